@@ -1,0 +1,62 @@
+# The targets people and CI use. `make help` lists them.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help install lock check format test test-long bench demo schemas test-fresh clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "eoctl needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Set PYTHON=/path/to/python3.11." >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes --no-deps -r requirements-uv.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --compile-bytecode -r requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	touch $(STAMP)
+
+install: $(STAMP) ## make .venv with everything in it; .venv/bin/eoctl is the tool
+
+lock: install ## resolve requirements.lock again from pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
+	  pyproject.toml -o requirements.lock
+	echo uv==$$($(BIN)/uv --version | cut -d' ' -f2) | $(BIN)/uv pip compile --quiet --universal --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" - -o requirements-uv.lock
+
+check: install ## format, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-timings
+
+format: install ## rewrite the code in the one style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: install ## all tests; brokers come from `eoctl lab`
+	$(BIN)/pytest
+
+test-long: install ## the full counts and other Kafka versions
+	EOCTL_TEST_SHARE=1.0 $(BIN)/pytest -m "long or not long"
+
+bench: install ## speed and memory, beside the peers, as ratios
+	$(BIN)/python -m benchmarks
+
+demo: install ## start a real Kafka, break it, look at it through eoctl
+	$(BIN)/eoctl lab demo
+
+schemas: install ## write docs/schemas from the row models
+	$(BIN)/python -m docs.generate_schemas
+
+test-fresh: ## try `make demo` and `make test` in a fresh clone with empty caches
+	bash tests/fresh_clone.sh
+
+clean: ## remove .venv
+	rm -rf $(VENV)

@@ -1,0 +1,79 @@
+"""The one hierarchy of errors. Each says what, where and the remedy; its type is the exit status.
+
+`eoctl.cli.main` is the only place that prints them. Nothing else ends the process.
+"""
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit statuses of every command (docs/interface.md, "Exit status")."""
+
+    OK = 0
+    FINDING = 1
+    USAGE = 2
+    INCOMPLETE = 3
+    REFUSED = 4
+    UNREACHABLE = 5
+    UNVERIFIED = 6
+    INTERNAL = 70
+    BUSY = 75
+    INTERRUPTED = 130
+
+
+class EoctlError(Exception):
+    """Something the operator must know.
+
+    what: one sentence without a final full stop; where: file, broker, topic or option it
+    concerns; remedy: what to do next. None where there is nothing to say.
+    """
+
+    exit_status = Exit.INTERNAL
+
+    def __init__(self, what: str, *, where: str | None = None, remedy: str | None = None) -> None:
+        self.what = what
+        self.where = where
+        self.remedy = remedy
+        super().__init__(self.sentence)
+
+    @property
+    def sentence(self) -> str:
+        """`where: what; remedy`, on one line."""
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{text}; {self.remedy}" if self.remedy else text
+
+
+class UsageError(EoctlError):
+    """Wrong words: an option, a selector, a configuration file."""
+
+    exit_status = Exit.USAGE
+
+
+class IncompleteError(EoctlError):
+    """The question cannot be answered from what could be seen, or in the time given."""
+
+    exit_status = Exit.INCOMPLETE
+
+
+class RefusedError(EoctlError):
+    """Doing it would not be safe."""
+
+    exit_status = Exit.REFUSED
+
+
+class UnreachableError(EoctlError):
+    """No broker could be reached, or it did not accept the credentials."""
+
+    exit_status = Exit.UNREACHABLE
+
+
+class UnverifiedError(EoctlError):
+    """It was done, but the result could not be seen."""
+
+    exit_status = Exit.UNVERIFIED
+
+
+class BusyError(EoctlError):
+    """Another run of the same thing is active."""
+
+    exit_status = Exit.BUSY
