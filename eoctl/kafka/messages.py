@@ -1,0 +1,67 @@
+"""Kafka's request and response classes, made on demand from kafka-python's copy of the schemas.
+
+kafka-python serves eoctl to encode and decode only. `import kafka` would load its whole client
+(130 ms and 300 modules), so the bare package is planted and each message class is made from its
+schema when it is first named: `messages.MetadataRequest`.
+"""
+
+import importlib.util
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...
+
+else:
+
+    def __getattr__(name: str) -> Any:
+        if not name.endswith(("Request", "Response")):
+            raise AttributeError(name)
+        _plant_bare_package()
+        if name.startswith("ApiVersions"):
+            # its response header is never flexible: kafka-python has that in code
+            from kafka.protocol.metadata import api_versions
+
+            made = getattr(api_versions, name)
+        else:
+            from kafka.protocol.api_message import ApiMessage
+
+            made = type(name, (ApiMessage,), {})
+        globals()[name] = made
+        return made
+
+
+def response_class(request: Any) -> Any:
+    """The class that decodes the answer to `request`, which must have a header and a version."""
+    name = type(request).__name__
+    name = name.removesuffix("Request") + "Response"
+    module = sys.modules[__name__]
+    return getattr(module, name)[request.API_VERSION]
+
+
+def error_name(code: int) -> str:
+    """Kafka's own name of an error code (org.apache.kafka.common.protocol.Errors): 0 is NONE."""
+    if code == 0:
+        return "NONE"
+    _plant_bare_package()
+    from kafka.errors import for_code
+
+    name = str(for_code(code).message)
+    if name == "UNKNOWN":
+        return "UNKNOWN_SERVER_ERROR" if code == -1 else f"ERROR_{code}"
+    return name
+
+
+def _plant_bare_package() -> None:
+    for name in ("kafka", "kafka.protocol.metadata"):
+        if name in sys.modules:
+            continue
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.submodule_search_locations is None:
+            raise ModuleNotFoundError(name)
+        package = types.ModuleType(name)
+        package.__path__ = list(spec.submodule_search_locations)
+        package.__spec__ = spec
+        sys.modules[name] = package

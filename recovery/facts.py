@@ -1,0 +1,192 @@
+"""What was seen of a cluster, and what could not be seen: frozen values, no judgement.
+
+The same types come from a live cluster (`eoctl.kafka.collect`), a bundle or a broker's files.
+Offsets are absolute; times are epoch milliseconds by the clock named in the field; None is
+"not known", never 0 or -1.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+TopicPartition = tuple[str, int]
+
+NO_TIMESTAMP = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """One thing that could not be seen. Its presence makes an answer incomplete (exit status 3).
+
+    scope: cluster, broker, topic, partition, coordinator, transaction, group or feature.
+    error: Kafka's error name, or TIMED_OUT, CONNECTION_REFUSED, CONNECTION_CLOSED and the like.
+    detail: a sentence for a person.
+    """
+
+    scope: str
+    error: str
+    detail: str
+    broker: int | None = None
+    topic: str | None = None
+    partition: int | None = None
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFacts:
+    """A broker as Metadata lists it; `up` is whether it answered us."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+    up: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """Offsets of a partition as its leader gave them.
+
+    last_stable_offset is read after high_watermark on the same connection, so that a partition
+    with traffic is not taken for one that is held back: held > 0 was true at one moment.
+    error: Kafka's error name when the leader did not give the offsets.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str | None = None
+    leader: int | None = None
+    leader_epoch: int | None = None
+    replicas: tuple[int, ...] = ()
+    log_start_offset: int | None = None
+    last_stable_offset: int | None = None
+    high_watermark: int | None = None
+    error: str | None = None
+
+    @property
+    def held(self) -> int | None:
+        """Offsets between LSO and high watermark, control records included; None if unknown."""
+        if self.high_watermark is None or self.last_stable_offset is None:
+            return None
+        return self.high_watermark - self.last_stable_offset
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerFacts:
+    """One producer's state in one partition (DescribeProducers, KIP-664).
+
+    producer_epoch is that of the producer's last batch. last_timestamp is what that batch
+    carries: the producer's clock, or the broker's on LogAppendTime topics.
+    current_txn_start_offset: first offset of its open transaction here.
+    """
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int | None
+    last_timestamp: int | None
+    coordinator_epoch: int | None
+    current_txn_start_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionFacts:
+    """A transactional id as its coordinator knows it (ListTransactions, DescribeTransactions).
+
+    state: Kafka's name (Empty, Ongoing, PrepareCommit, ...). timeout_ms, start_timestamp (the
+    coordinator's clock) and partitions are None until the id was described.
+    """
+
+    transactional_id: str
+    coordinator: int
+    producer_id: int
+    state: str
+    producer_epoch: int | None = None
+    timeout_ms: int | None = None
+    start_timestamp: int | None = None
+    partitions: tuple[TopicPartition, ...] | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorFacts:
+    """One partition of `__transaction_state` and whether its coordinator could be seen.
+
+    seen: its leader was asked and the probe (a made-up transactional id of this partition,
+    described before and after the listing) answered TRANSACTIONAL_ID_NOT_FOUND both times.
+    """
+
+    partition: int
+    leader: int | None
+    seen: bool
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsetFacts:
+    """A group's committed offset for one partition (OffsetFetch).
+
+    pending: a transaction holds a newer commit that is not decided yet
+    (UNSTABLE_OFFSET_COMMIT); committed_offset is then the last stable one.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    committed_offset: int | None
+    leader_epoch: int | None = None
+    metadata: str | None = None
+    pending: bool | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """A consumer group: its type, state, members as (client id, host), and committed offsets."""
+
+    group: str
+    state: str | None
+    type: str | None = None
+    coordinator: int | None = None
+    members: tuple[tuple[str, str], ...] | None = None
+    offsets: tuple[GroupOffsetFacts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    """All coordinators' transactions, and which coordinators could be seen."""
+
+    rows: tuple[TransactionFacts, ...] = ()
+    coordinators: tuple[CoordinatorFacts, ...] = ()
+    missing: tuple[Missing, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Every partition of `__transaction_state` was led, asked and proven by the probe."""
+        return not self.missing and all(c.seen for c in self.coordinators)
+
+    def owners(self, producer_id: int) -> tuple[TransactionFacts, ...]:
+        """The transactional ids whose current producer id is `producer_id`."""
+        return tuple(t for t in self.rows if t.producer_id == producer_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What one look at a cluster showed. `missing` empty = nothing asked for was left out."""
+
+    cluster_id: str | None
+    collected_at: int
+    brokers: tuple[BrokerFacts, ...] = ()
+    partitions: tuple[PartitionFacts, ...] = ()
+    producers: tuple[ProducerFacts, ...] = ()
+    transactions: Transactions | None = None
+    groups: tuple[GroupFacts, ...] = ()
+    missing: tuple[Missing, ...] = field(default=())
+
+    @property
+    def complete(self) -> bool:
+        return not self.missing
+
+    def without(self, more: Iterable[Missing]) -> "Facts":
+        """The same facts with more of them missing."""
+        return replace(self, missing=(*self.missing, *more))
