@@ -1,0 +1,153 @@
+"""Durations and instants as people type them: `15m`, `PT15M`, `2h ago`, `2026-11-21T14:16:20Z`.
+
+Pure: who asks for "2h ago" passes the current time. Instants are epoch milliseconds (UTC), as in
+Kafka's records; durations are seconds. What is printed here can be typed back.
+"""
+
+import datetime
+import re
+
+from recovery.errors import UsageError
+from recovery.quoting import quoted
+
+MAX_INSTANT_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last that RFC 3339 can write
+MAX_DURATION_S = 36_500 * 86_400  # a hundred years
+
+_EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001  (all arithmetic here is in UTC)
+_UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+_NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,9})?)"
+_SHORT = re.compile(
+    r"\s*".join(f"(?:{_NUMBER}{unit}(?![a-z]))?" for unit in _UNITS_MS), re.IGNORECASE
+)
+_ISO = re.compile(
+    rf"P(?:{_NUMBER}W)?(?:{_NUMBER}D)?(?:T(?=[0-9])(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?)?"
+)
+_RFC3339 = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
+    r"(?:[Tt ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?"
+    r"\s?([Zz]|[+-][0-9]{2}:[0-9]{2})?)?"
+)
+_AGO = re.compile(r"(.+?)\s*\bago", re.IGNORECASE)
+
+_DURATION_REMEDY = "write 90s, 15m, 2h, 3d, 1h30m or PT15M"
+_INSTANT_REMEDY = (
+    "write 2026-11-21T14:16:20Z (no zone means UTC), 2h ago, now or epoch milliseconds"
+)
+
+
+def duration(text: str, *, where: str | None = None) -> float:
+    """Seconds, to the millisecond, of `90s 15m 2h 3d 1w 250ms 1h30m 1.5s 0` or ISO 8601 `PT15M`.
+
+    Years and months are refused: they have no fixed length. where: the option, for the error.
+    Raises UsageError.
+    """
+    given = text.strip()
+    if given == "0":
+        return 0.0
+    if found := _SHORT.fullmatch(given):
+        factors = tuple(_UNITS_MS.values())
+    elif found := _ISO.fullmatch(given):
+        factors = tuple(_UNITS_MS.values())[:5]
+    if not found or not any(found.groups()):
+        raise UsageError(_why_no_duration(given), where=where, remedy=_DURATION_REMEDY)
+    millis = round(
+        sum(
+            # Digits before the point are taken as integers: no rounding in long ones.
+            int(whole) * factor + (float(f"0.{fraction}") * factor if fraction else 0)
+            for factor, number in zip(factors, found.groups(), strict=True)
+            if number
+            for whole, _, fraction in [number.partition(".")]
+        )
+    )
+    if millis > MAX_DURATION_S * 1000:
+        raise UsageError(f"{quoted(given)} is more than a hundred years", where=where)
+    return millis / 1000
+
+
+def format_duration(seconds: float) -> str:
+    """Exactly these seconds (to the millisecond) in words `duration` reads: `6d 2h`, `1m 30s`."""
+    millis = round(abs(seconds) * 1000)
+    words = []
+    for unit, factor in _UNITS_MS.items():
+        if unit != "w" and millis >= factor:
+            words.append(f"{millis // factor}{unit}")
+            millis %= factor
+    return ("-" if seconds < 0 and words else "") + (" ".join(words) or "0s")
+
+
+def instant(text: str, now: int, *, where: str | None = None) -> int:
+    """Epoch milliseconds of RFC 3339 (T or blank, without zone = UTC, date alone = its midnight,
+    fractions cut to milliseconds), `2h ago`, `now`, or epoch milliseconds in digits.
+
+    now: epoch milliseconds. where: the option, for the error. Raises UsageError, also before 1970.
+    """
+    given = text.strip()
+    try:
+        millis = _instant(given, now, where)
+    except ValueError as error:  # the 31st of February, 25 o'clock
+        raise UsageError(f"{quoted(given)}: {error}", where=where) from None
+    if not 0 <= millis <= MAX_INSTANT_MS:
+        raise UsageError(f"{quoted(given)} is not between 1970 and 9999", where=where)
+    return millis
+
+
+def _instant(given: str, now: int, where: str | None) -> int:
+    if given.lower() == "now":
+        return now
+    if found := _AGO.fullmatch(given):
+        return now - round(duration(found[1], where=where) * 1000)
+    if re.fullmatch("[0-9]{10}", given):
+        raise UsageError(
+            f"{given} looks like epoch seconds", where=where, remedy=f"write {given}000"
+        )
+    if re.fullmatch("[0-9]{1,18}", given):
+        return int(given)
+    if not (found := _RFC3339.fullmatch(given)):
+        raise UsageError(f"{quoted(given)} is not an instant", where=where, remedy=_INSTANT_REMEDY)
+    year, month, day, hour, minute, second, fraction, zone = found.groups()
+    read = datetime.datetime(  # noqa: DTZ001
+        int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0)
+    )
+    millis = (read - _EPOCH) // datetime.timedelta(milliseconds=1)
+    return millis + int((fraction or "0").ljust(3, "0")[:3]) - _zone_ms(zone)
+
+
+def _zone_ms(zone: str | None) -> int:
+    if zone is None or zone in "Zz":
+        return 0
+    hours, minutes = int(zone[1:3]), int(zone[4:6])
+    if hours > 23 or minutes > 59:
+        raise ValueError(f"zone {zone} is out of range")
+    return (hours * 60 + minutes) * (-60_000 if zone[0] == "-" else 60_000)
+
+
+def rfc3339(millis: int | None) -> str | None:
+    """`2026-11-21T14:16:20.123Z`, always UTC with milliseconds.
+
+    None for None, for anything below 0 (Kafka's -1 is "no timestamp") and for years after 9999:
+    timestamps are set by clients and may be any 64-bit number.
+    """
+    if millis is None or not 0 <= millis <= MAX_INSTANT_MS:
+        return None
+    read = _EPOCH + datetime.timedelta(milliseconds=millis)
+    return read.isoformat(timespec="milliseconds") + "Z"
+
+
+def describe_instant(millis: int, now: int) -> str:
+    """How an instant was read, for the echo on stderr: `2026-11-21T12:16:20.000Z (2h ago)`."""
+    away = now - millis
+    if away == 0:
+        relation = "now"
+    else:
+        # Whole seconds are enough for an eye, but never "0s ago".
+        words = format_duration(abs(away) // 1000 if abs(away) >= 1000 else abs(away) / 1000)
+        relation = f"{words} ago" if away > 0 else f"in {words}"
+    return f"{rfc3339(millis) or millis} ({relation})"
+
+
+def _why_no_duration(given: str) -> str:
+    if re.fullmatch("[0-9.]+", given):
+        return f"{quoted(given)} has no unit"
+    if given.startswith("-"):
+        return f"{quoted(given)} is negative"
+    return f"{quoted(given)} is not a duration"
