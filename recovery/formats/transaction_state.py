@@ -1,0 +1,111 @@
+"""`__transaction_state`, the coordinators' memory: what one record says of a transactional id.
+
+Key: the transactional id. Value: its producer id, epoch, state and partitions at that moment;
+none (a tombstone) when the coordinator forgot the id.
+Source: Kafka's TransactionLogKey.json, TransactionLogValue.json (versions 0 and 1), classes
+TransactionLog and TransactionState; KIP-890 for the tagged fields.
+"""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from recovery.formats.reader import Reader
+
+
+class TransactionState(StrEnum):
+    """A transactional id's state, by the names that Kafka's own tools print."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+    UNKNOWN = "Unknown"  # a state that a newer Kafka has
+
+
+_BY_ID = tuple(TransactionState)[:8]  # declared in the order of Kafka's state ids
+
+
+class UnknownVersion(NamedTuple):
+    """A key or value in a version this decoder does not know: something was written, unreadable."""
+
+    version: int
+
+
+class TransactionValue(NamedTuple):
+    """One state of a transactional id. Times in milliseconds since 1970 by the coordinator's clock.
+
+    partitions: (topic, partition) pairs in the transaction, in the order written; empty in Empty
+    and Complete*. start_ms, previous_producer_id, next_producer_id: -1 where there is none.
+    next_producer_epoch: -1 where there is none (Kafka 4.3 on). client_transaction_version: 0 where
+    the client does not use transactions version 2. last_update_ms: when this state was prepared.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TransactionState
+    partitions: tuple[tuple[str, int], ...]
+    last_update_ms: int
+    start_ms: int
+    previous_producer_id: int = -1
+    next_producer_id: int = -1
+    next_producer_epoch: int = -1
+    client_transaction_version: int = 0
+
+
+def decode_key(key: bytes) -> str | UnknownVersion:
+    """The transactional id. Raises CorruptError when the key is cut."""
+    reader = Reader(key, "key of a __transaction_state record")
+    version = reader.int16()
+    return reader.string() if version == 0 else UnknownVersion(version)
+
+
+def decode_value(value: bytes | None) -> TransactionValue | UnknownVersion | None:
+    """The state; None for a tombstone. Raises CorruptError when the value is cut."""
+    if value is None:
+        return None
+    reader = Reader(value, "value of a __transaction_state record")
+    version = reader.int16()
+    if version not in (0, 1):
+        return UnknownVersion(version)
+    flexible = version == 1
+
+    def topic() -> list[tuple[str, int]]:
+        name = reader.string(compact=flexible)
+        partitions = reader.array(reader.int32, compact=flexible) or []
+        if flexible:
+            reader.tags()
+        return [(name, partition) for partition in partitions]
+
+    producer_id = reader.int64()
+    producer_epoch = reader.int16()
+    timeout_ms = reader.int32()
+    state_id = reader.int8()
+    topics = reader.array(topic, compact=flexible) or []
+    last_update_ms = reader.int64()
+    start_ms = reader.int64()
+    tags = reader.tags() if flexible else {}
+
+    def tag(number: int, size: int, default: int) -> int:
+        field = Reader(tags[number], f"tagged field {number}") if number in tags else None
+        if field is None:
+            return default
+        return field.int64() if size == 8 else field.int16()
+
+    return TransactionValue(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        timeout_ms=timeout_ms,
+        state=_BY_ID[state_id] if 0 <= state_id < len(_BY_ID) else TransactionState.UNKNOWN,
+        partitions=tuple(pair for pairs in topics for pair in pairs),
+        last_update_ms=last_update_ms,
+        start_ms=start_ms,
+        previous_producer_id=tag(0, 8, -1),
+        next_producer_id=tag(1, 8, -1),
+        client_transaction_version=tag(2, 2, 0),
+        next_producer_epoch=tag(3, 2, -1),
+    )
