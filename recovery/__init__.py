@@ -1,1 +1,1 @@
-"""The knowledge: offsets, batches, transactions, verdicts, plans. Pure: no socket, no file, no clock."""
+"""The knowledge: offsets, batches, transactions, verdicts, plans. No socket, file or clock."""

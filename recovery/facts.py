@@ -5,8 +5,8 @@ Offsets are absolute; times are epoch milliseconds by the clock named in the fie
 "not known", never 0 or -1.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 TopicPartition = tuple[str, int]
 
@@ -172,21 +172,24 @@ class Transactions:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What one look at a cluster showed. `missing` empty = nothing asked for was left out."""
+    """What one look at a cluster showed. `missing` empty = nothing asked for was left out.
+
+    scanned: partitions looked at, those not in `partitions` included. producers: of partitions
+    that were asked and answered; one that is absent is not known. transaction_version: the
+    finalized feature `transaction.version` (0 where the cluster knows no such feature).
+    """
 
     cluster_id: str | None
     collected_at: int
+    scanned: int = 0
+    transaction_version: int | None = None
     brokers: tuple[BrokerFacts, ...] = ()
     partitions: tuple[PartitionFacts, ...] = ()
-    producers: tuple[ProducerFacts, ...] = ()
+    producers: Mapping[TopicPartition, tuple[ProducerFacts, ...]] = field(default_factory=dict)
     transactions: Transactions | None = None
     groups: tuple[GroupFacts, ...] = ()
-    missing: tuple[Missing, ...] = field(default=())
+    missing: tuple[Missing, ...] = ()
 
     @property
     def complete(self) -> bool:
         return not self.missing
-
-    def without(self, more: Iterable[Missing]) -> "Facts":
-        """The same facts with more of them missing."""
-        return replace(self, missing=(*self.missing, *more))

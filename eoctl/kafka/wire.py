@@ -96,6 +96,7 @@ class Connection:
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
         self.requests_sent = 0
+        self.features: dict[str, int] = {}  # finalized, e.g. transaction.version
         self.session_expires: float | None = None  # monotonic; KIP-368
 
     @classmethod
@@ -197,3 +198,4 @@ class Connection:
         if answer.error_code:
             raise WireError(messages.error_name(answer.error_code), "ApiVersions was refused")
         self._versions = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys}
+        self.features = {f.name: f.max_version_level for f in answer.finalized_features or ()}

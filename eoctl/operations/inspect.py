@@ -1,0 +1,272 @@
+"""`lso`, `txn list`, `txn describe`, `producers`: what the brokers say, side by side.
+
+Each function takes an open cluster, collects Facts and gives an Answer. Every command that
+looks at partitions or transactions begins with one of the `look_...` functions here.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from eoctl.kafka import collect, coordinators
+from eoctl.kafka.cluster import Cluster, ClusterMetadata, PartitionMetadata
+from eoctl.operations.session import now_ms
+from recovery.answers import Answer, error_rows
+from recovery.errors import UsageError
+from recovery.facts import Facts, Missing, TransactionFacts, Transactions
+from recovery.inspection import (
+    OPEN_STATES,
+    blocking_producer,
+    lso_row,
+    open_age,
+    producer_rows,
+    txn_describe_rows,
+    txn_list_rows,
+)
+from recovery.selectors import Selector
+from recovery.selectors import missing as missing_names
+
+STATES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which partitions: selectors (none = all), and internal topics or not."""
+
+    selectors: tuple[Selector, ...] = ()
+    internal: bool = True
+
+
+async def selected(
+    cluster: Cluster, scope: Scope
+) -> tuple[ClusterMetadata, list[PartitionMetadata], list[Missing]]:
+    """The partitions that `scope` names, by topic and number; what it names in vain."""
+    selectors = scope.selectors
+    names = [s.literal for s in selectors if s.literal is not None]
+    everything = not selectors or len(names) < len(selectors)
+    metadata = await cluster.metadata(None if everything else sorted(set(names)))
+    missing = [
+        Missing("topic", t.error, _topic_problem(t.error), topic=t.name)
+        for t in metadata.topics.values()
+        if t.error is not None
+        and (not selectors or any(s.matches_topic(t.name) for s in selectors))
+    ]
+    wanted = [
+        p
+        for name in sorted(metadata.topics)
+        for p in metadata.topics[name].partitions
+        if (not selectors and (scope.internal or not metadata.topics[name].internal))
+        or any(s.matches(p.topic, p.partition) for s in selectors)
+    ]
+    known = {name: len(t.partitions) for name, t in metadata.topics.items() if t.error is None}
+    named = {m.topic for m in missing}
+    missing += [
+        Missing("topic", "UNKNOWN_TOPIC_OR_PARTITION", sentence, topic=s.literal)
+        for s in selectors
+        if s.literal not in named
+        for sentence in missing_names([s], known)
+    ]
+    return metadata, wanted, missing
+
+
+def _topic_problem(error: str) -> str:
+    if error == "UNKNOWN_TOPIC_OR_PARTITION":
+        return "no such topic, or no permission to see it"
+    if error == "TOPIC_AUTHORIZATION_FAILED":
+        return "DESCRIBE on the topic is not granted"
+    return "the topic could not be described"
+
+
+async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
+    """Offsets of the partitions in scope, and of the held ones what holds them."""
+    metadata, wanted, missing = await selected(cluster, scope)
+    partitions, more = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    missing += more
+    held = {(p.topic, p.partition) for p in partitions if p.held}
+    facts = Facts(
+        cluster_id=cluster.cluster_id,
+        collected_at=now_ms(),
+        scanned=len(wanted),
+        transaction_version=cluster.transaction_version,
+        partitions=tuple(partitions),
+        missing=tuple(missing),
+    )
+    if not held:
+        return facts
+    producers, more = await collect.producers(
+        cluster, [p for p in wanted if (p.topic, p.partition) in held]
+    )
+    missing += more
+    blocking = [blocking_producer(rows) for rows in producers.values()]
+    transactions = Transactions()
+    if any(blocking):
+        transactions = await look_at_owners(
+            cluster, [p.producer_id for p in blocking if p is not None]
+        )
+        missing += transactions.missing
+    return replace(
+        facts,
+        collected_at=now_ms(),
+        producers=producers,
+        transactions=transactions,
+        missing=tuple(missing),
+    )
+
+
+async def look_at_owners(cluster: Cluster, producer_ids: Sequence[int]) -> Transactions:
+    """The transactional ids whose producer id is one of these, described."""
+    listed = await coordinators.transactions(cluster, producer_ids=sorted(set(producer_ids)))
+    rows, missing = await coordinators.described(cluster, listed.rows)
+    return replace(listed, rows=tuple(rows), missing=(*listed.missing, *missing))
+
+
+async def lso(cluster: Cluster, scope: Scope, *, show_all: bool = False) -> Answer:
+    """Log start, LSO, high watermark and what blocks.
+
+    Without selectors only held partitions and those that could not be seen; show_all adds the
+    healthy ones, scope.internal the healthy ones of internal topics.
+    """
+    return lso_answer(
+        await look_at_partitions(cluster, replace(scope, internal=True)), scope, show_all=show_all
+    )
+
+
+def lso_answer(facts: Facts, scope: Scope, *, show_all: bool) -> Answer:
+    """The answer of `lso` from facts, live or out of a bundle."""
+    rows = [lso_row(p, facts) for p in facts.partitions]
+    held = [r for r in rows if r.held]
+
+    def shown(topic: str, healthy: bool) -> bool:
+        if not healthy or scope.selectors:
+            return True
+        return scope.internal if topic.startswith("__") else show_all
+
+    return Answer(
+        schema="lso",
+        cluster_id=facts.cluster_id,
+        collected_at=facts.collected_at,
+        rows=[r for r in rows if shown(r.topic, r.held == 0)],
+        errors=error_rows(facts.missing),
+        extra={"scanned": facts.scanned, "held_back": len(held)},
+    )
+
+
+def transaction_state(text: str) -> str:
+    """Kafka's spelling of a transaction state given in any case. Raises UsageError."""
+    plain = re.sub(r"[^a-z]", "", text.lower())
+    for state in STATES:
+        if plain == state.lower():
+            return state
+    raise UsageError(
+        f"no transaction state {text!r}", where="--state", remedy=f"one of {', '.join(STATES)}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TxnFilter:
+    """What `txn list` shows. pattern: full match, as in KIP-1152. longer_than: seconds."""
+
+    states: tuple[str, ...] = ()
+    producer_ids: tuple[int, ...] = ()
+    pattern: re.Pattern[str] | None = None
+    longer_than: float | None = None
+
+
+async def txn_list(cluster: Cluster, wanted: TxnFilter) -> Answer:
+    """Every coordinator's transactions that pass the filter."""
+    longer = None if wanted.longer_than is None else round(wanted.longer_than * 1000)
+    states = wanted.states
+    if longer is not None and not states:
+        states = tuple(sorted(OPEN_STATES))  # the brokers' filter keeps ended ids too
+    listed = await coordinators.transactions(
+        cluster,
+        states=states,
+        producer_ids=wanted.producer_ids,
+        running_longer_than_ms=longer,
+    )
+    rows = [
+        t
+        for t in listed.rows
+        if wanted.pattern is None or wanted.pattern.fullmatch(t.transactional_id)
+    ]
+    found, missing = await coordinators.described(cluster, rows)
+    now = now_ms()
+    return Answer(
+        schema="txn-list",
+        cluster_id=cluster.cluster_id,
+        collected_at=now,
+        rows=txn_list_rows(found, now),
+        errors=error_rows([*listed.missing, *missing]),
+        extra={
+            "open": sum(open_age(t, now) is not None for t in found),
+            "coordinators": len(listed.coordinators),
+            "coordinators_seen": sum(c.seen for c in listed.coordinators),
+        },
+    )
+
+
+async def txn_describe(cluster: Cluster, ids: Sequence[str]) -> Answer:
+    """The named transactional ids, with their partitions."""
+    partitions = await coordinators.state_partitions(cluster)
+    count = 1 if isinstance(partitions, Missing) else len(partitions) or 1
+    found, missing = await coordinators.find(cluster, ids)
+    now = now_ms()
+    return Answer(
+        schema="txn-describe",
+        cluster_id=cluster.cluster_id,
+        collected_at=now,
+        rows=txn_describe_rows(found, count, now),
+        errors=error_rows(missing),
+    )
+
+
+async def producers(
+    cluster: Cluster, scope: Scope, *, producer_ids: Sequence[int] = (), resolve: bool = False
+) -> Answer:
+    """The producers of the partitions in scope; resolve: with transactional ids and zombies."""
+    metadata, wanted, missing = await selected(cluster, scope)
+    del metadata
+    found, more = await collect.producers(cluster, wanted)
+    missing += more
+    if producer_ids:
+        found = {
+            key: tuple(p for p in rows if p.producer_id in producer_ids)
+            for key, rows in found.items()
+        }
+    transactions: Transactions | None = None
+    if resolve:
+        transactions = await look_at_owners(
+            cluster, [p.producer_id for rows in found.values() for p in rows]
+        )
+        missing += transactions.missing
+    facts = Facts(
+        cluster_id=cluster.cluster_id,
+        collected_at=now_ms(),
+        scanned=len(wanted),
+        transaction_version=cluster.transaction_version,
+        producers=found,
+        transactions=transactions,
+        missing=tuple(missing),
+    )
+    return Answer(
+        schema="producers",
+        cluster_id=facts.cluster_id,
+        collected_at=facts.collected_at,
+        rows=producer_rows(facts, resolve=resolve),
+        errors=error_rows(facts.missing),
+        extra={"scanned": facts.scanned},
+    )
+
+
+def open_transactions(rows: Sequence[TransactionFacts]) -> list[TransactionFacts]:
+    """Those that are open: Ongoing or Prepare*."""
+    return [t for t in rows if t.state in OPEN_STATES]

@@ -1,0 +1,153 @@
+"""The rows that people and scripts see: one model each for JSON, tables, dashboard and schemas.
+
+Offsets are numbers, ages seconds, timestamps RFC 3339 UTC; unknown is null. Within v1 a field
+is added, never renamed or removed (docs/schemas holds that).
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
+
+from recovery.times import rfc3339
+
+Timestamp = Annotated[
+    int | None,
+    PlainSerializer(rfc3339, when_used="json"),
+    WithJsonSchema({"anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]}),
+]
+"""Epoch milliseconds; RFC 3339 in JSON."""
+
+AgeClock = Literal["coordinator", "producer"]
+
+
+class Row(BaseModel):
+    """What every row is: a frozen value whose fields are all present in its JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class ErrorRow(Row):
+    """One thing that could not be seen or done."""
+
+    scope: str
+    broker: int | None = None
+    topic: str | None = None
+    partition: int | None = None
+    id: str | None = None
+    error: str
+    detail: str
+
+
+class Blocking(Row):
+    """The transaction at a partition's LSO. age_clock: whose clock age_seconds trusts."""
+
+    producer_id: int
+    producer_epoch: int
+    transactional_id: str | None
+    start_offset: int
+    last_timestamp: Timestamp
+    age_seconds: float | None
+    age_clock: AgeClock | None
+
+
+class LsoRow(Row):
+    """A partition's offsets. held = high_watermark - last_stable_offset."""
+
+    topic: str
+    topic_id: str | None
+    partition: int
+    leader: int | None
+    leader_epoch: int | None
+    log_start_offset: int | None
+    last_stable_offset: int | None
+    high_watermark: int | None
+    held: int | None
+    blocking: Blocking | None = None
+    blocking_known: bool = Field(
+        description="false: what blocks this partition could not be asked; blocking is then null"
+    )
+    error: str | None = None
+
+
+class ProducerRow(Row):
+    """A producer's state in one partition. stale_epoch: a newer incarnation lives (a zombie)."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int | None
+    last_timestamp: Timestamp
+    coordinator_epoch: int | None
+    current_txn_start_offset: int | None
+    transactional_id: str | None = None
+    stale_epoch: bool | None = Field(
+        default=None, description="null: not resolved, or no coordinator knows the producer id"
+    )
+    error: str | None = None
+
+
+class TxnListRow(Row):
+    """A transactional id as its coordinator lists it; partitions is their number."""
+
+    transactional_id: str
+    coordinator: int | None
+    producer_id: int | None
+    producer_epoch: int | None
+    state: str | None
+    timeout_ms: int | None
+    start_timestamp: Timestamp
+    age_seconds: float | None
+    partitions: int | None
+    error: str | None = None
+
+
+class TxnPartition(Row):
+    topic: str
+    partition: int
+
+
+class TxnDescribeRow(Row):
+    """A transactional id with the partitions of its current transaction."""
+
+    transactional_id: str
+    coordinator: int | None
+    coordinator_partition: int
+    producer_id: int | None
+    producer_epoch: int | None
+    state: str | None
+    timeout_ms: int | None
+    start_timestamp: Timestamp
+    age_seconds: float | None
+    partitions: list[TxnPartition]
+    error: str | None = None
+
+
+class ContextRow(Row):
+    """A named cluster. Secrets are never part of it."""
+
+    name: str
+    current: bool
+    bootstrap_servers: str | None
+    read_only: bool
+    protected: bool
+    source: str
+
+
+class ContextTestRow(Row):
+    """One thing the credentials allow or not, and what eoctl can therefore not say."""
+
+    check: str
+    sees: bool | None
+    detail: str
+    cannot_say: list[str]
+    error: str | None = None
+
+
+class BrokerRow(Row):
+    """A broker of the lab or the cluster."""
+
+    broker: int
+    host: str
+    port: int
+    up: bool | None
