@@ -1,0 +1,273 @@
+"""Run Kafka's own classes: the settings of a lab's brokers, their storage, start and logs."""
+
+import hashlib
+import os
+import random
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from eoctl.config import cache_dir
+from eoctl.lab.jars import Progress, fetch, read_lock
+from eoctl.lab.java import Java, find_java
+from eoctl.lab.processes import Process, spawn
+from eoctl.lab.record import HOST, Node, Record
+from recovery.errors import UnreachableError, UsageError
+
+CONTROLLER = "CONTROLLER"
+PLAINTEXT = "PLAINTEXT"
+
+# Start-up counts more than peak speed; a laptop runs three of them.
+_JVM = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """A Java and the jars of one Kafka version."""
+
+    java: Java
+    jars: tuple[Path, ...]
+    kafka_version: str
+
+    @property
+    def classpath(self) -> str:
+        return os.pathsep.join(str(jar) for jar in self.jars)
+
+    @property
+    def class_archive(self) -> Path:
+        """Where the AppCDS archive (JEP 350) is, once a broker has left one.
+
+        It halves a broker's start. The JVM takes it only with the same build and the same jars.
+        """
+        told = hashlib.sha256(self.java.banner.encode())
+        for jar in self.jars:
+            told.update(f"{jar} {jar.stat().st_mtime_ns}".encode())
+        name = f"kafka-{self.kafka_version}-{told.hexdigest()[:16]}.jsa"
+        return cache_dir().absolute() / "classes" / name
+
+    def argv(self, main_class: str, *args: str | Path, flags: Sequence[str] = ()) -> list[str]:
+        """The command line of one of Kafka's classes."""
+        archive = self.class_archive
+        shared = [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
+        command = [self.java.path, *_JVM, *shared, *flags, "-cp", self.classpath, main_class]
+        return [str(word) for word in (*command, *args)]
+
+    def tool_argv(self, main_class: str, *args: str) -> list[str]:
+        """The command line of one of Kafka's tools, with the flags of kafka-run-class.sh."""
+        command = [self.java.path, "-Xmx256M", "-server", "-XX:+UseG1GC", "-cp", self.classpath]
+        return [str(word) for word in (*command, main_class, *args)]
+
+    def keep_class_archive(self, fresh: Path) -> None:
+        """Move an archive that a broker left at its end into the cache, in place of older ones."""
+        target = self.class_archive
+        target.parent.mkdir(parents=True, exist_ok=True)
+        arriving = target.with_suffix(f".{os.getpid()}")
+        shutil.move(fresh, arriving)
+        for old in target.parent.glob(f"kafka-{self.kafka_version}-*.jsa"):
+            old.unlink(missing_ok=True)
+        arriving.replace(target)
+
+
+def find_runtime(kafka_version: str, ivy_settings: Path | None, progress: Progress) -> Runtime:
+    """Java and jars, fetched if need be. Raises UsageError, UnreachableError, RefusedError."""
+    jars = read_lock(kafka_version)
+    java = find_java()
+    paths = fetch(jars, java, ivy_settings=ivy_settings, progress=progress)
+    return Runtime(java, tuple(paths), kafka_version)
+
+
+def choose_ports(count: int, first: int | None) -> list[int]:
+    """`count` ports on the loopback address: first, first + 1, ..., or any that are free.
+
+    Raises UsageError for a given port that is taken.
+    """
+    if first is not None:
+        for port in range(first, first + count):
+            if not _is_free(port):
+                raise UsageError(
+                    f"port {port} is taken", remedy="choose another --port, or none for a free one"
+                )
+        return list(range(first, first + count))
+    # Below the range from which systems take ports for outgoing connections.
+    found: list[int] = []
+    for port in random.sample(range(20000, 32000), 12000):
+        if _is_free(port):
+            found.append(port)
+            if len(found) == count:
+                return found
+    raise UsageError("no free ports between 20000 and 32000", remedy="give --port")
+
+
+def _is_free(port: int) -> bool:
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def settings(node: Node, nodes: Sequence[Node], data: Path) -> dict[str, str]:
+    """What every broker of a lab is told, before --secure adds to it and --set overrides it."""
+    copies = str(min(3, len(nodes)))
+    least = "2" if len(nodes) == 3 else "1"
+    clients = {name: port for name, port in node.ports.items() if name != CONTROLLER}
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node.id),
+        "listeners": _urls(node.ports),
+        "advertised.listeners": _urls(clients),
+        "controller.listener.names": CONTROLLER,
+        "controller.quorum.bootstrap.servers": ",".join(
+            f"{HOST}:{other.ports[CONTROLLER]}" for other in nodes
+        ),
+        "inter.broker.listener.name": PLAINTEXT,
+        "listener.security.protocol.map": f"{CONTROLLER}:PLAINTEXT,{PLAINTEXT}:PLAINTEXT",
+        "log.dirs": str(data),
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": copies,
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": least,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": least,
+        "group.initial.rebalance.delay.ms": "0",
+        # 128 MiB by default, a third of the heap
+        "log.cleaner.dedupe.buffer.size": str(16 << 20),
+    }
+
+
+def _urls(ports: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
+
+
+def write_settings(path: Path, told: Mapping[str, str]) -> None:
+    """A Java .properties file. Only its owner may read it: it may hold passwords."""
+    lines = [f"{key}={_escape(value)}\n" for key, value in told.items()]
+    path.touch(mode=0o600)
+    path.write_text("".join(lines), encoding="latin-1")
+
+
+def _escape(value: str) -> str:
+    """Values as java.util.Properties reads them: Latin-1, backslash escapes, no leading blank."""
+    escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    if escaped[:1] in (" ", "\t", "\f"):
+        escaped = "\\" + escaped
+    return "".join(
+        char if ord(char) < 256 else "".join(f"\\u{unit:04x}" for unit in _utf16_units(char))
+        for char in escaped
+    )
+
+
+def _utf16_units(char: str) -> list[int]:
+    raw = char.encode("utf-16-be")
+    return [int.from_bytes(raw[at : at + 2], "big") for at in range(0, len(raw), 2)]
+
+
+def format_storage(
+    runtime: Runtime, record: Record, folder: Path, users: Sequence[str] = ()
+) -> None:
+    """`kafka-storage.sh format` for a quorum of all nodes (KIP-853).
+
+    users: SCRAM credentials for --add-scram. Raises UnreachableError with Kafka's reason.
+    """
+    nodes = record.nodes
+    first = nodes[0]
+    voters = ",".join(
+        f"{node.id}@{HOST}:{node.ports[CONTROLLER]}:{node.directory_id}" for node in nodes
+    )
+    args = ["format", "--config", str(broker_folder(folder, first.id) / "server.properties")]
+    args += ["--cluster-id", record.cluster_id, "--initial-controllers", voters]
+    if record.spec.transaction_version is not None:
+        args += ["--feature", f"transaction.version={record.spec.transaction_version}"]
+    for user in users:
+        args += ["--add-scram", user]
+    log = log_flags(broker_log(folder, first.id))
+    done = subprocess.run(
+        runtime.argv("kafka.tools.StorageTool", *args, flags=log),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if done.returncode:
+        said = reason(done.stderr + done.stdout) or "no reason given"
+        raise UnreachableError(f"Kafka's storage could not be formatted: {said}")
+    # All nodes get the same bootstrap records; only meta.properties names the node.
+    source = data_folder(folder, first.id)
+    for node in nodes[1:]:
+        target = data_folder(folder, node.id)
+        shutil.copytree(source, target)
+        meta = (source / "meta.properties").read_text()
+        meta = meta.replace(f"node.id={first.id}", f"node.id={node.id}")
+        meta = meta.replace(first.directory_id, node.directory_id)
+        (target / "meta.properties").write_text(meta)
+
+
+def start(runtime: Runtime, folder: Path, broker_id: int, *, leave_archive: bool) -> Process:
+    """Start one broker. leave_archive: have it write `classes.jsa` into the folder at its end."""
+    home = broker_folder(folder, broker_id)
+    flags = [*log_flags(broker_log(folder, broker_id)), f"-XX:ErrorFile={home}/java-crash.log"]
+    if leave_archive:
+        flags.append(f"-XX:ArchiveClassesAtExit={folder}/classes.jsa")
+    argv = runtime.argv("kafka.Kafka", home / "server.properties", flags=flags)
+    return spawn(argv, home / "console.log")
+
+
+def log_flags(log: Path) -> list[str]:
+    """JVM flags that send Kafka's log to a file."""
+    configuration = resources.files("eoctl.lab") / "log4j2.properties"
+    return [f"-Dlog4j2.configurationFile={configuration}", f"-Deoctl.log={log}"]
+
+
+def broker_folder(folder: Path, broker_id: int) -> Path:
+    return folder / f"broker-{broker_id}"
+
+
+def data_folder(folder: Path, broker_id: int) -> Path:
+    """The broker's log.dirs."""
+    return broker_folder(folder, broker_id) / "data"
+
+
+def broker_log(folder: Path, broker_id: int) -> Path:
+    return broker_folder(folder, broker_id) / "broker.log"
+
+
+def save_log(folder: Path, broker_id: int) -> Path:
+    """Copy a broker's log out of a lab that is about to be deleted; where it is now.
+
+    The console's lines come last: they are there when the JVM itself did not start.
+    """
+    target = folder.parent / ".failed" / f"{folder.name}-broker-{broker_id}.log"
+    target.parent.mkdir(exist_ok=True)
+    with target.open("wb") as file:
+        for name in ("broker.log", "console.log"):
+            source = broker_folder(folder, broker_id) / name
+            if source.exists():
+                file.write(source.read_bytes())
+    return target
+
+
+# A line of a stack trace that names an exception, or a logged error.
+_TROUBLE = re.compile(
+    r"""(?:Caused\ by:\ |Exception\ in\ thread\ "[^"]*"\ )?
+        (?:[\w$]+\.)+[\w$]*(?:Exception|Error):\ (?P<exception>.+)
+        | (?:Error:\ |\[[^]]*\]\ (?:ERROR|FATAL)\ )(?P<error>.+)""",
+    re.VERBOSE,
+)
+
+
+def reason(log: str) -> str | None:
+    """Why a Java program ended: the message of the last, innermost exception it logged."""
+    said = None
+    for line in log.splitlines():
+        if match := _TROUBLE.match(line.strip()):
+            said = match["exception"] or match["error"]
+    return said.strip() if said else None

@@ -1,0 +1,62 @@
+"""Find a Java that can run Kafka: JAVA_HOME first, then PATH."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from recovery.errors import UsageError
+
+LEAST_MAJOR = 17  # Kafka 4 brokers and tools (KIP-1013)
+INSTALL = (
+    "install Java 17 or newer (Debian, Ubuntu: openjdk-17-jre-headless; Fedora, RHEL: "
+    "java-21-openjdk-headless; Homebrew: openjdk) or point JAVA_HOME at one"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java launcher that was run once. version: as `java -version` prints it, e.g. 17.0.15."""
+
+    path: Path
+    version: str
+    banner: str  # everything `java -version` said: tells one build from another
+
+
+def find_java(environ: Mapping[str, str] | None = None) -> Java:
+    """The Java that runs the lab. Raises UsageError that names the package to install."""
+    environ = os.environ if environ is None else environ
+    if home := environ.get("JAVA_HOME"):
+        path, origin = Path(home) / "bin" / "java", "JAVA_HOME"
+        if not os.access(path, os.X_OK):
+            raise UsageError(f"JAVA_HOME is {home}, but {path} is no program", remedy=INSTALL)
+    else:
+        found = shutil.which("java", path=environ.get("PATH", os.defpath))
+        if found is None:
+            raise UsageError("no Java found in JAVA_HOME or PATH", remedy=INSTALL)
+        path, origin = Path(found), "PATH"
+    banner = _banner(path)
+    # 1.8.0_402 is Java 8; since 9 the first number is the major version (JEP 223)
+    match = re.search(r'version "(?:1\.)?(\d+)[^"]*"', banner)
+    if match is None:
+        raise UsageError(f"{path} (from {origin}) does not say its version", remedy=INSTALL)
+    version = match.group(0).removeprefix('version "').removesuffix('"')
+    if int(match.group(1)) < LEAST_MAJOR:
+        raise UsageError(
+            f"{path} (from {origin}) is Java {version}; Kafka needs {LEAST_MAJOR} or newer",
+            remedy=INSTALL,
+        )
+    return Java(path, version, banner)
+
+
+def _banner(path: Path) -> str:
+    try:
+        done = subprocess.run(
+            [path, "-version"], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"{path} cannot be run: {error}", remedy=INSTALL) from None
+    return done.stderr + done.stdout

@@ -1,0 +1,173 @@
+"""What a lab is and what is known of it on disk: the specification, its nodes, `lab.json`."""
+
+import base64
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from eoctl.lab.jars import KAFKA
+from eoctl.lab.processes import Process
+from recovery.errors import RefusedError, UsageError
+
+HOST = "127.0.0.1"
+
+# The lab's own wiring: with another value it could not find its brokers again.
+OWN_SETTINGS = frozenset(
+    [
+        "advertised.listeners",
+        "broker.id",
+        "controller.listener.names",
+        "controller.quorum.bootstrap.servers",
+        "controller.quorum.voters",
+        "inter.broker.listener.name",
+        "listener.security.protocol.map",
+        "listeners",
+        "log.dir",
+        "log.dirs",
+        "metadata.log.dir",
+        "node.id",
+        "process.roles",
+        "zookeeper.connect",
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LabSpec:
+    """The lab that is asked for.
+
+    port: of the first client listener, the others follow; None = any free ones.
+    transaction_version: level of the feature transaction.version (KIP-890); None = Kafka's own.
+    settings: broker settings that override the lab's.
+    """
+
+    name: str = "default"
+    brokers: int = 1
+    port: int | None = None
+    secure: bool = False
+    transaction_version: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    kafka_version: str = KAFKA
+
+    def check(self) -> None:
+        """Raises UsageError for what cannot be."""
+        check_name(self.name)
+        if not 1 <= self.brokers <= 3:
+            raise UsageError(f"a lab has 1, 2 or 3 brokers, not {self.brokers}")
+        if self.port is not None and not 1 <= self.port <= 65500:
+            raise UsageError(f"{self.port} is no port", remedy="choose one from 1024 to 65500")
+        if self.transaction_version not in (None, 0, 1, 2):
+            raise UsageError(f"transaction.version is 0, 1 or 2, not {self.transaction_version}")
+        if own := sorted(OWN_SETTINGS & self.settings.keys()):
+            raise UsageError(f"the lab itself sets {own[0]}", where="--set")
+        for key, value in self.settings.items():
+            if not re.fullmatch(r"[\w.:-]+", key) or "\n" in value or "\r" in value:
+                raise UsageError(f"{key!r} is no broker setting", where="--set")
+
+    @property
+    def text(self) -> str:
+        """In words, for sentences."""
+        words = [f"Kafka {self.kafka_version}"]
+        words.append("1 broker" if self.brokers == 1 else f"{self.brokers} brokers")
+        if self.port is not None:
+            words.append(f"port {self.port}")
+        if self.secure:
+            words.append("secure")
+        if self.transaction_version is not None:
+            words.append(f"transaction.version {self.transaction_version}")
+        words += [f"{key}={value}" for key, value in sorted(self.settings.items())]
+        return ", ".join(words)
+
+
+def check_name(name: str) -> None:
+    """A lab's name becomes a folder's. Raises UsageError."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
+        raise UsageError(
+            f"{name!r} is no name for a lab", remedy="use letters, digits, dots, - and _"
+        )
+
+
+class Node(BaseModel):
+    """One broker (and controller). ports: by listener name. process: None before its start."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: int
+    ports: dict[str, int]
+    directory_id: str
+    process: Process | None = None
+
+
+class Record(BaseModel):
+    """The content of lab.json.
+
+    state: `starting` is what an interrupted `up` leaves; its data are worth nothing.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    spec: LabSpec
+    state: Literal["starting", "up"]
+    cluster_id: str
+    nodes: tuple[Node, ...]
+    zookeeper: Node | None = Field(default=None)  # Kafka 2.x only
+
+    @property
+    def processes(self) -> list[Process]:
+        """All that were started, the brokers first."""
+        nodes = [*self.nodes, *([self.zookeeper] if self.zookeeper else [])]
+        return [node.process for node in nodes if node.process]
+
+    def node(self, broker_id: int) -> Node:
+        """Raises UsageError for an id the lab does not have."""
+        for node in self.nodes:
+            if node.id == broker_id:
+                return node
+        ids = ", ".join(str(node.id) for node in self.nodes)
+        raise UsageError(f"lab {self.spec.name!r} has no broker {broker_id}, only {ids}")
+
+    def address(self, node: Node, listener: str) -> str:
+        return f"{HOST}:{node.ports[listener]}"
+
+    def bootstrap_servers(self, listener: str) -> str:
+        """All brokers at one of their listeners."""
+        return ",".join(self.address(node, listener) for node in self.nodes)
+
+    def with_node(self, node: Node) -> "Record":
+        """The same with one node replaced."""
+        nodes = tuple(node if old.id == node.id else old for old in self.nodes)
+        return self.model_copy(update={"nodes": nodes})
+
+    def save(self, folder: Path) -> None:
+        """Write lab.json in one step."""
+        fresh = folder / "lab.json.new"
+        fresh.write_text(self.model_dump_json(indent=1), encoding="utf-8")
+        fresh.replace(folder / "lab.json")
+
+
+def read_record(folder: Path) -> Record | None:
+    """lab.json of a lab's folder; None when there is none. Raises RefusedError if it is broken."""
+    path = folder / "lab.json"
+    try:
+        return Record.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError:
+        raise RefusedError(
+            "not a lab's description, so it is not known what runs",
+            where=str(path),
+            remedy=f"end its brokers by hand and delete {folder}",
+        ) from None
+
+
+def new_uuid() -> str:
+    """A Kafka Uuid: 16 bytes in base64url. Not one that begins like an option."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
