@@ -1,0 +1,80 @@
+"""How many cells of a terminal a text takes, and how to cut one so that it fits.
+
+Meant for text that `sanitise.visible` has made: no controls, no joiners, no variation selectors.
+Where terminals differ (emoji with a skin tone, spacing marks) the larger number is taken, so that
+a line never overflows.
+"""
+
+import re
+import unicodedata
+
+# A number that stands alone within a sentence ("pid 4001, no owner"): half of it would be a lie.
+_NUMBER = re.compile(r"(?<!\S)\d{1,19}(?=[,;.]?(?:\s|$))", re.ASCII)
+_LEAST_TAIL = 4  # cells of a name's end that a number before it leaves
+
+
+def cells(text: str) -> int:
+    """Cells taken: 2 for a wide character (UAX #11: W, F), 0 for a combining mark, else 1."""
+    if text.isascii():
+        return len(text)
+    return sum(_cell(character) for character in text)
+
+
+def _cell(character: str) -> int:
+    if character < "\x7f":
+        return 1
+    if unicodedata.category(character) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def cut_end(text: str, width: int, ellipsis: str = "…") -> str:
+    """The text in at most `width` cells, its end replaced by the ellipsis where it is longer."""
+    if cells(text) <= width:
+        return text
+    room = width - cells(ellipsis)
+    end = _keep_number(text, _head(text, room), room)
+    return (text[:end] + ellipsis)[: max(width, 0)]
+
+
+def cut_middle(text: str, width: int, ellipsis: str = "…") -> str:
+    """The text in at most `width` cells, its middle replaced: both ends of a name tell it apart."""
+    if cells(text) <= width:
+        return text
+    room = width - cells(ellipsis)
+    end = _keep_number(text, _head(text, (room + 1) // 2), room - _LEAST_TAIL)
+    start = _tail(text, room - cells(text[:end]))
+    for number in _NUMBER.finditer(text):
+        if number.start() <= start < number.end() and number.group() != text:
+            start = number.end()
+    return (text[:end] + ellipsis + text[start:])[: max(width, 0)]
+
+
+def _keep_number(text: str, end: int, room: int) -> int:
+    """Where to cut instead of within a number or right behind it: after it if there is room."""
+    for number in _NUMBER.finditer(text):
+        if number.start() < end <= number.end() and number.group() != text:
+            behind = number.end() + 1
+            return behind if cells(text[:behind]) <= room else number.start()
+    return end
+
+
+def _head(text: str, room: int) -> int:
+    """Index where the longest start of the text within `room` cells ends."""
+    for index, character in enumerate(text):
+        room -= _cell(character)
+        if room < 0:
+            return index
+    return len(text)
+
+
+def _tail(text: str, room: int) -> int:
+    """Index where the longest end of the text within `room` cells starts, never at a mark."""
+    start = len(text)
+    for index in range(len(text) - 1, -1, -1):
+        room -= _cell(text[index])
+        if room < 0:
+            break
+        if _cell(text[index]):
+            start = index
+    return start

@@ -1,0 +1,71 @@
+"""Numbers as words for eyes: ages (`3m`, `~14m`, `6d 2h`), counts, sizes.
+
+Tables hold plain digits; separators ("3 of 1,204") stand only in sentences.
+"""
+
+from dataclasses import dataclass
+from math import floor
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+_SPOKEN = {"d": "d", "h": "h", "m": "min", "s": "s"}
+
+
+@dataclass(frozen=True, order=True)
+class Age:
+    """Time since something, for a cell of a table. seconds: may be negative (a clock that runs
+    ahead). producer_clock: told by a client's clock, so only about true."""
+
+    seconds: float
+    producer_clock: bool = False
+
+    def __str__(self) -> str:
+        return age(self.seconds, producer_clock=self.producer_clock)
+
+
+def age(seconds: float, *, producer_clock: bool = False) -> str:
+    """`42s`, `3m`, `2h 5m`, `6d 2h`: rounded down; two units from an hour on; `~` before it where
+    the clock is a producer's."""
+    words = " ".join(f"{number}{unit}" for number, unit in _coarse(seconds))
+    return f"{'~' if producer_clock else ''}{'-' if seconds <= -1 else ''}{words}"
+
+
+def spoken_age(seconds: float, *, producer_clock: bool = False) -> str:
+    """The same for a sentence: `42 s`, `14 min`, `6 d 2 h`."""
+    words = " ".join(f"{number} {_SPOKEN[unit]}" for number, unit in _coarse(seconds))
+    return f"{'~' if producer_clock else ''}{'-' if seconds <= -1 else ''}{words}"
+
+
+def _coarse(seconds: float) -> list[tuple[int, str]]:
+    whole = floor(abs(seconds))
+    for index, (unit, factor) in enumerate(_UNITS):
+        if whole >= factor:
+            parts = [(whole // factor, unit)]
+            if unit in "dh":
+                finer, finer_factor = _UNITS[index + 1]
+                if rest := whole % factor // finer_factor:
+                    parts.append((rest, finer))
+            return parts
+    return [(0, "s")]
+
+
+def count(number: int) -> str:
+    """`1,204`."""
+    return f"{number:,}"
+
+
+def counted(number: int, singular: str, plural: str | None = None) -> str:
+    """`1 partition`, `1,204 partitions`."""
+    return f"{count(number)} {singular if number == 1 else plural or singular + 's'}"
+
+
+def size(count_of_bytes: int) -> str:
+    """`512 B`, `1.5 KiB`, `20 GiB`: three digits at least, in powers of 1024."""
+    if abs(count_of_bytes) < 1024:
+        return f"{count_of_bytes} B"
+    value = float(count_of_bytes)
+    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
+        value /= 1024
+        # 1023.96 KiB would round to a four-digit number.
+        if abs(value) < 1023.5 or unit == "EiB":
+            break
+    return f"{value:.1f} {unit}" if abs(value) < 99.95 else f"{value:.0f} {unit}"
