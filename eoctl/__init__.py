@@ -1,1 +1,3 @@
-"""eoctl."""
+"""eoctl: what an operator reaches for when exactly-once breaks in Kafka."""
+
+__version__ = "0.1.0"

@@ -31,7 +31,7 @@ TWO_PHASE_DEFAULT = (r".*-\d+-\d+$",)
 class ContextFile(BaseModel):
     """One [contexts.NAME] table as written in the config file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     bootstrap_servers: str | None = None
     command_config: str | None = None
@@ -48,7 +48,7 @@ class ContextFile(BaseModel):
 class CheckThresholds(BaseModel):
     """[check]: when `eoctl check` speaks up. Counts are offsets or transactions; ages durations."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     held_records: int | None = 100_000
     held_age: str | None = "15m"
@@ -69,7 +69,7 @@ class CheckThresholds(BaseModel):
 class ConfigFile(BaseModel):
     """The whole config file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     context: str | None = None
     contexts: dict[str, ContextFile] = Field(default_factory=dict)

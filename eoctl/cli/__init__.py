@@ -1,1 +1,1 @@
-"""TODO."""
+"""The command line: parse, call one operation, render, exit status."""

@@ -9,7 +9,7 @@ from eoctl.config import Context
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.failures import Deadline
 from eoctl.kafka.properties import client_settings
-from recovery.errors import IncompleteError
+from recovery.errors import EoctlError, IncompleteError
 
 Result = TypeVar("Result")
 
@@ -44,3 +44,28 @@ def with_cluster(
         raise IncompleteError(
             f"not done within {timeout:g} s", remedy="give more time with --timeout"
         ) from None
+
+
+async def repeat_with_cluster(
+    context: Context,
+    seconds: float | None,
+    interval: float,
+    use: Callable[[Cluster], Awaitable[Result]],
+    write: Callable[[Result | EoctlError], None],
+) -> None:
+    """Run `use` every `interval` seconds, each round within `seconds`, until cancelled.
+
+    A round that fails is written as its error; the next one connects again.
+    """
+    settings = client_settings(context.properties, hosts=context.hosts, socks5=context.socks5)
+    while True:
+        try:
+            async with Cluster(settings, Deadline(seconds)) as cluster:
+                while True:
+                    write(await use(cluster))
+                    await asyncio.sleep(interval)
+                    cluster.deadline = Deadline(seconds)
+                    cluster.forgive()
+        except EoctlError as error:
+            write(error)
+            await asyncio.sleep(interval)

@@ -1,0 +1,109 @@
+"""An Answer on stdout in the format asked for; its errors and summary on stderr."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eoctl.cli.options import Output
+from eoctl.render import envelope as formats
+from eoctl.render.sanitise import visible
+from eoctl.render.tables import Column, choose_columns, render_table, sort_rows
+from recovery.answers import Answer
+from recovery.rows import ErrorRow
+
+_ROW = "(row)"  # the row itself, carried along while its cells are sorted
+
+
+@dataclass(frozen=True)
+class View:
+    """How a command's rows look: table columns, cells from a row, names, the closing sentence."""
+
+    columns: Sequence[Column]
+    cells: Callable[[Any], Mapping[str, object]]
+    name_keys: Sequence[str]
+    fields: Sequence[str]
+    summary: Callable[[Answer], str]
+    heading: Callable[[Answer], str | None] = lambda answer: None
+
+
+def emit(
+    answer: Answer, view: View, output: Output, *, prefix: Mapping[str, object] | None = None
+) -> None:
+    """Write one answer. prefix: {"context": name} where several clusters were asked."""
+    out = sys.stdout
+    kind = output.output
+    lines: Iterable[str]
+    if output.sort_by is not None:
+        cells = [{**view.cells(row), _ROW: row} for row in answer.rows]
+        rows: list[Any] = [c[_ROW] for c in sort_rows(cells, view.columns, output.sort_by)]
+        answer = replace(answer, rows=rows)
+    shown = formats.Envelope(
+        name=answer.schema,
+        cluster_id=answer.cluster_id,
+        collected_at=answer.collected_at,
+        complete=answer.complete,
+        rows=answer.rows,
+        errors=answer.errors,
+        extra={**(prefix or {}), **answer.extra},
+    )
+    if kind == "json":
+        one_line = prefix is not None or output.watch is not None
+        lines = [formats.json_one_line(shown)] if one_line else formats.json_lines(shown)
+    elif kind == "jsonl":
+        lines = formats.jsonl_lines(shown)
+    elif kind == "csv":
+        lines = formats.csv_lines(answer.rows, view.fields, headers=not output.no_headers)
+    elif kind == "name":
+        lines = formats.name_lines(answer.rows, view.name_keys)
+    else:
+        lines = table(answer, view, output)
+    for line in lines:
+        out.write(line + "\n")
+    out.flush()
+    if kind in ("json", "jsonl"):
+        return
+    for error in answer.errors:
+        print(f"? {error_line(error)}", file=sys.stderr)
+    if kind in ("table", "wide"):
+        print(visible(view.summary(answer), spaces=False), file=sys.stderr)
+
+
+def table(answer: Answer, view: View, output: Output) -> list[str]:
+    """The lines of the table, heading first."""
+    on_terminal = sys.stdout.isatty()
+    rows = [view.cells(row) for row in answer.rows]
+    if output.sort_by is None:
+        rows = sort_rows(rows, view.columns)
+    heading = view.heading(answer)
+    lines = [] if heading is None or not on_terminal else [heading]
+    return lines + render_table(
+        rows,
+        choose_columns(view.columns, output.columns),
+        width=shutil.get_terminal_size().columns if on_terminal else None,
+        wide=output.output == "wide",
+        headers=not output.no_headers,
+        colour=on_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb",
+        ascii_only=not _utf8(),
+    )
+
+
+def _utf8() -> bool:
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+
+
+def error_line(error: ErrorRow) -> str:
+    """One thing that could not be seen, as a sentence."""
+    where = []
+    if error.broker is not None:
+        where.append(f"broker {error.broker}")
+    if error.topic is not None:
+        part = "" if error.partition is None else f":{error.partition}"
+        where.append(f"{error.topic}{part}")
+    if error.id is not None:
+        where.append(error.id)
+    return visible(
+        f"{', '.join(where) or error.scope}: {error.detail} ({error.error})", spaces=False
+    )

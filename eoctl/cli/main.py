@@ -1,0 +1,148 @@
+"""The one place that runs a command, prints its errors and knows the exit status.
+
+Nothing below prints an error or ends the process. No traceback reaches the terminal.
+"""
+
+import os
+import re
+import sys
+import traceback
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from eoctl import __version__
+from eoctl.cli.options import Connection, flattened, remember_before
+from eoctl.cli.tree import TREE, Branch, Commands, Leaf
+from recovery.errors import EoctlError, Exit
+
+
+class LazyGroup(TyperGroup):
+    """A group whose help comes from the table; its commands are loaded when they run."""
+
+    branch: Branch
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The commands with their one line of help."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, c.help) for name, c in self.branch.commands.items()])
+
+
+def build(name: str, node: Leaf | Branch) -> Any:
+    """The click command of a leaf (its module is loaded) or of a branch (nothing is)."""
+    settings: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None}
+    app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, **settings)
+    if isinstance(node, Leaf):
+        module, _, function = node.target.partition(":")
+        target = getattr(import_module(f"eoctl.cli.{module}"), function)
+        app.command(name)(flattened(target))
+        return typer.main.get_command(app)
+    is_root = node is TREE
+    app = typer.Typer(
+        name=name,
+        cls=LazyGroup,
+        help=node.help,
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        **settings,
+    )
+    app.callback()(flattened(_root if is_root else _group))
+    group = typer.main.get_command(app)
+    assert isinstance(group, LazyGroup)
+    group.branch = node
+    group.commands = Commands(node, build)
+    return group
+
+
+def _root(connection: Connection, version: bool = typer.Option(False, "--version")) -> None:
+    del version  # answered before the parser runs
+    remember_before(connection)
+
+
+def _group(connection: Connection) -> None:
+    remember_before(connection)
+
+
+def run(argv: list[str] | None = None) -> int:
+    """Run `eoctl ARGV`; the exit status."""
+    words = _watch_words(sys.argv[1:] if argv is None else argv)
+    if words == ["--version"]:
+        print(f"eoctl {__version__}")
+        return Exit.OK
+    try:
+        status = _run(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # the reader (`| head`) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+    return status
+
+
+def _run(words: list[str]) -> int:
+    try:
+        result = build("eoctl", TREE).main(words, prog_name="eoctl", standalone_mode=False)
+        return result if isinstance(result, int) else Exit.OK
+    except EoctlError as error:
+        _say(error.sentence)
+        return error.exit_status
+    except typer.TyperException as error:
+        # the parser's own: unknown option, missing argument, no arguments at all
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error.format_message())
+            return Exit.USAGE
+        context = getattr(error, "ctx", None)
+        hint = f" (see `{context.command_path} --help`)" if context else ""
+        _say(error.format_message().rstrip(".") + hint)
+        return Exit.USAGE
+    except (KeyboardInterrupt, typer.Abort):
+        _say("interrupted")
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception:
+        _say(f"an error of eoctl's own; please report it with {_report(words)}")
+        return Exit.INTERNAL
+
+
+def _say(sentence: str) -> None:
+    from eoctl.render.sanitise import visible
+
+    print(f"eoctl: {visible(sentence, spaces=False)}", file=sys.stderr)
+
+
+_SECRET = re.compile(r"(?i)(password|secret|token|jaas)[^=\s]*=")
+
+
+def _report(words: list[str]) -> str:
+    """Write what happened to a file; its path, or the last line where none can be written."""
+    from eoctl.config import state_dir
+
+    hidden = [word if not _SECRET.search(word) else "(hidden)" for word in words]
+    text = f"eoctl {__version__}\nPython {sys.version}\n{hidden}\n\n{traceback.format_exc()}"
+    try:
+        folder = state_dir() / "reports"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = folder / f"{os.getpid()}-{os.urandom(4).hex()}.txt"
+        with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
+            Path(path).chmod(0o600)
+            file.write(text)
+    except (OSError, EoctlError):
+        return traceback.format_exc().strip().splitlines()[-1]
+    return str(path)
+
+
+def _watch_words(words: list[str]) -> list[str]:
+    """`--watch` and `-w` may stand without their number; the parser wants one."""
+    result: list[str] = []
+    for position, word in enumerate(words):
+        if word == "--":
+            return result + words[position:]
+        result.append(word)
+        following = words[position + 1] if position + 1 < len(words) else ""
+        if word in ("-w", "--watch") and not re.fullmatch(r"[0-9][0-9.a-z]*", following):
+            result.append("5")
+    return result

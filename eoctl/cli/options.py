@@ -1,0 +1,241 @@
+"""Options that many commands share, each group declared once as a dataclass.
+
+A command takes the dataclass as a parameter; `flattened` gives Typer one option per field.
+Connection options may stand before or after the command; after wins over before.
+"""
+
+import dataclasses
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from recovery.errors import UsageError
+from recovery.selectors import Selector, parse_selector, regex_selector
+from recovery.times import duration
+
+if TYPE_CHECKING:  # loaded when a command runs: `--help` needs no settings
+    from eoctl.config import Connect, Context
+
+FORMATS = ("table", "wide", "json", "jsonl", "csv", "name")
+_CONNECTION = "Connection"
+_OUTPUT = "Output"
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How to reach the cluster."""
+
+    context: Annotated[
+        str | None, typer.Option("--context", metavar="NAME", rich_help_panel=_CONNECTION)
+    ] = None
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option("--bootstrap-server", metavar="HOSTS", rich_help_panel=_CONNECTION),
+    ] = None
+    command_config: Annotated[
+        str | None,
+        typer.Option(
+            "--command-config",
+            metavar="FILE",
+            help="client properties, Java's or librdkafka's",
+            rich_help_panel=_CONNECTION,
+        ),
+    ] = None
+    x: Annotated[
+        list[str],
+        typer.Option("-X", metavar="KEY=VALUE", help="one more client property"),
+    ] = field(default_factory=list)
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", metavar="DURATION", help="bounds the command [30s]"),
+    ] = None
+
+    def over(self, before: "Connection") -> "Connection":
+        """These options, and from `before` what they leave open."""
+        return Connection(
+            self.context or before.context,
+            self.bootstrap_server or before.bootstrap_server,
+            self.command_config or before.command_config,
+            [*before.x, *self.x],
+            self.timeout or before.timeout,
+        )
+
+    @property
+    def asked(self) -> "Connect":
+        from eoctl.config import Connect
+
+        return Connect(self.context, self.bootstrap_server, self.command_config, tuple(self.x))
+
+    def seconds(self, default: float | None = 30.0) -> float | None:
+        """The bound on the whole command."""
+        if self.timeout is None:
+            return default
+        seconds = duration(self.timeout, where="--timeout")
+        if seconds <= 0:
+            raise UsageError("must be above zero", where="--timeout", remedy="write 30s")
+        return seconds
+
+    def one(self) -> "Context":
+        """The cluster meant. Raises UsageError when several are named."""
+        from eoctl.config import resolve
+
+        if self.context and "," in self.context:
+            raise UsageError("this command takes one context", where="--context")
+        return resolve(self.asked)
+
+    def several(self, all_contexts: bool) -> list["Context"]:
+        """The clusters meant: --context a,b or --all-contexts, else the one."""
+        from eoctl.config import contexts, load_config, resolve
+
+        if all_contexts:
+            names = list(contexts(load_config()))
+            if not names:
+                raise UsageError("no contexts are known", where="--all-contexts")
+        elif self.context and "," in self.context:
+            names = [name for name in self.context.split(",") if name]
+        else:
+            return [resolve(self.asked)]
+        return [resolve(dataclasses.replace(self.asked, context=name)) for name in names]
+
+    def name_in_force(self) -> str | None:
+        """The context that would be used, or None."""
+        from eoctl.config import context_name, load_config
+
+        return context_name(self.asked, load_config())
+
+
+@dataclass(frozen=True)
+class Output:
+    """How the answer is written."""
+
+    output: Annotated[
+        str,
+        typer.Option("-o", "--output", metavar="|".join(FORMATS), rich_help_panel=_OUTPUT),
+    ] = "table"
+    sort_by: Annotated[
+        str | None, typer.Option("--sort-by", metavar="COLUMN", help="-COLUMN: descending")
+    ] = None
+    no_headers: Annotated[bool, typer.Option("--no-headers")] = False
+    columns: Annotated[
+        str | None, typer.Option("--columns", metavar="A,B", help="only these columns")
+    ] = None
+    watch: Annotated[
+        str | None,
+        typer.Option("-w", "--watch", metavar="[S]", help="again every S seconds [5]"),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.output not in FORMATS:
+            raise UsageError(
+                f"no output format {self.output!r}",
+                where="-o",
+                remedy=f"one of {', '.join(FORMATS)}",
+            )
+
+    @property
+    def interval(self) -> float | None:
+        """Seconds between rounds; None without --watch."""
+        if self.watch is None:
+            return None
+        text = self.watch if not re.fullmatch(r"[0-9.]+", self.watch) else self.watch + "s"
+        seconds = duration(text, where="--watch")
+        if seconds < 0.2:
+            raise UsageError("must be 0.2 s or more", where="--watch")
+        return seconds
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Which partitions: TOPIC[:P]..., or Kafka's own habits."""
+
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TOPIC[:P]]...", help="orders, orders:3, orders:0,2,5-9, 'orders-*'"
+        ),
+    ] = None
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="TOPIC", help="the same as an option")
+    ] = None
+    partition: Annotated[
+        str | None, typer.Option("--partition", metavar="P", help="for the topics named")
+    ] = None
+    regex: Annotated[
+        list[str] | None,
+        typer.Option("--regex", metavar="RE", help="topics whose whole name matches"),
+    ] = None
+
+    def selectors(self) -> tuple[Selector, ...]:
+        named = [
+            parse_selector(text, partitions=self.partition, where=where)
+            for where, texts in ((None, self.topics), ("--topic", self.topic))
+            for text in texts or ()
+        ]
+        if self.partition is not None and not named:
+            raise UsageError("no topic is named", where="--partition", remedy="give TOPIC too")
+        return (*named, *(regex_selector(text) for text in self.regex or ()))
+
+
+GROUPS = (Connection, Output, Topics)
+
+
+def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` as Typer can read it: parameters typed with an option group become its fields."""
+    hints = get_type_hints(function, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, type[Any]] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        kind = hints[name]
+        if kind not in GROUPS:
+            parameters.append(
+                parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY)
+            )
+            continue
+        groups[name] = kind
+        for f, annotation in (
+            (f, get_type_hints(kind, include_extras=True)[f.name]) for f in dataclasses.fields(kind)
+        ):
+            default = [] if f.default is dataclasses.MISSING else f.default
+            parameters.append(
+                inspect.Parameter(
+                    f.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=default,
+                    annotation=annotation,
+                )
+            )
+    # arguments first: Typer keeps this order in the usage line
+    parameters.sort(key=lambda p: "Argument" not in repr(p.annotation))
+
+    @functools.wraps(function)
+    def call(**values: Any) -> Any:
+        for name, kind in groups.items():
+            made = kind(**{f.name: values.pop(f.name) for f in dataclasses.fields(kind)})
+            values[name] = made.over(before_command()) if kind is Connection else made
+        return function(**values)
+
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {p.name: p.annotation for p in parameters}
+    del call.__dict__["__wrapped__"]
+    return call
+
+
+_before: list[Connection] = []
+
+
+def before_command() -> Connection:
+    """The connection options given before the command's name."""
+    merged = Connection()
+    for given in _before:
+        merged = given.over(merged)
+    return merged
+
+
+def remember_before(connection: Connection) -> None:
+    """Called by each group with the connection options that stood before its command."""
+    _before.append(connection)

@@ -1,0 +1,96 @@
+"""Running one operation against one cluster or several, once or again and again."""
+
+import asyncio
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+
+from eoctl.cli.emit import View, emit
+from eoctl.cli.options import Connection, Output
+from eoctl.config import Context
+from eoctl.kafka.cluster import Cluster
+from eoctl.operations.session import repeat_with_cluster, with_cluster
+from recovery.answers import Answer, worst
+from recovery.errors import EoctlError, Exit
+
+Operation = Callable[[Cluster], Awaitable[Answer]]
+
+
+def show(connection: Connection, output: Output, view: View, operation: Operation) -> int:
+    """Run `operation` on the one cluster named and write its answer; the exit status."""
+    context = connection.one()
+    if output.interval is None:
+        answer = with_cluster(context, connection.seconds(), operation)
+        emit(answer, view, output)
+        return answer.exit_status
+    return _watch(context, connection, output, view, operation)
+
+
+def _watch(
+    context: Context, connection: Connection, output: Output, view: View, operation: Operation
+) -> int:
+    assert output.interval is not None
+
+    def write(answer: Answer | EoctlError) -> None:
+        on_terminal = sys.stdout.isatty() and output.output in ("table", "wide")
+        if on_terminal:
+            sys.stdout.write("\x1b[H\x1b[2J")
+        if isinstance(answer, EoctlError):
+            print(f"eoctl: {answer.sentence}", file=sys.stderr)
+        else:
+            emit(answer, view, output)
+
+    asyncio.run(
+        repeat_with_cluster(context, connection.seconds(), output.interval, operation, write)
+    )
+    return Exit.OK
+
+
+def show_all(
+    connection: Connection,
+    output: Output,
+    view: View,
+    operation: Operation,
+    *,
+    all_contexts: bool,
+) -> int:
+    """The same on every cluster named (--context a,b or --all-contexts): the worst exit wins."""
+    named = connection.several(all_contexts)
+    if len(named) == 1 and not all_contexts:
+        return show(connection, output, view, operation)
+    results: list[Answer | EoctlError] = [_NOT_RUN] * len(named)
+
+    def run(position: int, context: Context) -> None:
+        try:
+            results[position] = with_cluster(context, connection.seconds(), operation)
+        except EoctlError as error:
+            results[position] = error
+
+    threads = [
+        threading.Thread(target=run, args=(position, context), daemon=True)
+        for position, context in enumerate(named)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return _emit_each(named, results, view, output)
+
+
+_NOT_RUN = EoctlError("did not run")
+
+
+def _emit_each(
+    named: Sequence[Context], results: Sequence[Answer | EoctlError], view: View, output: Output
+) -> int:
+    statuses: list[Exit] = []
+    for context, result in zip(named, results, strict=True):
+        if isinstance(result, EoctlError):
+            print(f"eoctl: {context.title}: {result.sentence}", file=sys.stderr)
+            statuses.append(result.exit_status)
+            continue
+        if output.output in ("table", "wide"):
+            print(f"CONTEXT {context.title}")
+        emit(result, view, output, prefix={"context": context.title})
+        statuses.append(result.exit_status)
+    return worst(statuses)

@@ -1,0 +1,89 @@
+"""The tree of commands, as a table. A module is loaded when its command runs: `--help` loads none.
+
+Each leaf names a function in a module of `eoctl.cli`; `help` is its first line of help.
+"""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One command: `module:function` below eoctl.cli."""
+
+    target: str
+    help: str
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A group of commands."""
+
+    help: str
+    commands: Mapping[str, "Leaf | Branch"] = field(default_factory=dict)
+
+
+TREE = Branch(
+    "What an operator reaches for when exactly-once breaks in Kafka.",
+    {
+        "status": Leaf("status:status", "one screen: what is wrong, the worst first"),
+        "lso": Leaf("inspect:lso", "log start, LSO, high watermark, records held, what blocks"),
+        "txn": Branch(
+            "transactions, as all coordinators know them",
+            {
+                "list": Leaf("inspect:txn_list", "every coordinator's transactions"),
+                "describe": Leaf(
+                    "inspect:txn_describe", "transactional ids, with their partitions"
+                ),
+            },
+        ),
+        "producers": Leaf("inspect:producers", "producer ids, epochs and sequences of partitions"),
+        "context": Branch(
+            "named clusters",
+            {
+                "list": Leaf("context:list_", "the contexts known here"),
+                "use": Leaf("context:use", "make a context the default"),
+                "show": Leaf("context:show", "a context's settings, without secrets"),
+                "test": Leaf("context:test", "what the permissions allow, and so cannot say"),
+            },
+        ),
+        "lab": Branch(
+            "a real local Kafka, to try things and to break",
+            {
+                "up": Leaf("lab:up", "start a Kafka on this machine"),
+                "down": Leaf("lab:down", "end exactly what `up` started"),
+                "status": Leaf("lab:status", "the labs on this machine"),
+                "break": Leaf("lab:break_", "make real trouble, and print the truth about it"),
+                "demo": Leaf("lab:demo", "start a Kafka, break it, look at it"),
+            },
+        ),
+        "completion": Leaf("completion:completion", "print the completion script for bash"),
+    },
+)
+
+
+class Commands(MutableMapping[str, Any]):
+    """The click commands of one branch, each made when it is first asked for."""
+
+    def __init__(self, branch: Branch, make: Any) -> None:
+        self._branch = branch
+        self._make = make
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = self._make(name, self._branch.commands[name])
+        return self._made[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._branch.commands)
+
+    def __len__(self) -> int:
+        return len(self._branch.commands)
