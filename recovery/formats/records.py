@@ -1,0 +1,199 @@
+"""The records inside a batch: decompression, keys, values, headers, and transaction markers.
+
+Exact rather than fast: for the batches that must be opened. Columns of millions of records are
+another matter.
+Source: Kafka's classes DefaultRecord, ControlRecordType, EndTransactionMarker; KafkaLZ4 and
+SnappyCompression for the framings.
+"""
+
+import gzip
+import struct
+import zlib
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+from recovery.formats.batches import HEADER_SIZE, TIMESTAMP_TYPE, BatchHeader, Buffer
+from recovery.formats.reader import CorruptError, Reader
+
+_XERIAL = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = 16  # magic, version, compatible version
+_MOST_SNAPPY_EXPANDS = 64  # a copy of 3 bytes makes 64 at most
+
+
+class Record(NamedTuple):
+    """One record. timestamp: milliseconds since 1970, None where the producer gave none."""
+
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class ControlType(StrEnum):
+    """What a control record is for."""
+
+    ABORT = "abort"
+    COMMIT = "commit"
+    OTHER = "other"  # KRaft's own: leader change, snapshot header and footer, voters
+
+
+class Marker(NamedTuple):
+    """A control record. coordinator_epoch: None unless the record ends a transaction."""
+
+    type: ControlType
+    coordinator_epoch: int | None
+
+
+def records(buffer: Buffer, header: BatchHeader) -> Iterator[Record]:
+    """The records of the batch at `header.position`, by rising offset.
+
+    Raises CorruptError when they do not decompress, do not parse, or are not as many as the header
+    says; records before the damage have been yielded by then. Does not check the CRC.
+    """
+    where = f"records of the batch at offset {header.base_offset}"
+    data = _decompressed(buffer, header, where)
+    append_time = header.max_timestamp if header.attributes & TIMESTAMP_TYPE else None
+    position, least = 0, 0
+    span = header.last_offset - header.base_offset
+    for number in range(header.records_count):
+        try:
+            delta, time_delta, key, value, headers, position = _record(data, position)
+        except (IndexError, ValueError) as error:
+            raise CorruptError(f"record {number} is malformed", where=where) from error
+        if not least <= delta <= span:
+            raise CorruptError(f"record {number} has offset delta {delta}", where=where)
+        least = delta + 1
+        time = header.base_timestamp + time_delta if append_time is None else append_time
+        yield Record(header.base_offset + delta, None if time == -1 else time, key, value, headers)
+    if position != len(data):
+        raise CorruptError(
+            f"{len(data) - position} bytes follow the {header.records_count} records", where=where
+        )
+
+
+def marker(buffer: Buffer, header: BatchHeader) -> Marker | None:
+    """What the control batch at `header.position` says; None when compaction emptied it.
+
+    Raises CorruptError as `records` and `control_record` do.
+    """
+    for record in records(buffer, header):
+        try:
+            return control_record(record.key, record.value)
+        except CorruptError as error:
+            raise error.within(f"offset {record.offset}") from error
+    return None
+
+
+def control_record(key: bytes | None, value: bytes | None) -> Marker:
+    """A control record's meaning. Raises CorruptError where Kafka would find it invalid."""
+    reader = Reader(key or b"", "key of a control record")
+    version, number = reader.int16(), reader.int16()
+    if version < 0:
+        raise reader.corrupt(f"version {version}")
+    if number not in (0, 1):
+        return Marker(ControlType.OTHER, None)
+    reader = Reader(value or b"", "value of a transaction marker")
+    reader.int16()  # version: 0; later ones may only add behind
+    return Marker(ControlType.COMMIT if number else ControlType.ABORT, reader.int32())
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """A zigzag varint and the position after it; IndexError at the end, ValueError if too long."""
+    byte = data[position]
+    position += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position
+    value = byte & 0x7F
+    for shift in range(7, 70, 7):
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position
+    raise ValueError("varint longer than ten bytes")
+
+
+def _nullable(data: bytes, position: int) -> tuple[bytes | None, int]:
+    length, position = _varint(data, position)
+    if length == -1:
+        return None, position
+    if length < 0:
+        raise ValueError("negative length")
+    return data[position : position + length], position + length
+
+
+_Parsed = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
+
+
+def _record(data: bytes, position: int) -> _Parsed:
+    """(offset delta, timestamp delta, key, value, headers, position after) of one record."""
+    length, position = _varint(data, position)
+    end = position + length
+    if length < 0 or end > len(data):
+        raise ValueError("length")
+    time_delta, position = _varint(data, position + 1)  # one byte of attributes, unused
+    offset_delta, position = _varint(data, position)
+    key, position = _nullable(data, position)
+    value, position = _nullable(data, position)
+    count, position = _varint(data, position)
+    if count < 0:
+        raise ValueError("negative number of headers")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, position = _nullable(data, position)
+        if name is None:
+            raise ValueError("header without a name")
+        content, position = _nullable(data, position)
+        headers.append((name.decode("utf-8", "replace"), content))
+    if position != end:  # also where a slice above ran over the end
+        raise ValueError("the record's parts do not fill its length")
+    return offset_delta, time_delta, key, value, tuple(headers), end
+
+
+def _decompressed(buffer: Buffer, header: BatchHeader, where: str) -> bytes:
+    start, end = header.position + HEADER_SIZE, header.position + header.size
+    data = bytes(memoryview(buffer)[start:end])
+    codec = header.codec
+    if codec == "none" or not data:
+        return data
+    try:
+        if codec == "gzip":
+            return gzip.decompress(data)
+        if codec == "snappy":
+            return _snappy(data)
+        if codec in ("lz4", "zstd"):
+            import pyarrow as pa
+
+            # As a stream: Java writes frames of unknown content size, and may write several.
+            return bytes(pa.CompressedInputStream(pa.BufferReader(data), codec).read())
+    except CorruptError as error:
+        raise error.within(where) from error
+    except (OSError, EOFError, ValueError, zlib.error, struct.error) as error:
+        raise CorruptError(f"they do not decompress as {codec}: {error}", where=where) from error
+    raise CorruptError(f"{codec} is not one that Kafka 4.3 writes", where=where)
+
+
+def _snappy(data: bytes) -> bytes:
+    """Raw snappy (librdkafka), or the xerial framing (Java): blocks, each after its length."""
+    if not data.startswith(_XERIAL):
+        return _snappy_block(data)
+    blocks, position = [], _XERIAL_HEADER
+    while position < len(data):
+        (length,) = struct.unpack_from(">i", data, position)
+        position += 4
+        if not 0 <= length <= len(data) - position:
+            raise ValueError(f"a block of {length} bytes, {len(data) - position} left")
+        blocks.append(_snappy_block(data[position : position + length]))
+        position += length
+    return b"".join(blocks)
+
+
+def _snappy_block(block: bytes) -> bytes:
+    import pyarrow as pa
+
+    size = Reader(block, "snappy block").uvarint()
+    if size > _MOST_SNAPPY_EXPANDS * len(block):
+        raise ValueError(f"{len(block)} bytes claim to be {size}")
+    return bytes(pa.Codec("snappy").decompress(block, decompressed_size=size, asbytes=True))
