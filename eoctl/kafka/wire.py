@@ -10,12 +10,12 @@ import struct
 from collections import deque
 from typing import Any
 
-from eoctl.kafka import messages
+from eoctl.kafka import diagnosis, messages
 from eoctl.kafka.failures import Deadline, WireError
 from eoctl.kafka.security import Security
 
 CLIENT_ID = "eoctl"
-MAX_FRAME = 1 << 29  # bytes; more is not a Kafka broker speaking
+MAX_FRAME = 1 << 28  # bytes; more is not a Kafka broker speaking
 
 
 class _Frames(asyncio.BufferedProtocol):
@@ -24,6 +24,7 @@ class _Frames(asyncio.BufferedProtocol):
     def __init__(self) -> None:
         self.pending: deque[tuple[int, asyncio.Future[memoryview]]] = deque()
         self.closed: WireError | None = None
+        self.cause: Exception | None = None  # how the peer ended it, if the peer did
         self.transport: asyncio.Transport | None = None
         self._length = bytearray(4)
         self._body: bytearray | None = None
@@ -48,13 +49,7 @@ class _Frames(asyncio.BufferedProtocol):
     def _begin_frame(self) -> None:
         (length,) = struct.unpack(">i", self._length)
         if not 4 <= length <= MAX_FRAME:
-            self.fail(
-                WireError(
-                    "NOT_KAFKA",
-                    f"the answer begins with {bytes(self._length)!r}, which no Kafka broker sends",
-                    "check the port and security.protocol: it may speak TLS or HTTP",
-                )
-            )
+            self.fail(diagnosis.not_kafka(bytes(self._length)))
             return
         self._body, self._got = bytearray(length), 0
 
@@ -71,6 +66,8 @@ class _Frames(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self.closed is None:
+            self.cause = exc or EOFError()
         reason = f": {exc}" if exc else ""
         self.fail(WireError("CONNECTION_CLOSED", f"the broker closed the connection{reason}"))
 
@@ -90,14 +87,17 @@ class _Frames(asyncio.BufferedProtocol):
 class Connection:
     """An open, negotiated and authenticated connection to one broker."""
 
-    def __init__(self, frames: _Frames, security: Security) -> None:
+    def __init__(self, frames: _Frames, security: Security, host: str, port: int) -> None:
         self._frames = frames
         self._security = security
+        self._address = host, port
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
         self.requests_sent = 0
         self.features: dict[str, int] = {}  # finalized, e.g. transaction.version
-        self.session_expires: float | None = None  # monotonic; KIP-368
+        self._answers = 0
+        self.renew_at: float | None = None  # monotonic: when to authenticate again (KIP-368)
+        self.renewal = asyncio.Lock()
 
     @classmethod
     async def open(
@@ -109,18 +109,11 @@ class Connection:
         """
         loop = asyncio.get_running_loop()
         frames = _Frames()
-        try:
-            async with asyncio.timeout(deadline.seconds_left):
-                await security.connect(loop, lambda: frames, host, port)
-        except TimeoutError:
-            raise WireError("TIMED_OUT", f"no connection to {host}:{port} in time") from None
-        connection = cls(frames, security)
+        await security.connect(loop, lambda: frames, host, port, deadline)
+        connection = cls(frames, security, host, port)
         try:
             await connection._negotiate(deadline)
             await security.authenticate(connection, deadline)
-        except WireError as error:
-            connection.close()
-            raise security.explain(error, host, port) from None
         except BaseException:
             connection.close()
             raise
@@ -150,8 +143,22 @@ class Connection:
         await self._security.keep_authenticated(self, deadline)
         return await self.exchange(request, deadline)
 
+    async def idle(self) -> None:
+        """Wait until every question has its answer."""
+        while self._frames.pending:  # noqa: ASYNC110 - rare and short
+            await asyncio.sleep(0.01)
+
     async def exchange(self, request: Any, deadline: Deadline) -> Any:
         """Send a request whose version is set; its decoded answer."""
+        try:
+            answer = await self._exchange(request, deadline)
+        except WireError as error:
+            cause = self._frames.cause
+            raise self._security.explain(error, *self._address, self._answers, cause) from None
+        self._answers += 1
+        return answer
+
+    async def _exchange(self, request: Any, deadline: Deadline) -> Any:
         frames = self._frames
         if frames.closed is not None:
             raise frames.closed
@@ -198,4 +205,6 @@ class Connection:
         if answer.error_code:
             raise WireError(messages.error_name(answer.error_code), "ApiVersions was refused")
         self._versions = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys}
+        if not self.supports(messages.MetadataRequest):
+            raise diagnosis.controller()
         self.features = {f.name: f.max_version_level for f in answer.finalized_features or ()}

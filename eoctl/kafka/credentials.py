@@ -1,0 +1,48 @@
+"""Secret values: kept out of every text by their type, and read from where they are stored."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from recovery.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A password, key or token. `reveal()` is the only way to it; repr and str hide it."""
+
+    _value: str = field(repr=False)
+
+    def reveal(self) -> str:
+        return self._value
+
+    def hidden_in(self, text: str) -> str:
+        """`text` without the secret, for what somebody else wrote and may have quoted."""
+        return text.replace(self._value, "***") if self._value else text
+
+
+def resolve(value: str, where: str) -> str:
+    """The value behind `env:NAME` or `file:PATH` (one trailing newline cut), else `value` itself.
+
+    where: the property's name, for the error. Raises UsageError when there is nothing to read.
+    """
+    kind, colon, name = value.partition(":")
+    if not colon or not name:
+        return value
+    if kind == "env":
+        if name not in os.environ:
+            raise UsageError(f"environment variable {name} is not set", where=where)
+        return os.environ[name]
+    if kind == "file":
+        text = read_file(name, where)
+        return text.removesuffix("\n").removesuffix("\r")
+    return value
+
+
+def read_file(path: str, where: str) -> str:
+    """The text of a file that a property names. Raises UsageError that names both."""
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise UsageError(f"{path} cannot be read: {reason}", where=where) from None
