@@ -151,3 +151,10 @@ class BrokerRow(Row):
     host: str
     port: int
     up: bool | None
+
+
+class ContextSettingRow(Row):
+    """One setting in force. value: `(hidden)` where the key is a secret's."""
+
+    key: str
+    value: str

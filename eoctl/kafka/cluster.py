@@ -165,7 +165,7 @@ class Cluster:
             include_topic_authorized_operations=False,
             include_cluster_authorized_operations=False,
         )
-        answer = await self._ask_any(question, most=12)
+        answer = await self.ask_any(question, most=12)
         self.cluster_id = answer.cluster_id
         self.brokers = {
             b.node_id: BrokerFacts(b.node_id, b.host, b.port, b.rack) for b in answer.brokers
@@ -185,7 +185,19 @@ class Cluster:
                 assert self._bootstrap is not None
                 self._connections[b.id] = self._bootstrap
 
-    async def _ask_any(self, question: Any, most: int) -> Any:
+    async def topic_operations(self) -> dict[str, int]:
+        """Bits of the operations allowed on each visible topic (KIP-430; Kafka 2.3 and above)."""
+        question = messages.MetadataRequest(
+            topics=None,
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=True,
+            include_cluster_authorized_operations=False,
+        )
+        answer = await self.ask_any(question, most=12)
+        return {t.name: t.topic_authorized_operations for t in answer.topics}
+
+    async def ask_any(self, question: Any, *, most: int | None = None) -> Any:
+        """One question that any broker can answer. Raises UnreachableError when none does."""
         if self._bootstrap is not None and not self._bootstrap.closed:
             try:
                 return await self._bootstrap.ask(question, self.silence(), most=most)

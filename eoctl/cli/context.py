@@ -1,0 +1,153 @@
+"""`context list|use|show|test`: named clusters."""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from eoctl import config
+from eoctl.cli.emit import View, emit
+from eoctl.cli.options import Connection, Output
+from eoctl.cli.runner import show as show_answer
+from eoctl.operations import permissions
+from eoctl.operations.session import now_ms
+from eoctl.render.tables import Column
+from eoctl.render.words import counted
+from recovery.answers import Answer
+from recovery.errors import UsageError
+from recovery.rows import ContextRow, ContextSettingRow, ContextTestRow
+
+
+def _contexts(connection: Connection) -> list[ContextRow]:
+    known = config.load_config()
+    current = connection.name_in_force()
+    return [
+        ContextRow(
+            name=name,
+            current=name == current,
+            bootstrap_servers=entry.bootstrap_servers,
+            read_only=entry.read_only,
+            protected=entry.protected,
+            source="config file" if name in known.contexts else "lab",
+        )
+        for name, entry in config.contexts(known).items()
+    ]
+
+
+def _context_cells(row: ContextRow) -> Mapping[str, object]:
+    marks = [
+        word for word, on in (("READ-ONLY", row.read_only), ("PROTECTED", row.protected)) if on
+    ]
+    return {
+        "current": "*" if row.current else None,
+        "name": row.name,
+        "bootstrap_servers": row.bootstrap_servers,
+        "marks": " ".join(marks) or None,
+        "source": row.source,
+    }
+
+
+CONTEXTS = View(
+    columns=(
+        Column("current", "", "mark"),
+        Column("name", "CONTEXT", "name"),
+        Column("bootstrap_servers", "BOOTSTRAP SERVERS", "name"),
+        Column("marks", "MAY", "text"),
+        Column("source", "FROM", "text"),
+    ),
+    cells=_context_cells,
+    name_keys=("name",),
+    fields=tuple(ContextRow.model_fields),
+    summary=lambda answer: counted(len(answer.rows), "context"),
+)
+
+
+def list_(connection: Connection, output: Output) -> int:
+    """The contexts known here: the config file's, and running labs."""
+    emit(Answer("context-list", None, now_ms(), _contexts(connection)), CONTEXTS, output)
+    return 0
+
+
+def use(name: Annotated[str, typer.Argument(metavar="NAME")]) -> int:
+    """Make a context the default of this user, until the next `use`."""
+    known = config.contexts(config.load_config())
+    if name not in known:
+        raise UsageError(
+            f"no context {name!r}", remedy=f"contexts known: {', '.join(known) or 'none'}"
+        )
+    path = config.chosen_context_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps({"context": name}), encoding="utf-8")
+    part.replace(path)
+    return 0
+
+
+SETTINGS = View(
+    columns=(
+        Column("key", "PROPERTY", "name"),
+        Column("value", "VALUE", "name"),
+    ),
+    cells=lambda row: {"key": row.key, "value": row.value},
+    name_keys=("key",),
+    fields=tuple(ContextSettingRow.model_fields),
+    summary=lambda answer: f"context {answer.extra['context']}",
+)
+
+
+def show(connection: Connection, output: Output) -> int:
+    """The settings in force, as flags, environment and config file make them; no secrets."""
+    context = connection.one()
+    rows = [
+        ContextSettingRow(key=key, value="(hidden)" if config.SECRET_KEY.search(key) else value)
+        for key, value in sorted(context.properties.items())
+    ]
+    rows += [
+        ContextSettingRow(key=key, value=str(value))
+        for key, value in (
+            ("read_only", context.read_only),
+            ("protected", context.protected),
+            ("socks5", context.socks5),
+            ("lock_zookeeper", context.lock_zookeeper),
+        )
+        if value
+    ]
+    rows += [
+        ContextSettingRow(key=f"hosts.{name}", value=address)
+        for name, address in sorted(context.hosts.items())
+    ]
+    answer = Answer("context-show", None, now_ms(), rows, extra={"context": context.title})
+    emit(answer, SETTINGS, output)
+    return 0
+
+
+def _test_cells(row: ContextTestRow) -> Mapping[str, object]:
+    return {
+        "mark": None if row.sees else "?" if row.sees is None else "!",
+        "check": row.check,
+        "sees": {True: "yes", False: "NO", None: "not tried"}[row.sees],
+        "detail": row.detail,
+        "cannot_say": ", ".join(row.cannot_say) or None,
+    }
+
+
+TESTS = View(
+    columns=(
+        Column("mark", "", "mark"),
+        Column("check", "CHECK", "name"),
+        Column("sees", "SEES", "text"),
+        Column("cannot_say", "SO CANNOT SAY", "text"),
+        Column("detail", "DETAIL", "text"),
+    ),
+    cells=_test_cells,
+    name_keys=("check",),
+    fields=tuple(ContextTestRow.model_fields),
+    summary=lambda answer: f"{answer.extra['seen']} of {len(answer.rows)} checks passed",
+)
+
+
+def test(connection: Connection, output: Output) -> int:
+    """What these credentials see and do not see, and what eoctl therefore cannot say."""
+    context = connection.one()
+    return show_answer(connection, output, TESTS, lambda c: permissions.test(c, context))
