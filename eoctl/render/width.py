@@ -10,6 +10,10 @@ import unicodedata
 
 # A number that stands alone within a sentence ("pid 4001, no owner"): half of it would be a lie.
 _NUMBER = re.compile(r"(?<!\S)\d{1,19}(?=[,;.]?(?:\s|$))", re.ASCII)
+# Unicode 16 made these wide; the tables of older Pythons do not know it.
+_WIDE_SINCE_16 = re.compile(
+    "[\u2630-\u2637\u268a-\u268f\u4dc0-\u4dff\U0001d300-\U0001d356\U0001d360-\U0001d376]"
+)
 _LEAST_TAIL = 4  # cells of a name's end that a number before it leaves
 
 
@@ -25,29 +29,32 @@ def _cell(character: str) -> int:
         return 1
     if unicodedata.category(character) in ("Mn", "Me"):
         return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    wide = unicodedata.east_asian_width(character) in "WF" or _WIDE_SINCE_16.match(character)
+    return 2 if wide else 1
 
 
 def cut_end(text: str, width: int, ellipsis: str = "…") -> str:
     """The text in at most `width` cells, its end replaced by the ellipsis where it is longer."""
     if cells(text) <= width:
         return text
-    room = width - cells(ellipsis)
+    if (room := width - len(ellipsis)) < 0:
+        return ellipsis[: max(width, 0)]
     end = _keep_number(text, _head(text, room), room)
-    return (text[:end] + ellipsis)[: max(width, 0)]
+    return text[:end] + ellipsis
 
 
 def cut_middle(text: str, width: int, ellipsis: str = "…") -> str:
     """The text in at most `width` cells, its middle replaced: both ends of a name tell it apart."""
     if cells(text) <= width:
         return text
-    room = width - cells(ellipsis)
+    if (room := width - len(ellipsis)) < 0:
+        return ellipsis[: max(width, 0)]
     end = _keep_number(text, _head(text, (room + 1) // 2), room - _LEAST_TAIL)
     start = _tail(text, room - cells(text[:end]))
     for number in _NUMBER.finditer(text):
         if number.start() <= start < number.end() and number.group() != text:
             start = number.end()
-    return (text[:end] + ellipsis + text[start:])[: max(width, 0)]
+    return text[:end] + ellipsis + text[start:]
 
 
 def _keep_number(text: str, end: int, room: int) -> int:

@@ -1,0 +1,135 @@
+"""What scripts read: rows as JSON, JSON lines, CSV or names. The contract is docs/interface.md.
+
+Every function gives lines without their newline; the caller writes them to stdout. No output holds
+a control character: JSON is ASCII with `\\u` escapes, CSV and names go through `visible`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from eoctl.render.sanitise import visible
+from recovery.times import rfc3339
+
+
+class Model(Protocol):
+    """A pydantic model, as far as it is needed here."""
+
+    def model_dump(self, *, mode: Literal["json"], by_alias: bool) -> dict[str, object]:
+        """The fields as JSON values."""
+        ...
+
+
+Row = Model | Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """One answer from one cluster.
+
+    name: the command's words joined by `-`. collected_at: epoch milliseconds. complete: false as
+    soon as one broker, partition or permission was missing; errors say which. extra: more fields
+    of the answer, such as `scanned`.
+    """
+
+    name: str
+    cluster_id: str | None
+    collected_at: int
+    complete: bool
+    rows: Sequence[Row]
+    errors: Sequence[Row] = ()
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> str:
+        """`eoctl.<name>/v1`."""
+        return f"eoctl.{self.name}/v1"
+
+    def head(self) -> dict[str, object]:
+        """All but rows and errors."""
+        return {
+            "schema": self.schema,
+            "cluster_id": self.cluster_id,
+            "collected_at": rfc3339(self.collected_at),
+            "complete": self.complete,
+            **self.extra,
+        }
+
+
+def values(row: Row) -> Mapping[str, object]:
+    """The row's fields as JSON values, under the names of the schema."""
+    return row if isinstance(row, Mapping) else row.model_dump(mode="json", by_alias=True)
+
+
+def json_lines(envelope: Envelope) -> Iterator[str]:
+    """`-o json`: one object; each row stands on a line of its own, so that diff and grep help."""
+    yield json_line(envelope.head())[:-1] + ","
+    for name, rows in (("rows", envelope.rows), ("errors", envelope.errors)):
+        last = name == "errors"
+        if not rows:
+            yield f'"{name}": []' + ("}" if last else ",")
+            continue
+        yield f'"{name}": ['
+        for number, row in enumerate(rows, 1):
+            yield " " + json_line(values(row)) + ("," if number < len(rows) else "")
+        yield "]}" if last else "],"
+
+
+def json_one_line(envelope: Envelope) -> str:
+    """The same object on one line: one per round of --watch and per cluster of --context a,b."""
+    return json_line(
+        {
+            **envelope.head(),
+            "rows": [values(row) for row in envelope.rows],
+            "errors": [values(row) for row in envelope.errors],
+        }
+    )
+
+
+def jsonl_lines(envelope: Envelope) -> Iterator[str]:
+    """`-o jsonl`: a row a line, then one line with all else; only that one has `complete`."""
+    for row in envelope.rows:
+        yield json_line(values(row))
+    yield json_line({**envelope.head(), "errors": [values(row) for row in envelope.errors]})
+
+
+def json_line(value: object) -> str:
+    """One line of ASCII: everything else is escaped, so no control, bidi mark or half of a
+    surrogate pair reaches a terminal. Raises ValueError for NaN and infinities."""
+    # DEL is the one control character that the encoder leaves as it is.
+    return json.dumps(value, allow_nan=False).replace("\x7f", r"\u007f")
+
+
+def csv_lines(rows: Sequence[Row], fields: Sequence[str], *, headers: bool = True) -> Iterator[str]:
+    """`-o csv`: RFC 4180 quoting, lines end with a newline alone, as other Unix tools write them.
+
+    null is an empty cell, the empty text `""`; true and false; lists and objects as JSON. Hidden
+    characters in text are escaped as in tables (`visible`, which can be undone); cells that a
+    spreadsheet takes for a formula are left exact.
+    """
+    if headers:
+        yield ",".join(map(_csv_cell, fields))
+    for row in rows:
+        known = values(row)
+        # A blank line would be no row to many readers.
+        yield ",".join(_csv_cell(known.get(name)) for name in fields) or '""'
+
+
+def _csv_cell(value: object) -> str:
+    if value is None:
+        return ""
+    text = visible(value) if isinstance(value, str) else json_line(value)
+    if text and not any(character in text for character in ',"'):
+        return text
+    return '"' + text.replace('"', '""') + '"'
+
+
+def name_lines(rows: Sequence[Row], keys: Sequence[str]) -> Iterator[str]:
+    """`-o name`: the values of keys joined by `:` (`orders:3`), one row a line, hidden characters
+    escaped. A row in which one of them is null has no name and is left out."""
+    for row in rows:
+        known = values(row)
+        parts = [known.get(key) for key in keys]
+        if None not in parts:
+            yield ":".join(visible(str(part)) for part in parts)
