@@ -17,11 +17,8 @@ from eoctl.config import cache_dir
 from eoctl.lab.jars import Progress, fetch, read_lock
 from eoctl.lab.java import Java, find_java
 from eoctl.lab.processes import Process, spawn
-from eoctl.lab.record import HOST, Node, Record
+from eoctl.lab.record import CONTROLLER, HOST, PLAINTEXT, Node, Record
 from recovery.errors import UnreachableError, UsageError
-
-CONTROLLER = "CONTROLLER"
-PLAINTEXT = "PLAINTEXT"
 
 # Start-up counts more than peak speed; a laptop runs three of them.
 _JVM = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
@@ -199,6 +196,8 @@ def format_storage(
     )
     if done.returncode:
         said = reason(done.stderr + done.stdout) or "no reason given"
+        if record.spec.settings:
+            raise UsageError(f"Kafka refuses these settings: {said}", where="--set")
         raise UnreachableError(f"Kafka's storage could not be formatted: {said}")
     # All nodes get the same bootstrap records; only meta.properties names the node.
     source = data_folder(folder, first.id)
@@ -218,6 +217,8 @@ def start(runtime: Runtime, folder: Path, broker_id: int, *, leave_archive: bool
     if leave_archive:
         flags.append(f"-XX:ArchiveClassesAtExit={folder}/classes.jsa")
     argv = runtime.argv("kafka.Kafka", home / "server.properties", flags=flags)
+    with broker_log(folder, broker_id).open("a") as log:
+        log.write(_START_MARK)
     return spawn(argv, home / "console.log")
 
 
@@ -255,19 +256,25 @@ def save_log(folder: Path, broker_id: int) -> Path:
     return target
 
 
-# A line of a stack trace that names an exception, or a logged error.
-_TROUBLE = re.compile(
-    r"""(?:Caused\ by:\ |Exception\ in\ thread\ "[^"]*"\ )?
-        (?:[\w$]+\.)+[\w$]*(?:Exception|Error):\ (?P<exception>.+)
-        | (?:Error:\ |\[[^]]*\]\ (?:ERROR|FATAL)\ )(?P<error>.+)""",
-    re.VERBOSE,
+# Written into a broker's log at each start, so that older troubles are not taken for this one's.
+_START_MARK = "[eoctl] start\n"
+
+_LOGGED = re.compile(r"\[[^]]*\] (?P<level>\w+) (?P<text>.*)")
+_EXCEPTION = re.compile(
+    r'(?:Exception in thread "[^"]*" )?(?:[\w$]+\.)+(?P<text>[\w$]*(?:Exception|Error)(?:: .+)?$)'
 )
 
 
 def reason(log: str) -> str | None:
-    """Why a Java program ended: the message of the last, innermost exception it logged."""
-    said = None
-    for line in log.splitlines():
-        if match := _TROUBLE.match(line.strip()):
-            said = match["exception"] or match["error"]
-    return said.strip() if said else None
+    """Why a Java program ended: the first exception under an error in its log, else the error."""
+    error = None
+    severe = True  # what is printed rather than logged
+    for line in log.rpartition(_START_MARK)[2].splitlines():
+        if logged := _LOGGED.match(line):
+            severe = logged["level"] in ("ERROR", "FATAL")
+            error = logged["text"] if severe and error is None else error
+        elif severe and (exception := _EXCEPTION.match(line)):
+            return exception["text"]
+        elif line.startswith("Error: ") and error is None:
+            error = line.removeprefix("Error: ")
+    return error

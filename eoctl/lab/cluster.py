@@ -16,11 +16,20 @@ from pathlib import Path
 from typing import Literal
 
 from eoctl.config import ContextFile, state_dir
-from eoctl.lab import brokers, ready
-from eoctl.lab.brokers import CONTROLLER, PLAINTEXT, Runtime
+from eoctl.lab import brokers, ready, secure, users
+from eoctl.lab.brokers import Runtime
 from eoctl.lab.jars import Progress
 from eoctl.lab.processes import Process, end, wait_ended
-from eoctl.lab.record import LabSpec, Node, Record, check_name, new_uuid, read_record
+from eoctl.lab.record import (
+    CONTROLLER,
+    PLAINTEXT,
+    LabSpec,
+    Node,
+    Record,
+    check_name,
+    new_uuid,
+    read_record,
+)
 from recovery.errors import BusyError, IncompleteError, RefusedError, UsageError
 
 STOP_SECONDS = 30.0  # for a broker that keeps its data
@@ -83,8 +92,7 @@ def up(spec: LabSpec, *, ivy_settings: Path | None = None, progress: Progress = 
     with _only_one(folder):
         lab, record = Lab(folder), read_record(folder)
         if record is not None and record.state == "starting":  # left by an `up` that was killed
-            end(record.processes, 0)
-            shutil.rmtree(folder)
+            _throw_away(folder)
             record = None
         if record is not None and not _fits(record.spec, spec):
             raise RefusedError(
@@ -98,10 +106,12 @@ def up(spec: LabSpec, *, ivy_settings: Path | None = None, progress: Progress = 
             try:
                 _make(lab, spec, runtime)
                 _start_missing(lab, runtime, progress)
+                if spec.secure:
+                    users.grant(lab.client_properties(listener="MTLS"))
+                lab.record.model_copy(update={"state": "up"}).save(folder)
             except BaseException:
-                shutil.rmtree(folder, ignore_errors=True)
+                _throw_away(folder)
                 raise
-            lab.record.model_copy(update={"state": "up"}).save(folder)
         lab.write_context()
     return lab
 
@@ -114,7 +124,7 @@ def _fits(there: LabSpec, asked: LabSpec) -> bool:
 
 def _make(lab: "Lab", spec: LabSpec, runtime: Runtime) -> None:
     """Ports, folders, settings, formatted storage: all but the processes."""
-    names = [PLAINTEXT]
+    names = list(secure.LISTENERS) if spec.secure else [PLAINTEXT]
     ports = brokers.choose_ports(spec.brokers * len(names), spec.port)
     controllers = brokers.choose_ports(spec.brokers, None)
     nodes = tuple(
@@ -129,11 +139,25 @@ def _make(lab: "Lab", spec: LabSpec, runtime: Runtime) -> None:
     record = Record(spec=spec, state="starting", cluster_id=new_uuid(), nodes=nodes)
     lab.folder.mkdir(mode=0o700, parents=True)
     record.save(lab.folder)
+    extra: dict[str, str] = {}
+    if spec.secure:
+        secure.make(lab.folder)
+        secure.write_client_files(lab.folder, record)
+        extra = secure.broker_settings(lab.folder)
     for node in nodes:
         lab.broker_folder(node.id).mkdir()
-        told = {**brokers.settings(node, nodes, lab.data_folder(node.id)), **spec.settings}
-        brokers.write_settings(lab.broker_folder(node.id) / "server.properties", told)
-    brokers.format_storage(runtime, record, lab.folder)
+        told = brokers.settings(node, nodes, lab.data_folder(node.id)) | extra
+        settings_file = lab.broker_folder(node.id) / "server.properties"
+        brokers.write_settings(settings_file, {**told, **spec.settings})
+    signed = secure.scram_users(lab.folder) if spec.secure else []
+    brokers.format_storage(runtime, record, lab.folder, signed)
+
+
+def _throw_away(folder: Path) -> None:
+    """End what a half-made lab runs and delete it."""
+    if record := read_record(folder):
+        end(record.processes, 0)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _start_missing(lab: "Lab", runtime: Runtime, progress: Progress) -> None:
@@ -180,11 +204,22 @@ class Lab:
 
     @property
     def bootstrap_servers(self) -> str:
-        return self.record.bootstrap_servers(PLAINTEXT)
+        """All brokers, at the listener that `client_properties()` is for."""
+        record = self.record
+        return record.bootstrap_servers(_default_listener(record))
 
-    def client_properties(self) -> dict[str, str]:
-        """What a client needs to connect, spelled as librdkafka does."""
-        return {"bootstrap.servers": self.bootstrap_servers}
+    def client_properties(
+        self, user: str = users.ADMIN, listener: str | None = None, mechanism: str | None = None
+    ) -> dict[str, str]:
+        """What a client needs to connect, spelled as librdkafka does.
+
+        user, listener and mechanism are a secure lab's (`users.USERS`, `secure.LISTENERS`).
+        Raises UsageError for one that it does not have.
+        """
+        record = self.record
+        if not record.spec.secure:
+            return {"bootstrap.servers": self.bootstrap_servers}
+        return secure.client_properties(self.folder, record, user, listener, mechanism)
 
     def broker_folder(self, broker_id: int) -> Path:
         """Settings, `broker.log`, `console.log` and data of one broker."""
@@ -214,7 +249,7 @@ class Lab:
                 else "ready"
                 if node.id in answering
                 else "starting",
-                record.address(node, PLAINTEXT),
+                record.address(node, _default_listener(record)),
                 node.process.pid if node.process and state != "ended" else None,
                 self.broker_log(node.id),
             )
@@ -289,6 +324,8 @@ class Lab:
     def write_context(self) -> None:
         """Make the lab a context, `lab` or `lab-NAME`, for eoctl's other commands."""
         entry = ContextFile(bootstrap_servers=self.bootstrap_servers)
+        if self.record.spec.secure:
+            entry = ContextFile(command_config=str(secure.client_file(self.folder, "operator")))
         path = self._context_path()
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(entry.model_dump_json(indent=1), encoding="utf-8")
@@ -307,6 +344,10 @@ class Lab:
         fresh = self.folder / "classes.jsa"
         if fresh.exists():
             self.runtime().keep_class_archive(fresh)
+
+
+def _default_listener(record: Record) -> str:
+    return secure.DEFAULT_LISTENER if record.spec.secure else PLAINTEXT
 
 
 def _labs() -> Path:

@@ -9,9 +9,8 @@ from eoctl.kafka.failures import Deadline, WireError
 from eoctl.kafka.security import Security
 from eoctl.kafka.wire import Connection
 from eoctl.lab import brokers
-from eoctl.lab.brokers import PLAINTEXT
 from eoctl.lab.jars import Progress
-from eoctl.lab.record import HOST, Node, Record
+from eoctl.lab.record import HOST, PLAINTEXT, Node, Record
 from recovery.errors import UnreachableError
 
 READY_SECONDS = 90.0

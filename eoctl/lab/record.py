@@ -15,6 +15,8 @@ from eoctl.lab.processes import Process
 from recovery.errors import RefusedError, UsageError
 
 HOST = "127.0.0.1"
+CONTROLLER = "CONTROLLER"  # names of listeners
+PLAINTEXT = "PLAINTEXT"
 
 # The lab's own wiring: with another value it could not find its brokers again.
 OWN_SETTINGS = frozenset(

@@ -1,0 +1,207 @@
+"""`lab up --secure`: a listener per way of signing in, users with different rights, ACLs.
+
+Every user can sign in everywhere: by password at SCRAM, SCRAM_TEXT and PLAIN, by an unsecured
+token at OAUTH, by certificate at MTLS. The brokers speak mTLS among themselves. Two listeners
+are wrong on purpose: EXPIRED and WRONG_HOST. PLAINTEXT lets anybody in, with no rights.
+"""
+
+import json
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+from eoctl.lab import certificates
+from eoctl.lab.brokers import write_settings
+from eoctl.lab.certificates import Authority
+from eoctl.lab.record import CONTROLLER, HOST, PLAINTEXT, Record
+from eoctl.lab.users import ADMIN, USERS
+from recovery.errors import UsageError
+
+BROKER = "broker"  # the brokers' own principal
+DEFAULT_LISTENER = "SCRAM"
+_SECURITY = "org.apache.kafka.common.security"  # the Java package
+
+# listener -> (security.protocol, SASL mechanisms, the first one is the clients' default)
+LISTENERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "SCRAM": ("SASL_SSL", ("SCRAM-SHA-512", "SCRAM-SHA-256")),
+    "PLAIN": ("SASL_SSL", ("PLAIN",)),
+    "OAUTH": ("SASL_SSL", ("OAUTHBEARER",)),
+    "MTLS": ("SSL", ()),
+    "SCRAM_TEXT": ("SASL_PLAINTEXT", ("SCRAM-SHA-512", "SCRAM-SHA-256")),
+    "EXPIRED": ("SASL_SSL", ("SCRAM-SHA-512",)),
+    "WRONG_HOST": ("SASL_SSL", ("SCRAM-SHA-512",)),
+    PLAINTEXT: ("PLAINTEXT", ()),
+}
+
+
+def make(folder: Path) -> None:
+    """Certificates, keys and passwords of a new lab, below `folder`/secure."""
+    home = secure_folder(folder)
+    home.mkdir(mode=0o700)
+    passwords = {user: secrets.token_hex(12) for user in [*USERS, "key"]}
+    certificates.write_private(home / "passwords.json", json.dumps(passwords, indent=1).encode())
+    authority = Authority.make("eoctl lab CA")
+    certificates.write_certificate(home / "ca.pem", authority.certificate)
+    stranger = Authority.make("eoctl lab stranger CA")
+    certificates.write_certificate(home / "other-ca.pem", stranger.certificate)
+    here = (HOST, "localhost")
+    for name, issued in {
+        "broker": authority.issue(BROKER, hosts=here),
+        "expired-broker": authority.issue(BROKER, hosts=here, expired=True),
+        "wrong-host-broker": authority.issue(BROKER, hosts=("kafka.example",)),
+    }.items():
+        certificates.write_keystore(home / f"{name}.keystore.pem", *issued)
+    for user, issuer, expired in [
+        *((user, authority, False) for user in USERS),
+        ("expired", authority, True),
+        ("stranger", stranger, False),
+    ]:
+        certificate, key = issuer.issue(user, expired=expired)
+        certificates.write_certificate(home / f"{user}.cert.pem", certificate)
+        certificates.write_key(home / f"{user}.key.pem", key)
+        certificates.write_key(home / f"{user}.encrypted.key.pem", key, passwords["key"])
+        certificates.write_keystore(home / f"{user}.keystore.pem", certificate, key)
+
+
+def secure_folder(folder: Path) -> Path:
+    return folder / "secure"
+
+
+def passwords(folder: Path) -> dict[str, str]:
+    """Each user's password, and under `key` the one of the encrypted keys."""
+    found: dict[str, str] = json.loads((secure_folder(folder) / "passwords.json").read_text())
+    return found
+
+
+def scram_users(folder: Path) -> list[str]:
+    """What `kafka-storage.sh format --add-scram` is told (KIP-900)."""
+    known = passwords(folder)
+    return [
+        f"{mechanism}=[name={user},password={known[user]}]"
+        for user in USERS
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
+    ]
+
+
+def broker_settings(folder: Path) -> dict[str, str]:
+    """What --secure adds to every broker's settings."""
+    home, known = secure_folder(folder), passwords(folder)
+    protocols = [f"{name}:{protocol}" for name, (protocol, _) in LISTENERS.items()]
+    told = {
+        "listener.security.protocol.map": ",".join([f"{CONTROLLER}:SSL", *protocols]),
+        "inter.broker.listener.name": "MTLS",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:{ADMIN};User:{BROKER}",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(home / "broker.keystore.pem"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(home / "ca.pem"),
+        # the same name whichever way a user signs in
+        "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
+    }
+    for listener in ("MTLS", CONTROLLER):
+        told[f"{_prefix(listener)}ssl.client.auth"] = "required"
+    for listener, keystore in {"EXPIRED": "expired", "WRONG_HOST": "wrong-host"}.items():
+        file = home / f"{keystore}-broker.keystore.pem"
+        told[f"{_prefix(listener)}ssl.keystore.type"] = "PEM"
+        told[f"{_prefix(listener)}ssl.keystore.location"] = str(file)
+    users = " ".join(f'user_{user}="{known[user]}"' for user in USERS)
+    modules = {
+        "PLAIN": f"{_SECURITY}.plain.PlainLoginModule required {users};",
+        "OAUTHBEARER": f"{_SECURITY}.oauthbearer.OAuthBearerLoginModule required "
+        f'unsecuredLoginStringClaim_sub="{BROKER}";',
+    }
+    scram = f"{_SECURITY}.scram.ScramLoginModule required;"
+    for listener, (_, mechanisms) in LISTENERS.items():
+        if mechanisms:
+            told[f"{_prefix(listener)}sasl.enabled.mechanisms"] = ",".join(mechanisms)
+        for mechanism in mechanisms:
+            key = f"{_prefix(listener)}{mechanism.lower()}.sasl.jaas.config"
+            told[key] = modules.get(mechanism, scram)
+    return told
+
+
+def _prefix(listener: str) -> str:
+    return f"listener.name.{listener.lower()}."
+
+
+def client_properties(
+    folder: Path,
+    record: Record,
+    user: str,
+    listener: str | None = None,
+    mechanism: str | None = None,
+) -> dict[str, str]:
+    """How `user` signs in at `listener`, spelled as librdkafka does. Raises UsageError."""
+    listener = listener or DEFAULT_LISTENER
+    protocol, mechanisms = _known(user, listener)
+    home = secure_folder(folder)
+    told = {
+        "bootstrap.servers": record.bootstrap_servers(listener),
+        "security.protocol": protocol,
+    }
+    if protocol.endswith("SSL"):
+        told["ssl.ca.location"] = str(home / "ca.pem")
+    if protocol == "SSL":
+        told["ssl.certificate.location"] = str(home / f"{user}.cert.pem")
+        told["ssl.key.location"] = str(home / f"{user}.key.pem")
+    if mechanisms:
+        told["sasl.mechanism"] = mechanism or mechanisms[0]
+    if mechanisms == ("OAUTHBEARER",):
+        told["enable.sasl.oauthbearer.unsecure.jwt"] = "true"
+        told["sasl.oauthbearer.config"] = f"principal={user}"
+    elif mechanisms:
+        told |= {"sasl.username": user, "sasl.password": passwords(folder)[user]}
+    return told
+
+
+def java_properties(folder: Path, record: Record, user: str, listener: str) -> dict[str, str]:
+    """The same, spelled as Java clients do."""
+    protocol, mechanisms = _known(user, listener)
+    home = secure_folder(folder)
+    told = {
+        "bootstrap.servers": record.bootstrap_servers(listener),
+        "security.protocol": protocol,
+    }
+    if protocol.endswith("SSL"):
+        told |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(home / "ca.pem")}
+    if protocol == "SSL":
+        keystore = str(home / f"{user}.keystore.pem")
+        told |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": keystore}
+    if mechanisms == ("OAUTHBEARER",):
+        claim = f'required unsecuredLoginStringClaim_sub="{user}";'
+        told["sasl.mechanism"] = "OAUTHBEARER"
+        told["sasl.jaas.config"] = f"{_SECURITY}.oauthbearer.OAuthBearerLoginModule {claim}"
+    elif mechanisms:
+        module = "plain.Plain" if mechanisms == ("PLAIN",) else "scram.Scram"
+        signed = f'required username="{user}" password="{passwords(folder)[user]}";'
+        told["sasl.mechanism"] = mechanisms[0]
+        told["sasl.jaas.config"] = f"{_SECURITY}.{module}LoginModule {signed}"
+    return told
+
+
+def client_file(folder: Path, user: str, listener: str = DEFAULT_LISTENER) -> Path:
+    """The Java properties file of a user at a listener; `.conf` beside it is librdkafka's."""
+    return secure_folder(folder) / "clients" / f"{user}-{listener.lower()}.properties"
+
+
+def write_client_files(folder: Path, record: Record) -> None:
+    """A file for every user at every listener, for any client's --command-config."""
+    client_file(folder, ADMIN).parent.mkdir()
+    for user in USERS:
+        for listener in LISTENERS:
+            java = client_file(folder, user, listener)
+            write_settings(java, java_properties(folder, record, user, listener))
+            told = client_properties(folder, record, user, listener)
+            lines = [f"{key}={value}\n" for key, value in told.items()]
+            certificates.write_private(java.with_suffix(".conf"), "".join(lines).encode())
+
+
+def _known(user: str, listener: str) -> tuple[str, tuple[str, ...]]:
+    if user not in USERS:
+        raise UsageError(f"a secure lab has no user {user!r}", remedy=f"one of {', '.join(USERS)}")
+    if listener not in LISTENERS:
+        raise UsageError(
+            f"a secure lab has no listener {listener!r}", remedy=f"one of {', '.join(LISTENERS)}"
+        )
+    return LISTENERS[listener]
