@@ -230,6 +230,14 @@ def test_long_names_at_80_columns() -> None:
     assert render_table(rows, columns, width=66)[1].endswith("  pid …-eu-0_13")
 
 
+def test_a_partition_is_whole_however_narrow() -> None:
+    columns = [Column("partition", "T:P", "partition"), Column("offset", "OFFSET", "number")]
+    rows: Rows = [{"partition": "orders-enriched:2147483647", "offset": 2**63 - 1}]
+    assert render_table(rows, columns, width=20, headers=False) == [
+        "ord…ed:2147483647  9223372036854775807"
+    ]
+
+
 def test_wide_never_cuts_and_shows_more() -> None:
     columns = [PARTITION, Column("leader", "LEADER", "number", wide_only=True)]
     rows: Rows = [{"partition": f"{LONG}:137", "leader": 2}]
