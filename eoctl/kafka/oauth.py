@@ -192,22 +192,20 @@ class TokenCommand(_Cached):
             raise _failed(
                 f"{self.what} did not end within {seconds:.1f} s", "raise request.timeout.ms"
             ) from None
-        said = errors.decode("utf-8", "replace").strip()[-400:]
         if process.returncode:
+            said = _without_tokens(errors.decode("utf-8", "replace"), output).strip()[-400:]
             raise _failed(
                 f"{self.what} ended with status {process.returncode}{f': {said}' if said else ''}",
                 "run it yourself to see",
             )
-        try:
-            answered = json.loads(output)
-            answered = answered.get("status", answered)
-            text, expires = answered["token"], answered.get("expirationTimestamp")
-        except (ValueError, KeyError, TypeError, AttributeError):
+        printed = _exec_credential(output)
+        if printed is None:
             raise _failed(
                 f"{self.what} printed no JSON with a token",
                 'it must print {"token": "...", "expirationTimestamp": "..."}',
-            ) from None
-        return _token(str(text), None, _instant(expires, self.what))
+            )
+        text, expires = printed
+        return _token(text, None, _instant(expires, self.what))
 
 
 @dataclass(eq=False)
@@ -271,6 +269,23 @@ def _claims(text: str) -> dict[str, Any]:
     except (ValueError, IndexError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _exec_credential(output: bytes) -> tuple[str, object] | None:
+    """(token, expirationTimestamp) out of a command's JSON; None when there is no token."""
+    try:
+        printed = json.loads(output)
+        printed = printed.get("status", printed)
+        return str(printed["token"]), printed.get("expirationTimestamp")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _without_tokens(text: str, output: bytes) -> str:
+    """A command's complaint without the token it printed, or anything shaped like a JWT."""
+    if printed := _exec_credential(output):
+        text = Secret(printed[0]).hidden_in(text)
+    return re.sub(r"[\w-]{8,}\.[\w-]{8,}\.[\w-]*", "***", text)
 
 
 def _instant(text: object, what: str) -> float | None:

@@ -202,7 +202,7 @@ def librdkafka_properties(settings: ClientSettings) -> Properties:
     return made
 
 
-_SERVER = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?(?:\[([^\]]+)\]|([^:\[\]]+))(?::(\d+))?")
+_SERVER = re.compile(r"(?:[A-Za-z][A-Za-z0-9+._-]*://)?(?:\[([^\]]+)\]|([^:\[\]]+))(?::(\d+))?")
 
 
 def parse_servers(text: str) -> tuple[tuple[str, int], ...]:
