@@ -34,7 +34,7 @@ check: install ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache --no-timings
+	$(BIN)/lint-imports --no-cache --no-logo
 
 format: install ## rewrite the code in the one style
 	$(BIN)/ruff format .
