@@ -1,6 +1,7 @@
 """How a connection is made safe: TLS, SASL, host maps and SOCKS, from one set of properties."""
 
 import asyncio
+import os
 import socket
 import ssl
 import time
@@ -91,8 +92,12 @@ class Security:
                 "check the name, or map it with `hosts` or `socks5` in the context",
             ) from None
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise WireError("CONNECTION_REFUSED", f"{host}:{port}{way}: {reason}") from None
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise WireError(
+                "CONNECTION_REFUSED",
+                f"{host}:{port}{way}: {reason}",
+                "check the address, and that a broker runs there",
+            ) from None
 
     async def _names(self, host: str, port: int, deadline: Deadline) -> tuple[str, ...]:
         """The names in the certificate that host:port shows, () when it cannot be had again."""
