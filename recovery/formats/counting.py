@@ -1,0 +1,182 @@
+"""Exact counting: what became of every offset of a range, from batch headers.
+
+`AbortedTransactions` decides which batches a read_committed reader skips; `ExactCount` adds up
+Fetch responses until data + aborted + control + open + missing = end - start.
+Source: Kafka's class CompletedFetch (KafkaConsumer); KIP-98.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.formats.batches import (
+    CONTROL,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+    HeaderScan,
+    header_at,
+    scan_headers,
+    verify_crcs,
+)
+from recovery.formats.records import ControlType, marker, records
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Aborted = tuple[int, int]
+"""(producer id, first offset): one aborted transaction of a Fetch response."""
+
+
+class AbortedTransactions:
+    """Which batches of one Fetch response belong to aborted transactions.
+
+    A producer id joins the aborted set at its first offset and leaves at its ABORT marker; epochs
+    play no part. Make a new one for each response: its list covers that response and no other.
+    """
+
+    def __init__(self, aborted: Iterable[Aborted]) -> None:
+        self._ahead = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
+        self._aborted: set[int] = set()
+
+    def is_aborted(self, buffer: Buffer, header: BatchHeader) -> bool:
+        """Whether a read_committed reader skips this data batch; False for control batches.
+
+        To be asked for every batch of the response, in order. Raises CorruptError when a marker
+        cannot be read.
+        """
+        if header.producer_id == NO_PRODUCER_ID:
+            return False
+        while self._ahead and self._ahead[-1][1] <= header.last_offset:
+            self._aborted.add(self._ahead.pop()[0])
+        if header.producer_id not in self._aborted:
+            return False
+        if header.is_control:
+            said = marker(buffer, header)
+            if said is not None and said.type is ControlType.ABORT:
+                self._aborted.discard(header.producer_id)
+            return False
+        return header.is_transactional
+
+
+def aborted_batches(
+    buffer: Buffer, scan: HeaderScan, aborted: Sequence[Aborted]
+) -> "NDArray[np.bool_]":
+    """`AbortedTransactions` over a scan: bool[n], True where a batch is to be skipped."""
+    import numpy as np
+
+    skipped = np.zeros(len(scan), dtype=np.bool_)
+    if aborted:
+        tracker = AbortedTransactions(aborted)
+        # Batches of other producers neither change these ids' state nor are changed by it.
+        listed = np.isin(scan.fields["producer_id"], [producer_id for producer_id, _ in aborted])
+        for i in np.flatnonzero(listed).tolist():
+            skipped[i] = tracker.is_aborted(buffer, header_at(buffer, int(scan.positions[i])))
+    return skipped
+
+
+class Counts(NamedTuple):
+    """How many offsets of a range are what; they add up to the range.
+
+    data: records that a read_committed reader gets. aborted: records of aborted transactions.
+    control: markers. open: data records at or above the last stable offset, whatever their
+    transaction. missing: offsets without a record (compacted, deleted, never used).
+    """
+
+    data: int = 0
+    aborted: int = 0
+    control: int = 0
+    open: int = 0
+    missing: int = 0
+
+
+class ExactCount:
+    """Counts the offsets in [start, end) from Fetch responses that follow each other.
+
+    Fetch from `next_offset`, `add` what came, until `done`: with isolation level 1 below
+    last_stable_offset, with 0 (which carries no list) above it. last_stable_offset is fixed when
+    counting begins, so that the answer is that of one moment.
+    """
+
+    def __init__(self, start: int, end: int, last_stable_offset: int) -> None:
+        if not 0 <= start <= end:
+            raise ValueError(f"not a range of offsets: [{start}, {end})")
+        self.next_offset = start
+        self.end = end
+        self.last_stable_offset = last_stable_offset
+        self.counts = Counts()
+
+    @property
+    def done(self) -> bool:
+        return self.next_offset >= self.end
+
+    def skip_to(self, log_start: int) -> None:
+        """Nothing below `log_start` is left in the log: what was to come there is missing."""
+        until = min(log_start, self.end)
+        if until > self.next_offset:
+            self._add(Counts(missing=until - self.next_offset), until)
+
+    def add(
+        self,
+        fetch_offset: int,
+        buffer: Buffer,
+        aborted: Sequence[Aborted] | None,
+        *,
+        check_crc: bool = True,
+    ) -> None:
+        """Counts the whole batches of one response; `next_offset` moves behind the last of them.
+
+        fetch_offset: what was asked, not above `next_offset`, or offsets in between would be taken
+        for missing. aborted: the response's list; None (isolation level 0) only where no
+        transactional record lies below the last stable offset. A first batch that begins before
+        the asked offset and a cut last one are expected. Raises CorruptError and
+        OldMessageFormatError; nothing of that response is counted then.
+        """
+        import numpy as np
+
+        if fetch_offset > self.next_offset:
+            raise ValueError(f"fetched from {fetch_offset}, but {self.next_offset} comes next")
+        scan = scan_headers(buffer)
+        if not len(scan) or self.done:
+            return
+        if check_crc:
+            verify_crcs(buffer, scan)
+        base, behind = scan.column("base_offset"), scan.last_offset + 1
+        count = scan.column("records_count")
+
+        # The part of each batch that lies in the range and was not counted before, below and above.
+        low = np.clip(base, self.next_offset, self.end)
+        high = np.clip(behind, self.next_offset, self.end)
+        stable = np.clip(self.last_stable_offset, low, high)
+        below, above = stable - low, high - stable
+        # Removed records make a batch sparse. Its header's count is enough where it lies on one
+        # side as a whole; else only the records tell on which side they are.
+        sparse = count != behind - base
+        whole = sparse & (high - low == behind - base) & ((below == 0) | (above == 0))
+        below[whole] = np.where(below[whole] > 0, count[whole], 0)
+        above[whole] = count[whole] - below[whole]
+        for i in np.flatnonzero(sparse & ~whole & (high > low)).tolist():
+            header = header_at(buffer, int(scan.positions[i]))
+            offsets = [record.offset for record in records(buffer, header)]
+            below[i] = sum(low[i] <= offset < stable[i] for offset in offsets)
+            above[i] = sum(stable[i] <= offset < high[i] for offset in offsets)
+
+        control = scan.has(CONTROL)
+        skipped = aborted_batches(buffer, scan, aborted or ())
+        if aborted is None and (below * (scan.has(TRANSACTIONAL) & ~control)).any():
+            raise ValueError("transactional records below the last stable offset, but no list")
+        until = min(int(behind[-1]), self.end)
+        if until <= self.next_offset:
+            return
+        found = Counts(
+            data=int(below[~control & ~skipped].sum()),
+            aborted=int(below[skipped].sum()),
+            control=int((below + above)[control].sum()),
+            open=int(above[~control].sum()),
+        )
+        self._add(found._replace(missing=until - self.next_offset - sum(found)), until)
+
+    def _add(self, found: Counts, until: int) -> None:
+        self.counts = Counts(*map(sum, zip(self.counts, found, strict=True)))
+        self.next_offset = until
