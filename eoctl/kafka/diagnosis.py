@@ -48,18 +48,18 @@ def controller() -> WireError:
     )
 
 
-def closed_at_once(host: str, port: int, tls: bool) -> WireError:
+def closed_at_once(tls: bool) -> WireError:
     """The connection ended before the first answer."""
     if tls:
         return WireError(
             "TLS_FAILED",
-            f"{host}:{port} closed the connection right after the TLS handshake: "
+            "the broker closed the connection right after the TLS handshake: "
             "it may want a client certificate",
             "set ssl.keystore.location (or ssl.certificate.location and ssl.key.location)",
         )
     return WireError(
         "CONNECTION_CLOSED",
-        f"{host}:{port} closed the connection without an answer: the port may speak TLS",
+        "the connection was closed without an answer: the port may speak TLS",
         "check the port, and whether security.protocol should be SSL or SASL_SSL",
     )
 
@@ -73,18 +73,18 @@ def closed_without_sasl(protocol: str) -> WireError:
     )
 
 
-def silent_tls(host: str, port: int) -> WireError:
+def silent_tls() -> WireError:
     return WireError(
         "TIMED_OUT",
-        f"{host}:{port} accepted the connection but did not answer the TLS handshake in time",
+        "it accepted the connection but did not answer the TLS handshake in time",
         "check that it is a TLS listener of a broker, and that the broker is not frozen",
     )
 
 
-def silent(host: str, port: int) -> WireError:
+def silent() -> WireError:
     return WireError(
         "TIMED_OUT",
-        f"{host}:{port} accepted the connection but did not answer in time",
+        "it accepted the connection but did not answer in time",
         "check that it is a broker's port, that security.protocol fits it, "
         "and that the broker is not frozen",
     )
@@ -96,17 +96,15 @@ def wrong_name(error: OSError) -> bool:
     return isinstance(error, ssl.SSLCertVerificationError) and code in HOSTNAME_MISMATCH
 
 
-def tls_failed(error: OSError, host: str, port: int, names: Iterable[str] = ()) -> WireError:
-    """A handshake that did not succeed. names: what the certificate holds, if known."""
-    where = f"{host}:{port}"
+def tls_failed(error: OSError, host: str = "", names: Iterable[str] = ()) -> WireError:
+    """TLS that did not succeed. host: the name asked for; names: what the certificate holds."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        detail, remedy = _certificate(error, host, names)
-        return WireError("TLS_FAILED", f"{where}: {detail}", remedy)
+        return WireError("TLS_FAILED", *_certificate(error, host, names))
     if isinstance(error, ssl.SSLError):
-        return _alert(error, where)
+        return _alert(error)
     if isinstance(error, ConnectionError) and error.errno in (None, errno.ECONNRESET, errno.EPIPE):
-        return _plaintext(where)
-    return WireError("TLS_FAILED", f"{where}: {error.strerror or error}")
+        return _plaintext()
+    return WireError("TLS_FAILED", f"TLS failed: {error.strerror or error}")
 
 
 def _certificate(
@@ -130,29 +128,29 @@ def _certificate(
     return f"the broker's certificate was not accepted: {error.verify_message}", "check it"
 
 
-def _alert(error: ssl.SSLError, where: str) -> WireError:
+def _alert(error: ssl.SSLError) -> WireError:
     reason = error.reason or ""
     if "WRONG_VERSION_NUMBER" in reason or "EOF" in reason or "RECORD_LAYER" in reason:
-        return _plaintext(where)
+        return _plaintext()
     words = reason.lower().replace("_", " ") or "the handshake failed"
     if "CERTIFICATE_REQUIRED" in reason or "ALERT_BAD_CERTIFICATE" in reason:
-        detail = f"{where}: the broker wants a client certificate that it accepts ({words})"
+        detail = f"the broker wants a client certificate that it accepts ({words})"
         remedy = "set ssl.keystore.location (or ssl.certificate.location and ssl.key.location)"
     elif "CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
-        detail = f"{where}: the broker does not accept our certificate ({words})"
+        detail = f"the broker does not accept our certificate ({words})"
         remedy = "use a client certificate signed by a CA that the broker trusts, not expired"
     elif "HANDSHAKE_FAILURE" in reason or "PROTOCOL" in reason or "CIPHER" in reason:
-        detail = f"{where}: no common TLS version, cipher or certificate ({words})"
+        detail = f"no common TLS version, cipher or certificate ({words})"
         remedy = "check the TLS versions of the listener, and whether it wants a client certificate"
     else:
-        detail, remedy = f"{where}: TLS failed ({words})", "check that it is a TLS listener"
+        detail, remedy = f"TLS failed ({words})", "check that it is a TLS listener"
     return WireError("TLS_FAILED", detail, remedy)
 
 
-def _plaintext(where: str) -> WireError:
+def _plaintext() -> WireError:
     return WireError(
         "TLS_FAILED",
-        f"{where} did not answer the TLS handshake with TLS: it may be a plaintext listener",
+        "the TLS handshake was not answered with TLS: it may be a plaintext listener",
         "check the port, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT",
     )
 

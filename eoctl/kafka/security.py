@@ -59,11 +59,11 @@ class Security:
                 )
         except TimeoutError:
             opened.close()
-            raise diagnosis.silent_tls(host, port) from None
+            raise diagnosis.silent_tls() from None
         except OSError as error:
             opened.close()
             names = await self._names(host, port, deadline) if diagnosis.wrong_name(error) else ()
-            raise diagnosis.tls_failed(error, host, port, names) from None
+            raise diagnosis.tls_failed(error, host, names) from None
         except BaseException:
             opened.close()
             raise
@@ -72,7 +72,7 @@ class Security:
         """A TCP connection to host:port, by way of the host map and the proxy."""
         reached = self.hosts.get((host, port), (host, port))
         first = (self.socks.host, self.socks.port) if self.socks else reached
-        way = "" if first == (host, port) else f" (by way of {first[0]}:{first[1]})"
+        way = "" if first == (host, port) else f" by way of {first[0]}:{first[1]}"
         try:
             async with asyncio.timeout(deadline.seconds_left):
                 opened = await dial(*first)
@@ -84,7 +84,7 @@ class Security:
                         raise
                 return opened
         except TimeoutError:
-            raise WireError("TIMED_OUT", f"no connection to {host}:{port}{way} in time") from None
+            raise WireError("TIMED_OUT", f"no connection{way} in time") from None
         except socket.gaierror as error:
             raise WireError(
                 "RESOLVE_FAILED",
@@ -95,7 +95,7 @@ class Security:
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise WireError(
                 "CONNECTION_REFUSED",
-                f"{host}:{port}{way}: {reason}",
+                f"no connection{way}: {reason}",
                 "check the address, and that a broker runs there",
             ) from None
 
@@ -172,21 +172,19 @@ class Security:
         except TimeoutError:
             raise WireError("TIMED_OUT", "not authenticated again in time") from None
 
-    def explain(
-        self, error: WireError, host: str, port: int, answers: int, cause: Exception | None
-    ) -> WireError:
+    def explain(self, error: WireError, answers: int, cause: Exception | None) -> WireError:
         """The same error with its likely cause, where this is known.
 
         answers: how many came before; cause: what ended the connection, if an exception did.
         """
         if isinstance(cause, ssl.SSLError):
-            return diagnosis.tls_failed(cause, host, port)
+            return diagnosis.tls_failed(cause)
         if answers == 0 and error.error == "TIMED_OUT":
-            return diagnosis.silent(host, port)
+            return diagnosis.silent()
         if cause is None:
             return error
         if answers == 0:
-            return diagnosis.closed_at_once(host, port, tls=self.tls is not None)
+            return diagnosis.closed_at_once(tls=self.tls is not None)
         if answers == 1 and self.sasl is None:
             return diagnosis.closed_without_sasl("SSL" if self.tls else "PLAINTEXT")
         return error

@@ -87,10 +87,9 @@ class _Frames(asyncio.BufferedProtocol):
 class Connection:
     """An open, negotiated and authenticated connection to one broker."""
 
-    def __init__(self, frames: _Frames, security: Security, host: str, port: int) -> None:
+    def __init__(self, frames: _Frames, security: Security) -> None:
         self._frames = frames
         self._security = security
-        self._address = host, port
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
         self.requests_sent = 0
@@ -110,7 +109,7 @@ class Connection:
         loop = asyncio.get_running_loop()
         frames = _Frames()
         await security.connect(loop, lambda: frames, host, port, deadline)
-        connection = cls(frames, security, host, port)
+        connection = cls(frames, security)
         try:
             await connection._negotiate(deadline)
             await security.authenticate(connection, deadline)
@@ -154,7 +153,7 @@ class Connection:
             answer = await self._exchange(request, deadline)
         except WireError as error:
             cause = self._frames.cause
-            raise self._security.explain(error, *self._address, self._answers, cause) from None
+            raise self._security.explain(error, self._answers, cause) from None
         self._answers += 1
         return answer
 
