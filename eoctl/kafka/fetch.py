@@ -37,6 +37,7 @@ MOVED = frozenset(
         "UNKNOWN_TOPIC_ID",
     }
 )
+ENOUGH = "ENOUGH"  # as many chunks as were asked for
 ABOVE = "ABOVE_END"  # the range reaches beyond what this isolation level shows
 
 
@@ -95,15 +96,17 @@ async def read(
     *,
     isolation: int = READ_UNCOMMITTED,
     partition_bytes: int = PARTITION_BYTES,
+    most_chunks: int | None = None,
     max_rate: float | None = None,
 ) -> AsyncIterator[Chunk | Ended]:
     """Chunks of all ranges, each range's in offset order, and one Ended per range.
 
-    max_rate: bytes per second and broker. Ends early only by the cluster's deadline.
+    most_chunks: so many of each range are enough (Ended ENOUGH). max_rate: bytes per second and
+    broker. Ends early only by the cluster's deadline.
     """
     wanted = {r.key: r for r in ranges}
     queue: asyncio.Queue[Chunk | Ended | BaseException | None] = asyncio.Queue(maxsize=4)
-    reader = _Reader(cluster, isolation, partition_bytes, max_rate, queue)
+    reader = _Reader(cluster, isolation, partition_bytes, most_chunks, max_rate, queue)
     task = asyncio.create_task(reader.run(wanted))
     try:
         while (item := await queue.get()) is not None:
@@ -121,12 +124,15 @@ class _Reader:
         cluster: Cluster,
         isolation: int,
         partition_bytes: int,
+        most_chunks: int | None,
         max_rate: float | None,
         queue: "asyncio.Queue[Chunk | Ended | BaseException | None]",
     ) -> None:
         self._cluster = cluster
         self._isolation = isolation
         self._bytes = partition_bytes
+        self._most_chunks = most_chunks
+        self._chunks: dict[TopicPartition, int] = {}
         self._max_rate = max_rate
         self._queue = queue
         self._progress = time.monotonic()
@@ -269,8 +275,12 @@ class _Reader:
                 log_start_offset=p.log_start_offset,
             )
         )
+        self._chunks[r.key] = self._chunks.get(r.key, 0) + 1
         if next_offset >= r.end:
             await self._queue.put(Ended(r.topic, r.partition, next_offset))
+            return None
+        if self._chunks[r.key] == self._most_chunks:
+            await self._queue.put(Ended(r.topic, r.partition, next_offset, ENOUGH))
             return None
         return replace(r, start=next_offset)
 
@@ -318,12 +328,23 @@ def _problem(error: str, offset: int) -> str:
 
 
 async def read_all(
-    cluster: Cluster, ranges: Sequence[Range], *, isolation: int = READ_UNCOMMITTED
+    cluster: Cluster,
+    ranges: Sequence[Range],
+    *,
+    isolation: int = READ_UNCOMMITTED,
+    partition_bytes: int = PARTITION_BYTES,
+    most_chunks: int | None = None,
 ) -> tuple[dict[TopicPartition, list[Chunk]], dict[TopicPartition, Ended]]:
     """All chunks of small ranges, in memory, and how each range ended."""
     chunks: dict[TopicPartition, list[Chunk]] = {r.key: [] for r in ranges}
     ended: dict[TopicPartition, Ended] = {}
-    async for item in read(cluster, ranges, isolation=isolation):
+    async for item in read(
+        cluster,
+        ranges,
+        isolation=isolation,
+        partition_bytes=partition_bytes,
+        most_chunks=most_chunks,
+    ):
         if isinstance(item, Chunk):
             chunks[item.topic, item.partition].append(item)
         else:
