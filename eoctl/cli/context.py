@@ -8,7 +8,7 @@ import typer
 
 from eoctl import config
 from eoctl.cli.emit import View, emit
-from eoctl.cli.options import Connection, Output
+from eoctl.cli.options import Connection, Format, Output
 from eoctl.cli.runner import show as show_answer
 from eoctl.operations import permissions
 from eoctl.operations.session import now_ms
@@ -63,7 +63,7 @@ CONTEXTS = View(
 )
 
 
-def list_(connection: Connection, output: Output) -> int:
+def list_(connection: Connection, output: Format) -> int:
     """The contexts known here: the config file's, and running labs."""
     emit(Answer("context-list", None, now_ms(), _contexts(connection)), CONTEXTS, output)
     return 0
@@ -96,7 +96,7 @@ SETTINGS = View(
 )
 
 
-def show(connection: Connection, output: Output) -> int:
+def show(connection: Connection, output: Format) -> int:
     """The settings in force, as flags, environment and config file make them; no secrets."""
     context = connection.one()
     rows = [

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eoctl.cli.options import Output
+from eoctl.cli.options import Format
 from eoctl.render import envelope as formats
 from eoctl.render.sanitise import visible
 from eoctl.render.tables import Column, choose_columns, render_table, sort_rows
@@ -30,7 +30,7 @@ class View:
 
 
 def emit(
-    answer: Answer, view: View, output: Output, *, prefix: Mapping[str, object] | None = None
+    answer: Answer, view: View, output: Format, *, prefix: Mapping[str, object] | None = None
 ) -> None:
     """Write one answer. prefix: {"context": name} where several clusters were asked."""
     out = sys.stdout
@@ -50,7 +50,7 @@ def emit(
         extra={**(prefix or {}), **answer.extra},
     )
     if kind == "json":
-        one_line = prefix is not None or output.watch is not None
+        one_line = prefix is not None or output.interval is not None
         lines = [formats.json_one_line(shown)] if one_line else formats.json_lines(shown)
     elif kind == "jsonl":
         lines = formats.jsonl_lines(shown)
@@ -71,7 +71,7 @@ def emit(
         print(visible(view.summary(answer), spaces=False), file=sys.stderr)
 
 
-def table(answer: Answer, view: View, output: Output) -> list[str]:
+def table(answer: Answer, view: View, output: Format) -> list[str]:
     """The lines of the table, heading first."""
     on_terminal = sys.stdout.isatty()
     rows = [view.cells(row) for row in answer.rows]

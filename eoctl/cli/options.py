@@ -110,8 +110,8 @@ class Connection:
 
 
 @dataclass(frozen=True)
-class Output:
-    """How the answer is written."""
+class Format:
+    """How the answer is written, for commands that run once."""
 
     output: Annotated[
         str,
@@ -124,10 +124,6 @@ class Output:
     columns: Annotated[
         str | None, typer.Option("--columns", metavar="A,B", help="only these columns")
     ] = None
-    watch: Annotated[
-        str | None,
-        typer.Option("-w", "--watch", metavar="[S]", help="again every S seconds [5]"),
-    ] = None
 
     def __post_init__(self) -> None:
         if self.output not in FORMATS:
@@ -136,6 +132,31 @@ class Output:
                 where="-o",
                 remedy=f"one of {', '.join(FORMATS)}",
             )
+
+    @property
+    def interval(self) -> float | None:
+        """Seconds between rounds; None: once."""
+        return None
+
+
+@dataclass(frozen=True)
+class JsonFormat(Format):
+    """The same for a command whose answer is read by scripts first."""
+
+    output: Annotated[
+        str,
+        typer.Option("-o", "--output", metavar="|".join(FORMATS), rich_help_panel=_OUTPUT),
+    ] = "json"
+
+
+@dataclass(frozen=True)
+class Output(Format):
+    """How the answer is written, once or with --watch."""
+
+    watch: Annotated[
+        str | None,
+        typer.Option("-w", "--watch", metavar="[S]", help="again every S seconds [5]"),
+    ] = None
 
     @property
     def interval(self) -> float | None:
@@ -181,7 +202,7 @@ class Topics:
         return (*named, *(regex_selector(text) for text in self.regex or ()))
 
 
-GROUPS = (Connection, Output, Topics)
+GROUPS = (Connection, Format, JsonFormat, Output, Topics)
 
 
 def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
