@@ -8,7 +8,7 @@ classes ByteBufferAccessor and ByteUtils.
 
 import struct
 from collections.abc import Callable
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from recovery.errors import IncompleteError
 
@@ -28,6 +28,12 @@ class CorruptError(IncompleteError):
         """The same finding, with the place that only the caller knows (a partition, a file)."""
         inner = f"{where}, {self.where}" if self.where else where
         return type(self)(self.what, where=inner, remedy=self.remedy)
+
+
+class UnknownVersion(NamedTuple):
+    """A key or value in a version this decoder does not know: something was written, unreadable."""
+
+    version: int
 
 
 class Reader:

@@ -9,7 +9,7 @@ TransactionLog and TransactionState; KIP-890 for the tagged fields.
 from enum import StrEnum
 from typing import NamedTuple
 
-from recovery.formats.reader import Reader
+from recovery.formats.reader import Reader, UnknownVersion
 
 
 class TransactionState(StrEnum):
@@ -27,12 +27,6 @@ class TransactionState(StrEnum):
 
 
 _BY_ID = tuple(TransactionState)[:8]  # declared in the order of Kafka's state ids
-
-
-class UnknownVersion(NamedTuple):
-    """A key or value in a version this decoder does not know: something was written, unreadable."""
-
-    version: int
 
 
 class TransactionValue(NamedTuple):

@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.errors import Exit
-from recovery.formats.reader import CorruptError, Reader
+from recovery.formats.reader import CorruptError, Reader, UnknownVersion
 from recovery.formats.transaction_state import (
     TransactionState,
     TransactionValue,
-    UnknownVersion,
     decode_key,
     decode_value,
 )

@@ -1,0 +1,62 @@
+"""Producer id blocks: which producer ids the cluster has handed out, and to which broker.
+
+Read only: a lost or lowered block makes a cluster hand out old producer ids again.
+Source: Kafka's ProducerIdsRecord.json and AbstractApiMessageSerde (metadata log),
+ProducerIdControlManager, ProducerIdsBlock; ProducerIdBlockZNode of ZkData (ZooKeeper).
+"""
+
+import json
+from typing import NamedTuple
+
+from recovery.formats.reader import CorruptError, Reader
+
+BLOCK_SIZE = 1000  # ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE
+ZOOKEEPER_PATH = "/latest_producer_id_block"
+_FRAME_VERSION = 1
+_PRODUCER_IDS_RECORD = 15
+
+
+class ProducerIdBlock(NamedTuple):
+    """The latest block handed out: ids first to last, both included.
+
+    broker: -1 where a metadata snapshot no longer says which. broker_epoch: -1 where unknown.
+    """
+
+    broker: int
+    broker_epoch: int
+    first: int
+    last: int
+
+
+def from_zookeeper(node: bytes) -> ProducerIdBlock:
+    """The content of ZooKeeper's node. Raises CorruptError when it is not such a block."""
+    try:
+        block = json.loads(node)
+        found = ProducerIdBlock(
+            int(block["broker"]), -1, int(block["block_start"]), int(block["block_end"])
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptError("not a producer id block", where=ZOOKEEPER_PATH) from error
+    if not 0 <= found.first <= found.last:
+        raise CorruptError(f"block {found.first} to {found.last}", where=ZOOKEEPER_PATH)
+    return found
+
+
+def from_metadata_record(value: bytes) -> ProducerIdBlock | None:
+    """The block in one record of the metadata log (`__cluster_metadata`); None for other records.
+
+    A ProducerIdsRecord holds the id that comes after its block. Raises CorruptError when the
+    record is cut or framed in an unknown way.
+    """
+    reader = Reader(value, "record of the metadata log")
+    frame = reader.uvarint()
+    if frame != _FRAME_VERSION:
+        raise reader.corrupt(f"frame version {frame}, only {_FRAME_VERSION} is known")
+    kind, version = reader.uvarint(), reader.uvarint()
+    if kind != _PRODUCER_IDS_RECORD:
+        return None
+    if version != 0:
+        raise reader.corrupt(f"ProducerIdsRecord of version {version}, only 0 is known")
+    broker, broker_epoch, following = reader.int32(), reader.int64(), reader.int64()
+    reader.tags()
+    return ProducerIdBlock(broker, broker_epoch, max(0, following - BLOCK_SIZE), following - 1)

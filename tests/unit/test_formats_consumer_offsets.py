@@ -1,0 +1,85 @@
+"""`__consumer_offsets` against bytes written by Kafka's own classes."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recovery.formats.consumer_offsets import (
+    KINDS,
+    OffsetKey,
+    OffsetValue,
+    OtherKey,
+    decode_key,
+    decode_value,
+)
+from recovery.formats.reader import CorruptError, UnknownVersion
+
+GOLDEN = json.loads(Path(__file__).with_name("test_formats_golden.json").read_text())
+KEYS, VALUES = GOLDEN["offset_keys"], GOLDEN["offset_values"]
+
+
+@pytest.mark.parametrize("case", KEYS, ids=lambda c: f"{c['type']}-{c['group']}")
+def test_keys_written_by_kafka(case: dict[str, Any]) -> None:
+    assert decode_key(bytes.fromhex(case["hex"])) == OffsetKey(
+        case["group"], case["topic"], case["partition"]
+    )
+
+
+@pytest.mark.parametrize("case", VALUES, ids=lambda c: f"v{c['version']}-{len(c['metadata'])}")
+def test_values_written_by_kafka(case: dict[str, Any]) -> None:
+    version = case["version"]
+    assert decode_value(bytes.fromhex(case["hex"])) == OffsetValue(
+        offset=5_000_000_123,
+        leader_epoch=6 if version >= 3 else -1,
+        metadata=case["metadata"],
+        commit_timestamp=1700000000123,
+        expire_timestamp=1700000999999 if version == 1 else -1,
+        topic_id=UUID(int=1 << 64 | 2) if version >= 4 and case["metadata"] else None,
+    )
+
+
+def test_all_kinds_of_kafka_by_its_names() -> None:
+    expected = {
+        case["id"]: case["name"].title().replace("_", "") for case in GOLDEN["group_record_types"]
+    }
+    assert expected == KINDS
+    for case in GOLDEN["group_record_types"][2:]:
+        key = decode_key(bytes.fromhex(case["hex"]))
+        assert key == OtherKey(case["id"], KINDS[case["id"]])
+
+
+def test_tombstone_and_what_is_to_come() -> None:
+    assert decode_value(None) is None
+    assert decode_value(b"\0\5whatever") == UnknownVersion(5)
+    assert decode_value(b"\xff\xffwhatever") == UnknownVersion(-1)
+    assert decode_key(b"\0\x09whatever") == OtherKey(9, "Unknown")
+    assert decode_key(b"\x7f\xff") == OtherKey(32767, "Unknown")
+
+
+def test_cut_bytes_are_typed_errors() -> None:
+    for case, decode in [*((c, decode_key) for c in KEYS), *((c, decode_value) for c in VALUES)]:
+        whole = bytes.fromhex(case["hex"])
+        for length in range(min(len(whole), 60)):
+            with pytest.raises(CorruptError, match="__consumer_offsets"):
+                decode(whole[:length])
+
+
+def test_a_topic_id_of_another_size() -> None:
+    value = bytes.fromhex(VALUES[-1]["hex"])
+    assert value[-18:-16] == b"\0\x10"
+    with pytest.raises(CorruptError, match="a topic id of 15 bytes"):
+        decode_value(value[:-17] + b"\x0f" + value[-15:])
+
+
+@given(st.binary(max_size=60))
+def test_noise_never_raises_anything_else(noise: bytes) -> None:
+    with contextlib.suppress(CorruptError):
+        decode_key(noise)
+    with contextlib.suppress(CorruptError):
+        decode_value(noise)
