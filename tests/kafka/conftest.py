@@ -19,6 +19,13 @@ from eoctl.lab.cluster import Lab, lab_names, load, up
 from eoctl.lab.record import LabSpec
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """kafka-python reads its schemas in a way that Python 3.11 warns about and 3.13 took back."""
+    config.addinivalue_line(
+        "filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning"
+    )
+
+
 @pytest.fixture(scope="session")
 def lab_state() -> Iterator[Path]:
     """EOCTL_STATE_DIR of this run. At its end every lab in it is taken down, however it ends."""
