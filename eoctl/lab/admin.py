@@ -1,0 +1,128 @@
+"""What breaks change in a cluster beside its records: topics, settings, replicas."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from eoctl.kafka import messages
+from eoctl.kafka.failures import WireError
+from eoctl.lab.client import Client, refuse
+
+BROKER, TOPIC = 4, 2  # ConfigResource.Type
+SET, DELETE = 0, 1  # AlterConfigOp.OpType
+
+
+async def create_topic(
+    client: Client,
+    name: str,
+    partitions: int = 1,
+    replication: int = 1,
+    configs: Mapping[str, str] | None = None,
+    replicas: Sequence[Sequence[int]] = (),
+) -> None:
+    """Create a topic and wait until every partition is led.
+
+    replicas: brokers per partition instead of `partitions` and `replication`.
+    """
+    topic = messages.CreateTopicsRequest.CreatableTopic
+    assignments = [
+        topic.CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
+        for index, brokers in enumerate(replicas)
+    ]
+    question = messages.CreateTopicsRequest(
+        topics=[
+            topic(
+                name=name,
+                num_partitions=-1 if assignments else partitions,
+                replication_factor=-1 if assignments else replication,
+                assignments=assignments,
+                configs=[
+                    topic.CreatableTopicConfig(name=key, value=value)
+                    for key, value in (configs or {}).items()
+                ],
+            )
+        ],
+        timeout_ms=30_000,
+        validate_only=False,
+    )
+    answer = await client.cluster.ask(client.any_broker, question)
+    refuse(answer.topics[0].error_code, f"CreateTopics of {name}")
+    for partition in range(len(assignments) or partitions):
+        # Metadata may name a leader that has not heard of it yet: ask the leader itself
+        await client.until(partial(client.offsets, name, partition))
+
+
+async def broker_settings(
+    client: Client, broker: int, names: Sequence[str]
+) -> dict[str, str | None]:
+    """Effective settings of a broker (DescribeConfigs)."""
+    request = messages.DescribeConfigsRequest
+    resource = request.DescribeConfigsResource(
+        resource_type=BROKER, resource_name=str(broker), configuration_keys=list(names)
+    )
+    answer = await client.cluster.ask(broker, request(resources=[resource]))
+    refuse(answer.results[0].error_code, f"DescribeConfigs of broker {broker}")
+    return {c.name: c.value for c in answer.results[0].configs}
+
+
+async def set_replicas(client: Client, topic: str, partition: int, brokers: Sequence[int]) -> None:
+    """Move a partition to these brokers and wait until nobody else is in its ISR."""
+    request = messages.AlterPartitionReassignmentsRequest
+    part = request.ReassignableTopic.ReassignablePartition(
+        partition_index=partition, replicas=list(brokers)
+    )
+    question = request(
+        timeout_ms=30_000,
+        topics=[request.ReassignableTopic(name=topic, partitions=[part])],
+    )
+    answer = await client.cluster.ask(client.any_broker, question, most=0)
+    refuse(answer.error_code, f"AlterPartitionReassignments of {topic}:{partition}")
+    refuse(answer.responses[0].partitions[0].error_code, f"moving {topic}:{partition}")
+
+    async def moved() -> None:
+        found = (await client.partitions(topic))[partition]
+        if set(found.replicas) != set(brokers) or found.leader not in brokers:
+            raise WireError("LEADER_NOT_AVAILABLE", f"{topic}:{partition} is still moving")
+
+    await client.until(moved)
+
+
+async def set_config(
+    client: Client, resource_type: int, name: str, settings: Mapping[str, str | None]
+) -> None:
+    """Set dynamic settings of a BROKER or TOPIC; None removes one.
+
+    Brokers apply them a moment later.
+    """
+    resource = messages.IncrementalAlterConfigsRequest.AlterConfigsResource
+    question = messages.IncrementalAlterConfigsRequest(
+        resources=[
+            resource(
+                resource_type=resource_type,
+                resource_name=name,
+                configs=[
+                    resource.AlterableConfig(
+                        name=key,
+                        config_operation=DELETE if value is None else SET,
+                        value=value,
+                    )
+                    for key, value in settings.items()
+                ],
+            )
+        ],
+        validate_only=False,
+    )
+    broker = int(name) if resource_type == BROKER else client.any_broker
+    answer = await client.cluster.ask(broker, question)
+    refuse(answer.responses[0].error_code, f"IncrementalAlterConfigs of {name}")
+
+
+async def quorum_leader(client: Client) -> int:
+    """The active controller (DescribeQuorum; Metadata names any broker)."""
+    request = messages.DescribeQuorumRequest
+    partition = request.TopicData.PartitionData(partition_index=0)
+    question = request(
+        topics=[request.TopicData(topic_name="__cluster_metadata", partitions=[partition])]
+    )
+    answer = await client.cluster.ask(client.any_broker, question)
+    refuse(answer.error_code, "DescribeQuorum")
+    return int(answer.topics[0].partitions[0].leader_id)

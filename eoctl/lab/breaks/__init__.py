@@ -1,0 +1,134 @@
+"""`eoctl lab break KIND`: real trouble in a lab's Kafka, and the ground truth of what was done.
+
+`KINDS` lists them; `break_` makes one. What each kind needs is checked first, so that a break
+either is made or changes nothing.
+"""
+
+import asyncio
+import json
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eoctl.kafka.failures import WireError
+from eoctl.lab.breaks import markers, mixed, orphans, owned
+from eoctl.lab.breaks.stage import COMMON, Kind, Options, Stage
+from eoctl.lab.breaks.truth import GroundTruth
+from eoctl.lab.client import Client
+from eoctl.lab.owners import adopt, owners_folder
+from eoctl.lab.processes import spawn
+from eoctl.lab.producer import Producer
+from recovery import errors
+
+if TYPE_CHECKING:
+    from eoctl.lab.cluster import Lab
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind for kind in (*owned.KINDS, *orphans.KINDS, *mixed.KINDS, *markers.KINDS)
+}
+OWNER_SECONDS = 120.0
+
+
+def break_(lab: "Lab", kind: str, **options: Any) -> list[GroundTruth]:
+    """Make a trouble of this kind; the truth of each. For use outside an event loop.
+
+    options: fields of Options. Raises UsageError (unknown kind or option), RefusedError (the lab
+    lacks a setting or a broker: which), UnverifiedError (the trouble did not come about).
+    """
+    return asyncio.run(make(lab, kind, **options))
+
+
+async def make(lab: "Lab", kind: str, **options: Any) -> list[GroundTruth]:
+    """The same within an event loop."""
+    wanted = _checked(kind, options)
+    if KINDS[kind].leaves_open(wanted):
+        return await _in_owner(lab, kind, wanted)
+    async with _making(lab.bootstrap_servers, kind, wanted, lab) as (truths, _):
+        return truths
+
+
+def _checked(kind: str, options: dict[str, Any]) -> Options:
+    if kind not in KINDS:
+        raise errors.UsageError(
+            f"{kind!r} is no kind of break", remedy=f"one of {', '.join(KINDS)}"
+        )
+    chosen = KINDS[kind]
+    known = {field.name for field in fields(Options)}
+    for name in options:
+        if name not in known:
+            raise errors.UsageError(f"{name!r} is no option of a break")
+        if name not in chosen.takes | COMMON:
+            raise errors.UsageError(f"`{kind}` does not take {name}")
+    wanted = Options(**options)
+    if wanted.count < 1 or wanted.records < 1:
+        raise errors.UsageError("count and records are at least 1")
+    return wanted
+
+
+@asynccontextmanager
+async def make_in_process(
+    bootstrap: str, kind: str, options: Options
+) -> AsyncIterator[tuple[list[GroundTruth], list[Producer]]]:
+    """The truths and the producers of what was left open, connected until the block ends."""
+    async with _making(bootstrap, kind, options, None) as made:
+        yield made
+
+
+@asynccontextmanager
+async def _making(
+    bootstrap: str, kind: str, options: Options, lab: "Lab | None"
+) -> AsyncIterator[tuple[list[GroundTruth], list[Producer]]]:
+    async with _client(bootstrap, kind) as client:
+        await KINDS[kind].check(client)
+        stage = Stage(kind, options, client, lab)
+        truths = await KINDS[kind].make(stage)
+        yield truths, stage.open_producers
+
+
+@asynccontextmanager
+async def _client(bootstrap: str, kind: str) -> AsyncIterator[Client]:
+    try:
+        async with Client.to(bootstrap) as client:
+            yield client
+    except WireError as error:
+        raise errors.UnverifiedError(
+            f"`{kind}` was not made: {error.detail}", remedy=error.remedy
+        ) from error
+
+
+async def _in_owner(lab: "Lab", kind: str, options: Options) -> list[GroundTruth]:
+    """Make it in a process of its own that stays, and that `lab down` ends."""
+    folder = owners_folder(lab.folder)
+    name = f"{kind}-{uuid.uuid4().hex[:8]}"
+    answer = folder / f"{name}.json"
+    spec = {
+        "bootstrap": lab.bootstrap_servers,
+        "kind": kind,
+        "options": asdict(options) | {"hold": False},
+    }
+    argv = [sys.executable, "-m", "eoctl.lab.breaks.owner", json.dumps(spec), str(answer)]
+    process = spawn(argv, folder / f"{name}.log")
+    adopt(lab.folder, name, process)
+    end = time.monotonic() + OWNER_SECONDS
+    while not answer.exists():
+        if not process.alive or time.monotonic() > end:
+            raise errors.UnverifiedError(
+                "the process that should own the transaction ended",
+                where=str(folder / f"{name}.log"),
+            )
+        await asyncio.sleep(0.02)
+    return _read_answer(answer, process.pid)
+
+
+def _read_answer(answer: Path, pid: int) -> list[GroundTruth]:
+    content = json.loads(answer.read_text(encoding="utf-8"))
+    answer.unlink()
+    if "error" in content:
+        kind = getattr(errors, content["error"], errors.EoctlError)
+        raise kind(content["what"], where=content["where"], remedy=content["remedy"])
+    return [GroundTruth.model_validate(row | {"owner_pid": pid}) for row in content["truths"]]

@@ -1,0 +1,167 @@
+"""Decided transactions whose markers are not where they belong: lost, or not written yet.
+
+Both need a broker that leads the data and nothing else: it is stopped (or frozen) while the
+coordinator, elsewhere, decides the transaction.
+"""
+
+import asyncio
+from functools import partial
+
+from eoctl.lab import admin
+from eoctl.lab.breaks.owned import begin, longest_timeout
+from eoctl.lab.breaks.stage import Kind, Stage, batch
+from eoctl.lab.breaks.truth import GroundTruth, Ledger
+from eoctl.lab.client import Client
+from eoctl.lab.producer import Producer
+from recovery.errors import RefusedError, UnverifiedError, UsageError
+from recovery.formats.coordinator import coordinator_partition
+
+TRANSACTION_STATE = "__transaction_state"
+RESOLVE = "never abort: write the COMMIT marker that was decided (resolve)"
+WAIT_FOR_NEXT = (
+    "never abort or fence: its next transaction is open here; that one's commit saves both, "
+    "its abort or timeout destroys committed records"
+)
+
+
+# A broker that comes back is let in when its old session has ended (it tries for a minute).
+SESSION_TIMEOUT = "broker.session.timeout.ms"
+LONGEST_SESSION_MS = 30_000
+
+
+async def make_marker_lost(stage: Stage) -> list[GroundTruth]:
+    """COMMITs decided while their partition had no leader: their markers are skipped for good.
+
+    The broker that holds the only replica is stopped cleanly and started again.
+    """
+    later = stage.options.later
+    if later not in (None, "elsewhere", "open"):
+        raise UsageError(f"{later!r} is nothing that can come later", remedy="elsewhere or open")
+    client, lab = stage.client, stage.controlled_lab
+    victim = await _victim(client)
+    session = (await admin.broker_settings(client, victim, [SESSION_TIMEOUT]))[SESSION_TIMEOUT]
+    if int(session or 0) > LONGEST_SESSION_MS:
+        raise RefusedError(
+            "`marker-lost` restarts a broker, which would not come back: "
+            f"{SESSION_TIMEOUT}={session}",
+            remedy="eoctl lab down, then eoctl lab up --brokers 2 without that --set",
+        )
+    places = await stage.places(replicas=[victim], per_trouble=2 if later == "elsewhere" else 1)
+    begun = []
+    for place in places[::2] if later == "elsewhere" else places:
+        timeout_ms = await longest_timeout(stage)
+        begun.append(
+            await begin(
+                stage, place, await Producer.init(client, place.transactional_id, timeout_ms)
+            )
+        )
+
+    await asyncio.to_thread(lab.terminate, victim)
+    client.cluster.forgive()
+    for b in begun:
+        await b.producer.commit()
+    await asyncio.to_thread(lab.start, victim)
+    client.cluster.forgive()
+
+    truths = []
+    for number, b in enumerate(begun):
+        b.ledger.decided(b.producer_id)
+        await _still_held(client, b.ledger)
+        if later == "elsewhere":
+            other = places[2 * number + 1]
+            await b.producer.send(other.topic, other.partition, batch(1, "next-transaction"))
+            await b.producer.commit()
+        elif later == "open":
+            await b.ledger.send(b.producer, batch(stage.options.records, "next-transaction"))
+        truths.append(
+            await b.truth(
+                stage,
+                "marker-lost",
+                WAIT_FOR_NEXT if later == "open" else RESOLVE,
+                variant=later,
+                mixed=later == "open",
+                outcome="commit",
+            )
+        )
+    return truths
+
+
+async def _victim(client: Client) -> int:
+    """A broker the quorum does not need: not its leader."""
+    leader = await admin.quorum_leader(client)
+    return max(broker for broker in client.cluster.brokers if broker != leader)
+
+
+async def _still_held(client: Client, ledger: Ledger) -> None:
+    """Raises UnverifiedError when the marker came after all."""
+    _, stable, end = await client.until(lambda: client.offsets(ledger.topic, ledger.partition))
+    if (stable, end) != (ledger.stable, ledger.end):
+        raise UnverifiedError(
+            f"LSO {stable} and end {end} where {ledger.stable} and {ledger.end} were expected: "
+            "the marker was not lost",
+            where=f"{ledger.topic}:{ledger.partition}",
+            remedy="try again",
+        )
+
+
+async def make_prepare_stuck(stage: Stage) -> list[GroundTruth]:
+    """COMMITs decided while the broker that leads their partition is frozen.
+
+    The id's own partition of __transaction_state is moved off that broker first: with a frozen
+    replica in its ISR the decision itself could not be written.
+    """
+    lab = stage.controlled_lab
+    victim = await _victim(stage.client)
+    others = [broker for broker in stage.client.cluster.brokers if broker != victim]
+    async with stage.client.without(victim) as client:
+        stage.client = client
+        begun = []
+        for place in await stage.places(replicas=[victim]):
+            await client.until(partial(client.coordinator, place.transactional_id))
+            size = len(await client.partitions(TRANSACTION_STATE))
+            home = coordinator_partition(place.transactional_id, size)
+            await admin.set_replicas(client, TRANSACTION_STATE, home, others)
+            timeout_ms = await longest_timeout(stage)
+            producer = await Producer.init(client, place.transactional_id, timeout_ms)
+            begun.append(await begin(stage, place, producer))
+        lab.freeze(victim)
+        truths = []
+        for b in begun:
+            await b.producer.end(commit=True)
+            await _prepared(client, b.place.transactional_id)
+            b.ledger.decided(b.producer_id)
+            truths.append(
+                await b.truth(
+                    stage,
+                    "prepare-stuck",
+                    f"restore the leader: thaw broker {victim} (kill -CONT its process)",
+                    outcome="commit",
+                    frozen_broker=victim,
+                )
+            )
+        return truths
+
+
+async def _prepared(client: Client, name: str) -> None:
+    """Raises UnverifiedError unless the id is PrepareCommit."""
+    seen = await client.until(lambda: client.transaction(name))
+    if seen is None or seen.state != "PrepareCommit":
+        raise UnverifiedError(f"{name!r} is {seen and seen.state}, not PrepareCommit")
+
+
+KINDS = (
+    Kind(
+        "marker-lost",
+        "a decided COMMIT whose marker was skipped (--later elsewhere, open)",
+        make_marker_lost,
+        brokers=2,
+        takes=frozenset({"later"}),
+    ),
+    Kind(
+        "prepare-stuck",
+        "a decided COMMIT whose partition's broker is frozen",
+        make_prepare_stuck,
+        brokers=2,
+        settings={SESSION_TIMEOUT: "600000"},
+    ),
+)

@@ -1,0 +1,259 @@
+"""Transactions that a coordinator owns: open, long, overdue, two-phase; a zombie; pending offsets.
+
+A coordinator has no sign of life from an owner (KIP-98): what it sees of a live one and of one
+that died a moment ago is the same. `hold` adds the process, for the person at the lab.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from eoctl.kafka import messages
+from eoctl.kafka.failures import WireError
+from eoctl.lab import admin
+from eoctl.lab.breaks.stage import UNSTABLE, Kind, Options, Place, Stage, batch
+from eoctl.lab.breaks.truth import GroundTruth, Ledger
+from eoctl.lab.producer import Producer
+from recovery.errors import UnverifiedError
+
+ABORT_CYCLE = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+MAX_TIMEOUT = "transaction.max.timeout.ms"
+FENCED = frozenset({"INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """An open transaction as its batches carry it; the producer's own epoch may move on."""
+
+    place: Place
+    ledger: Ledger
+    producer: Producer
+    producer_id: int
+    epoch: int
+    start: int
+
+    async def truth(self, stage: Stage, verdict: str, repair: str, **known: Any) -> GroundTruth:
+        """The ground truth of this transaction."""
+        return await stage.truth(
+            self.ledger,
+            self.place.transactional_id,
+            verdict=verdict,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            start_offset=self.start,
+            repair=repair,
+            **known,
+        )
+
+
+async def begin(stage: Stage, place: Place, producer: Producer) -> Begun:
+    """Records before, an open transaction, records behind it."""
+    ledger = await Ledger.begin(stage.client, place.topic, place.partition)
+    await ledger.plain(batch(stage.options.records, "before"))
+    start = await ledger.send(producer, batch(stage.options.records, "in-transaction"))
+    await ledger.plain(batch(stage.options.records, "behind"))
+    stage.open_producers.append(producer)
+    return Begun(place, ledger, producer, producer.producer_id, producer.epoch, start)
+
+
+async def longest_timeout(stage: Stage) -> int:
+    """What --timeout-ms asks for, else what transaction.max.timeout.ms allows."""
+    if stage.options.timeout_ms is not None:
+        return stage.options.timeout_ms
+    broker = stage.client.any_broker
+    return int((await admin.broker_settings(stage.client, broker, [MAX_TIMEOUT]))[MAX_TIMEOUT] or 0)
+
+
+async def _owned(
+    stage: Stage, verdict: str, timeout_ms: int, repair: str, *, two_phase: bool = False
+) -> list[GroundTruth]:
+    truths = []
+    for place in await stage.places():
+        name = place.transactional_id
+        producer = await Producer.init(stage.client, name, timeout_ms, two_phase=two_phase)
+        truths.append(await (await begin(stage, place, producer)).truth(stage, verdict, repair))
+    return truths
+
+
+async def make_open(stage: Stage) -> list[GroundTruth]:
+    """A transaction within its timeout, its owner alive if `hold`."""
+    return await _owned(
+        stage,
+        "open",
+        await longest_timeout(stage),
+        "wait: it ends with its owner (kill -TERM owner_pid commits it) or at its timeout",
+    )
+
+
+async def make_long(stage: Stage) -> list[GroundTruth]:
+    """The same as `open`: whether it is long is the reader's --long-after against its age."""
+    return await _owned(
+        stage,
+        "long",
+        await longest_timeout(stage),
+        "`long` once its age passes --long-after, which a lab need not wait for: read it with "
+        "--long-after 5s; then fence it",
+    )
+
+
+async def make_overdue(stage: Stage) -> list[GroundTruth]:
+    """No owner any more, past its timeout by the coordinator's own clock, still Ongoing."""
+    timeout_ms = stage.options.timeout_ms or 1000
+    truths = await _owned(
+        stage,
+        "overdue",
+        timeout_ms,
+        "wait one abort cycle (here: very long), then fence it",
+    )
+    for truth in truths:
+        await _past_timeout(stage, truth.transactional_id or "", timeout_ms)
+    return truths
+
+
+async def _past_timeout(stage: Stage, name: str, timeout_ms: int) -> None:
+    """Wait until ListTransactions' duration filter, which uses the coordinator's clock, says so."""
+
+    async def attempt() -> None:
+        question = messages.ListTransactionsRequest(
+            state_filters=["Ongoing"], producer_id_filters=[], duration_filter=timeout_ms
+        )
+        broker = await stage.client.coordinator(name)
+        answer = await stage.client.cluster.ask(broker, question, least=1, most=1)
+        if name not in {row.transactional_id for row in answer.transaction_states}:
+            raise WireError("NOT_YET", f"{name!r} is not past its timeout of {timeout_ms} ms")
+
+    await asyncio.sleep(timeout_ms / 1000)
+    await stage.client.until(attempt, also=frozenset({"NOT_YET"}))
+
+
+async def make_two_phase(stage: Stage) -> list[GroundTruth]:
+    """A prepared transaction of a two-phase participant (KIP-939): it never times out."""
+    return await _owned(
+        stage,
+        "two-phase",
+        60_000,
+        "none from here: commit or abort belongs to the system that prepared it",
+        two_phase=True,
+    )
+
+
+async def make_zombie(stage: Stage) -> list[GroundTruth]:
+    """An old producer, fenced by a second one of its id; its next write is refused."""
+    truths = []
+    for place in await stage.places():
+        name = place.transactional_id
+        zombie = await Producer.init(stage.client, name)
+        ledger = await Ledger.begin(stage.client, place.topic, place.partition)
+        await ledger.plain(batch(stage.options.records, "before"))
+        start = await ledger.send(zombie, batch(stage.options.records, "of-the-zombie"))
+        await Producer.init(stage.client, name)
+        await ledger.ended(zombie.producer_id, commit=False)
+        try:
+            await zombie.send(place.topic, place.partition, batch(1, "too-late"))
+        except WireError as error:
+            if error.error not in FENCED:
+                raise
+            refused = error.error
+        else:
+            raise UnverifiedError("the zombie's write was accepted", where=place.topic)
+        truths.append(
+            await stage.truth(
+                ledger,
+                name,
+                producer_id=zombie.producer_id,
+                producer_epoch=zombie.epoch,
+                start_offset=start,
+                refused=refused,
+                repair="end the old process: nothing of it is left in Kafka, its records "
+                "were aborted when current_producer_epoch was handed out",
+            )
+        )
+    return truths
+
+
+async def make_offsets_pending(stage: Stage) -> list[GroundTruth]:
+    """Groups whose newest offset commit waits in an open transaction on `__consumer_offsets`."""
+    client, pending = stage.client, []
+    timeout_ms = await longest_timeout(stage)
+    for number, place in enumerate(await stage.places()):
+        source = (place.topic, place.partition)
+        group = stage.options.group or f"{place.topic}-group"
+        if stage.options.count > 1:
+            group = f"{group}.{number}"
+        await client.plain(*source, batch(10, "input"))
+        producer = await Producer.init(client, place.transactional_id, timeout_ms)
+        await producer.send_offsets(group, {source: 2})
+        seen = await client.transaction(place.transactional_id)
+        assert seen is not None
+        assert seen.partitions is not None
+        await producer.commit()
+        pending.append((place, producer, group, seen.partitions[0]))
+    # One partition of __consumer_offsets serves many groups: one ledger each, told at the end.
+    ledgers = {home: await Ledger.begin(client, *home) for *_, home in pending}
+    starts = []
+    for place, producer, group, home in pending:
+        await producer.send_offsets(group, {(place.topic, place.partition): 5})
+        starts.append(await ledgers[home].written_for(producer.producer_id))
+        stage.open_producers.append(producer)
+    return [
+        await stage.truth(
+            ledgers[home],
+            place.transactional_id,
+            verdict="open",
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            start_offset=start,
+            group=group,
+            group_topic=place.topic,
+            group_partition=place.partition,
+            committed_offset=2,
+            pending_offset=5,
+            repair="wait, or fence the id: the group then stands at committed_offset",
+        )
+        for (place, producer, group, home), start in zip(pending, starts, strict=True)
+    ]
+
+
+def held(options: Options) -> bool:
+    """What is left open gets a process that owns it, unless that is not wanted."""
+    return options.hold
+
+
+HOLD = frozenset({"hold", "timeout_ms"})
+
+KINDS = (
+    Kind("open", "a live transaction within its timeout", make_open, takes=HOLD, leaves_open=held),
+    Kind(
+        "long",
+        "a live transaction within its timeout; long by the reader's --long-after",
+        make_long,
+        takes=HOLD,
+        leaves_open=held,
+    ),
+    Kind(
+        "overdue",
+        "past its timeout, owner gone, still owned by its coordinator",
+        make_overdue,
+        settings={ABORT_CYCLE: "3600000"},
+        takes=frozenset({"timeout_ms"}),
+    ),
+    Kind(
+        "two-phase",
+        "a transaction that another system will decide (KIP-939)",
+        make_two_phase,
+        settings={
+            "transaction.two.phase.commit.enable": "true",
+            UNSTABLE: "true",
+        },
+        takes=frozenset({"hold"}),
+        leaves_open=held,
+    ),
+    Kind("zombie", "a producer fenced by a second one of its id", make_zombie),
+    Kind(
+        "offsets-pending",
+        "a group's offset commit inside an open transaction",
+        make_offsets_pending,
+        takes=HOLD | {"group"},
+        leaves_open=held,
+    ),
+)

@@ -1,0 +1,225 @@
+"""What every kind of break shares: its options, what it needs of the lab, where it writes."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from eoctl.kafka import messages
+from eoctl.lab import admin
+from eoctl.lab.breaks.truth import GroundTruth, Ledger
+from eoctl.lab.client import Client, Record
+from eoctl.lab.producer import Producer
+from recovery.errors import RefusedError, UsageError
+
+if TYPE_CHECKING:
+    from eoctl.lab.cluster import Lab
+
+UNSTABLE = "unstable.api.versions.enable"
+PARTITIONS_PER_TOPIC = 10  # when many are made
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What can be asked of a break. Each kind names those it takes beyond the first five.
+
+    variant: the sort of orphan. later: what the id does after its marker was lost. hold: keep
+    a process alive that owns what is open. age_seconds: how old the records say they are.
+    """
+
+    topic: str | None = None
+    partition: int = 0
+    count: int = 1
+    transactional_id: str | None = None
+    records: int = 3
+    timeout_ms: int | None = None
+    hold: bool = True
+    variant: str | None = None
+    later: str | None = None
+    group: str | None = None
+    age_seconds: float = 0.0
+
+
+COMMON = frozenset({"topic", "partition", "count", "transactional_id", "records"})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one of `count` troubles is made, and the transactional id it uses."""
+
+    topic: str
+    partition: int
+    transactional_id: str
+
+
+@dataclass(slots=True)
+class Stage:
+    """One break under way. `lab` is None inside an owner process: it has brokers to ask only."""
+
+    kind: str
+    options: Options
+    client: Client
+    lab: "Lab | None" = None
+    open_producers: list[Producer] = field(default_factory=list)
+
+    @property
+    def controlled_lab(self) -> "Lab":
+        """The lab whose brokers this break stops or freezes."""
+        assert self.lab is not None, "an owner process controls no broker"
+        return self.lab
+
+    async def places(
+        self,
+        *,
+        per_trouble: int = 1,
+        replicas: Sequence[int] = (),
+        configs: Mapping[str, str] | None = None,
+    ) -> list[Place]:
+        """`count` x `per_trouble` places on their own partitions; makes the topics.
+
+        replicas: the brokers that hold every partition, instead of all of them.
+        """
+        options, wanted = self.options, self.options.count * per_trouble
+        names = await self.client.topics()
+        if options.topic is not None:
+            if options.topic in names:
+                return await self._in_existing(options.topic, wanted)
+            sizes = {options.topic: options.partition + wanted}
+        else:
+            first = 1 + max(
+                (
+                    int(name.removeprefix(f"lab-{self.kind}-"))
+                    for name in names
+                    if name.removeprefix(f"lab-{self.kind}-").isdecimal()
+                ),
+                default=0,
+            )
+            full, rest = divmod(wanted, PARTITIONS_PER_TOPIC)
+            each = [PARTITIONS_PER_TOPIC] * full + [rest] * bool(rest)
+            sizes = {f"lab-{self.kind}-{first + i}": size for i, size in enumerate(each)}
+        brokers = len(self.client.cluster.brokers)
+        for topic, size in sizes.items():
+            await admin.create_topic(
+                self.client,
+                topic,
+                size,
+                min(3, brokers),
+                configs,
+                replicas=[list(replicas)] * size if replicas else (),
+            )
+        found = [
+            self._place(topic, partition)
+            for topic, size in sizes.items()
+            for partition in range(options.partition if options.topic else 0, size)
+        ]
+        return self._name(found)
+
+    async def _in_existing(self, topic: str, wanted: int) -> list[Place]:
+        there = len(await self.client.partitions(topic))
+        last = self.options.partition + wanted - 1
+        if last >= there:
+            raise UsageError(
+                f"the topic has {there} partitions and the break needs partition {last}",
+                where=topic,
+                remedy="name a new topic, or leave --topic away",
+            )
+        return self._name([self._place(topic, self.options.partition + i) for i in range(wanted)])
+
+    def _place(self, topic: str, partition: int) -> Place:
+        # a dot, not a dash: `-1-0` at the end is how Flink's two-phase ids look
+        return Place(topic, partition, f"{topic}.{partition}")
+
+    def _name(self, places: list[Place]) -> list[Place]:
+        given = self.options.transactional_id
+        if given is None:
+            return places
+        if len(places) == 1:
+            return [Place(places[0].topic, places[0].partition, given)]
+        return [Place(p.topic, p.partition, f"{given}.{i}") for i, p in enumerate(places)]
+
+    async def truth(
+        self, ledger: Ledger, transactional_id: str | None = None, **known: Any
+    ) -> GroundTruth:
+        """The ground truth of what `ledger` wrote; the id's coordinator is asked what it says."""
+        seen = None
+        if transactional_id is not None:
+            known["transactional_id"] = transactional_id
+            known["coordinator"] = await self.client.until(
+                lambda: self.client.coordinator(transactional_id)
+            )
+            seen = await self.client.until(lambda: self.client.transaction(transactional_id))
+        return GroundTruth(
+            kind=self.kind,
+            cluster_id=self.client.cluster.cluster_id,
+            transaction_version=self.client.transaction_version,
+            topic=ledger.topic,
+            partition=ledger.partition,
+            last_stable_offset=ledger.stable,
+            high_watermark=ledger.end,
+            offsets=ledger.truths(),
+            coordinator_state=seen.state if seen else None,
+            current_producer_epoch=seen.producer_epoch if seen else None,
+            timeout_ms=seen.timeout_ms if seen else None,
+            **({"leader": await self.client.leader(ledger.topic, ledger.partition)} | known),
+        )
+
+
+Make = Callable[[Stage], Awaitable[list[GroundTruth]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of trouble. settings: broker settings without which it cannot be made.
+
+    A number must be at least the one named. takes: options beyond the common ones.
+    leaves_open: whether these options leave a transaction open that a process can own.
+    """
+
+    name: str
+    summary: str
+    make: Make
+    brokers: int = 1
+    settings: Mapping[str, str] = field(default_factory=dict)
+    takes: frozenset[str] = frozenset()
+    leaves_open: Callable[[Options], bool] = lambda options: False
+
+    async def check(self, client: Client) -> None:
+        """Raises RefusedError when the cluster is not as this kind needs it."""
+        brokers = client.cluster.brokers
+        if len(brokers) < self.brokers:
+            raise RefusedError(
+                f"`{self.name}` needs {self.brokers} brokers and there is {len(brokers)}",
+                remedy=f"eoctl lab up --brokers {self.brokers}",
+            )
+        for broker in brokers if self.settings else ():
+            actual = await admin.broker_settings(client, broker, list(self.settings))
+            if UNSTABLE in self.settings:  # internal to Kafka: DescribeConfigs hides it
+                connection = await client.cluster.connection(broker)
+                newest = connection.supports(messages.InitProducerIdRequest, 6)
+                actual[UNSTABLE] = str(newest).lower()
+            lacking = [k for k, v in self.settings.items() if not _suffices(actual.get(k), v)]
+            if lacking:
+                wanted = " ".join(f"--set {k}={v}" for k, v in self.settings.items())
+                raise RefusedError(
+                    f"`{self.name}` cannot be made: broker {broker} has "
+                    + ", ".join(f"{k}={actual.get(k)}" for k in lacking),
+                    remedy=f"eoctl lab down, then eoctl lab up {wanted}",
+                )
+
+
+def _suffices(actual: str | None, wanted: str) -> bool:
+    if wanted.isdecimal():
+        return actual is not None and actual.isdecimal() and int(actual) >= int(wanted)
+    return actual == wanted
+
+
+def batch(count: int, name: str, age_seconds: float = 0.0) -> list[Record]:
+    """`count` records with keys of their own: `name-0`, `name-1`, ..."""
+    stamp = None
+    if age_seconds:
+        import time
+
+        stamp = int((time.time() - age_seconds) * 1000)
+    return [
+        Record(b"value %d of %s" % (i, name.encode()), f"{name}-{i}".encode(), stamp)
+        for i in range(count)
+    ]

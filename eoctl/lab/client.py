@@ -1,0 +1,300 @@
+"""A Kafka client that does exactly what it is told, wrong things included.
+
+Breaks and tests make their ground truth with it: producer id, epoch and sequence of a batch are
+the caller's, and nothing is repeated unless the broker said that nothing had happened.
+Producers and their transactions are in `eoctl.lab.producer`.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self, TypeVar
+
+from eoctl.kafka import messages
+from eoctl.kafka.cluster import Cluster, PartitionMetadata
+from eoctl.kafka.failures import Deadline, WireError
+from eoctl.kafka.properties import ClientSettings
+from recovery.facts import ProducerFacts, TransactionFacts
+
+T = TypeVar("T")
+
+GROUP, TRANSACTION = 0, 1  # FindCoordinator's key types
+PATIENCE_SECONDS = 60.0
+REQUEST_TIMEOUT_MS = 30_000
+
+# The broker says "not now" or "not here", and did nothing.
+NOT_NOW = frozenset(
+    {
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "NOT_COORDINATOR",
+        "CONCURRENT_TRANSACTIONS",
+        "LEADER_NOT_AVAILABLE",
+        "NOT_LEADER_FOR_PARTITION",
+        "NOT_LEADER_OR_FOLLOWER",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "BROKER_NOT_AVAILABLE",
+        "CONNECTION_REFUSED",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record to write. timestamp: epoch ms, None = now by this machine's clock."""
+
+    value: bytes | None
+    key: bytes | None = None
+    timestamp: int | None = None
+
+
+def refuse(code: int, doing: str) -> None:
+    """Raise WireError with Kafka's error name unless code is 0."""
+    if code:
+        name = messages.error_name(code)
+        raise WireError(name, f"{doing} was refused with {name}")
+
+
+class Client:
+    """Use as `async with Client(settings) as client`. Refusals are WireError with Kafka's name."""
+
+    def __init__(self, settings: ClientSettings, avoided: int | None = None) -> None:
+        self.cluster = Cluster(settings, Deadline(None))
+        self.transaction_version = 0  # the cluster's finalized feature
+        self._settings = settings
+        self._avoided = avoided
+
+    @classmethod
+    def to(cls, bootstrap_servers: str) -> "Client":
+        """A client of the plaintext listeners `HOST:PORT,...`."""
+        pairs = (server.rpartition(":") for server in bootstrap_servers.split(","))
+        servers = tuple((host, int(port)) for host, _, port in pairs)
+        return cls(ClientSettings(servers, request_timeout_ms=REQUEST_TIMEOUT_MS))
+
+    def without(self, broker: int) -> "Client":
+        """Another client that asks this broker only for what it leads: it will be frozen."""
+        known = self.cluster.brokers[broker]
+        servers = tuple(
+            server
+            for server in self._settings.bootstrap_servers
+            if server != (known.host, known.port)
+        )
+        return Client(replace(self._settings, bootstrap_servers=servers), broker)
+
+    @property
+    def any_broker(self) -> int:
+        """A broker that can be asked what every broker knows."""
+        return min(broker for broker in self.cluster.brokers if broker != self._avoided)
+
+    async def __aenter__(self) -> Self:
+        await self.cluster.__aenter__()
+        question = messages.ApiVersionsRequest(
+            client_software_name="eoctl", client_software_version="0"
+        )
+        answer = await self.cluster.ask(self.any_broker, question, most=3)
+        levels = {f.name: f.max_version_level for f in answer.finalized_features or ()}
+        self.transaction_version = levels.get("transaction.version", 0)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.cluster.close()
+
+    async def until(self, attempt: Callable[[], Awaitable[T]], also: frozenset[str] = NOT_NOW) -> T:
+        """Repeat an attempt that nothing came of, for PATIENCE_SECONDS."""
+        end = time.monotonic() + PATIENCE_SECONDS
+        pause = 0.02
+        while True:
+            try:
+                return await attempt()
+            except WireError as error:
+                if error.error not in also or time.monotonic() > end:
+                    raise
+            self.cluster.forgive()
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, 0.5)
+
+    # -- where things are ---------------------------------------------------------------------
+
+    async def leader(self, topic: str, partition: int) -> int:
+        """The broker that leads a partition. Raises WireError LEADER_NOT_AVAILABLE and the like."""
+        found = (await self.partitions(topic)).get(partition)
+        if found is None or found.error or found.leader is None:
+            error = (found and found.error) or "LEADER_NOT_AVAILABLE"
+            raise WireError(error, f"no broker leads {topic}:{partition}")
+        return found.leader
+
+    async def partitions(self, topic: str) -> dict[int, PartitionMetadata]:
+        """The partitions of a topic; none if there is no such topic."""
+        metadata = await self.cluster.metadata([topic])
+        return {p.partition: p for p in metadata.topics[topic].partitions}
+
+    async def topics(self) -> list[str]:
+        """The names of all topics."""
+        return list((await self.cluster.metadata(None)).topics)
+
+    async def coordinator(self, key: str, key_type: int = TRANSACTION) -> int:
+        """The broker that coordinates a transactional id or a group (creates the internal topic).
+
+        May raise COORDINATOR_NOT_AVAILABLE while that topic is being made.
+        """
+        request = messages.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+        answer = await self.cluster.ask(self.any_broker, request, least=4)
+        found = answer.coordinators[0]
+        refuse(found.error_code, f"FindCoordinator of {key!r}")
+        if found.node_id not in self.cluster.brokers:
+            await self.cluster.metadata([])
+        return int(found.node_id)
+
+    # -- writing ------------------------------------------------------------------------------
+
+    async def write(
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[Record],
+        *,
+        producer_id: int = -1,
+        epoch: int = -1,
+        sequence: int = -1,
+        transactional_id: str | None = None,
+        most: int = 11,
+    ) -> int:
+        """One batch with exactly these numbers; its first offset. Nothing is repeated.
+
+        A transactional id makes the batch transactional. Produce 12 and above adds the partition
+        to the transaction (KIP-890); up to 11 the broker only verifies that it is in it.
+        """
+        from kafka.record.memory_records import MemoryRecordsBuilder
+
+        builder = MemoryRecordsBuilder(2, 0, 1 << 24)
+        if producer_id >= 0:
+            builder.set_producer_state(producer_id, epoch, sequence, transactional_id is not None)
+        now = int(time.time() * 1000)
+        for record in records:
+            stamp = now if record.timestamp is None else record.timestamp
+            builder.append(stamp, record.key, record.value)
+        builder.close()
+        data = messages.ProduceRequest.TopicProduceData
+        part = data.PartitionProduceData(index=partition, records=bytes(builder.buffer()))
+        question = messages.ProduceRequest(
+            transactional_id=transactional_id,
+            acks=-1,
+            timeout_ms=30_000,
+            topic_data=[data(name=topic, partition_data=[part])],
+        )
+        answer = await self.cluster.ask(
+            await self.leader(topic, partition), question, least=3, most=most
+        )
+        found = answer.responses[0].partition_responses[0]
+        refuse(found.error_code, f"Produce to {topic}:{partition}")
+        return int(found.base_offset)
+
+    async def plain(self, topic: str, partition: int, records: Sequence[Record]) -> int:
+        """One batch without a producer id; its first offset."""
+        return await self.until(lambda: self.write(topic, partition, records))
+
+    # -- reading ------------------------------------------------------------------------------
+
+    async def offsets(self, topic: str, partition: int) -> tuple[int, int, int]:
+        """(log start, LSO, high watermark) as ListOffsets gives them."""
+        broker = await self.leader(topic, partition)
+        found = []
+        for timestamp, isolation in ((-2, 0), (-1, 1), (-1, 0)):
+            request = messages.ListOffsetsRequest
+            part = request.ListOffsetsTopic.ListOffsetsPartition(
+                partition_index=partition, current_leader_epoch=-1, timestamp=timestamp
+            )
+            question = request(
+                replica_id=-1,
+                isolation_level=isolation,
+                topics=[request.ListOffsetsTopic(name=topic, partitions=[part])],
+            )
+            answer = await self.cluster.ask(broker, question, least=2, most=9)
+            row = answer.topics[0].partitions[0]
+            refuse(row.error_code, f"ListOffsets of {topic}:{partition}")
+            found.append(int(row.offset))
+        return found[0], found[1], found[2]
+
+    async def read(self, topic: str, partition: int) -> dict[int, tuple[bytes | None, bool]]:
+        """Every offset still in the log: its key, and whether it is a control record.
+
+        Decoded by kafka-python, so that what eoctl's own reader says can be held against it.
+        """
+        from kafka.record.memory_records import MemoryRecords
+
+        start, _, end = await self.offsets(topic, partition)
+        broker = await self.leader(topic, partition)
+        found: dict[int, tuple[bytes | None, bool]] = {}
+        while start < end:
+            wanted = messages.FetchRequest.FetchTopic
+            part = wanted.FetchPartition(
+                partition=partition, fetch_offset=start, partition_max_bytes=1 << 22
+            )
+            question = messages.FetchRequest(
+                replica_id=-1,
+                max_wait_ms=500,
+                min_bytes=1,
+                max_bytes=1 << 22,
+                isolation_level=0,
+                topics=[wanted(topic=topic, partitions=[part])],
+            )
+            answer = await self.cluster.ask(broker, question, least=4, most=11)
+            row = answer.responses[0].partitions[0]
+            refuse(row.error_code, f"Fetch of {topic}:{partition}")
+            batches = MemoryRecords(bytes(row.records or b""))
+            if not batches.has_next():
+                break  # only the empty rest of a compacted segment lies before the end
+            for batch in batches:
+                for record in batch:
+                    found[record.offset] = (record.key, batch.is_control_batch)
+                start = batch.next_offset
+        return found
+
+    async def transaction(self, transactional_id: str) -> TransactionFacts | None:
+        """The id as its coordinator describes it; None if it does not know it."""
+        broker = await self.coordinator(transactional_id)
+        question = messages.DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        row = (await self.cluster.ask(broker, question)).transaction_states[0]
+        if row.error_code and messages.error_name(row.error_code) == "TRANSACTIONAL_ID_NOT_FOUND":
+            return None
+        refuse(row.error_code, f"DescribeTransactions of {transactional_id!r}")
+        return TransactionFacts(
+            transactional_id=transactional_id,
+            coordinator=broker,
+            producer_id=row.producer_id,
+            state=row.transaction_state,
+            producer_epoch=row.producer_epoch,
+            timeout_ms=row.transaction_timeout_ms,
+            start_timestamp=row.transaction_start_time_ms,
+            partitions=tuple((t.topic, p) for t in row.topics for p in t.partitions),
+        )
+
+    async def producers(self, topic: str, partition: int) -> dict[int, ProducerFacts]:
+        """Producer state by producer id, as the leader describes it (DescribeProducers)."""
+        request = messages.DescribeProducersRequest
+        question = request(topics=[request.TopicRequest(name=topic, partition_indexes=[partition])])
+        answer = await self.cluster.ask(await self.leader(topic, partition), question)
+        row = answer.topics[0].partitions[0]
+        refuse(row.error_code, f"DescribeProducers of {topic}:{partition}")
+        return {
+            p.producer_id: ProducerFacts(
+                topic=topic,
+                partition=partition,
+                producer_id=p.producer_id,
+                producer_epoch=p.producer_epoch,
+                last_sequence=p.last_sequence if p.last_sequence >= 0 else None,
+                last_timestamp=p.last_timestamp if p.last_timestamp >= 0 else None,
+                coordinator_epoch=p.coordinator_epoch if p.coordinator_epoch >= 0 else None,
+                current_txn_start_offset=(
+                    p.current_txn_start_offset if p.current_txn_start_offset >= 0 else None
+                ),
+            )
+            for p in row.active_producers
+        }

@@ -1,0 +1,29 @@
+"""The processes that hold transactions open in a lab: which they are, so that `down` ends them."""
+
+import json
+from pathlib import Path
+
+from eoctl.lab.processes import Process
+
+FOLDER = "owners"
+
+
+def owners_folder(lab_folder: Path) -> Path:
+    """Where a lab's owners have their logs and their records; made if it is not there."""
+    folder = lab_folder / FOLDER
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def adopt(lab_folder: Path, name: str, process: Process) -> None:
+    """Record a process as the lab's, to be ended with it."""
+    path = owners_folder(lab_folder) / f"{name}.process"
+    path.write_text(json.dumps(process), encoding="utf-8")
+
+
+def owners(lab_folder: Path) -> list[Process]:
+    """Every process that was recorded, ended or not."""
+    return [
+        Process(*json.loads(path.read_text(encoding="utf-8")))
+        for path in sorted((lab_folder / FOLDER).glob("*.process"))
+    ]

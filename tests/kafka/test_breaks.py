@@ -1,0 +1,613 @@
+"""Every break is what its ground truth says: held against Kafka's own tools and another client.
+
+TransactionsCommand, DumpLogSegments and ConsoleConsumer are Kafka's; librdkafka gives the offsets
+at both isolation levels and the records that a reader gets. eoctl's own readers are not asked.
+"""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from eoctl.lab.breaks import KINDS, break_
+from eoctl.lab.breaks.stage import batch
+from eoctl.lab.breaks.truth import GroundTruth
+from eoctl.lab.client import Client
+from eoctl.lab.cluster import Lab
+from eoctl.lab.producer import Producer
+from eoctl.lab.record import LabSpec
+from recovery.errors import RefusedError, UsageError
+
+TOOLS = "org.apache.kafka.tools"
+ABORT_CYCLE = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+
+
+def librdkafka_offsets(lab: Lab, topic: str, partition: int) -> tuple[int, int]:
+    """(LSO, high watermark) by librdkafka's ListOffsets."""
+    from confluent_kafka import IsolationLevel, TopicPartition
+    from confluent_kafka.admin import AdminClient, OffsetSpec
+
+    admin, found = AdminClient(lab.client_properties()), []
+    for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
+        place = TopicPartition(topic, partition)
+        asked = admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)
+        found.append(int(asked[place].result(20).offset))
+    return found[0], found[1]
+
+
+def delivered(lab: Lab, topic: str, partition: int, isolation: str) -> list[int]:
+    """The offsets that a librdkafka consumer hands out, up to the end that it may see."""
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    consumer = Consumer(
+        {
+            **lab.client_properties(),
+            "group.id": "reads-breaks",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    found: list[int] = []
+    try:
+        while True:
+            message = consumer.poll(20)
+            assert message is not None, "no end of the partition within 20 s"
+            if message.error() is None:
+                found.append(message.offset())
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                return found
+            else:
+                raise AssertionError(message.error())
+    finally:
+        consumer.close()
+
+
+def table(lab: Lab, *args: str) -> list[dict[str, str]]:
+    """Rows of TransactionsCommand by the names of its columns."""
+    done = lab.run_tool(
+        f"{TOOLS}.TransactionsCommand", "--bootstrap-server", lab.bootstrap_servers, *args
+    )
+    assert done.returncode == 0, done.stderr
+    header, *rows = [line.split("\t") for line in done.stdout.splitlines() if line.strip()]
+    names = [name.strip() for name in header]
+    return [dict(zip(names, (cell.strip() for cell in row), strict=False)) for row in rows]
+
+
+def described_producer(lab: Lab, truth: GroundTruth) -> dict[str, str]:
+    """Kafka's own DescribeProducers row of the truth's producer."""
+    rows = table(
+        lab,
+        *("describe-producers", "--topic", truth.topic, "--partition", str(truth.partition)),
+    )
+    (row,) = [row for row in rows if row["ProducerId"] == str(truth.producer_id)]
+    return row
+
+
+def described_id(lab: Lab, truth: GroundTruth) -> dict[str, str]:
+    """Kafka's own DescribeTransactions row of the truth's id."""
+    assert truth.transactional_id is not None
+    (row,) = table(lab, "describe", "--transactional-id", truth.transactional_id)
+    return row
+
+
+def assert_held(lab: Lab, truth: GroundTruth) -> None:
+    """LSO, high watermark and the open start are as the truth says, and readers are held."""
+    seen = librdkafka_offsets(lab, truth.topic, truth.partition)
+    assert seen == (truth.last_stable_offset, truth.high_watermark)
+    assert truth.last_stable_offset == truth.start_offset
+    assert truth.start_offset is not None
+    assert truth.start_offset < truth.high_watermark
+    row = described_producer(lab, truth)
+    assert row["CurrentTransactionStartOffset"] == str(truth.start_offset)
+
+
+def assert_owned(lab: Lab, truth: GroundTruth, state: str = "Ongoing") -> dict[str, str]:
+    """The coordinator owns this partition for the truth's producer."""
+    row = described_id(lab, truth)
+    assert row["TransactionState"] == truth.coordinator_state == state
+    assert row["ProducerId"] == str(truth.producer_id)
+    assert row["ProducerEpoch"] == str(truth.current_producer_epoch)
+    assert row["CoordinatorId"] == str(truth.coordinator)
+    assert row["TransactionTimeoutMs"] == str(truth.timeout_ms)
+    assert f"{truth.topic}-{truth.partition}" in row["TopicPartitions"].split(",")
+    return row
+
+
+def eventually(attempt: Callable[[], None], seconds: float = 20) -> None:
+    """The assertions in `attempt` hold within some seconds."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return attempt()
+        except AssertionError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(0.1)
+
+
+# -- one broker, nothing special ----------------------------------------------------------------
+
+
+def test_open_is_held_by_a_live_process_that_commits_when_it_is_told_to_end(lab1: Lab) -> None:
+    (truth,) = break_(lab1, "open")
+    assert_held(lab1, truth)
+    assert_owned(lab1, truth)
+    assert truth.owner_pid is not None
+    os.kill(truth.owner_pid, 0)  # raises if there is no such process
+    os.kill(truth.owner_pid, signal.SIGTERM)
+    end = truth.high_watermark + 1
+
+    def committed() -> None:
+        assert librdkafka_offsets(lab1, truth.topic, truth.partition) == (end, end)
+
+    eventually(committed)
+    assert delivered(lab1, truth.topic, truth.partition, "read_committed") == list(range(end - 1))
+
+
+def test_an_owner_that_is_killed_leaves_its_transaction_to_the_coordinator(lab1: Lab) -> None:
+    (truth,) = break_(lab1, "open")
+    assert truth.owner_pid is not None
+    os.kill(truth.owner_pid, signal.SIGKILL)
+    time.sleep(0.5)
+    assert_owned(lab1, truth)
+    assert_held(lab1, truth)
+
+
+def test_lab_down_ends_the_owner(start_lab: Callable[[LabSpec], Lab]) -> None:
+    lab = start_lab(LabSpec(name="owners"))
+    (truth,) = break_(lab, "open")
+    assert truth.owner_pid is not None
+    os.kill(truth.owner_pid, 0)
+    lab.down()
+    with pytest.raises(ProcessLookupError):
+        os.kill(truth.owner_pid, 0)
+
+
+def test_long_is_within_its_timeout(lab1: Lab) -> None:
+    (truth,) = break_(lab1, "long", hold=False)
+    row = assert_owned(lab1, truth)
+    assert int(row["TransactionDurationMs"]) < int(row["TransactionTimeoutMs"]) == 900_000
+    assert_held(lab1, truth)
+
+
+@pytest.mark.parametrize("variant", ["fresh", "marked", "late", "foreign"])
+def test_no_coordinator_owns_an_orphan(lab1: Lab, variant: str) -> None:
+    truths = break_(lab1, "orphan", variant=variant, hold=False, age_seconds=1500)
+    truth = truths[0]
+    assert (truth.kind, truth.variant) == ("orphan", variant)
+    assert_held(lab1, truth)
+    hanging = table(lab1, "find-hanging", "--broker-id", str(truth.leader))
+    assert (truth.topic, str(truth.partition)) in {(r["Topic"], r["Partition"]) for r in hanging}
+    known = [r for r in table(lab1, "list") if r["ProducerId"] == str(truth.producer_id)]
+    if variant in ("fresh", "marked"):
+        assert known == []
+        assert truth.transactional_id is None
+        assert len(truths) == 1
+        return
+    assert [row["TransactionalId"] for row in known] == [truth.transactional_id]
+    row = described_id(lab1, truth)
+    assert row["TransactionState"] == ("CompleteCommit" if variant == "late" else "Ongoing")
+    assert f"{truth.topic}-{truth.partition}" not in row["TopicPartitions"].split(",")
+    if variant == "foreign":
+        live = truths[1]
+        assert live.kind == "open"
+        assert_owned(lab1, live)
+        assert_held(lab1, live)
+
+
+def test_a_marked_orphan_has_a_marker_of_its_producer_before_it(lab1: Lab) -> None:
+    (truth,) = break_(lab1, "orphan", variant="marked")
+    markers = [b for b in dumped_batches(lab1, truth) if b["isControl"] == "true"]
+    assert [(b["producerId"], b["baseOffset"]) for b in markers] == [(str(truth.producer_id), "3")]
+    assert truth.start_offset == 7
+
+
+def test_verification_is_on_again_after_an_orphan(lab1: Lab) -> None:
+    from confluent_kafka.admin import AdminClient, ConfigResource
+
+    break_(lab1, "orphan")
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1")
+
+    def restored() -> None:
+        asked = AdminClient(lab1.client_properties()).describe_configs([resource])
+        entry = asked[resource].result(20)["transaction.partition.verification.enable"]
+        assert entry.value == "true"
+
+    eventually(restored)
+
+
+def test_pending_offsets_hold_the_group_and_its_partition(lab1: Lab) -> None:
+    from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    (truth,) = break_(lab1, "offsets-pending", hold=False)
+    assert truth.topic == "__consumer_offsets"
+    assert_owned(lab1, truth)
+    assert_held(lab1, truth)
+    admin = AdminClient(lab1.client_properties())
+    assert truth.group is not None
+    place = TopicPartition(truth.group_topic, truth.group_partition)
+
+    def fetch(stable: bool) -> TopicPartition:
+        asked = ConsumerGroupTopicPartitions(truth.group, [place])
+        found = admin.list_consumer_group_offsets([asked], require_stable=stable)
+        return found[truth.group].result(20).topic_partitions[0]
+
+    assert fetch(False).offset == truth.committed_offset == 2
+    assert fetch(True).error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT
+
+
+def test_several_groups_on_one_partition_of_consumer_offsets(lab1: Lab) -> None:
+    truths = break_(lab1, "offsets-pending", hold=False, count=3, group="same")
+    assert len({truth.group for truth in truths}) == 3
+    for truth in truths:
+        row = described_producer(lab1, truth)
+        assert row["CurrentTransactionStartOffset"] == str(truth.start_offset)
+
+
+def test_a_zombie_is_fenced_and_its_records_are_aborted(lab1: Lab) -> None:
+    (truth,) = break_(lab1, "zombie")
+    assert truth.refused in ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
+    assert librdkafka_offsets(lab1, truth.topic, 0) == (truth.high_watermark,) * 2
+    readable = delivered(lab1, truth.topic, 0, "read_committed")
+    assert readable == [o.offset for o in truth.offsets if o.content == "plain"]
+    row = described_id(lab1, truth)
+    assert row["ProducerEpoch"] == str(truth.current_producer_epoch)
+    assert truth.producer_epoch is not None
+    assert int(described_producer(lab1, truth)["ProducerEpoch"]) < int(row["ProducerEpoch"])
+    assert truth.producer_epoch < int(row["ProducerEpoch"])
+
+
+# -- mixed --------------------------------------------------------------------------------------
+
+
+def dumped_batches(lab: Lab, truth: GroundTruth) -> list[dict[str, str]]:
+    """The batches on the leader's disk, as DumpLogSegments prints them; `offsets` in each."""
+    folder = lab.data_folder(truth.leader or 0) / f"{truth.topic}-{truth.partition}"
+    files = ",".join(str(path) for path in sorted(folder.glob("*.log")))
+    done = lab.run_tool(f"{TOOLS}.DumpLogSegments", "--print-data-log", "--files", files)
+    assert done.returncode == 0, done.stderr
+    batches: list[dict[str, str]] = []
+    for line in done.stdout.splitlines():
+        if line.startswith("baseOffset: "):
+            batches.append(dict(re.findall(r"(\w+): (\S+)", line)) | {"offsets": ""})
+        elif match := re.match(r"\| offset: (\d+)", line):
+            batches[-1]["offsets"] += f" {match.group(1)}"
+    return batches
+
+
+def test_every_offset_of_mixed_is_what_the_truth_says(lab1: Lab) -> None:
+    (truth,) = break_(lab1, "mixed", hold=False)
+    assert_owned(lab1, truth)
+    assert_held(lab1, truth)
+    content = {o.offset: o.content for o in truth.offsets}
+    assert sorted(content) == list(range(truth.high_watermark))
+    assert set(content.values()) == {
+        *("committed", "aborted", "control", "plain", "idempotent", "missing", "open")
+    }
+    shapes = {  # (transactional, control, has a producer id)
+        "plain": ("false", "false", False),
+        "idempotent": ("false", "false", True),
+        "committed": ("true", "false", True),
+        "aborted": ("true", "false", True),
+        "open": ("true", "false", True),
+        "control": ("true", "true", True),
+    }
+    on_disk: dict[int, tuple[str, str, bool]] = {}
+    for b in dumped_batches(lab1, truth):
+        shape = (b["isTransactional"], b["isControl"], b["producerId"] != "-1")
+        on_disk.update(dict.fromkeys(map(int, b["offsets"].split()), shape))
+    assert on_disk == {o: shapes[c] for o, c in content.items() if c != "missing"}
+
+    def where(*kinds: str) -> list[int]:
+        return [offset for offset, kind in sorted(content.items()) if kind in kinds]
+
+    uncommitted = where("plain", "idempotent", "committed", "aborted", "open")
+    assert delivered(lab1, truth.topic, 0, "read_uncommitted") == uncommitted
+    committed = where("plain", "idempotent", "committed")
+    assert delivered(lab1, truth.topic, 0, "read_committed") == [
+        offset for offset in committed if offset < truth.last_stable_offset
+    ]
+
+
+# -- many, names, refusals ----------------------------------------------------------------------
+
+
+def test_many_are_spread_over_topics_and_brokers(lab3: Lab) -> None:
+    truths = break_(lab3, "orphan", count=23, records=1)
+    places = {(truth.topic, truth.partition) for truth in truths}
+    assert len(places) == 23
+    assert len({topic for topic, _ in places}) == 3
+    assert {truth.leader for truth in truths} == {1, 2, 3}
+    assert len({truth.producer_id for truth in truths}) == 23
+    rows = [
+        (row["Topic"], int(row["Partition"]))
+        for broker in lab3.broker_ids
+        for row in table(
+            lab3, "find-hanging", "--broker-id", str(broker), "--max-transaction-timeout", "0"
+        )
+    ]
+    assert places <= set(rows)
+
+
+HOSTILE = "\x1b[31m'; rm -rf $HOME \u202e[/x]\n\U0001f480" + "x" * 200
+
+
+def test_a_hostile_transactional_id_is_kept_as_given(lab1: Lab) -> None:
+    (truth,) = break_(lab1, "open", transactional_id=HOSTILE, hold=False)
+    assert truth.transactional_id == HOSTILE
+    assert (1, [f"{truth.topic}-0"]) in decisions(lab1, HOSTILE)
+    several = break_(lab1, "open", transactional_id=HOSTILE, hold=False, count=2)
+    assert [t.transactional_id for t in several] == [f"{HOSTILE}.0", f"{HOSTILE}.1"]
+
+
+def test_a_second_break_on_a_partition_knows_the_first(lab1: Lab) -> None:
+    (first,) = break_(lab1, "open", topic="shared-by-two", hold=False)
+    (second,) = break_(
+        lab1, "open", topic="shared-by-two", transactional_id="the-second", hold=False
+    )
+    assert second.start_offset == first.high_watermark + 3
+    assert second.last_stable_offset == first.start_offset
+    seen = librdkafka_offsets(lab1, "shared-by-two", 0)
+    assert seen == (second.last_stable_offset, second.high_watermark)
+
+
+def test_words_that_are_no_break_are_refused(lab1: Lab) -> None:
+    with pytest.raises(UsageError, match="'explode' is no kind of break"):
+        break_(lab1, "explode")
+    with pytest.raises(UsageError, match="`open` does not take variant"):
+        break_(lab1, "open", variant="late")
+    with pytest.raises(UsageError, match="'old' is no sort of orphan"):
+        break_(lab1, "orphan", variant="old")
+    with pytest.raises(UsageError, match="count and records are at least 1"):
+        break_(lab1, "open", count=0)
+    break_(lab1, "zombie", topic="one-partition")
+    with pytest.raises(UsageError, match="one-partition: the topic has 1 partitions"):
+        break_(lab1, "zombie", topic="one-partition", partition=3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        ("overdue", f"--set {ABORT_CYCLE}=3600000"),
+        ("two-phase", "--set transaction.two.phase.commit.enable=true "),
+        ("two-phase", "--set unstable.api.versions.enable=true"),
+        ("marker-lost", "--brokers 2"),
+        ("prepare-stuck", "--brokers 2"),
+    ],
+)
+def test_what_a_lab_lacks_is_named_and_nothing_is_made(lab1: Lab, kind: str, named: str) -> None:
+    before = topics(lab1)
+    with pytest.raises(RefusedError) as refused:
+        break_(lab1, kind)
+    assert named in refused.value.sentence
+    assert topics(lab1) == before
+
+
+def test_prepare_stuck_names_the_session_timeout(lab3: Lab) -> None:
+    with pytest.raises(RefusedError, match=r"--set broker.session.timeout.ms=600000"):
+        break_(lab3, "prepare-stuck")
+
+
+def topics(lab: Lab) -> set[str]:
+    from confluent_kafka.admin import AdminClient
+
+    return set(AdminClient(lab.client_properties()).list_topics(timeout=20).topics)
+
+
+def test_every_kind_is_described() -> None:
+    assert set(KINDS) == {
+        *("open", "long", "overdue", "two-phase", "zombie", "offsets-pending", "orphan"),
+        *("mixed", "marker-lost", "prepare-stuck"),
+    }
+    assert all(kind.summary and name == kind.name for name, kind in KINDS.items())
+
+
+# -- settings that some kinds need, under transaction.version 1 -----------------------------------
+
+
+@pytest.fixture(scope="module")
+def tuned(start_lab: Callable[[LabSpec], Lab]) -> Iterator[Lab]:
+    """One broker with every setting that a one-broker kind needs, transaction.version 1."""
+    settings = {
+        ABORT_CYCLE: "3600000",
+        "transaction.two.phase.commit.enable": "true",
+        "unstable.api.versions.enable": "true",
+    }
+    lab = start_lab(LabSpec(name="tuned", transaction_version=1, settings=settings))
+    yield lab
+    lab.down()
+
+
+def test_overdue_is_past_its_timeout_by_the_coordinators_clock(tuned: Lab) -> None:
+    (truth,) = break_(tuned, "overdue")
+    assert truth.transaction_version == 1
+    row = assert_owned(tuned, truth)
+    assert int(row["TransactionDurationMs"]) > int(row["TransactionTimeoutMs"]) == 1000
+    assert_held(tuned, truth)
+
+
+def test_two_phase_never_times_out(tuned: Lab) -> None:
+    (truth,) = break_(tuned, "two-phase", hold=False)
+    row = assert_owned(tuned, truth)
+    assert row["TransactionTimeoutMs"] == "2147483647"
+    assert_held(tuned, truth)
+
+
+@pytest.mark.parametrize("variant", ["fresh", "marked", "late", "foreign"])
+def test_orphans_under_transaction_version_1(tuned: Lab, variant: str) -> None:
+    truth = break_(tuned, "orphan", variant=variant, hold=False)[0]
+    assert_held(tuned, truth)
+    if variant == "late":  # version 1 does not bump the epoch at a commit
+        row = described_id(tuned, truth)
+        assert (row["TransactionState"], row["ProducerEpoch"]) == ("CompleteCommit", "0")
+
+
+# -- decided, but the marker is not there ---------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pair(start_lab: Callable[[LabSpec], Lab]) -> Iterator[Lab]:
+    """Two brokers that let a restarted one in again soon."""
+    settings = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+    lab = start_lab(LabSpec(name="pair", brokers=2, settings=settings))
+    yield lab
+    lab.down()
+
+
+def decisions(lab: Lab, transactional_id: str) -> list[tuple[int, list[str]]]:
+    """(transactionStatus, partitions) that __transaction_state recorded, by Kafka's formatter.
+
+    Status 1 Ongoing, 2 PrepareCommit, 3 PrepareAbort, 4 CompleteCommit, 5 CompleteAbort.
+    """
+    done = lab.run_tool(
+        f"{TOOLS}.consumer.ConsoleConsumer",
+        *("--bootstrap-server", lab.bootstrap_servers, "--topic", "__transaction_state"),
+        *("--formatter", f"{TOOLS}.consumer.TransactionLogMessageFormatter"),
+        *("--from-beginning", "--timeout-ms", "4000"),
+    )
+    found, decoder, text = [], json.JSONDecoder(), done.stdout
+    while text.startswith("{"):
+        record, end = decoder.raw_decode(text)
+        text = text[end:].lstrip()
+        value = (record["value"] or {}).get("data")
+        if record["key"]["data"]["transactionalId"] == transactional_id and value:
+            names = [
+                f"{t['topic']}-{p}"
+                for t in value["transactionPartitions"]
+                for p in t["partitionIds"]
+            ]
+            found.append((value["transactionStatus"], names))
+    return found
+
+
+def assert_lost_commit(lab: Lab, truth: GroundTruth) -> None:
+    """Readers are held although a PrepareCommit names the partition; no marker of it is there."""
+    assert_held(lab, truth)
+    assert truth.transactional_id is not None
+    recorded = decisions(lab, truth.transactional_id)
+    assert (2, [f"{truth.topic}-{truth.partition}"]) in recorded
+    assert 3 not in {status for status, _ in recorded}
+    batches = dumped_batches(lab, truth)
+    assert [b for b in batches if b["isControl"] == "true"] == []
+    lost = [o.offset for o in truth.offsets if o.content == "lost"]
+    (first,) = [b for b in batches if int(b["baseOffset"]) == truth.start_offset]
+    assert list(map(int, first["offsets"].split())) == lost
+    assert first["producerId"] == str(truth.producer_id)
+    assert first["producerEpoch"] == str(truth.producer_epoch)
+
+
+def test_a_commit_marker_is_lost(pair: Lab) -> None:
+    (truth,) = break_(pair, "marker-lost")
+    assert_lost_commit(pair, truth)
+    row = described_id(pair, truth)
+    assert (row["TransactionState"], row["TopicPartitions"]) == ("CompleteCommit", "")
+
+
+def test_a_commit_marker_is_lost_and_the_id_commits_elsewhere(pair: Lab) -> None:
+    truths = break_(pair, "marker-lost", later="elsewhere", count=2)
+    for truth in truths:
+        assert_lost_commit(pair, truth)
+        recorded = decisions(pair, truth.transactional_id or "")
+        assert [status for status, _ in recorded].count(2) == 2
+        assert described_id(pair, truth)["TransactionState"] == "CompleteCommit"
+
+
+def test_a_commit_marker_is_lost_under_the_ids_next_transaction(pair: Lab) -> None:
+    (truth,) = break_(pair, "marker-lost", later="open")
+    assert truth.mixed
+    assert_lost_commit(pair, truth)
+    assert_owned(pair, truth)
+    assert described_producer(pair, truth)["ProducerEpoch"] == str(truth.current_producer_epoch)
+    assert [o.content for o in truth.offsets][-3:] == ["open"] * 3
+
+
+def test_prepare_stuck_lasts_until_its_broker_is_thawed(
+    start_lab: Callable[[LabSpec], Lab],
+) -> None:
+    settings = {"broker.session.timeout.ms": "600000"}
+    spec = LabSpec(name="stuck", brokers=2, transaction_version=1, settings=settings)
+    lab = start_lab(spec)
+    try:
+        with pytest.raises(RefusedError, match="which would not come back"):
+            break_(lab, "marker-lost")
+        (truth,) = break_(lab, "prepare-stuck")
+        assert truth.frozen_broker is not None
+        states = {b.broker: b.state for b in lab.status().brokers}
+        assert [b for b, state in states.items() if state == "frozen"] == [truth.frozen_broker]
+        assert truth.leader == truth.frozen_broker != truth.coordinator
+        time.sleep(2)
+        other = next(b.address for b in lab.status().brokers if b.broker == truth.coordinator)
+        assert asyncio.run(state_by(other, truth)) == "PrepareCommit"
+        lab.thaw(truth.frozen_broker)
+        end = truth.high_watermark + 1
+
+        def finished() -> None:
+            assert librdkafka_offsets(lab, truth.topic, truth.partition) == (end, end)
+            assert described_id(lab, truth)["TransactionState"] == "CompleteCommit"
+
+        eventually(finished)
+    finally:
+        lab.down()
+
+
+async def state_by(address: str, truth: GroundTruth) -> str | None:
+    """The id's state as the broker at `address` describes it."""
+    from eoctl.kafka import messages
+
+    async with Client.to(address) as client:
+        question = messages.DescribeTransactionsRequest(transactional_ids=[truth.transactional_id])
+        answer = await client.cluster.ask(truth.coordinator or 0, question)
+        return str(answer.transaction_states[0].transaction_state)
+
+
+# -- the client itself ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_producers_follow_the_clusters_transaction_version(
+    lab1: Lab, tuned: Lab, version: int
+) -> None:
+    lab = lab1 if version == 2 else tuned
+
+    async def script() -> tuple[Producer, Producer, list[int]]:
+        async with Client.to(lab.bootstrap_servers) as client:
+            assert client.transaction_version == version
+            from eoctl.lab import admin
+
+            topic = f"script-{version}"
+            await admin.create_topic(client, topic, 2)
+            idempotent = await Producer.init(client)
+            first = await idempotent.send(topic, 0, batch(3, "a"))
+            second = await idempotent.send(topic, 0, batch(2, "b"))
+            transactional = await Producer.init(client, topic)
+            await transactional.send(topic, 1, batch(4, "c"))
+            await transactional.commit()
+            third = await transactional.send(topic, 1, batch(1, "d"))
+            await transactional.abort()
+            return idempotent, transactional, [first, second, third]
+
+    idempotent, transactional, bases = asyncio.run(script())
+    assert bases == [0, 3, 5]
+    rows = {
+        partition: table(
+            lab,
+            *("describe-producers", "--topic", f"script-{version}", "--partition", str(partition)),
+        )
+        for partition in (0, 1)
+    }
+    assert (rows[0][0]["ProducerId"], rows[0][0]["LastSequence"]) == (
+        str(idempotent.producer_id),
+        "4",
+    )
+    # version 2 bumps the epoch with each end (KIP-890), version 1 never
+    assert transactional.epoch == (2 if version == 2 else 0)
+    assert rows[1][0]["ProducerEpoch"] == str(transactional.epoch)
+    assert delivered(lab, f"script-{version}", 1, "read_committed") == [0, 1, 2, 3]
