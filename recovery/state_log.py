@@ -32,7 +32,8 @@ class _Buffer:
 
     def holding(self, needle: bytes) -> Iterator[int]:
         """Numbers of the batches that hold these bytes, or may: compressed ones."""
-        at = self.data.find(needle)
+        # batches before the first start were in the buffer before this one
+        at = self.data.find(needle, self.starts[0]) if self.starts else -1
         while at >= 0:
             number = bisect_right(self.starts, at) - 1
             header = self.headers[number]

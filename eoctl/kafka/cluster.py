@@ -267,6 +267,11 @@ class Cluster:
                 answers[key] = result
         return answers, failures
 
+    @property
+    def silent(self) -> frozenset[int]:
+        """Brokers that did not answer."""
+        return frozenset(self._silent)
+
     def forgive(self) -> None:
         """Ask silent brokers again from now on (the next round of a watch)."""
         self._silent.clear()

@@ -1,0 +1,233 @@
+"""What a verdict needs beyond offsets and coordinators: start batches, markers, state logs.
+
+Each function answers for many transactions at once. What could not be read is None or carries
+its error; nothing is guessed.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from eoctl.kafka import collect
+from eoctl.kafka.cluster import Cluster, PartitionMetadata
+from eoctl.kafka.fetch import Chunk, Range, read, read_all
+from recovery.facts import PartitionFacts, TopicPartition
+from recovery.formats.batches import BatchHeader, batch_headers
+from recovery.formats.consumer_offsets import OffsetKey
+from recovery.formats.consumer_offsets import decode_key as decode_group_key
+from recovery.formats.reader import CorruptError
+from recovery.formats.records import ControlType, marker, records
+from recovery.history import Marker, StateLog
+from recovery.observation import OpenTransaction, StartBatch
+from recovery.state_log import state_log
+
+CONSUMER_OFFSETS = "__consumer_offsets"
+AROUND = 1000  # offsets read on either side of a start batch, for the markers nearest to it
+PEEK_BYTES = 512 << 10
+GROUP_CHUNKS = 8
+MARKER_WINDOW = 100_000  # offsets before a start batch in which its producer's markers are sought
+MARKER_CHUNKS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Markers:
+    """A producer's markers in a data log, from `first` on without a missing offset."""
+
+    found: tuple[Marker, ...]
+    first: int | None
+
+
+async def start_batches(
+    cluster: Cluster,
+    wanted: Sequence[OpenTransaction],
+    partitions: Mapping[TopicPartition, PartitionFacts],
+) -> dict[OpenTransaction, StartBatch]:
+    """The batch at each transaction's start offset, with the marker times around it.
+
+    A transaction whose batch could not be read is not in the result.
+    """
+    found: dict[OpenTransaction, StartBatch] = {}
+    for batch_of in _one_per_partition([w for w in wanted if w.start_offset is not None]):
+        before, after, groups = [], [], []
+        for w in batch_of:
+            start = w.start_offset
+            assert start is not None
+            facts = partitions[w.topic_partition]
+            high = facts.high_watermark or start + 1
+            after.append(Range(w.topic, w.partition, start, min(high, start + AROUND)))
+            least = max(facts.log_start_offset or 0, start - AROUND)
+            if least < start:
+                before.append(Range(w.topic, w.partition, least, start))
+            if w.topic == CONSUMER_OFFSETS:
+                groups.append(Range(w.topic, w.partition, start, high))
+        follow, _ = await read_all(cluster, after, partition_bytes=PEEK_BYTES, most_chunks=2)
+        precede, _ = await read_all(cluster, before, partition_bytes=PEEK_BYTES, most_chunks=2)
+        keyed, _ = await read_all(cluster, groups, most_chunks=GROUP_CHUNKS)
+        for w in batch_of:
+            made = _start_batch(w, follow[w.topic_partition], precede.get(w.topic_partition, ()))
+            if made is not None:
+                names = _groups(w, keyed.get(w.topic_partition, ()))
+                found[w] = replace(made, groups=names)
+    return found
+
+
+def _one_per_partition(wanted: Iterable[OpenTransaction]) -> list[list[OpenTransaction]]:
+    """Rounds in which each partition stands once: one read serves one range per partition."""
+    rounds: list[dict[TopicPartition, OpenTransaction]] = []
+    for w in wanted:
+        place = next((r for r in rounds if w.topic_partition not in r), None)
+        if place is None:
+            rounds.append(place := {})
+        place[w.topic_partition] = w
+    return [list(r.values()) for r in rounds]
+
+
+def _start_batch(
+    w: OpenTransaction, after: Iterable[Chunk], before: Iterable[Chunk]
+) -> StartBatch | None:
+    assert w.start_offset is not None
+    first: BatchHeader | None = None
+    marker_after: int | None = None
+    for chunk in after:
+        for h in batch_headers(chunk.records):
+            if first is None:
+                if not h.base_offset <= w.start_offset <= h.last_offset:
+                    return None  # that batch is gone
+                first = h
+            elif h.is_control and marker_after is None:
+                marker_after = _known_time(h.max_timestamp)
+    if first is None:
+        return None
+    marker_before: int | None = None
+    for chunk in before:
+        for h in batch_headers(chunk.records):
+            if h.is_control and h.last_offset < w.start_offset:
+                marker_before = _known_time(h.max_timestamp)
+    append_time = first.timestamp_type == "LogAppendTime"
+    return StartBatch(
+        producer_id=first.producer_id,
+        producer_epoch=first.producer_epoch,
+        timestamp=_known_time(first.max_timestamp if append_time else first.base_timestamp),
+        append_time=append_time,
+        marker_before=marker_before,
+        marker_after=marker_after,
+    )
+
+
+def _known_time(value: int) -> int | None:
+    return value if value >= 0 else None
+
+
+def _groups(w: OpenTransaction, chunks: Iterable[Chunk]) -> tuple[str, ...]:
+    """The groups in the open offset commits of this producer (KIP-98: TxnOffsetCommit)."""
+    names: set[str] = set()
+    for chunk in chunks:
+        for h in batch_headers(chunk.records):
+            if h.producer_id != w.producer_id or h.is_control or not h.is_transactional:
+                continue
+            for r in records(chunk.records, h):
+                key = decode_group_key(r.key) if r.key is not None else None
+                if isinstance(key, OffsetKey):
+                    names.add(key.group)
+    return tuple(sorted(names))
+
+
+async def markers(
+    cluster: Cluster,
+    wanted: Sequence[OpenTransaction],
+    partitions: Mapping[TopicPartition, PartitionFacts],
+) -> dict[OpenTransaction, Markers]:
+    """Each producer's markers in the data log before and after its start batch.
+
+    At most MARKER_WINDOW offsets and MARKER_CHUNKS responses back; `first` says from where.
+    """
+    found: dict[OpenTransaction, Markers] = {}
+    for batch_of in _one_per_partition([w for w in wanted if w.start_offset is not None]):
+        ranges = []
+        for w in batch_of:
+            facts, start = partitions[w.topic_partition], w.start_offset
+            assert start is not None
+            least = max(facts.log_start_offset or 0, start - MARKER_WINDOW)
+            ranges.append(Range(w.topic, w.partition, least, facts.high_watermark or start + 1))
+        chunks, ended = await read_all(cluster, ranges, most_chunks=MARKER_CHUNKS)
+        for w in batch_of:
+            end = ended[w.topic_partition]
+            start = w.start_offset
+            assert start is not None
+            if end.position <= start:
+                found[w] = Markers((), None)  # not read as far as the batch
+                continue
+            begin = next(r.start for r in ranges if r.key == w.topic_partition)
+            found[w] = _markers(w, chunks[w.topic_partition], begin)
+    return found
+
+
+def _markers(w: OpenTransaction, chunks: Iterable[Chunk], begin: int) -> Markers:
+    found: list[Marker] = []
+    first, expected = begin, begin
+    assert w.start_offset is not None
+    for chunk in chunks:
+        for h in batch_headers(chunk.records):
+            if h.last_offset < expected:
+                continue
+            whole = h.records_count == h.last_offset - h.base_offset + 1
+            if h.base_offset <= w.start_offset:
+                if h.base_offset > expected:
+                    first = h.base_offset
+                if not whole:
+                    first = h.last_offset + 1
+            expected = h.last_offset + 1
+            if not h.is_control or h.producer_id != w.producer_id:
+                continue
+            said = marker(chunk.records, h)
+            if said is None or said.type is ControlType.OTHER or said.coordinator_epoch is None:
+                continue
+            found.append(
+                Marker(
+                    offset=h.base_offset,
+                    outcome=said.type.value,
+                    producer_epoch=h.producer_epoch,
+                    coordinator_epoch=said.coordinator_epoch,
+                    timestamp=h.max_timestamp,
+                )
+            )
+    return Markers(tuple(found), first)
+
+
+async def state_logs(
+    cluster: Cluster,
+    partitions: Sequence[PartitionMetadata],
+    producer_ids: Collection[int],
+    transactional_ids: Collection[str] = (),
+) -> list[StateLog]:
+    """These partitions of `__transaction_state`, read from log start to high watermark."""
+    if not partitions:
+        return []
+    facts, _ = await collect.partition_offsets(cluster, (), partitions)
+    logs: list[StateLog] = []
+    ranges: list[Range] = []
+    ends: dict[int, int] = {}
+    for p in facts:
+        if p.error is not None or p.high_watermark is None or p.log_start_offset is None:
+            logs.append(StateLog(p.partition, (), 0, None, error=p.error or "NOT_SEEN"))
+        else:
+            ends[p.partition] = p.high_watermark
+            ranges.append(Range(p.topic, p.partition, p.log_start_offset, p.high_watermark))
+    buffers: dict[int, list[bytes]] = {}
+    async for item in read(cluster, ranges):
+        if isinstance(item, Chunk):
+            buffers.setdefault(item.partition, []).append(item.records)
+            continue
+        held = buffers.pop(item.partition, [])  # one partition's bytes, no longer than needed
+        error = item.error
+        if error is None:
+            try:
+                logs.append(
+                    state_log(
+                        item.partition, held, ends[item.partition], producer_ids, transactional_ids
+                    )
+                )
+            except CorruptError as corrupt:
+                error = corrupt.sentence
+        if error is not None:
+            logs.append(StateLog(item.partition, (), 0, None, error=error))
+    return sorted(logs, key=lambda log: log.partition)

@@ -1,0 +1,349 @@
+"""Looking at every open transaction of a cluster and judging it: what `status`, `why`,
+`txn hanging`, `check` and the remedies begin with.
+
+Only partitions with LSO < HW are asked further; the history is read and the second look is taken
+only when the first leaves a verdict open. The rules are `recovery.verdicts`.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from eoctl.kafka import collect, coordinators, evidence, messages
+from eoctl.kafka.cluster import Cluster, PartitionMetadata
+from eoctl.kafka.failures import WireError
+from eoctl.operations.inspect import Scope, selected
+from eoctl.operations.session import now_ms
+from recovery.errors import IncompleteError
+from recovery.facts import (
+    Missing,
+    PartitionFacts,
+    TopicPartition,
+    TransactionFacts,
+    Transactions,
+)
+from recovery.history import History, read_history
+from recovery.observation import OpenTransaction, Sample, Settings, StartBatch
+from recovery.verdicts import Verdict, judge
+
+SECOND_LOOK_RULES = frozenset({"one-sample", "lost-seen-once"})
+WITHOUT_HISTORY = frozenset({"open", "prepare"})  # verdicts that stand without the history
+NOT_JUDGED = frozenset({"partition-not-seen", "producers-not-seen", "no-open-transaction"})
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One open transaction, what was seen of it, and the verdict that follows from it."""
+
+    about: OpenTransaction
+    start: StartBatch | None
+    first: Sample
+    second: Sample | None
+    history: History | None
+    verdict: Verdict
+
+    @property
+    def newest(self) -> Sample:
+        return self.second or self.first
+
+    @property
+    def partition(self) -> PartitionFacts:
+        return self.newest.partition
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """A look at a cluster: partitions scanned, and a verdict on each open transaction.
+
+    partitions: those that are held or could not be seen. pause: seconds between the two looks,
+    None when one was enough. described: (transactional ids Ongoing or Prepare*, cluster-wide).
+    """
+
+    cluster_id: str | None
+    collected_at: int
+    scanned: int
+    transaction_version: int
+    brokers_up: int
+    brokers_known: int
+    partitions: tuple[PartitionFacts, ...]
+    judged: tuple[Judged, ...]
+    transactions: Transactions
+    missing: tuple[Missing, ...]
+    pause: float | None = None
+    settings: Settings = field(default_factory=Settings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One sample of many partitions at once."""
+
+    samples: dict[TopicPartition, Sample]
+    transactions: Transactions
+    missing: tuple[Missing, ...]
+    at: float  # monotonic
+
+
+async def diagnose(
+    cluster: Cluster, scope: Scope, settings: Settings, *, sample_interval: float = 5.0
+) -> Diagnosis:
+    """Judge every open transaction on the held partitions in scope.
+
+    Raises IncompleteError when the second look does not fit into the deadline.
+    """
+    metadata, wanted, missing = await selected(cluster, scope)
+    offsets, more = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    missing += more
+    behind = {(p.topic, p.partition) for p in offsets if p.held}
+    held = [p for p in wanted if (p.topic, p.partition) in behind]
+    known = {p.id for p in metadata.brokers.values()} | {
+        replica for p in wanted for replica in p.replicas
+    }
+    look = await _look(cluster, held, settings) if held else None
+    judged: list[Judged] = []
+    pause: float | None = None
+    if look is not None:
+        missing += [m for m in look.missing if m not in missing]
+        judged, pause, more = await _judge_all(cluster, look, held, settings, sample_interval)
+        missing += [m for m in more if m not in missing]
+    newest = {j.about.topic_partition: j.partition for j in judged}
+    return Diagnosis(
+        cluster_id=cluster.cluster_id,
+        collected_at=now_ms(),
+        scanned=len(wanted),
+        transaction_version=cluster.transaction_version,
+        brokers_up=len(metadata.brokers) - len(cluster.silent),
+        brokers_known=len(known),
+        partitions=tuple(
+            newest.get((p.topic, p.partition), p) for p in offsets if p.held or p.error is not None
+        ),
+        judged=tuple(judged),
+        transactions=look.transactions if look else Transactions(),
+        missing=tuple(missing),
+        pause=pause,
+        settings=settings,
+    )
+
+
+async def _look(cluster: Cluster, held: Sequence[PartitionMetadata], settings: Settings) -> _Look:
+    """The partitions first, then the coordinators: an owner that ends meanwhile is no orphan."""
+    at = time.monotonic()
+    offsets, missing = await collect.partition_offsets(cluster, (), held)
+    rows, more = await collect.producers(cluster, held)
+    missing += more
+    pids = {
+        p.producer_id
+        for found in rows.values()
+        for p in found
+        if p.current_txn_start_offset is not None
+    }
+    transactions = Transactions()
+    over_timeout = over_long = over_stuck = None
+    named: tuple[PartitionFacts, ...] = ()
+    if pids:
+        listed = await coordinators.transactions(cluster, producer_ids=sorted(pids))
+        described, more = await coordinators.described(cluster, listed.rows)
+        # an id that could not be described keeps its row: the rules know what to do with it
+        transactions = replace(listed, rows=tuple(described), missing=(*listed.missing, *more))
+        missing += transactions.missing
+        over_timeout, over_long, over_stuck = await _clocks(cluster, described, pids, settings)
+        named, more = await _named(cluster, described)
+        missing += more
+    no_rows = {
+        (m.topic, m.partition): m for m in missing if m.scope == "partition" and m.topic is not None
+    }
+    samples = {
+        (p.topic, p.partition): Sample(
+            partition=p,
+            producers=rows.get((p.topic, p.partition)),
+            transactions=transactions,
+            collected_at=now_ms(),
+            topic_describe=p.error is None,
+            producers_missing=no_rows.get((p.topic, p.partition)),
+            over_timeout=over_timeout,
+            over_long=over_long,
+            over_stuck=over_stuck,
+            list_version=None if over_long is None else 1,
+            named=named,
+        )
+        for p in offsets
+    }
+    return _Look(samples, transactions, tuple(missing), at)
+
+
+async def _clocks(
+    cluster: Cluster,
+    rows: Sequence[TransactionFacts],
+    pids: Collection[int],
+    settings: Settings,
+) -> tuple[frozenset[str] | None, frozenset[str] | None, frozenset[str] | None]:
+    """Ids past their timeout, past long_after, past stuck_after, by the coordinators' clocks."""
+    for broker in sorted({t.coordinator for t in rows}):
+        try:
+            connection = await cluster.connection(broker)
+        except WireError:
+            return None, None, None
+        if not connection.supports(messages.ListTransactionsRequest, 1):
+            return None, None, None
+    ongoing = [t for t in rows if t.state == "Ongoing"]
+    preparing = [t for t in rows if t.state.startswith("Prepare")]
+
+    async def past(states: Sequence[str], limit: int) -> frozenset[str] | None:
+        found = await coordinators.transactions(
+            cluster, states=states, producer_ids=sorted(pids), running_longer_than_ms=limit
+        )
+        if found.missing:
+            return None
+        return frozenset(t.transactional_id for t in found.rows)
+
+    over_timeout: frozenset[str] | None = frozenset()
+    over_long: frozenset[str] | None = frozenset()
+    over_stuck: frozenset[str] | None = frozenset()
+    if ongoing:
+        over_long = await past(["Ongoing"], settings.long_after)
+    for limit in sorted({t.timeout_ms for t in ongoing if t.timeout_ms is not None}):
+        ids = await past(["Ongoing"], limit)
+        mine = {t.transactional_id for t in ongoing if t.timeout_ms == limit}
+        over_timeout = None if ids is None or over_timeout is None else over_timeout | (ids & mine)
+    if preparing:
+        over_stuck = await past(["PrepareCommit", "PrepareAbort"], settings.stuck_after)
+    return over_timeout, over_long, over_stuck
+
+
+async def _named(
+    cluster: Cluster, rows: Sequence[TransactionFacts]
+) -> tuple[tuple[PartitionFacts, ...], list[Missing]]:
+    """The partitions that ids in Prepare* name, with leaders and whether these answer."""
+    wanted = {tp for t in rows if t.state.startswith("Prepare") for tp in (t.partitions or ())}
+    if not wanted:
+        return (), []
+    metadata = await cluster.metadata(sorted({topic for topic, _ in wanted}))
+    partitions = [
+        p
+        for t in metadata.topics.values()
+        for p in t.partitions
+        if (p.topic, p.partition) in wanted
+    ]
+    facts, _ = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)
+    return tuple(facts), []
+
+
+def _open_transactions(look: _Look) -> list[OpenTransaction]:
+    """Each producer's open transaction on each partition; one of None where nobody could tell."""
+    found: list[OpenTransaction] = []
+    for (topic, partition), sample in sorted(look.samples.items()):
+        opened = [
+            OpenTransaction(topic, partition, p.producer_id, p.current_txn_start_offset)
+            for p in sample.producers or ()
+            if p.current_txn_start_offset is not None
+        ]
+        if not opened and sample.partition.held != 0:
+            opened = [OpenTransaction(topic, partition, None, None)]
+        found += sorted(opened, key=lambda o: o.start_offset or 0)
+    return found
+
+
+async def _judge_all(
+    cluster: Cluster,
+    look: _Look,
+    held: Sequence[PartitionMetadata],
+    settings: Settings,
+    sample_interval: float,
+) -> tuple[list[Judged], float | None, list[Missing]]:
+    opened = _open_transactions(look)
+    facts = {key: sample.partition for key, sample in look.samples.items()}
+    starts = await evidence.start_batches(
+        cluster, [o for o in opened if o.producer_id is not None], facts
+    )
+    judged = _judge(opened, starts, look, None, {}, settings)
+    unclear = [
+        j.about
+        for j in judged
+        if j.verdict.name not in WITHOUT_HISTORY and j.verdict.rule not in NOT_JUDGED
+    ]
+    if not unclear:
+        return judged, None, []
+    histories, missing = await _histories(cluster, unclear, starts, look, facts, settings)
+    judged = _judge(opened, starts, look, None, histories, settings)
+    again = {j.about.topic_partition for j in judged if j.verdict.rule in SECOND_LOOK_RULES}
+    if not again:
+        return judged, None, missing
+    pause = max(0.0, look.at + sample_interval - time.monotonic())
+    left = cluster.deadline.seconds_left
+    if left is not None and left < pause + 1.0:
+        raise IncompleteError(
+            f"the second look, {sample_interval:g} s after the first, does not fit into the time",
+            remedy="give more time with --timeout",
+        )
+    await asyncio.sleep(pause)
+    second = await _look(cluster, [p for p in held if (p.topic, p.partition) in again], settings)
+    missing += [m for m in second.missing if m not in missing]
+    return _judge(opened, starts, look, second, histories, settings), sample_interval, missing
+
+
+def _judge(
+    opened: Sequence[OpenTransaction],
+    starts: dict[OpenTransaction, StartBatch],
+    first: _Look,
+    second: _Look | None,
+    histories: dict[OpenTransaction, History],
+    settings: Settings,
+) -> list[Judged]:
+    judged: list[Judged] = []
+    for about in opened:
+        one = first.samples[about.topic_partition]
+        two = None if second is None else second.samples.get(about.topic_partition)
+        history = histories.get(about)
+        verdict = judge(about, starts.get(about), one, two, history, settings)
+        if verdict is not None:
+            judged.append(Judged(about, starts.get(about), one, two, history, verdict))
+    return judged
+
+
+async def _histories(
+    cluster: Cluster,
+    wanted: Sequence[OpenTransaction],
+    starts: dict[OpenTransaction, StartBatch],
+    look: _Look,
+    facts: dict[TopicPartition, PartitionFacts],
+    settings: Settings,
+) -> tuple[dict[OpenTransaction, History], list[Missing]]:
+    """What `__transaction_state` and, for transactions v1, the data logs' markers say."""
+    partitions = await coordinators.state_partitions(cluster)
+    if isinstance(partitions, Missing):
+        return {}, [partitions]
+    candidates = [w for w in wanted if w in starts and w.producer_id is not None]
+    pids = {w.producer_id for w in candidates if w.producer_id is not None}
+    ids = {t.transactional_id for t in look.transactions.rows if t.producer_id in pids}
+    logs = await evidence.state_logs(cluster, partitions, pids, ids)
+    unread = [log for log in logs if log.error is not None]
+    missing = [
+        Missing(
+            "partition",
+            log.error or "",
+            "the history of its transactional ids could not be read",
+            topic=coordinators.TRANSACTION_STATE,
+            partition=log.partition,
+        )
+        for log in unread
+    ]
+
+    def history(w: OpenTransaction, markers: evidence.Markers | None) -> History:
+        known = [t.transactional_id for t in look.transactions.owners(w.producer_id or 0)]
+        return read_history(
+            starts[w],
+            w.topic_partition,
+            logs,
+            len(partitions),
+            known_ids=known,
+            markers=markers.found if markers else (),
+            markers_from=markers.first if markers else None,
+            skew=settings.clock_skew,
+        )
+
+    found = {w: history(w, None) for w in candidates}
+    by_order = [w for w, h in found.items() if any(d.client_version < 2 for d in h.decisions)]
+    if by_order:
+        read = await evidence.markers(cluster, by_order, facts)
+        found |= {w: history(w, read.get(w)) for w in by_order}
+    return found, missing
