@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from recovery.facts import TopicPartition
 from recovery.formats.coordinator import coordinator_partition
-from recovery.formats.transaction_state import TransactionState, TransactionValue, UnknownVersion
+from recovery.formats.reader import UnknownVersion
+from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.observation import CLOSED_STATES, StartBatch
 
 _OUTCOMES = {TransactionState.PREPARE_COMMIT: "commit", TransactionState.PREPARE_ABORT: "abort"}

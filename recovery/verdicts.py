@@ -190,7 +190,11 @@ RULES: tuple[Rule, ...] = (
     ),
     _unknown(
         "log-says-open",
-        lambda c: bool(c.log_says_open) and not c.naming(c.newest),
+        lambda c: (
+            bool(c.log_says_open)
+            and not c.naming(c.newest)
+            and (c.coordinators_seen or bool(c.lost))
+        ),
         lambda c: (
             f"__transaction_state says {c.log_says_open[0].transactional_id} is open on "
             f"{c.about.name}; no coordinator lists it so"

@@ -1,0 +1,387 @@
+"""A model of coordinators and partitions that knows the truth, and what an observer sees of it.
+
+`World` does what Kafka 4.3 does (coordinator states and epochs of transactions v1 and v2, markers,
+lost markers, timeouts, epoch exhaustion, compaction), each clock off by its own amount. `Eyes` says
+what the observer may see. The truth is kept beside each batch and never shown.
+Sources: Kafka's TransactionCoordinator, TransactionMetadata, ProducerStateManager, Cleaner.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from recovery.facts import (
+    CoordinatorFacts,
+    Missing,
+    PartitionFacts,
+    ProducerFacts,
+    TransactionFacts,
+    Transactions,
+)
+from recovery.formats.coordinator import coordinator_partition
+from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.history import History, Marker, StateLog, StateRecord, read_history
+from recovery.observation import OpenTransaction, Sample, Settings, StartBatch
+
+STATE_PARTITIONS = 3
+MAX_EPOCH = 32_767
+TEN_YEARS = 10 * 365 * 86_400_000
+Tp = tuple[str, int]
+
+
+@dataclass(eq=False)
+class Txn:
+    """The truth of one transaction. fate: live, commit, abort or stray (no owner ever)."""
+
+    fate: str
+
+
+@dataclass
+class Batch:
+    offset: int
+    pid: int
+    epoch: int
+    txn: Txn
+    producer_time: int
+    leader_time: int
+
+
+@dataclass
+class Producer:
+    epoch: int
+    sequence: int = 0
+    last_time: int = 0
+    coordinator_epoch: int | None = None
+    start: int | None = None
+    open: list[Batch] = field(default_factory=list)
+
+
+@dataclass
+class DataLog:
+    append_time: bool = False
+    end: int = 0
+    batches: list[Batch] = field(default_factory=list)
+    markers: list[tuple[int, Marker]] = field(default_factory=list)
+    """(producer id, marker), all producers'."""
+    producers: dict[int, Producer] = field(default_factory=dict)
+
+
+@dataclass
+class Id:
+    name: str
+    version: int
+    pid: int
+    epoch: int
+    timeout: int
+    state: str = "Empty"
+    started: int = -1
+    started_true: int = 0
+    partitions: set[Tp] = field(default_factory=set)
+    txn: Txn | None = None
+    lost_ever: bool = False
+    retired: list[int] = field(default_factory=list)
+
+
+class World:
+    """Time in ms; clocks: how far each is off the true one."""
+
+    def __init__(
+        self, *, coordinator: int = 0, leader: int = 0, producer: int = 0, topics: int = 3
+    ) -> None:
+        self.now = 2_000_000_000_000
+        self.coordinator, self.leader, self.producer = coordinator, leader, producer
+        self.logs: dict[Tp, DataLog] = {
+            ("t", n): DataLog(append_time=n == 2) for n in range(topics)
+        }
+        self.ids: dict[str, Id] = {}
+        self.state: dict[int, list[StateRecord]] = {n: [] for n in range(STATE_PARTITIONS)}
+        self.ends = dict.fromkeys(range(STATE_PARTITIONS), 0)
+        self.next_pid = 4000
+        self.compacted = False
+
+    def tick(self, ms: int = 3) -> None:
+        self.now += ms
+
+    # Coordinators.
+
+    def _record(
+        self, i: Id, state: str, *, epoch: int | None = None, named: Iterable[Tp] = ()
+    ) -> None:
+        number = coordinator_partition(i.name, STATE_PARTITIONS)
+        when = self.now + self.coordinator
+        value = TransactionValue(
+            producer_id=i.pid,
+            producer_epoch=i.epoch if epoch is None else epoch,
+            timeout_ms=i.timeout,
+            state=TransactionState(state),
+            partitions=tuple(sorted(named)),
+            last_update_ms=when,
+            start_ms=i.started,
+            client_transaction_version=2 if i.version == 2 else 0,
+        )
+        self.state[number].append(StateRecord(i.name, number, self.ends[number], when, value))
+        self.ends[number] += 1
+        self.tick(1)
+
+    def init(self, name: str, version: int = 2, timeout: int = 60_000, epoch: int = 0) -> Id:
+        """InitProducerId: a new id, or a bumped epoch; an open transaction is fenced first."""
+        i = self.ids.get(name)
+        if i is None:
+            i = self.ids[name] = Id(name, version, self._pid(), epoch, timeout)
+        elif i.state.startswith("Prepare"):
+            return i
+        else:
+            if i.state == "Ongoing":
+                self.server_abort(i)
+            i.epoch += 1
+            if i.epoch >= MAX_EPOCH - 1:
+                self._rotate(i)
+        i.state, i.partitions = "Empty", set()
+        i.started = -1
+        self._record(i, "Empty")
+        return i
+
+    def _pid(self) -> int:
+        self.next_pid += 1
+        return self.next_pid
+
+    def _rotate(self, i: Id) -> None:
+        i.retired.append(i.pid)
+        i.pid, i.epoch = self._pid(), 0
+
+    def write(self, i: Id, tp: Tp) -> None:
+        """The owner writes a batch: the partition is added first."""
+        if i.state.startswith("Prepare"):
+            return
+        held = self.logs[tp].producers.get(i.pid)
+        if held is not None and held.epoch > i.epoch:
+            return
+        if i.state != "Ongoing":
+            i.state, i.partitions, i.txn = "Ongoing", set(), Txn("live")
+            i.started = self.now + self.coordinator
+            i.started_true = self.now
+        if tp not in i.partitions:
+            i.partitions.add(tp)
+            self._record(i, "Ongoing", named=i.partitions)
+        assert i.txn is not None
+        self._append(tp, i.pid, i.epoch, i.txn)
+
+    def _append(self, tp: Tp, pid: int, epoch: int, txn: Txn) -> None:
+        log = self.logs[tp]
+        batch = Batch(log.end, pid, epoch, txn, self.now + self.producer, self.now + self.leader)
+        log.end += 1
+        log.batches.append(batch)
+        p = log.producers.setdefault(pid, Producer(epoch))
+        p.epoch, p.sequence = epoch, p.sequence + 1
+        p.last_time = batch.leader_time if log.append_time else batch.producer_time
+        p.start = batch.offset if p.start is None else p.start
+        p.open.append(batch)
+        self.tick()
+
+    def _marker(self, tp: Tp, pid: int, epoch: int, outcome: str) -> None:
+        log = self.logs[tp]
+        marker = Marker(log.end, outcome, epoch, 0, self.now + self.leader)
+        log.markers.append((pid, marker))
+        log.end += 1
+        p = log.producers.setdefault(pid, Producer(epoch))
+        p.epoch, p.coordinator_epoch, p.start, p.open = epoch, 0, None, []
+        self.tick()
+
+    def end(self, i: Id, outcome: str, *, lost: Iterable[Tp] = (), stalled: bool = False) -> None:
+        """EndTxn. lost: partitions without a leader, skipped; stalled: no marker is written yet."""
+        if i.state == "Ongoing":
+            self._decide(i, outcome, i.epoch + 1 if i.version == 2 else i.epoch, lost, stalled)
+
+    def server_abort(self, i: Id, *, lost: Iterable[Tp] = (), stalled: bool = False) -> None:
+        """A fence or a timeout: the epoch is raised on v1 too."""
+        if i.state == "Ongoing":
+            self._decide(i, "abort", i.epoch + 1, lost, stalled)
+
+    def _decide(self, i: Id, outcome: str, epoch: int, lost: Iterable[Tp], stalled: bool) -> None:
+        assert i.txn is not None
+        i.txn.fate = outcome
+        i.epoch = epoch
+        i.state = "Prepare" + outcome.title()
+        self._record(i, i.state, named=i.partitions)
+        self.tick(5)
+        if not stalled:
+            self.finish(i, lost=lost)
+
+    def finish(self, i: Id, *, lost: Iterable[Tp] = ()) -> None:
+        """The coordinator writes the markers that it can, then Complete*."""
+        if not i.state.startswith("Prepare"):
+            return
+        outcome = i.state.removeprefix("Prepare").lower()
+        for tp in sorted(i.partitions):
+            if tp in lost:
+                i.lost_ever = True
+            else:
+                self._marker(tp, i.pid, i.epoch, outcome)
+        if i.version == 2 and i.epoch >= MAX_EPOCH:
+            self._rotate(i)
+        i.state, i.partitions, i.txn = "Complete" + outcome.title(), set(), None
+        self._record(i, i.state)
+
+    # Strays: verification switched off.
+
+    def fresh(self, tp: Tp, *, marked: bool = False) -> None:
+        pid = self._pid()
+        if marked:
+            self._append(tp, pid, 0, Txn("stray"))
+            self._marker(tp, pid, 0, "abort")
+        self._append(tp, pid, 0, Txn("stray"))
+
+    def stray(self, i: Id, tp: Tp) -> None:
+        """late (the id has ended) or foreign (it is Ongoing, but not on this partition)."""
+        held = self.logs[tp].producers.get(i.pid)
+        if tp in i.partitions or (held is not None and held.epoch > i.epoch):
+            return
+        self._append(tp, i.pid, i.epoch, Txn("stray"))
+
+    # `__transaction_state` is compacted up to an offset: of each key the newest record stays.
+
+    def compact(self, number: int, upto: int) -> None:
+        records = self.state[number]
+        newest = {r.transactional_id: r.offset for r in records if r.offset < upto}
+        kept = [r for r in records if r.offset >= upto or r.offset == newest[r.transactional_id]]
+        self.compacted |= len(kept) < len(records)
+        self.state[number] = kept
+
+    # The truth.
+
+    def open_fates(self, about: OpenTransaction) -> list[str]:
+        """Fates of all batches that one marker for this producer would decide now."""
+        assert about.producer_id is not None
+        p = self.logs[about.topic_partition].producers[about.producer_id]
+        return [b.txn.fate for b in p.open]
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        return [
+            OpenTransaction(*tp, pid, p.start)
+            for tp, log in self.logs.items()
+            for pid, p in log.producers.items()
+            if p.start is not None
+        ]
+
+
+@dataclass(frozen=True)
+class Eyes:
+    """What the observer may see, and how far its own clock is off."""
+
+    topic_read: bool = True
+    topic_describe: bool = True
+    ids_describe: bool = True
+    denied: frozenset[str] = frozenset()
+    unseen: frozenset[int] = frozenset()
+    """Partitions of `__transaction_state` whose coordinator moves or is down: ids are omitted."""
+    no_leader: frozenset[Tp] = frozenset()
+    history: bool = True
+    undescribed: frozenset[str] = frozenset()
+    filters: bool = True
+    clock: int = 0
+
+    @property
+    def clear(self) -> bool:
+        return replace(self, clock=0, filters=True) == Eyes()
+
+
+def sample(w: World, tp: Tp, eyes: Eyes, settings: Settings) -> Sample:
+    """One look at a partition, and after it at the coordinators."""
+    log = w.logs[tp]
+    starts = [p.start for p in log.producers.values() if p.start is not None]
+    led = tp not in eyes.no_leader and eyes.topic_describe
+    partition = PartitionFacts(
+        *tp,
+        leader=1 if led else None,
+        last_stable_offset=min(starts, default=log.end) if led else None,
+        high_watermark=log.end if led else None,
+        log_start_offset=0 if led else None,
+        error=None if led else "LEADER_NOT_AVAILABLE",
+    )
+    producers = None
+    if led and eyes.topic_read:
+        producers = tuple(
+            ProducerFacts(*tp, pid, p.epoch, p.sequence, p.last_time, p.coordinator_epoch, p.start)
+            for pid, p in log.producers.items()
+        )
+    rows, over_timeout, over_long, over_stuck = [], set(), set(), set()
+    for i in w.ids.values():
+        number = coordinator_partition(i.name, STATE_PARTITIONS)
+        if i.name in eyes.denied or number in eyes.unseen or not eyes.ids_describe:
+            continue
+        ran = w.now - i.started_true
+        if i.started >= 0:
+            over_timeout |= {i.name} if ran > i.timeout else set()
+            over_long |= {i.name} if ran > settings.long_after else set()
+            over_stuck |= {i.name} if ran > settings.stuck_after else set()
+        row = TransactionFacts(i.name, 1, i.pid, i.state)
+        if i.name not in eyes.undescribed:
+            named = tuple(sorted(i.partitions)) if eyes.topic_describe else ()
+            started = i.started if i.started >= 0 else None
+            row = replace(
+                row, producer_epoch=i.epoch, timeout_ms=i.timeout, start_timestamp=started,
+                partitions=named,
+            )  # fmt: skip
+        rows.append(row)
+    seen = {n: eyes.ids_describe and n not in eyes.unseen for n in range(STATE_PARTITIONS)}
+    holes = tuple(Missing("coordinator", "NOT_COORDINATOR", "") for s in seen.values() if not s)
+    return Sample(
+        partition=partition,
+        producers=producers,
+        transactions=Transactions(
+            tuple(rows), tuple(CoordinatorFacts(n, 1, s) for n, s in seen.items()), holes
+        ),
+        collected_at=w.now + eyes.clock,
+        topic_describe=eyes.topic_describe,
+        producers_missing=None if producers else Missing("partition", "DENIED", ""),
+        over_timeout=frozenset(over_timeout) if eyes.filters else None,
+        over_long=frozenset(over_long) if eyes.filters else None,
+        over_stuck=frozenset(over_stuck) if eyes.filters else None,
+        list_version=2 if eyes.filters else 0,
+        named=tuple(PartitionFacts(*t, leader=None if t in eyes.no_leader else 1) for t in w.logs),
+    )
+
+
+def start_batch(w: World, about: OpenTransaction, eyes: Eyes) -> StartBatch | None:
+    """The batch at the start offset, with the markers next to it as bounds in time."""
+    if not eyes.topic_read or about.topic_partition in eyes.no_leader:
+        return None
+    log = w.logs[about.topic_partition]
+    batch = next((b for b in log.batches if b.offset == about.start_offset), None)
+    if batch is None:
+        return None
+    times = [(m.offset, m.timestamp) for _, m in log.markers]
+    return StartBatch(
+        batch.pid,
+        batch.epoch,
+        batch.leader_time if log.append_time else batch.producer_time,
+        log.append_time,
+        max((t for o, t in times if o < batch.offset), default=None),
+        min((t for o, t in times if o > batch.offset), default=None),
+    )
+
+
+def history(
+    w: World, about: OpenTransaction, start: StartBatch, eyes: Eyes, settings: Settings
+) -> History | None:
+    """`__transaction_state` as read now, and the producer's markers in the data log."""
+    if not eyes.history:
+        return None
+    logs = []
+    for number, records in w.state.items():
+        present = {r.offset for r in records}
+        whole = w.ends[number]
+        while whole > 0 and whole - 1 in present:
+            whole -= 1
+        at = next((r.timestamp for r in records if r.offset == whole), None)
+        logs.append(StateLog(number, tuple(records), whole, at))
+    log = w.logs[about.topic_partition]
+    return read_history(
+        start,
+        about.topic_partition,
+        logs,
+        STATE_PARTITIONS,
+        known_ids=[i.name for i in w.ids.values() if i.pid == start.producer_id],
+        markers=[m for pid, m in log.markers if pid == about.producer_id],
+        markers_from=0,
+        skew=settings.clock_skew,
+    )
