@@ -64,6 +64,9 @@ class Security:
             opened.close()
             names = await self._names(host, port, deadline) if diagnosis.wrong_name(error) else ()
             raise diagnosis.tls_failed(error, host, names) from None
+        except ValueError:
+            opened.close()
+            raise WireError("TLS_FAILED", f"no certificate can be for the name {host!r}") from None
         except BaseException:
             opened.close()
             raise
@@ -85,10 +88,11 @@ class Security:
                 return opened
         except TimeoutError:
             raise WireError("TIMED_OUT", f"no connection{way} in time") from None
-        except socket.gaierror as error:
+        except (socket.gaierror, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or "it cannot be a host name"
             raise WireError(
                 "RESOLVE_FAILED",
-                f"{first[0]} has no address: {error.strerror}",
+                f"{first[0]} has no address: {reason}",
                 "check the name, or map it with `hosts` or `socks5` in the context",
             ) from None
         except OSError as error:

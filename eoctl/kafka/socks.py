@@ -50,7 +50,11 @@ class Socks:
             await self._log_in(opened, self.user)
         elif method != NO_LOGIN:
             raise self._failed("it wants a login that it was not given")
-        await loop.sock_sendall(opened, b"\x05\x01\x00" + _address(host) + struct.pack(">H", port))
+        try:
+            wanted = _address(host)
+        except UnicodeError:
+            raise self._failed(f"{host!r} cannot be a host name") from None
+        await loop.sock_sendall(opened, b"\x05\x01\x00" + wanted + struct.pack(">H", port))
         _, reply, _, kind = await self._read(opened, 4)
         if reply:
             raise self._failed(f"{REPLIES.get(reply, f'reply {reply}')} ({host}:{port})")
