@@ -1,0 +1,68 @@
+"""Running the steps of `eoctl lab demo`: each sentence, each command, and what it prints."""
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from importlib.util import find_spec
+from pathlib import Path
+
+from eoctl.lab import demo
+from eoctl.lab.cluster import lab_names, load
+from recovery.errors import UnverifiedError
+
+WIDTH = 80
+
+
+def show() -> int:
+    """Start the lab afresh and run every step in it. Raises UnverifiedError when one fails."""
+    if demo.NAME in lab_names():
+        load(demo.NAME).down()
+    environ = {k: v for k, v in os.environ.items() if k not in _OTHER_CLUSTERS}
+    environ["EOCTL_CONTEXT"] = demo.CONTEXT
+    steps = [step for step in demo.STEPS if _there_is(step.command[0])]
+    for number, step in enumerate(steps, 1):
+        _say(f"[{number}/{len(steps)}] {step.says}")
+        if number == 2:
+            print(f"$ export EOCTL_CONTEXT={demo.CONTEXT}")
+        print(f"$ eoctl {' '.join(step.command)}", flush=True)
+        argv = [sys.executable, "-m", "eoctl", *step.command]
+        status = subprocess.run(argv, env=environ, check=False).returncode
+        if status not in step.exits:
+            raise UnverifiedError(
+                f"`eoctl {' '.join(step.command)}` ended with {status}",
+                remedy=f"the lab is still there to look at; end it with `{_typed(demo.STOP)}`",
+            )
+        if status:
+            print(f"(exit status {status})")
+    _say("The lab is still up. What to type next:")
+    for command in demo.NEXT:
+        print(f"  {_typed(command)}")
+    print("and to stop it and delete its data:")
+    print(f"  {_typed(demo.STOP)}")
+    return 0
+
+
+def _there_is(command: str) -> bool:
+    """`status` is being built."""
+    return command != "status" or find_spec("eoctl.cli.status") is not None
+
+
+def _typed(command: str) -> str:
+    """The command as it can be typed here: `make demo` puts eoctl into .venv, not on PATH."""
+    program = Path(sys.argv[0])
+    if shutil.which("eoctl") or program.name != "eoctl":
+        return command
+    if program.is_relative_to(Path.cwd()):
+        program = program.relative_to(Path.cwd())
+    return str(program) + command.removeprefix("eoctl")
+
+
+# They would win over the demo's own context.
+_OTHER_CLUSTERS = ("EOCTL_BOOTSTRAP_SERVER", "EOCTL_COMMAND_CONFIG")
+
+
+def _say(sentence: str) -> None:
+    print()
+    print(textwrap.fill(sentence, WIDTH, break_long_words=False, break_on_hyphens=False))

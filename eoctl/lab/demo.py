@@ -1,0 +1,80 @@
+"""`eoctl lab demo` as a list of steps: a sentence, and the command that shows it.
+
+The steps run in this order in a lab of their own, each command as a process of its own, so what
+is seen is what anybody gets who types them. A new capability adds its steps here.
+"""
+
+from dataclasses import dataclass
+
+NAME = "demo"
+CONTEXT = f"lab-{NAME}"
+
+# What a sender of orders and a sender of payments look like when they go wrong.
+ORDERS, PAYMENTS, REFUNDS = "orders", "payments", "refunds"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """says: what a newcomer needs to know before it. command: words after `eoctl`.
+
+    exits: the exit statuses that are right here (1: a judging command found something).
+    """
+
+    says: str
+    command: tuple[str, ...]
+    exits: tuple[int, ...] = (0,)
+
+
+def _break(kind: str, *options: str) -> tuple[str, ...]:
+    return ("lab", "break", kind, "--name", NAME, *options, "-o", "table")
+
+
+STEPS: tuple[Step, ...] = (
+    Step("A real Kafka, on this machine only.", ("lab", "up", "--name", NAME)),
+    Step(
+        "Trouble 1. A producer opens a transaction, writes, and does not end it. That is normal "
+        "for a while: it lives, and its transaction coordinator knows it.",
+        _break(
+            "open", "--topic", ORDERS, "--partition", "3", "--transactional-id", "order-sender-0"
+        ),
+    ),
+    Step(
+        "Trouble 2. Records of a transaction that no coordinator knows: nobody will ever end it "
+        "(KAFKA-14402). Their producer's clock says that they are 14 minutes old.",
+        _break("orphan", "--topic", PAYMENTS, "--partition", "1", "--age", "14m"),
+    ),
+    Step(
+        "Trouble 3. A second producer takes over the transactional id of a first one, which does "
+        "not know that and goes on writing: a zombie. The broker refuses what it writes.",
+        _break("zombie", "--topic", REFUNDS, "--transactional-id", "refund-sender-0"),
+    ),
+    Step(
+        "What is wrong with this cluster, in one screen, the worst first. It ends with 1, as grep "
+        "does: a script sees that there is a finding.",
+        ("status",),
+        exits=(1,),
+    ),
+    Step(
+        "Readers with isolation.level=read_committed see a partition up to its last stable offset "
+        "(LSO). Where it is below the high watermark (HW), records are held back. By whom?",
+        ("lso",),
+    ),
+    Step(
+        "Every transactional id that a coordinator knows. The owner of the held payments is not "
+        "among them.",
+        ("txn", "list"),
+    ),
+    Step(
+        "The partitions' side of it: who wrote last, with which epoch, and from which offset on a "
+        "transaction is open. --resolve asks the coordinators who the producers are.",
+        ("producers", "--resolve"),
+    ),
+)
+
+NEXT = (
+    f"eoctl --context {CONTEXT} lso --watch",
+    f"eoctl --context {CONTEXT} lso {ORDERS} {PAYMENTS} -o json",
+    f"eoctl --context {CONTEXT} txn describe order-sender-0",
+    "eoctl lab break --help",
+)
+STOP = f"eoctl lab down --name {NAME}"
