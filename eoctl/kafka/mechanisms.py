@@ -107,7 +107,7 @@ def _oidc_source(
     url: str, properties: Mapping[str, str], options: Mapping[str, str]
 ) -> TokenSource:
     """Client credentials in Java's spelling (jaas or KIP-1139) or librdkafka's."""
-    from eoctl.kafka import oauth
+    from eoctl.kafka.oidc import ClientCredentials
 
     grant = properties.get("sasl.oauthbearer.grant.type", "client_credentials")
     if grant != "client_credentials":
@@ -140,7 +140,7 @@ def _oidc_source(
             )
     assert client_id is not None
     assert client_secret is not None
-    return oauth.ClientCredentials(
+    return ClientCredentials(
         url=url,
         client_id=client_id,
         client_secret=Secret(client_secret),

@@ -1,4 +1,4 @@
-"""Where OAUTHBEARER tokens come from: an OIDC endpoint, a command, AWS, or this process (lab)."""
+"""Where OAUTHBEARER tokens come from: a command, AWS, this process (lab); oidc.py has endpoints."""
 
 import asyncio
 import base64
@@ -14,18 +14,16 @@ from typing import Any
 from eoctl.kafka.credentials import Secret
 from eoctl.kafka.failures import Deadline, WireError
 from eoctl.kafka.sasl import Token
-from eoctl.kafka.tls import Tls
 from eoctl.kafka.waiting import in_thread
 from recovery.errors import UsageError
 
 FRESH_SHARE = 0.75  # of a token's life; sessions are renewed at 80%, with a new token
 PATIENCE_SECONDS = 30.0  # for a source that was asked without a bound
-MOST_BYTES = 1 << 20  # of an answer
 UNKNOWN_LIFE_SECONDS = 300.0  # of a token that does not say when it expires
 
 
 @dataclass(eq=False)
-class _Cached(ABC):
+class CachedToken(ABC):
     """Keeps a token while it is fresh; one caller at a time fetches the next."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
@@ -39,13 +37,13 @@ class _Cached(ABC):
             async with asyncio.timeout(left):
                 return await in_thread(lambda: self.token_now(left))
         except TimeoutError:
-            raise _failed(f"{self.what} gave no token in time", None) from None
+            raise failed(f"{self.what} gave no token in time", None) from None
 
     def token_now(self, seconds: float | None) -> Token:
         """See sasl.TokenSource."""
         seconds = PATIENCE_SECONDS if seconds is None else seconds
         if not self._lock.acquire(timeout=seconds):
-            raise _failed(f"{self.what} gave no token in time", None)
+            raise failed(f"{self.what} gave no token in time", None)
         try:
             now = time.time()
             if self._token is None or now >= self._stale_at:
@@ -67,7 +65,7 @@ class _Cached(ABC):
 
 
 @dataclass(eq=False)
-class UnsecuredToken(_Cached):
+class UnsecuredToken(CachedToken):
     """A token that nobody signed (RFC 7515 appendix A.5), as both clients make for a lab."""
 
     subject: str
@@ -86,78 +84,7 @@ class UnsecuredToken(_Cached):
 
 
 @dataclass(eq=False)
-class ClientCredentials(_Cached):
-    """RFC 6749 section 4.4 over HTTPS; HTTPS_PROXY and NO_PROXY are honoured.
-
-    urlencode: encode id and secret before Basic, as the RFC wants and Java's default does not.
-    """
-
-    url: str
-    client_id: str
-    client_secret: Secret
-    scope: str | None
-    urlencode: bool
-    tls: Tls
-
-    @property
-    def what(self) -> str:
-        return f"the token endpoint {self.url.partition('?')[0]}"
-
-    def _fetch(self, seconds: float) -> Token:
-        import urllib.error
-        import urllib.parse
-        import urllib.request
-
-        class NoRedirect(urllib.request.HTTPRedirectHandler):
-            """The credentials go nowhere but to the endpoint that was named."""
-
-            def redirect_request(self, *args: object) -> None:
-                return None
-
-        pair = [self.client_id, self.client_secret.reveal()]
-        if self.urlencode:
-            pair = [urllib.parse.quote_plus(part) for part in pair]
-        form = {"grant_type": "client_credentials"}
-        if self.scope:
-            form["scope"] = self.scope
-        request = urllib.request.Request(  # noqa: S310 - https only, see mechanisms.py
-            self.url,
-            urllib.parse.urlencode(form).encode(),
-            {
-                "Authorization": "Basic " + base64.b64encode(":".join(pair).encode()).decode(),
-                "Accept": "application/json",
-                "Content-Type": "application/x-www-form-urlencoded",
-            },
-        )
-        opener = urllib.request.build_opener(
-            urllib.request.HTTPSHandler(context=self.tls.context), NoRedirect
-        )
-        try:
-            with opener.open(request, timeout=seconds) as answer:
-                body = answer.read(MOST_BYTES)
-        except urllib.error.HTTPError as error:
-            said = self.client_secret.hidden_in(_oauth_error(error.read(MOST_BYTES)))
-            raise _failed(
-                f"{self.what} answered HTTP {error.code}{f': {said}' if said else ''}",
-                "check the client id, secret and scope",
-            ) from None
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "reason", None) or error
-            text = self.client_secret.hidden_in(str(getattr(reason, "verify_message", reason)))
-            raise _failed(
-                f"{self.what} did not answer: {text}",
-                "check the address, HTTPS_PROXY, and https.ca.location for a private CA",
-            ) from None
-        try:
-            answered = json.loads(body)
-            text = answered["access_token"]
-        except (ValueError, KeyError, TypeError):
-            raise _failed(f"{self.what} answered without an access_token", None) from None
-        return _token(str(text), answered.get("expires_in"))
-
-
-@dataclass(eq=False)
-class TokenCommand(_Cached):
+class TokenCommand(CachedToken):
     """A command that prints a token and its expiry, like kubectl's exec plugins.
 
     JSON on stdout: {"token", "expirationTimestamp"}, or the same under "status" (ExecCredential).
@@ -183,33 +110,33 @@ class TokenCommand(_Cached):
             )
         except (OSError, IndexError) as error:
             reason = getattr(error, "strerror", None) or "it is empty"
-            raise _failed(f"{self.what} cannot be started: {reason}", None) from None
+            raise failed(f"{self.what} cannot be started: {reason}", None) from None
         try:
             output, errors = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-            raise _failed(
+            raise failed(
                 f"{self.what} did not end within {seconds:.1f} s", "raise request.timeout.ms"
             ) from None
         if process.returncode:
             said = _without_tokens(errors.decode("utf-8", "replace"), output).strip()[-400:]
-            raise _failed(
+            raise failed(
                 f"{self.what} ended with status {process.returncode}{f': {said}' if said else ''}",
                 "run it yourself to see",
             )
         printed = _exec_credential(output)
         if printed is None:
-            raise _failed(
+            raise failed(
                 f"{self.what} printed no JSON with a token",
                 'it must print {"token": "...", "expirationTimestamp": "..."}',
             )
         text, expires = printed
-        return _token(text, None, _instant(expires, self.what))
+        return made_token(text, None, _instant(expires, self.what))
 
 
 @dataclass(eq=False)
-class MskToken(_Cached):
+class MskToken(CachedToken):
     """A signed token for Amazon MSK by AWS's own signer (extra `msk`)."""
 
     region: str
@@ -234,11 +161,11 @@ class MskToken(_Cached):
             else:
                 made = Signer.generate_auth_token(self.region)
         except Exception as error:  # botocore has many, all of them about credentials
-            raise _failed(
+            raise failed(
                 f"{self.what} made no token: {error}", "check the AWS credentials"
             ) from None
         text, expires_ms = made
-        return _token(text, None, expires_ms / 1000)
+        return made_token(text, None, expires_ms / 1000)
 
 
 def msk_region(host: str) -> str:
@@ -250,7 +177,7 @@ def msk_region(host: str) -> str:
     return found[1] if found else str(region)
 
 
-def _token(text: str, life_seconds: object, expires: float | None = None) -> Token:
+def made_token(text: str, life_seconds: object, expires: float | None = None) -> Token:
     """A token that expires when said, else when its own claims say, else soon."""
     claims = _claims(text)
     if expires is None and isinstance(claims.get("exp"), int | float):
@@ -296,23 +223,14 @@ def _instant(text: object, what: str) -> float | None:
     try:
         moment = datetime.fromisoformat(str(text))
     except ValueError:
-        raise _failed(f"{what} printed an expirationTimestamp that is not RFC 3339", None) from None
+        raise failed(f"{what} printed an expirationTimestamp that is not RFC 3339", None) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def _oauth_error(body: bytes) -> str:
-    """error and error_description (RFC 6749 section 5.2), "" when there is none."""
-    try:
-        said = json.loads(body)
-        words = [str(said[k]) for k in ("error", "error_description") if said.get(k)]
-    except (ValueError, AttributeError, TypeError):
-        return ""
-    return ": ".join(words)[:300]
 
 
 def _base64url(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def _failed(detail: str, remedy: str | None) -> WireError:
+def failed(detail: str, remedy: str | None) -> WireError:
+    """No token, so no authentication."""
     return WireError("AUTHENTICATION_FAILED", detail, remedy)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from eoctl.kafka.jaas import parse_jaas
-from eoctl.kafka.oauth import ClientCredentials, TokenCommand, UnsecuredToken, msk_region
+from eoctl.kafka.oauth import TokenCommand, UnsecuredToken, msk_region
+from eoctl.kafka.oidc import ClientCredentials
 from eoctl.kafka.properties import (
     ClientSettings,
     client_settings,

@@ -6,13 +6,16 @@ import json
 import sys
 import time
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from eoctl.kafka.credentials import Secret
 from eoctl.kafka.failures import Deadline, WireError
 from eoctl.kafka.oauth import TokenCommand, UnsecuredToken
+from eoctl.kafka.properties import client_settings
 from eoctl.kafka.sasl import Exchange, OAuthBearer, Plain, Scram, Token
+from recovery.errors import UsageError
 
 # RFC 7677 section 3
 NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -199,3 +202,45 @@ def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
 def test_a_command_that_is_not_there() -> None:
     with pytest.raises(WireError, match="cannot be started: No such file or directory"):
         token_of(TokenCommand(("/no/such/command",)))
+
+
+# -- Amazon MSK --------------------------------------------------------------------------------
+
+
+def test_msk_tokens_are_signed_urls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shape and lifetime as AWS documents them for MSK IAM's OAUTHBEARER tokens."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    found = client_settings(
+        {
+            "bootstrap.servers": "b-1.demo.abc.c2.kafka.eu-west-1.amazonaws.com:9098",
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "AWS_MSK_IAM",
+            "sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+        }
+    )
+    assert found.sasl is not None
+    assert found.sasl.name == "OAUTHBEARER"
+    assert isinstance(found.sasl, OAuthBearer)
+    token = found.sasl.source.token_now(20)
+    text = token.text.reveal()
+    url = urlsplit(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode())
+    asked = parse_qs(url.query)
+    assert (url.scheme, url.hostname) == ("https", "kafka.eu-west-1.amazonaws.com")
+    assert asked["Action"] == ["kafka-cluster:Connect"]
+    assert asked["X-Amz-Credential"][0].startswith("AKIAEXAMPLE/")
+    assert asked["X-Amz-Expires"] == ["900"]
+    assert 880 < token.expires - time.time() <= 900
+
+
+def test_msk_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
+    with pytest.raises(UsageError, match=r"pip install 'eoctl\[msk\]'"):
+        client_settings(
+            {
+                "bootstrap.servers": "b-1.demo.abc.c2.kafka.eu-west-1.amazonaws.com:9098",
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "AWS_MSK_IAM",
+            }
+        )
