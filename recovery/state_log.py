@@ -10,11 +10,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from recovery.formats.batches import BatchHeader, batch_headers
-from recovery.formats.reader import CorruptError
+from recovery.formats.reader import CorruptError, UnknownVersion
 from recovery.formats.records import Record, records
 from recovery.formats.transaction_state import (
     TransactionValue,
-    UnknownVersion,
     decode_key,
     decode_value,
 )

@@ -59,10 +59,11 @@ def _lso_summary(answer: Answer) -> str:
     if ages:
         seconds, by_producer = max(ages)
         text += f"; oldest {spoken_age(seconds, producer_clock=by_producer)}"
-    return _with_gaps(text, answer)
+    return with_gaps(text, answer)
 
 
-def _with_gaps(text: str, answer: Answer) -> str:
+def with_gaps(text: str, answer: Answer) -> str:
+    """The closing sentence, which says so when something could not be seen."""
     if answer.complete:
         return text
     return f"{text}; INCOMPLETE, {counted(len(answer.errors), 'thing')} could not be seen"
@@ -108,7 +109,7 @@ def lso(
         connection,
         output,
         LSO,
-        lambda cluster: operations.lso(cluster, scope, show_all=all_),
+        lambda cluster, _: operations.lso(cluster, scope, show_all=all_),
         all_contexts=all_contexts,
     )
 
@@ -135,7 +136,7 @@ def _txn_cells(row: TxnListRow) -> Mapping[str, object]:
 def _txn_summary(answer: Answer) -> str:
     text = f"{counted(len(answer.rows), 'transactional id')}, {answer.extra['open']} open"
     seen, all_of = answer.extra["coordinators_seen"], answer.extra["coordinators"]
-    return _with_gaps(f"{text}; {seen} of {all_of} coordinator partitions answered", answer)
+    return with_gaps(f"{text}; {seen} of {all_of} coordinator partitions answered", answer)
 
 
 TXN_LIST = View(
@@ -234,7 +235,7 @@ TXN_DESCRIBE = View(
     cells=_describe_cells,
     name_keys=("transactional_id",),
     fields=tuple(TxnDescribeRow.model_fields),
-    summary=lambda answer: _with_gaps(counted(len(answer.rows), "transactional id"), answer),
+    summary=lambda answer: with_gaps(counted(len(answer.rows), "transactional id"), answer),
 )
 
 
@@ -275,7 +276,7 @@ def _producer_summary(answer: Answer) -> str:
     opened = sum(r.current_txn_start_offset is not None for r in rows)
     text = f"{counted(len(rows), 'producer state')}, {count(opened)} with an open transaction"
     stale = sum(bool(r.stale_epoch) for r in rows)
-    return _with_gaps(text + (f", {count(stale)} of an older epoch" if stale else ""), answer)
+    return with_gaps(text + (f", {count(stale)} of an older epoch" if stale else ""), answer)
 
 
 PRODUCERS = View(

@@ -202,17 +202,14 @@ class Topics:
         return (*named, *(regex_selector(text) for text in self.regex or ()))
 
 
-GROUPS = (Connection, Format, JsonFormat, Output, Topics)
-
-
 def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` as Typer can read it: parameters typed with an option group become its fields."""
+    """`function` as Typer can read it: parameters typed with a dataclass become its fields."""
     hints = get_type_hints(function, include_extras=True)
     parameters: list[inspect.Parameter] = []
     groups: dict[str, type[Any]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         kind = hints[name]
-        if kind not in GROUPS:
+        if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
             parameters.append(
                 parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY)
             )

@@ -14,11 +14,17 @@ from recovery.answers import Answer, worst
 from recovery.errors import EoctlError, Exit
 
 Operation = Callable[[Cluster], Awaitable[Answer]]
+OfContext = Callable[[Cluster, Context], Awaitable[Answer]]
 
 
 def show(connection: Connection, output: Output, view: View, operation: Operation) -> int:
     """Run `operation` on the one cluster named and write its answer; the exit status."""
-    context = connection.one()
+    return _show(connection.one(), connection, output, view, operation)
+
+
+def _show(
+    context: Context, connection: Connection, output: Output, view: View, operation: Operation
+) -> int:
     if output.interval is None:
         answer = with_cluster(context, connection.seconds(), operation)
         emit(answer, view, output)
@@ -50,19 +56,22 @@ def show_all(
     connection: Connection,
     output: Output,
     view: View,
-    operation: Operation,
+    operation: OfContext,
     *,
     all_contexts: bool,
 ) -> int:
     """The same on every cluster named (--context a,b or --all-contexts): the worst exit wins."""
     named = connection.several(all_contexts)
     if len(named) == 1 and not all_contexts:
-        return show(connection, output, view, operation)
+        [context] = named
+        return _show(context, connection, output, view, lambda c: operation(c, context))
     results: list[Answer | EoctlError] = [_NOT_RUN] * len(named)
 
     def run(position: int, context: Context) -> None:
         try:
-            results[position] = with_cluster(context, connection.seconds(), operation)
+            results[position] = with_cluster(
+                context, connection.seconds(), lambda c: operation(c, context)
+            )
         except EoctlError as error:
             results[position] = error
 

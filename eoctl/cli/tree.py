@@ -27,7 +27,7 @@ class Branch:
 TREE = Branch(
     "What an operator reaches for when exactly-once breaks in Kafka.",
     {
-        "status": Leaf("status:status", "one screen: what is wrong, the worst first"),
+        "status": Leaf("diagnose:status", "one screen: what is wrong, the worst first"),
         "lso": Leaf("inspect:lso", "log start, LSO, high watermark, records held, what blocks"),
         "txn": Branch(
             "transactions, as all coordinators know them",
@@ -36,6 +36,8 @@ TREE = Branch(
                 "describe": Leaf(
                     "inspect:txn_describe", "transactional ids, with their partitions"
                 ),
+                "hanging": Leaf("diagnose:txn_hanging", "a verdict on every open transaction"),
+                "history": Leaf("diagnose:txn_history", "what __transaction_state recorded"),
             },
         ),
         "producers": Leaf("inspect:producers", "producer ids, epochs and sequences of partitions"),

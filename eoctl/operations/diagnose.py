@@ -8,13 +8,14 @@ only when the first leaves a verdict open. The rules are `recovery.verdicts`.
 import asyncio
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from eoctl.kafka import collect, coordinators, evidence, messages
 from eoctl.kafka.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.failures import WireError
 from eoctl.operations.inspect import Scope, selected
 from eoctl.operations.session import now_ms
+from recovery.diagnosis import Diagnosis, Judged
 from recovery.errors import IncompleteError
 from recovery.facts import (
     Missing,
@@ -25,53 +26,11 @@ from recovery.facts import (
 )
 from recovery.history import History, read_history
 from recovery.observation import OpenTransaction, Sample, Settings, StartBatch
-from recovery.verdicts import Verdict, judge
+from recovery.verdicts import judge
 
 SECOND_LOOK_RULES = frozenset({"one-sample", "lost-seen-once"})
 WITHOUT_HISTORY = frozenset({"open", "prepare"})  # verdicts that stand without the history
 NOT_JUDGED = frozenset({"partition-not-seen", "producers-not-seen", "no-open-transaction"})
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """One open transaction, what was seen of it, and the verdict that follows from it."""
-
-    about: OpenTransaction
-    start: StartBatch | None
-    first: Sample
-    second: Sample | None
-    history: History | None
-    verdict: Verdict
-
-    @property
-    def newest(self) -> Sample:
-        return self.second or self.first
-
-    @property
-    def partition(self) -> PartitionFacts:
-        return self.newest.partition
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """A look at a cluster: partitions scanned, and a verdict on each open transaction.
-
-    partitions: those that are held or could not be seen. pause: seconds between the two looks,
-    None when one was enough. described: (transactional ids Ongoing or Prepare*, cluster-wide).
-    """
-
-    cluster_id: str | None
-    collected_at: int
-    scanned: int
-    transaction_version: int
-    brokers_up: int
-    brokers_known: int
-    partitions: tuple[PartitionFacts, ...]
-    judged: tuple[Judged, ...]
-    transactions: Transactions
-    missing: tuple[Missing, ...]
-    pause: float | None = None
-    settings: Settings = field(default_factory=Settings)
 
 
 @dataclass(frozen=True, slots=True)

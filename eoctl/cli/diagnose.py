@@ -1,0 +1,315 @@
+"""`status`, `txn hanging`, `txn history`: the judging commands over a whole cluster."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from eoctl.cli.emit import View
+from eoctl.cli.inspect import age_cell, with_gaps
+from eoctl.cli.options import Connection, Output, Topics
+from eoctl.cli.runner import show, show_all
+from eoctl.config import Context
+from eoctl.kafka.cluster import Cluster
+from eoctl.operations import history as history_operation
+from eoctl.operations import status as status_operation
+from eoctl.operations.diagnose import diagnose
+from eoctl.operations.inspect import Scope
+from eoctl.operations.verdict_rows import hanging_answer
+from eoctl.render.tables import Column
+from eoctl.render.words import count, counted, spoken_age
+from recovery.answers import Answer
+from recovery.diagnosis import mark
+from recovery.errors import UsageError
+from recovery.observation import Settings
+from recovery.rows_diagnosis import HistoryRow, StatusRow, TxnHangingRow
+from recovery.times import duration, instant
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a transaction counts as long or stuck, and how far apart the two looks are."""
+
+    sample_interval: Annotated[
+        str, typer.Option("--sample-interval", metavar="D", help="between the two looks")
+    ] = "5s"
+    long_after: Annotated[
+        str, typer.Option("--long-after", metavar="D", help="open for longer is `long`")
+    ] = "15m"
+    stuck_after: Annotated[
+        str, typer.Option("--stuck-after", metavar="D", help="prepared for longer is stuck")
+    ] = "60s"
+    clock_skew: Annotated[
+        str, typer.Option("--clock-skew", metavar="D", help="clocks may differ by so much")
+    ] = "5s"
+
+    @property
+    def interval(self) -> float:
+        """Seconds between the two looks."""
+        return duration(self.sample_interval, where="--sample-interval")
+
+    def settings(self, context: Context) -> Settings:
+        """The limits as the rules take them."""
+        return Settings(
+            long_after=round(duration(self.long_after, where="--long-after") * 1000),
+            stuck_after=round(duration(self.stuck_after, where="--stuck-after") * 1000),
+            clock_skew=round(duration(self.clock_skew, where="--clock-skew") * 1000),
+            two_phase_patterns=context.two_phase_patterns,
+        )
+
+
+def _hanging_cells(row: TxnHangingRow) -> Mapping[str, object]:
+    verdict = "marker-lost mixed" if row.mixed else row.verdict
+    return {
+        "mark": mark(row.verdict),
+        "verdict": verdict,
+        "partition": f"{row.topic}:{row.partition}",
+        "age": age_cell(row.age_seconds, row.age_clock),
+        "producer_id": row.producer_id,
+        "producer_epoch": row.producer_epoch,
+        "start_offset": row.start_offset,
+        "owner": row.transactional_id or "none",
+        "state": row.state,
+        "rule": row.rule,
+        "remedy": row.remedy.action,
+        "command": row.remedy.command,
+    }
+
+
+def _hanging_summary(answer: Answer) -> str:
+    verdicts = answer.extra["verdicts"]
+    assert isinstance(verdicts, dict)
+    quiet = sum(verdicts.get(name, 0) for name in ("open", "prepare"))
+    rows = [r for r in answer.rows if isinstance(r, TxnHangingRow)]
+    found = ", ".join(f"{count(n)} {name}" for name, n in verdicts.items() if n) or "none open"
+    text = f"{counted(sum(verdicts.values()), 'open transaction')} on held partitions: {found}"
+    if quiet and not any(r.verdict in ("open", "prepare") for r in rows):
+        text += " (open and prepare are hidden: --all)"
+    if answer.extra["pause_seconds"] is not None:
+        text += f"; looked twice, {answer.extra['pause_seconds']:g} s apart"
+    return with_gaps(text, answer)
+
+
+HANGING = View(
+    columns=(
+        Column("mark", "", "mark"),
+        Column("verdict", "VERDICT", "text", min_width=11),
+        Column("partition", "TOPIC:PARTITION", "partition", min_width=16),
+        Column("age", "AGE", "age", min_width=4),
+        Column("producer_id", "PID", "number", min_width=6),
+        Column("producer_epoch", "EPOCH", "number", wide_only=True),
+        Column("start_offset", "START OFFSET", "number"),
+        Column("owner", "OWNER", "name", min_width=6),
+        Column("state", "STATE", "text", wide_only=True),
+        Column("rule", "RULE", "text", wide_only=True),
+        Column("remedy", "REMEDY", "text"),
+        Column("command", "COMMAND", "command", wide_only=True),
+    ),
+    cells=_hanging_cells,
+    name_keys=("topic", "partition", "producer_id"),
+    fields=tuple(TxnHangingRow.model_fields),
+    summary=_hanging_summary,
+)
+
+
+def txn_hanging(
+    connection: Connection,
+    output: Output,
+    topics: Topics,
+    limits: Limits,
+    all_: Annotated[bool, typer.Option("--all", help="open and prepare too")] = False,
+    all_contexts: Annotated[bool, typer.Option("--all-contexts")] = False,
+) -> int:
+    """A verdict on every open transaction of the cluster, with its one safe remedy.
+
+    Exit status 1: a finding; 3: something could not be judged.
+    """
+    scope = Scope(topics.selectors())
+
+    async def judged(cluster: Cluster, context: Context) -> Answer:
+        found = await diagnose(
+            cluster, scope, limits.settings(context), sample_interval=limits.interval
+        )
+        return hanging_answer(found, context.argv, show_all=all_ or bool(scope.selectors))
+
+    return show_all(connection, output, HANGING, judged, all_contexts=all_contexts)
+
+
+def _status_cells(row: StatusRow) -> Mapping[str, object]:
+    return {
+        "mark": mark(row.verdict),
+        "verdict": row.verdict,
+        "transactions": row.transactions,
+        "partitions": row.partitions,
+        "oldest": age_cell(row.oldest_seconds, row.age_clock),
+        "groups": row.groups,
+        "worst": row.worst,
+        "next": row.next,
+    }
+
+
+def _status_heading(answer: Answer) -> str:
+    extra = answer.extra
+    words = [
+        str(extra["context"]),
+        f"brokers {extra['brokers_up']}/{extra['brokers_known']}",
+        f"{StatusTime(answer.collected_at)!s}",
+    ]
+    words += [
+        w for w, on in (("READ-ONLY", extra["read_only"]), ("PROTECTED", extra["protected"])) if on
+    ]
+    return "  ".join(words)
+
+
+class StatusTime:
+    """A moment as the first line shows it: the time of day, UTC."""
+
+    def __init__(self, epoch_ms: int) -> None:
+        self.epoch_ms = epoch_ms
+
+    def __str__(self) -> str:
+        seconds = self.epoch_ms // 1000 % 86_400
+        return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}Z"
+
+
+def _status_summary(answer: Answer) -> str:
+    extra = answer.extra
+    verdicts = extra["verdicts"]
+    assert isinstance(verdicts, dict)
+    quiet = sum(verdicts.get(name, 0) for name in ("open", "prepare"))
+    held, scanned, opened = (
+        int(str(extra[key])) for key in ("held_back", "scanned", "open_transactions")
+    )
+    if not answer.rows:
+        text = (
+            f"nothing held back; {counted(opened, 'open transaction')}, all within limits"
+            if not held
+            else f"{counted(held, 'partition')} held by {counted(quiet, 'open transaction')}, "
+            "all within limits"
+        )
+        return with_gaps(text, answer)
+    text = f"{count(held)} of {counted(scanned, 'partition')} held back"
+    oldest = [
+        (r.oldest_seconds, r.age_clock == "producer")
+        for r in answer.rows
+        if isinstance(r, StatusRow) and r.oldest_seconds is not None
+    ]
+    if oldest:
+        seconds, by_producer = max(oldest)
+        text += f"; oldest {spoken_age(seconds, producer_clock=by_producer)}"
+    if quiet:
+        text += f"; {counted(quiet, 'other transaction')} within limits"
+    return with_gaps(text, answer)
+
+
+STATUS = View(
+    columns=(
+        Column("mark", "", "mark"),
+        Column("verdict", "VERDICT", "text", min_width=11),
+        Column("transactions", "TXNS", "number"),
+        Column("partitions", "PARTITIONS", "number"),
+        Column("oldest", "OLDEST", "age", min_width=6),
+        Column("groups", "GROUPS", "number"),
+        Column("worst", "WORST", "partition", min_width=14),
+        Column("next", "NEXT", "text"),
+    ),
+    cells=_status_cells,
+    name_keys=("verdict",),
+    fields=tuple(StatusRow.model_fields),
+    summary=_status_summary,
+    heading=_status_heading,
+)
+
+
+def status(
+    connection: Connection,
+    output: Output,
+    limits: Limits,
+    all_contexts: Annotated[bool, typer.Option("--all-contexts")] = False,
+) -> int:
+    """One screen: cluster, brokers, partitions held back, open transactions by verdict.
+
+    Exit status 1: a finding; 3: something could not be judged.
+    """
+
+    async def judged(cluster: Cluster, context: Context) -> Answer:
+        return await status_operation.status(
+            cluster, context, limits.settings(context), sample_interval=limits.interval
+        )
+
+    return show_all(connection, output, STATUS, judged, all_contexts=all_contexts)
+
+
+def _history_cells(row: HistoryRow) -> Mapping[str, object]:
+    times = row.model_dump(mode="json", include={"timestamp"})
+    return {
+        "transactional_id": row.transactional_id,
+        "timestamp": times["timestamp"],
+        "state": "(forgotten)" if row.tombstone else row.state,
+        "producer_id": row.producer_id,
+        "producer_epoch": row.producer_epoch,
+        "epoch_bump": row.epoch_bump,
+        "partitions": ",".join(row.partitions) or None,
+        "offset": row.offset,
+        "coordinator_partition": row.coordinator_partition,
+    }
+
+
+HISTORY = View(
+    columns=(
+        Column("timestamp", "TIME", "number"),
+        Column("transactional_id", "TRANSACTIONAL ID", "name"),
+        Column("state", "STATE", "text"),
+        Column("producer_id", "PID", "number"),
+        Column("producer_epoch", "EPOCH", "number"),
+        Column("epoch_bump", "BUMP", "text"),
+        Column("partitions", "PARTITIONS", "name"),
+        Column("coordinator_partition", "LOG", "number", wide_only=True),
+        Column("offset", "OFFSET", "number", wide_only=True),
+    ),
+    cells=_history_cells,
+    name_keys=("transactional_id", "offset"),
+    fields=tuple(HistoryRow.model_fields),
+    summary=lambda answer: with_gaps(
+        f"{counted(len(answer.rows), 'record')} of "
+        f"{counted(int(str(answer.extra['transactional_ids'])), 'transactional id')}"
+        + ("" if answer.extra["whole"] else "; older ones were compacted away"),
+        answer,
+    ),
+)
+
+
+def txn_history(
+    connection: Connection,
+    output: Output,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...")] = None,
+    pid: Annotated[list[int] | None, typer.Option("--pid", "--producer-id", metavar="N")] = None,
+    transactional_id: Annotated[
+        list[str] | None, typer.Option("--transactional-id", metavar="ID")
+    ] = None,
+    since: Annotated[str | None, typer.Option("--since", metavar="TIME")] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME")] = None,
+) -> int:
+    """What `__transaction_state` recorded of a transactional id or a producer id.
+
+    Also of producer ids long gone, as far as compaction left them.
+    """
+    named = [*(ids or ()), *(transactional_id or ())]
+    if not named and not pid:
+        raise UsageError(
+            "nothing is named", remedy="eoctl txn history ID, or eoctl txn history --pid N"
+        )
+    from eoctl.operations.session import now_ms
+
+    now = now_ms()
+    window = (
+        None if since is None else instant(since, now, where="--since"),
+        None if until is None else instant(until, now, where="--until"),
+    )
+    return show(
+        connection,
+        output,
+        HISTORY,
+        lambda c: history_operation.history(c, named, pid or (), window),
+    )

@@ -1,0 +1,42 @@
+"""`status`: one screen, the worst first."""
+
+from eoctl.config import Context
+from eoctl.kafka import coordinators
+from eoctl.kafka.cluster import Cluster
+from eoctl.operations.diagnose import diagnose
+from eoctl.operations.inspect import Scope
+from eoctl.operations.verdict_rows import status_rows, unknown_as_missing
+from recovery.answers import Answer, error_rows
+from recovery.inspection import OPEN_STATES
+from recovery.observation import Settings
+
+
+async def status(
+    cluster: Cluster, context: Context, settings: Settings, *, sample_interval: float
+) -> Answer:
+    """Brokers, partitions held back, open transactions by verdict."""
+    found = await diagnose(cluster, Scope(), settings, sample_interval=sample_interval)
+    everywhere = await coordinators.transactions(cluster, states=sorted(OPEN_STATES))
+    missing = [*found.missing, *(m for m in everywhere.missing if m not in found.missing)]
+    return Answer(
+        schema="status",
+        cluster_id=found.cluster_id,
+        collected_at=found.collected_at,
+        rows=status_rows(found),
+        errors=error_rows([*missing, *unknown_as_missing(found)]),
+        extra={
+            "context": context.title,
+            "read_only": context.read_only,
+            "protected": context.protected,
+            "transaction_version": found.transaction_version,
+            "brokers_up": found.brokers_up,
+            "brokers_known": found.brokers_known,
+            "scanned": found.scanned,
+            "held_back": sum(bool(p.held) for p in found.partitions),
+            "held_offsets": sum(p.held or 0 for p in found.partitions),
+            "open_transactions": len(everywhere.rows),
+            "verdicts": dict(found.counts),
+        },
+        judging=True,
+        finding=bool(found.findings),
+    )

@@ -1,0 +1,87 @@
+"""A cluster looked at and judged: the value that `status`, `why`, `txn hanging` and `check` show.
+
+It holds the facts as well as the verdicts, so that a bundle can be judged again offline.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from recovery.facts import Missing, PartitionFacts, Transactions
+from recovery.history import History
+from recovery.observation import OpenTransaction, Sample, Settings, StartBatch
+from recovery.verdicts import FINDINGS, Verdict
+
+MARKS = {"unknown": "?", "open": "", "prepare": "", "long": "!", "two-phase": "!"}
+ORDER = (
+    "orphan",
+    "marker-lost",
+    "prepare-stuck",
+    "overdue",
+    "long",
+    "two-phase",
+    "unknown",
+    "prepare",
+    "open",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One open transaction, what was seen of it, and the verdict that follows from it."""
+
+    about: OpenTransaction
+    start: StartBatch | None
+    first: Sample
+    second: Sample | None
+    history: History | None
+    verdict: Verdict
+
+    @property
+    def newest(self) -> Sample:
+        return self.second or self.first
+
+    @property
+    def partition(self) -> PartitionFacts:
+        return self.newest.partition
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """A look at a cluster: partitions scanned, and a verdict on each open transaction.
+
+    partitions: those that are held or could not be seen. pause: seconds between the two looks,
+    None when one was enough. described: (transactional ids Ongoing or Prepare*, cluster-wide).
+    """
+
+    cluster_id: str | None
+    collected_at: int
+    scanned: int
+    transaction_version: int
+    brokers_up: int
+    brokers_known: int
+    partitions: tuple[PartitionFacts, ...]
+    judged: tuple[Judged, ...]
+    transactions: Transactions
+    missing: tuple[Missing, ...]
+    pause: float | None = None
+    settings: Settings = field(default_factory=Settings)
+
+    @property
+    def findings(self) -> tuple[Judged, ...]:
+        """What a judging command ends with exit status 1 for."""
+        return tuple(j for j in self.judged if j.verdict.name in FINDINGS)
+
+    @property
+    def unknown(self) -> tuple[Judged, ...]:
+        """What could not be judged: exit status 3."""
+        return tuple(j for j in self.judged if j.verdict.name == "unknown")
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Open transactions per verdict; one on several partitions counts once per partition."""
+        return Counter(j.verdict.name for j in self.judged)
+
+
+def mark(verdict: str) -> str | None:
+    """`!!` act, `!` look, `?` cannot tell, None nothing to do."""
+    return MARKS.get(verdict, "!!") or None
