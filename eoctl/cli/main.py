@@ -68,7 +68,7 @@ def _group(connection: Connection) -> None:
 
 def run(argv: list[str] | None = None) -> int:
     """Run `eoctl ARGV`; the exit status."""
-    words = _watch_words(sys.argv[1:] if argv is None else argv)
+    words = watch_words(sys.argv[1:] if argv is None else argv)
     if words == ["--version"]:
         print(f"eoctl {__version__}")
         return Exit.OK
@@ -135,7 +135,7 @@ def _report(words: list[str]) -> str:
     return str(path)
 
 
-def _watch_words(words: list[str]) -> list[str]:
+def watch_words(words: list[str]) -> list[str]:
     """`--watch` and `-w` may stand without their number; the parser wants one."""
     result: list[str] = []
     for position, word in enumerate(words):
