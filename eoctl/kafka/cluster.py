@@ -14,8 +14,30 @@ from eoctl.kafka import messages
 from eoctl.kafka.failures import Deadline, WireError
 from eoctl.kafka.properties import ClientSettings
 from eoctl.kafka.wire import Connection
-from recovery.errors import UnreachableError
+from recovery.errors import RefusedError, UnreachableError
 from recovery.facts import BrokerFacts, Missing
+
+READING = frozenset(
+    {
+        "ConsumerGroupDescribe",
+        "DescribeCluster",
+        "DescribeConfigs",
+        "DescribeGroups",
+        "DescribeProducers",
+        "DescribeShareGroupOffsets",
+        "DescribeTransactions",
+        "Fetch",
+        "FindCoordinator",
+        "ListGroups",
+        "ListOffsets",
+        "ListTransactions",
+        "Metadata",
+        "OffsetFetch",
+        "OffsetForLeaderEpoch",
+        "ShareGroupDescribe",
+    }
+)
+"""All that a read-only context may send; anything else could change the cluster."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -61,8 +83,11 @@ class Cluster:
     Raises UnreachableError on entry when no bootstrap server answers or accepts us.
     """
 
-    def __init__(self, settings: ClientSettings, deadline: Deadline) -> None:
+    def __init__(
+        self, settings: ClientSettings, deadline: Deadline, *, read_only: bool = False
+    ) -> None:
         self.settings = settings
+        self.read_only = read_only
         self.deadline = deadline
         self.brokers: dict[int, BrokerFacts] = {}
         self.cluster_id: str | None = None
@@ -240,7 +265,13 @@ class Cluster:
     async def ask(
         self, broker: int, question: Any, *, least: int = 0, most: int | None = None
     ) -> Any:
-        """One question to one broker; its decoded answer. Raises WireError."""
+        """One question to one broker; its decoded answer. Raises WireError.
+
+        In a read-only context a request that could change something raises RefusedError.
+        """
+        name = type(question).__name__.removesuffix("Request")
+        if self.read_only and name not in READING:
+            raise RefusedError(f"{name} is not sent: the context is read-only")
         connection = await self.connection(broker)
         try:
             return await connection.ask(question, self.silence(), least=least, most=most)

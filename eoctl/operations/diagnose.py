@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from eoctl.kafka import collect, coordinators, evidence, messages
-from eoctl.kafka.cluster import Cluster, PartitionMetadata
+from eoctl.kafka.cluster import Cluster, PartitionMetadata, TopicMetadata
 from eoctl.kafka.failures import WireError
 from eoctl.operations.inspect import Scope, selected
 from eoctl.operations.session import now_ms
@@ -58,12 +58,15 @@ async def diagnose(
     known = {p.id for p in metadata.brokers.values()} | {
         replica for p in wanted for replica in p.replicas
     }
-    look = await _look(cluster, held, settings) if held else None
+    topics = tuple(metadata.topics.values())
+    look = await _look(cluster, topics, held, settings) if held else None
     judged: list[Judged] = []
     pause: float | None = None
     if look is not None:
         missing += [m for m in look.missing if m not in missing]
-        judged, pause, more = await _judge_all(cluster, look, held, settings, sample_interval)
+        judged, pause, more = await _judge_all(
+            cluster, look, topics, held, settings, sample_interval
+        )
         missing += [m for m in more if m not in missing]
     newest = {j.about.topic_partition: j.partition for j in judged}
     return Diagnosis(
@@ -84,10 +87,15 @@ async def diagnose(
     )
 
 
-async def _look(cluster: Cluster, held: Sequence[PartitionMetadata], settings: Settings) -> _Look:
+async def _look(
+    cluster: Cluster,
+    topics: Sequence[TopicMetadata],
+    held: Sequence[PartitionMetadata],
+    settings: Settings,
+) -> _Look:
     """The partitions first, then the coordinators: an owner that ends meanwhile is no orphan."""
     at = time.monotonic()
-    offsets, missing = await collect.partition_offsets(cluster, (), held)
+    offsets, missing = await collect.partition_offsets(cluster, topics, held)
     rows, more = await collect.producers(cluster, held)
     missing += more
     pids = {
@@ -205,6 +213,7 @@ def _open_transactions(look: _Look) -> list[OpenTransaction]:
 async def _judge_all(
     cluster: Cluster,
     look: _Look,
+    topics: Sequence[TopicMetadata],
     held: Sequence[PartitionMetadata],
     settings: Settings,
     sample_interval: float,
@@ -235,7 +244,9 @@ async def _judge_all(
             remedy="give more time with --timeout",
         )
     await asyncio.sleep(pause)
-    second = await _look(cluster, [p for p in held if (p.topic, p.partition) in again], settings)
+    second = await _look(
+        cluster, topics, [p for p in held if (p.topic, p.partition) in again], settings
+    )
     missing += [m for m in second.missing if m not in missing]
     return _judge(opened, starts, look, second, histories, settings), sample_interval, missing
 

@@ -30,7 +30,7 @@ def with_cluster(
     deadline = Deadline(timeout)
 
     async def run() -> Result:
-        async with Cluster(settings, deadline) as cluster:
+        async with Cluster(settings, deadline, read_only=context.read_only) as cluster:
             return await use(cluster)
 
     async def bounded() -> Result:
@@ -60,7 +60,7 @@ async def repeat_with_cluster(
     settings = client_settings(context.properties, hosts=context.hosts, socks5=context.socks5)
     while True:
         try:
-            async with Cluster(settings, Deadline(seconds)) as cluster:
+            async with Cluster(settings, Deadline(seconds), read_only=context.read_only) as cluster:
                 while True:
                     write(await use(cluster))
                     await asyncio.sleep(interval)
