@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from importlib.util import find_spec
 from pathlib import Path
 
 from eoctl.lab import demo
@@ -21,9 +20,8 @@ def show() -> int:
         load(demo.NAME).down()
     environ = {k: v for k, v in os.environ.items() if k not in _OTHER_CLUSTERS}
     environ["EOCTL_CONTEXT"] = demo.CONTEXT
-    steps = [step for step in demo.STEPS if _there_is(step.command[0])]
-    for number, step in enumerate(steps, 1):
-        _say(f"[{number}/{len(steps)}] {step.says}")
+    for number, step in enumerate(demo.STEPS, 1):
+        _say(f"[{number}/{len(demo.STEPS)}] {step.says}")
         if number == 2:
             print(f"$ export EOCTL_CONTEXT={demo.CONTEXT}")
         print(f"$ eoctl {' '.join(step.command)}", flush=True)
@@ -42,11 +40,6 @@ def show() -> int:
     print("and to stop it and delete its data:")
     print(f"  {_typed(demo.STOP)}")
     return 0
-
-
-def _there_is(command: str) -> bool:
-    """`status` is being built."""
-    return command != "status" or find_spec("eoctl.cli.status") is not None
 
 
 def _typed(command: str) -> str:
