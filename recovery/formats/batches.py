@@ -7,18 +7,17 @@ Source: Kafka's class DefaultRecordBatch; KIP-98.
 """
 
 import struct
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.errors import RefusedError
-from recovery.formats.reader import CorruptError
+from recovery.formats.reader import Buffer, CorruptError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-Buffer = bytes | bytearray | memoryview
 
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12  # base offset and length, which the length does not count
@@ -270,3 +269,20 @@ def verify_crcs(buffer: Buffer, scan: HeaderScan) -> None:
     for position, end, expected in zip(scan.positions.tolist(), ends, stored, strict=True):
         if crc(view[position + _CRC_START : end]) != expected:
             raise _corrupt("the CRC is wrong", position, header_at(buffer, position).base_offset)
+
+
+def batches_holding(buffer: bytes | bytearray, scan: HeaderScan, wanted: bytes) -> list[int]:
+    """Rows of the scan whose batch may hold the bytes `wanted`: a few records among millions.
+
+    Every compressed batch is among them, and a match may be chance: decode and look again.
+    """
+    import numpy as np
+
+    rows = set(np.flatnonzero(scan.fields["attributes"] & CODEC_MASK).tolist())
+    starts = [*scan.positions.tolist(), scan.end]
+    found = buffer.find(wanted, 0, scan.end)
+    while found >= 0:
+        row = bisect_right(starts, found) - 1
+        rows.add(row)
+        found = buffer.find(wanted, starts[row + 1], scan.end)
+    return sorted(rows)

@@ -8,8 +8,8 @@ FileRecords.
 import struct
 from typing import NamedTuple
 
-from recovery.formats.batches import LOG_OVERHEAD, Buffer
-from recovery.formats.reader import CorruptError, Reader
+from recovery.formats.batches import LOG_OVERHEAD
+from recovery.formats.reader import Buffer, CorruptError, Reader
 
 _CRC_COVERS_FROM = 6
 _ENTRY = struct.Struct(">hqqqq")

@@ -13,12 +13,12 @@ from recovery.formats.batches import (
     NO_PRODUCER_ID,
     TRANSACTIONAL,
     BatchHeader,
-    Buffer,
     HeaderScan,
     header_at,
     scan_headers,
     verify_crcs,
 )
+from recovery.formats.reader import Buffer
 from recovery.formats.records import ControlType, marker, records
 
 if TYPE_CHECKING:

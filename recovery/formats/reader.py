@@ -13,6 +13,7 @@ from typing import NamedTuple, Self, TypeVar
 from recovery.errors import IncompleteError
 
 T = TypeVar("T")
+Buffer = bytes | bytearray | memoryview
 
 _I8 = struct.Struct(">b")
 _I16 = struct.Struct(">h")
@@ -37,17 +38,17 @@ class UnknownVersion(NamedTuple):
 
 
 class Reader:
-    """A position in a buffer (bytes, bytearray or memoryview); each call reads one value.
+    """A position in some bytes; each call reads one value.
 
     Raises CorruptError when the bytes end within a value or a length is impossible. `where` names
     the thing that is read, for the error's sentence.
     """
 
-    __slots__ = ("_buffer", "_end", "_where", "position")
+    __slots__ = ("_data", "_end", "_where", "position")
 
-    def __init__(self, buffer: bytes | bytearray | memoryview, where: str) -> None:
-        self._buffer = memoryview(buffer)
-        self._end = len(self._buffer)
+    def __init__(self, data: Buffer, where: str) -> None:
+        self._data = bytes(data)
+        self._end = len(self._data)
         self._where = where
         self.position = 0
 
@@ -60,48 +61,52 @@ class Reader:
         """The error to raise for `what`, with the place reached."""
         return CorruptError(what, where=f"{self._where}, byte {self.position}")
 
-    def _fixed(self, form: struct.Struct) -> int:
-        if self.remaining < form.size:
+    def unpack(self, form: struct.Struct) -> tuple[int, ...]:
+        """Several integers at once."""
+        end = self.position + form.size
+        if end > self._end:
             raise self.corrupt(f"{form.size} bytes expected, {self.remaining} left")
-        value: int = form.unpack_from(self._buffer, self.position)[0]
-        self.position += form.size
-        return value
+        values = form.unpack_from(self._data, self.position)
+        self.position = end
+        return values
 
     def int8(self) -> int:
-        return self._fixed(_I8)
+        return self.unpack(_I8)[0]
 
     def int16(self) -> int:
-        return self._fixed(_I16)
+        return self.unpack(_I16)[0]
 
     def int32(self) -> int:
-        return self._fixed(_I32)
+        return self.unpack(_I32)[0]
 
     def int64(self) -> int:
-        return self._fixed(_I64)
+        return self.unpack(_I64)[0]
 
     def uint32(self) -> int:
-        return self._fixed(_U32)
+        return self.unpack(_U32)[0]
 
     def uvarint(self) -> int:
         """An unsigned 32-bit varint, little groups of seven bits first."""
-        value = 0
-        for shift in range(0, 35, 7):
-            if not self.remaining:
+        value = shift = 0
+        while shift < 35:
+            if self.position >= self._end:
                 raise self.corrupt("the bytes end within a varint")
-            byte = self._buffer[self.position]
+            byte = self._data[self.position]
             self.position += 1
-            value |= (byte & 0x7F) << shift
             if byte < 0x80:
-                return value
+                return value | byte << shift
+            value |= (byte & 0x7F) << shift
+            shift += 7
         raise self.corrupt("a varint is longer than five bytes")
 
     def take(self, length: int) -> bytes:
         """The next `length` bytes."""
-        if not 0 <= length <= self.remaining:
-            raise self.corrupt(f"a length of {length} bytes, {self.remaining} left")
         start = self.position
-        self.position += length
-        return bytes(self._buffer[start : self.position])
+        end = start + length
+        if not start <= end <= self._end:
+            raise self.corrupt(f"a length of {length} bytes, {self.remaining} left")
+        self.position = end
+        return self._data[start:end]
 
     def string(self, *, compact: bool = False) -> str:
         """A string that may not be null; malformed UTF-8 becomes U+FFFD, as in Kafka."""
@@ -110,13 +115,22 @@ class Reader:
 
     def array(self, item: Callable[[], T], *, compact: bool = False) -> list[T] | None:
         """An array; None where it is null."""
+        count = self._count(compact=compact)
+        return None if count is None else [item() for _ in range(count)]
+
+    def int32s(self, *, compact: bool = False) -> tuple[int, ...]:
+        """An array of int32; () where it is null."""
+        count = self._count(compact=compact) or 0
+        return self.unpack(struct.Struct(f">{count}i"))
+
+    def _count(self, *, compact: bool) -> int | None:
         count = self.uvarint() - 1 if compact else self.int32()
         if count == -1:
             return None
         # No item of any Kafka array is shorter than a byte: an absurd count must not be believed.
         if not 0 <= count <= self.remaining:
             raise self.corrupt(f"an array of {count} items, {self.remaining} bytes left")
-        return [item() for _ in range(count)]
+        return count
 
     def tags(self) -> dict[int, bytes]:
         """The tagged fields that end a flexible structure, known or not: tag to raw value."""

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from recovery.formats.batches import HEADER_SIZE, TIMESTAMP_TYPE, BatchHeader, Buffer
-from recovery.formats.reader import CorruptError, Reader
+from recovery.formats.batches import CODEC_MASK, HEADER_SIZE, TIMESTAMP_TYPE, BatchHeader
+from recovery.formats.reader import Buffer, CorruptError, Reader
 
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16  # magic, version, compatible version
@@ -52,25 +52,23 @@ def records(buffer: Buffer, header: BatchHeader) -> Iterator[Record]:
     Raises CorruptError when they do not decompress, do not parse, or are not as many as the header
     says; records before the damage have been yielded by then. Does not check the CRC.
     """
-    where = f"records of the batch at offset {header.base_offset}"
-    data = _decompressed(buffer, header, where)
+    data = _decompressed(buffer, header)
     append_time = header.max_timestamp if header.attributes & TIMESTAMP_TYPE else None
-    position, least = 0, 0
-    span = header.last_offset - header.base_offset
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    position, least, most = 0, 0, header.last_offset - base_offset
     for number in range(header.records_count):
         try:
             delta, time_delta, key, value, headers, position = _record(data, position)
         except (IndexError, ValueError) as error:
-            raise CorruptError(f"record {number} is malformed", where=where) from error
-        if not least <= delta <= span:
-            raise CorruptError(f"record {number} has offset delta {delta}", where=where)
+            raise _corrupt(header, f"record {number} is malformed") from error
+        if not least <= delta <= most:
+            raise _corrupt(header, f"record {number} has offset delta {delta}")
         least = delta + 1
-        time = header.base_timestamp + time_delta if append_time is None else append_time
-        yield Record(header.base_offset + delta, None if time == -1 else time, key, value, headers)
+        time = base_timestamp + time_delta if append_time is None else append_time
+        yield Record(base_offset + delta, None if time == -1 else time, key, value, headers)
     if position != len(data):
-        raise CorruptError(
-            f"{len(data) - position} bytes follow the {header.records_count} records", where=where
-        )
+        unread = len(data) - position
+        raise _corrupt(header, f"{unread} bytes follow the {header.records_count} records")
 
 
 def marker(buffer: Buffer, header: BatchHeader) -> Marker | None:
@@ -99,35 +97,48 @@ def control_record(key: bytes | None, value: bytes | None) -> Marker:
     return Marker(ControlType.COMMIT if number else ControlType.ABORT, reader.int32())
 
 
+def _corrupt(header: BatchHeader, what: str) -> CorruptError:
+    return CorruptError(what, where=_where(header))
+
+
+def _where(header: BatchHeader) -> str:
+    return f"records of the batch at offset {header.base_offset}"
+
+
 def _varint(data: bytes, position: int) -> tuple[int, int]:
     """A zigzag varint and the position after it; IndexError at the end, ValueError if too long."""
     byte = data[position]
     position += 1
-    if byte < 0x80:
+    if byte < 0x80:  # nearly always
         return (byte >> 1) ^ -(byte & 1), position
-    value = byte & 0x7F
-    for shift in range(7, 70, 7):
+    value, shift = byte & 0x7F, 7
+    while True:
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), position
-    raise ValueError("varint longer than ten bytes")
+        shift += 7
+        if shift > 63:
+            raise ValueError("varint longer than ten bytes")
 
 
 def _nullable(data: bytes, position: int) -> tuple[bytes | None, int]:
     length, position = _varint(data, position)
+    if length >= 0:
+        end = position + length
+        return data[position:end], end
     if length == -1:
         return None, position
-    if length < 0:
-        raise ValueError("negative length")
-    return data[position : position + length], position + length
+    raise ValueError("negative length")
 
 
-_Parsed = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
+_Headers = tuple[tuple[str, bytes | None], ...]
 
 
-def _record(data: bytes, position: int) -> _Parsed:
+def _record(
+    data: bytes, position: int
+) -> tuple[int, int, bytes | None, bytes | None, _Headers, int]:
     """(offset delta, timestamp delta, key, value, headers, position after) of one record."""
     length, position = _varint(data, position)
     end = position + length
@@ -137,6 +148,16 @@ def _record(data: bytes, position: int) -> _Parsed:
     offset_delta, position = _varint(data, position)
     key, position = _nullable(data, position)
     value, position = _nullable(data, position)
+    # A slice that ran over the end is noticed here, as is anything left over.
+    if position == end - 1 and data[position] == 0:
+        return offset_delta, time_delta, key, value, (), end
+    headers, position = _headers(data, position)
+    if position != end:
+        raise ValueError("the record's parts do not fill its length")
+    return offset_delta, time_delta, key, value, headers, end
+
+
+def _headers(data: bytes, position: int) -> tuple[_Headers, int]:
     count, position = _varint(data, position)
     if count < 0:
         raise ValueError("negative number of headers")
@@ -147,17 +168,15 @@ def _record(data: bytes, position: int) -> _Parsed:
             raise ValueError("header without a name")
         content, position = _nullable(data, position)
         headers.append((name.decode("utf-8", "replace"), content))
-    if position != end:  # also where a slice above ran over the end
-        raise ValueError("the record's parts do not fill its length")
-    return offset_delta, time_delta, key, value, tuple(headers), end
+    return tuple(headers), position
 
 
-def _decompressed(buffer: Buffer, header: BatchHeader, where: str) -> bytes:
+def _decompressed(buffer: Buffer, header: BatchHeader) -> bytes:
     start, end = header.position + HEADER_SIZE, header.position + header.size
     data = bytes(memoryview(buffer)[start:end])
-    codec = header.codec
-    if codec == "none" or not data:
+    if not header.attributes & CODEC_MASK or not data:
         return data
+    codec = header.codec
     try:
         if codec == "gzip":
             return gzip.decompress(data)
@@ -169,10 +188,10 @@ def _decompressed(buffer: Buffer, header: BatchHeader, where: str) -> bytes:
             # As a stream: Java writes frames of unknown content size, and may write several.
             return bytes(pa.CompressedInputStream(pa.BufferReader(data), codec).read())
     except CorruptError as error:
-        raise error.within(where) from error
+        raise error.within(_where(header)) from error
     except (OSError, EOFError, ValueError, zlib.error, struct.error) as error:
-        raise CorruptError(f"they do not decompress as {codec}: {error}", where=where) from error
-    raise CorruptError(f"{codec} is not one that Kafka 4.3 writes", where=where)
+        raise _corrupt(header, f"they do not decompress as {codec}: {error}") from error
+    raise _corrupt(header, f"{codec} is not one that Kafka 4.3 writes")
 
 
 def _snappy(data: bytes) -> bytes:

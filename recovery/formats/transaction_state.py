@@ -6,6 +6,7 @@ Source: Kafka's TransactionLogKey.json, TransactionLogValue.json (versions 0 and
 TransactionLog and TransactionState; KIP-890 for the tagged fields.
 """
 
+import struct
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -26,6 +27,10 @@ class TransactionState(StrEnum):
     UNKNOWN = "Unknown"  # a state that a newer Kafka has
 
 
+_HEAD = struct.Struct(">qhib")  # producer id and epoch, timeout, state
+_TIMES = struct.Struct(">qq")  # last update, start
+_I64 = struct.Struct(">q")
+_I16 = struct.Struct(">h")
 _BY_ID = tuple(TransactionState)[:8]  # declared in the order of Kafka's state ids
 
 
@@ -70,25 +75,20 @@ def decode_value(value: bytes | None) -> TransactionValue | UnknownVersion | Non
 
     def topic() -> list[tuple[str, int]]:
         name = reader.string(compact=flexible)
-        partitions = reader.array(reader.int32, compact=flexible) or []
+        partitions = reader.int32s(compact=flexible)
         if flexible:
             reader.tags()
         return [(name, partition) for partition in partitions]
 
-    producer_id = reader.int64()
-    producer_epoch = reader.int16()
-    timeout_ms = reader.int32()
-    state_id = reader.int8()
+    producer_id, producer_epoch, timeout_ms, state_id = reader.unpack(_HEAD)
     topics = reader.array(topic, compact=flexible) or []
-    last_update_ms = reader.int64()
-    start_ms = reader.int64()
+    last_update_ms, start_ms = reader.unpack(_TIMES)
     tags = reader.tags() if flexible else {}
 
-    def tag(number: int, size: int, default: int) -> int:
-        field = Reader(tags[number], f"tagged field {number}") if number in tags else None
-        if field is None:
+    def tag(number: int, form: struct.Struct, default: int) -> int:
+        if number not in tags:
             return default
-        return field.int64() if size == 8 else field.int16()
+        return Reader(tags[number], f"tagged field {number}").unpack(form)[0]
 
     return TransactionValue(
         producer_id=producer_id,
@@ -98,8 +98,8 @@ def decode_value(value: bytes | None) -> TransactionValue | UnknownVersion | Non
         partitions=tuple(pair for pairs in topics for pair in pairs),
         last_update_ms=last_update_ms,
         start_ms=start_ms,
-        previous_producer_id=tag(0, 8, -1),
-        next_producer_id=tag(1, 8, -1),
-        client_transaction_version=tag(2, 2, 0),
-        next_producer_epoch=tag(3, 2, -1),
+        previous_producer_id=tag(0, _I64, -1),
+        next_producer_id=tag(1, _I64, -1),
+        client_transaction_version=tag(2, _I16, 0),
+        next_producer_epoch=tag(3, _I16, -1),
     )

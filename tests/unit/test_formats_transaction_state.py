@@ -156,4 +156,4 @@ def test_where_the_error_was() -> None:
         decode_value(b"\0\1\0")
     sentence = caught.value.within("__transaction_state-3 at offset 9").sentence
     assert sentence.startswith("__transaction_state-3 at offset 9, value of a __transaction_state")
-    assert sentence.endswith("byte 2: 8 bytes expected, 1 left")
+    assert sentence.endswith("byte 2: 15 bytes expected, 1 left")
