@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.failures import Deadline, WireError
 from eoctl.kafka.properties import ClientSettings, Properties, librdkafka_properties
-from recovery.errors import UsageError
+from recovery.errors import UnreachableError, UsageError
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
@@ -73,11 +73,14 @@ def _make(
 ) -> Any:
     from confluent_kafka import KafkaException
 
-    wanted = _configuration(settings, config, on_error)  # first: it may refuse a host map
+    tokens: list[WireError] = []  # why there was none
+    wanted = _configuration(settings, config, on_error, tokens)  # first: it may refuse a host map
     asyncio.run(_first_contact(settings))
     try:
         return client(wanted)
     except KafkaException as error:
+        if tokens:
+            raise UnreachableError(tokens[0].detail, remedy=tokens[0].remedy) from None
         raise UsageError(f"confluent-kafka refuses its settings: {error.args[0].str()}") from None
 
 
@@ -87,7 +90,10 @@ async def _first_contact(settings: ClientSettings) -> None:
 
 
 def _configuration(
-    settings: ClientSettings, config: Mapping[str, Any] | None, on_error: OnError | None
+    settings: ClientSettings,
+    config: Mapping[str, Any] | None,
+    on_error: OnError | None,
+    tokens: list[WireError],
 ) -> dict[str, Any]:
     logger = _silent_logger()
 
@@ -101,11 +107,13 @@ def _configuration(
     made |= librdkafka_properties(settings)
     made |= {"logger": logger, "error_cb": heard}
     if made.get("sasl.mechanism") == "OAUTHBEARER":
-        made["oauth_cb"] = _token_giver(settings)
+        made["oauth_cb"] = _token_giver(settings, tokens)
     return made
 
 
-def _token_giver(settings: ClientSettings) -> Callable[[str], tuple[str, float, str, Any]]:
+def _token_giver(
+    settings: ClientSettings, failures: list[WireError]
+) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:
     """What confluent-kafka calls for a token: (token, expiry in epoch s, principal, extensions)."""
     from eoctl.kafka.sasl import OAuthBearer
 
@@ -113,7 +121,11 @@ def _token_giver(settings: ClientSettings) -> Callable[[str], tuple[str, float, 
     assert isinstance(mechanism, OAuthBearer)
 
     def give(_config: str) -> tuple[str, float, str, dict[str, str]]:
-        token = mechanism.source.token_now(TOKEN_SECONDS)
+        try:
+            token = mechanism.source.token_now(TOKEN_SECONDS)
+        except WireError as error:
+            failures.append(error)
+            raise
         extensions = dict(mechanism.extensions)
         return token.text.reveal(), token.expires, token.principal, extensions
 
