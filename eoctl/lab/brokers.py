@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 
 from eoctl.config import cache_dir
-from eoctl.lab.jars import Progress, fetch, read_lock
+from eoctl.lab.jars import Progress, fetch, nothing, read_lock
 from eoctl.lab.java import Java, find_java
 from eoctl.lab.processes import Process, spawn
 from eoctl.lab.record import CONTROLLER, HOST, PLAINTEXT, Node, Record
@@ -71,7 +71,9 @@ class Runtime:
         arriving.replace(target)
 
 
-def find_runtime(kafka_version: str, ivy_settings: Path | None, progress: Progress) -> Runtime:
+def find_runtime(
+    kafka_version: str, ivy_settings: Path | None = None, progress: Progress = nothing
+) -> Runtime:
     """Java and jars, fetched if need be. Raises UsageError, UnreachableError, RefusedError."""
     jars = read_lock(kafka_version)
     java = find_java()
@@ -79,26 +81,26 @@ def find_runtime(kafka_version: str, ivy_settings: Path | None, progress: Progre
     return Runtime(java, tuple(paths), kafka_version)
 
 
-def choose_ports(count: int, first: int | None) -> list[int]:
-    """`count` ports on the loopback address: first, first + 1, ..., or any that are free.
+def choose_ports(count: int, more: int, first: int | None) -> list[int]:
+    """Ports on the loopback address: `count` from `first` on, and `more` that are just free.
 
-    Raises UsageError for a given port that is taken.
+    first: None = free ones too. Raises UsageError for a given port that is taken.
     """
-    if first is not None:
-        for port in range(first, first + count):
-            if not _is_free(port):
-                raise UsageError(
-                    f"port {port} is taken", remedy="choose another --port, or none for a free one"
-                )
-        return list(range(first, first + count))
-    # Below the range from which systems take ports for outgoing connections.
+    given = [] if first is None else list(range(first, first + count))
+    for port in given:
+        if not _is_free(port):
+            raise UsageError(
+                f"port {port} is taken", remedy="choose another --port, or none for a free one"
+            )
     found: list[int] = []
+    wanted = count + more - len(given)
+    # Below the range from which systems take ports for outgoing connections.
     for port in random.sample(range(20000, 32000), 12000):
-        if _is_free(port):
+        if len(found) == wanted:
+            return given + found
+        if port not in given and _is_free(port):
             found.append(port)
-            if len(found) == count:
-                return found
-    raise UsageError("no free ports between 20000 and 32000", remedy="give --port")
+    raise UsageError("no free ports between 20000 and 32000")
 
 
 def _is_free(port: int) -> bool:
@@ -186,7 +188,7 @@ def format_storage(
         args += ["--feature", f"transaction.version={record.spec.transaction_version}"]
     for user in users:
         args += ["--add-scram", user]
-    log = log_flags(broker_log(folder, first.id))
+    log = log_flags(runtime.kafka_version, broker_log(folder, first.id))
     done = subprocess.run(
         runtime.argv("kafka.tools.StorageTool", *args, flags=log),
         capture_output=True,
@@ -213,7 +215,8 @@ def format_storage(
 def start(runtime: Runtime, folder: Path, broker_id: int, *, leave_archive: bool) -> Process:
     """Start one broker. leave_archive: have it write `classes.jsa` into the folder at its end."""
     home = broker_folder(folder, broker_id)
-    flags = [*log_flags(broker_log(folder, broker_id)), f"-XX:ErrorFile={home}/java-crash.log"]
+    flags = log_flags(runtime.kafka_version, broker_log(folder, broker_id))
+    flags.append(f"-XX:ErrorFile={home}/java-crash.log")
     if leave_archive:
         flags.append(f"-XX:ArchiveClassesAtExit={folder}/classes.jsa")
     argv = runtime.argv("kafka.Kafka", home / "server.properties", flags=flags)
@@ -222,10 +225,21 @@ def start(runtime: Runtime, folder: Path, broker_id: int, *, leave_archive: bool
     return spawn(argv, home / "console.log")
 
 
-def log_flags(log: Path) -> list[str]:
-    """JVM flags that send Kafka's log to a file."""
-    configuration = resources.files("eoctl.lab") / "log4j2.properties"
-    return [f"-Dlog4j2.configurationFile={configuration}", f"-Deoctl.log={log}"]
+def log_flags(kafka_version: str, log: Path) -> list[str]:
+    """JVM flags that send Kafka's log to a file: Log4j 2 since 4.0 (KIP-653), before that 1."""
+    name, option = "log4j2.properties", "log4j2.configurationFile"
+    if int(kafka_version.partition(".")[0]) < 4:
+        name, option = "log4j.properties", "log4j.configuration"
+    configuration = Path(str(resources.files("eoctl.lab") / name)).as_uri()
+    return [f"-D{option}={configuration}", f"-Deoctl.log={log}"]
+
+
+def read_cluster_id(data: Path) -> str:
+    """The cluster id that a broker's data belong to (meta.properties)."""
+    for line in (data / "meta.properties").read_text().splitlines():
+        if line.startswith("cluster.id="):
+            return line.removeprefix("cluster.id=")
+    raise UnreachableError("no cluster.id", where=str(data / "meta.properties"))
 
 
 def broker_folder(folder: Path, broker_id: int) -> Path:

@@ -28,6 +28,10 @@ Progress = Callable[[str, int, int], None]
 """What is being done, how many of it are done, of how many."""
 
 
+def nothing(what: str, done: int, total: int) -> None:
+    """The progress that nobody watches."""
+
+
 @dataclass(frozen=True, slots=True)
 class Jar:
     """One line of a lock file."""
@@ -80,7 +84,7 @@ def fetch(
     java: Java,
     *,
     ivy_settings: Path | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = nothing,
 ) -> list[Path]:
     """Have all jars in the user's cache, downloading those that are not there; their paths.
 

@@ -9,7 +9,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,9 +65,20 @@ def spawn(
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ],
         setsid=True,
+        setsigmask=[],
     )
     seen = _look(pid)
     return Process(pid, seen[0] if seen else "ended before it was seen")
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold SIGINT and SIGTERM back until what was started is written down."""
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 def wait_ended(processes: Sequence[Process], seconds: float) -> list[Process]:

@@ -9,7 +9,7 @@ from eoctl.kafka.failures import Deadline, WireError
 from eoctl.kafka.security import Security
 from eoctl.kafka.wire import Connection
 from eoctl.lab import brokers
-from eoctl.lab.jars import Progress
+from eoctl.lab.jars import Progress, nothing
 from eoctl.lab.record import HOST, PLAINTEXT, Node, Record
 from recovery.errors import UnreachableError
 
@@ -17,7 +17,9 @@ READY_SECONDS = 90.0
 ANSWER_SECONDS = 2.0
 
 
-def wait(record: Record, folder: Path, progress: Progress, *, only: int | None = None) -> None:
+def wait(
+    record: Record, folder: Path, progress: Progress = nothing, *, only: int | None = None
+) -> None:
     """Until every broker sees all brokers, or `only` that one sees itself.
 
     Raises UnreachableError: a broker ended (why, and where its log is) or it took too long.

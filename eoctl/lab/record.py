@@ -65,11 +65,19 @@ class LabSpec:
             raise UsageError(f"{self.port} is no port", remedy="choose one from 1024 to 65500")
         if self.transaction_version not in (None, 0, 1, 2):
             raise UsageError(f"transaction.version is 0, 1 or 2, not {self.transaction_version}")
+        if self.uses_zookeeper and (self.secure or self.transaction_version is not None):
+            asked = "--secure" if self.secure else "--transaction-version"
+            raise UsageError(f"a lab of Kafka {self.kafka_version} has no {asked}")
         if own := sorted(OWN_SETTINGS & self.settings.keys()):
             raise UsageError(f"the lab itself sets {own[0]}", where="--set")
         for key, value in self.settings.items():
             if not re.fullmatch(r"[\w.:-]+", key) or "\n" in value or "\r" in value:
                 raise UsageError(f"{key!r} is no broker setting", where="--set")
+
+    @property
+    def uses_zookeeper(self) -> bool:
+        """Kafka 2.x keeps its metadata in ZooKeeper; from 3.x on labs run KRaft."""
+        return self.kafka_version.startswith("2.")
 
     @property
     def text(self) -> str:
@@ -95,7 +103,10 @@ def check_name(name: str) -> None:
 
 
 class Node(BaseModel):
-    """One broker (and controller). ports: by listener name. process: None before its start."""
+    """One broker (and controller), or the ZooKeeper.
+
+    ports: by listener name. process: None before its start.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -120,10 +131,14 @@ class Record(BaseModel):
     zookeeper: Node | None = Field(default=None)  # Kafka 2.x only
 
     @property
+    def broker_processes(self) -> list[Process]:
+        return [node.process for node in self.nodes if node.process]
+
+    @property
     def processes(self) -> list[Process]:
-        """All that were started, the brokers first."""
-        nodes = [*self.nodes, *([self.zookeeper] if self.zookeeper else [])]
-        return [node.process for node in nodes if node.process]
+        """All that were started."""
+        keeper = self.zookeeper.process if self.zookeeper else None
+        return [*self.broker_processes, *([keeper] if keeper else [])]
 
     def node(self, broker_id: int) -> Node:
         """Raises UsageError for an id the lab does not have."""

@@ -15,7 +15,11 @@ from eoctl.lab.java import Java, find_java
 from recovery.errors import UnreachableError
 
 # Connect comes with kafka-tools for one plug-in lister: 45 jars that no broker loads.
-NOT_NEEDED = '<exclude org="org.apache.kafka" module="connect-.*" matcher="regexp"/>'
+# Log4j 1 has known holes; reload4j is the same with them closed.
+NOT_NEEDED = (
+    '<exclude org="org.apache.kafka" module="connect-.*" matcher="regexp"/>'
+    '<exclude org="log4j" module="log4j"/><exclude org="org.slf4j" module="slf4j-log4j12"/>'
+)
 
 _WITH_DESCRIPTORS = """\
 <ivysettings>
@@ -28,14 +32,12 @@ _WITH_DESCRIPTORS = """\
 def wanted(kafka_version: str) -> list[Jar]:
     """What a lab starts from: broker, tools, and a logger so that brokers leave logs."""
     modules = [("org.apache.kafka", "kafka_2.13", kafka_version)]
-    if kafka_version.startswith("2."):  # the tools were part of the broker, the logger Log4j 1
-        modules.append(("org.slf4j", "slf4j-log4j12", "1.7.30"))
-    else:
+    if not kafka_version.startswith("2."):  # before 3.0 the tools were part of the broker
         modules.append(("org.apache.kafka", "kafka-tools", kafka_version))
-        if kafka_version.startswith("3."):
-            modules.append(("org.slf4j", "slf4j-reload4j", "1.7.36"))
-        else:
-            modules.append(("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"))
+    if kafka_version.startswith(("2.", "3.")):
+        modules.append(("org.slf4j", "slf4j-reload4j", "1.7.36"))
+    else:
+        modules.append(("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"))
     return [Jar("", 0, *module) for module in modules]
 
 

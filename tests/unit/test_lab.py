@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from eoctl.kafka.properties import read_properties
-from eoctl.lab import brokers, cluster
+from eoctl.lab import brokers
 from eoctl.lab.brokers import choose_ports, reason, write_settings
 from eoctl.lab.cluster import lab_names, load, up
+from eoctl.lab.handle import only_one
 from eoctl.lab.jars import read_lock, versions
 from eoctl.lab.processes import Process, end, spawn, wait_ended
 from eoctl.lab.record import LabSpec, Node, Record, new_uuid, read_record
@@ -59,11 +60,11 @@ def test_a_given_port_that_is_taken_is_named() -> None:
         other.listen()
         taken = other.getsockname()[1]
         with pytest.raises(UsageError, match=f"port {taken} is taken"):
-            choose_ports(1, taken)
+            choose_ports(1, 1, taken)
 
 
 def test_chosen_ports_are_free_and_differ() -> None:
-    ports = choose_ports(12, None)
+    ports = choose_ports(8, 4, None)
     assert len(set(ports)) == 12
     for port in ports:
         with closing(socket.socket()) as probe:
@@ -140,7 +141,7 @@ def test_a_broken_description_is_refused(state: Path) -> None:
 
 def test_up_and_down_of_one_lab_exclude_each_other(state: Path) -> None:
     folder = made_up_lab(state, None)
-    with cluster._only_one(folder):
+    with only_one(folder):
         with pytest.raises(BusyError, match="another eoctl takes lab 'old' up or down"):
             up(LabSpec(name="old"))
         with pytest.raises(BusyError):

@@ -1,0 +1,240 @@
+"""The handle of a lab that is up: look at it, connect to it, hurt it, take it down."""
+
+import fcntl
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from eoctl.config import ContextFile, state_dir
+from eoctl.lab import brokers, ready, secure, users
+from eoctl.lab.brokers import Runtime
+from eoctl.lab.processes import Process, end, uninterrupted, wait_ended
+from eoctl.lab.record import PLAINTEXT, LabSpec, Node, Record, read_record
+from recovery.errors import BusyError, IncompleteError, UsageError
+
+STOP_SECONDS = 30.0  # for a broker that keeps its data
+ARCHIVE_SECONDS = 15.0  # for one that writes the class archive at its end
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    """One broker of a lab. state: `ready` sees all brokers, `starting` does not yet."""
+
+    broker: int
+    state: Literal["ready", "starting", "frozen", "stopped"]
+    address: str
+    pid: int | None
+    log: Path
+
+
+@dataclass(frozen=True, slots=True)
+class LabStatus:
+    """A lab as it is now."""
+
+    spec: LabSpec
+    bootstrap_servers: str
+    folder: Path
+    brokers: tuple[BrokerStatus, ...]
+
+
+class Lab:
+    """A lab that was taken up: what it is, where it is, and the handles to hurt it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.name = folder.name
+
+    @property
+    def record(self) -> Record:
+        """lab.json as it is now. Raises UsageError when the lab was taken down."""
+        record = read_record(self.folder)
+        if record is None:
+            raise UsageError(f"there is no lab {self.name!r} any more")
+        return record
+
+    @property
+    def broker_ids(self) -> list[int]:
+        return [node.id for node in self.record.nodes]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """All brokers, at the listener that `client_properties()` is for."""
+        record = self.record
+        return record.bootstrap_servers(_default_listener(record))
+
+    def client_properties(
+        self, user: str = users.ADMIN, listener: str | None = None, mechanism: str | None = None
+    ) -> dict[str, str]:
+        """What a client needs to connect, spelled as librdkafka does.
+
+        user, listener and mechanism are a secure lab's (`users.USERS`, `secure.LISTENERS`).
+        Raises UsageError for one that it does not have.
+        """
+        record = self.record
+        if not record.spec.secure:
+            return {"bootstrap.servers": self.bootstrap_servers}
+        return secure.client_properties(self.folder, record, user, listener, mechanism)
+
+    def broker_folder(self, broker_id: int) -> Path:
+        """Settings, `broker.log`, `console.log` and data of one broker."""
+        return brokers.broker_folder(self.folder, broker_id)
+
+    def data_folder(self, broker_id: int) -> Path:
+        """The broker's log.dirs: a folder per partition."""
+        return brokers.data_folder(self.folder, broker_id)
+
+    def broker_log(self, broker_id: int) -> Path:
+        """What the broker logs."""
+        return brokers.broker_log(self.folder, broker_id)
+
+    def status(self) -> LabStatus:
+        """What of the lab runs now."""
+        record = self.record
+        answering = ready.answering(record)
+
+        def look(node: Node) -> BrokerStatus:
+            state = node.process.state if node.process else "ended"
+            return BrokerStatus(
+                node.id,
+                "stopped"
+                if state == "ended"
+                else "frozen"
+                if state == "frozen"
+                else "ready"
+                if node.id in answering
+                else "starting",
+                record.address(node, _default_listener(record)),
+                node.process.pid if node.process and state != "ended" else None,
+                self.broker_log(node.id),
+            )
+
+        return LabStatus(
+            record.spec, self.bootstrap_servers, self.folder, tuple(map(look, record.nodes))
+        )
+
+    def kill(self, broker_id: int) -> None:
+        """SIGKILL: as a power cut would."""
+        process = self._process(broker_id)
+        process.send(signal.SIGKILL)
+        wait_ended([process], 10)
+
+    def terminate(self, broker_id: int) -> None:
+        """SIGTERM, a controlled shutdown: leadership moves away first. Raises IncompleteError."""
+        process = self._process(broker_id)
+        process.send(signal.SIGTERM)
+        if wait_ended([process], STOP_SECONDS):
+            raise IncompleteError(
+                f"broker {broker_id} did not stop within {STOP_SECONDS:.0f} s",
+                where=str(self.broker_log(broker_id)),
+            )
+        self._keep_class_archive()
+
+    def freeze(self, broker_id: int) -> None:
+        """SIGSTOP: it accepts connections (the kernel does) and never answers."""
+        self._process(broker_id).send(signal.SIGSTOP)
+
+    def thaw(self, broker_id: int) -> None:
+        """SIGCONT after `freeze`."""
+        self._process(broker_id).send(signal.SIGCONT)
+
+    def start(self, broker_id: int) -> None:
+        """Start a broker that ended, with its data; wait until it sees itself in the cluster."""
+        process = self.record.node(broker_id).process
+        if process and process.alive:
+            return
+        start_broker(self, self.runtime(), broker_id)
+        ready.wait(self.record, self.folder, only=broker_id)
+
+    def down(self, *, keep_data: bool = False) -> None:
+        """End what `up` started, wait for it, delete the data unless they are to be kept.
+
+        A kept lab starts again by `up`. Raises BusyError, IncompleteError.
+        """
+        with only_one(self.folder):
+            record = self.record
+            grace = STOP_SECONDS
+            if not keep_data:  # nobody needs a clean end, unless it leaves the class archive
+                grace = 0 if self.runtime().class_archive.exists() else ARCHIVE_SECONDS
+            end(record.broker_processes, grace)
+            end(record.processes, STOP_SECONDS)
+            self._keep_class_archive()
+            self._context_path().unlink(missing_ok=True)
+            if not keep_data:
+                shutil.rmtree(self.folder)
+
+    def runtime(self) -> Runtime:
+        """The Java and the jars that this lab runs on."""
+        return brokers.find_runtime(self.record.spec.kafka_version)
+
+    def classpath(self) -> str:
+        return self.runtime().classpath
+
+    def run_tool(
+        self, main_class: str, *args: str, timeout: float = 120
+    ) -> subprocess.CompletedProcess[str]:
+        """Run one of Kafka's own tools, such as org.apache.kafka.tools.TransactionsCommand."""
+        argv = self.runtime().tool_argv(main_class, *args)
+        return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=False)
+
+    def write_context(self) -> None:
+        """Make the lab a context, `lab` or `lab-NAME`, for eoctl's other commands."""
+        entry = ContextFile(bootstrap_servers=self.bootstrap_servers)
+        if self.record.spec.secure:
+            entry = ContextFile(command_config=str(secure.client_file(self.folder, "operator")))
+        path = self._context_path()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(entry.model_dump_json(indent=1), encoding="utf-8")
+
+    def _context_path(self) -> Path:
+        name = "lab" if self.name == "default" else f"lab-{self.name}"
+        return state_dir().absolute() / "contexts" / f"{name}.json"
+
+    def _process(self, broker_id: int) -> Process:
+        process = self.record.node(broker_id).process
+        if process is None or not process.alive:
+            raise UsageError(f"broker {broker_id} of lab {self.name!r} does not run")
+        return process
+
+    def _keep_class_archive(self) -> None:
+        fresh = self.folder / "classes.jsa"
+        if fresh.exists():
+            self.runtime().keep_class_archive(fresh)
+
+
+def start_broker(lab: Lab, runtime: Runtime, broker_id: int) -> Process:
+    """Start one broker and write down which process it is."""
+    record = lab.record
+    node = record.node(broker_id)
+    leave_archive = broker_id == 1 and not runtime.class_archive.exists()
+    with uninterrupted():
+        process = brokers.start(runtime, lab.folder, broker_id, leave_archive=leave_archive)
+        record.with_node(node.model_copy(update={"process": process})).save(lab.folder)
+    return process
+
+
+def _default_listener(record: Record) -> str:
+    return secure.DEFAULT_LISTENER if record.spec.secure else PLAINTEXT
+
+
+def labs_folder() -> Path:
+    return state_dir().absolute() / "lab"
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Hold a lab's lock; the system drops it with the process. Raises BusyError."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f".{folder.name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BusyError(
+                f"another eoctl takes lab {folder.name!r} up or down right now",
+                remedy="wait for it, or choose another --name",
+            ) from None
+        yield
