@@ -214,9 +214,10 @@ def test_verification_is_on_again_after_an_orphan(lab1: Lab) -> None:
 
     break_(lab1, "orphan")
     resource = ConfigResource(ConfigResource.Type.BROKER, "1")
+    admin = AdminClient(lab1.client_properties())
 
     def restored() -> None:
-        asked = AdminClient(lab1.client_properties()).describe_configs([resource])
+        asked = admin.describe_configs([resource])
         entry = asked[resource].result(20)["transaction.partition.verification.enable"]
         assert entry.value == "true"
 
@@ -481,7 +482,7 @@ def decisions(lab: Lab, transactional_id: str) -> list[tuple[int, list[str]]]:
         if record["key"]["data"]["transactionalId"] == transactional_id and value:
             names = [
                 f"{t['topic']}-{p}"
-                for t in value["transactionPartitions"]
+                for t in value["transactionPartitions"] or ()
                 for p in t["partitionIds"]
             ]
             found.append((value["transactionStatus"], names))

@@ -8,7 +8,7 @@ import asyncio
 from functools import partial
 
 from eoctl.lab import admin
-from eoctl.lab.breaks.owned import begin, longest_timeout
+from eoctl.lab.breaks.owned import Begun, begin, longest_timeout
 from eoctl.lab.breaks.stage import Kind, Stage, batch
 from eoctl.lab.breaks.truth import GroundTruth, Ledger
 from eoctl.lab.client import Client
@@ -37,53 +37,59 @@ async def make_marker_lost(stage: Stage) -> list[GroundTruth]:
     later = stage.options.later
     if later not in (None, "elsewhere", "open"):
         raise UsageError(f"{later!r} is nothing that can come later", remedy="elsewhere or open")
-    client, lab = stage.client, stage.controlled_lab
-    victim = await _victim(client)
-    session = (await admin.broker_settings(client, victim, [SESSION_TIMEOUT]))[SESSION_TIMEOUT]
-    if int(session or 0) > LONGEST_SESSION_MS:
+    victim = await _victim(stage.client)
+    settings = await admin.broker_settings(stage.client, victim, [SESSION_TIMEOUT])
+    if int(settings[SESSION_TIMEOUT] or 0) > LONGEST_SESSION_MS:
         raise RefusedError(
             "`marker-lost` restarts a broker, which would not come back: "
-            f"{SESSION_TIMEOUT}={session}",
+            f"{SESSION_TIMEOUT}={settings[SESSION_TIMEOUT]}",
             remedy="eoctl lab down, then eoctl lab up --brokers 2 without that --set",
         )
-    places = await stage.places(replicas=[victim], per_trouble=2 if later == "elsewhere" else 1)
-    begun = []
-    for place in places[::2] if later == "elsewhere" else places:
+    async with stage.client.without(victim) as client:
+        stage.client = client
+        # one more place each, where the id's next transaction goes
+        per_trouble = 2 if later == "elsewhere" else 1
+        places = await stage.places(replicas=[victim], per_trouble=per_trouble)
         timeout_ms = await longest_timeout(stage)
-        begun.append(
-            await begin(
-                stage, place, await Producer.init(client, place.transactional_id, timeout_ms)
+        begun = []
+        for place in places[::per_trouble]:
+            producer = await Producer.init(client, place.transactional_id, timeout_ms)
+            begun.append(await begin(stage, place, producer))
+        await _commit_while_stopped(stage, victim, begun)
+        truths = []
+        for number, b in enumerate(begun):
+            if later == "elsewhere":
+                other = places[2 * number + 1]
+                await b.producer.send(other.topic, other.partition, batch(1, "next-transaction"))
+                await b.producer.commit()
+            elif later == "open":
+                await b.ledger.send(b.producer, batch(stage.options.records, "next-transaction"))
+            truths.append(
+                await b.truth(
+                    stage,
+                    "marker-lost",
+                    WAIT_FOR_NEXT if later == "open" else RESOLVE,
+                    variant=later,
+                    mixed=later == "open",
+                    outcome="commit",
+                )
             )
-        )
+        return truths
 
+
+async def _commit_while_stopped(stage: Stage, victim: int, begun: list[Begun]) -> None:
+    lab, client = stage.controlled_lab, stage.client
     await asyncio.to_thread(lab.terminate, victim)
+    try:
+        client.cluster.forgive()
+        for b in begun:
+            await b.producer.commit()
+    finally:
+        await asyncio.to_thread(lab.start, victim)
     client.cluster.forgive()
     for b in begun:
-        await b.producer.commit()
-    await asyncio.to_thread(lab.start, victim)
-    client.cluster.forgive()
-
-    truths = []
-    for number, b in enumerate(begun):
         b.ledger.decided(b.producer_id)
         await _still_held(client, b.ledger)
-        if later == "elsewhere":
-            other = places[2 * number + 1]
-            await b.producer.send(other.topic, other.partition, batch(1, "next-transaction"))
-            await b.producer.commit()
-        elif later == "open":
-            await b.ledger.send(b.producer, batch(stage.options.records, "next-transaction"))
-        truths.append(
-            await b.truth(
-                stage,
-                "marker-lost",
-                WAIT_FOR_NEXT if later == "open" else RESOLVE,
-                variant=later,
-                mixed=later == "open",
-                outcome="commit",
-            )
-        )
-    return truths
 
 
 async def _victim(client: Client) -> int:
