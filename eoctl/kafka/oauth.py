@@ -120,7 +120,7 @@ class TokenCommand(CachedToken):
                 f"{self.what} did not end within {seconds:.1f} s", "raise request.timeout.ms"
             ) from None
         if process.returncode:
-            said = _without_tokens(errors.decode("utf-8", "replace"), output).strip()[-400:]
+            said = _without_tokens(errors.decode("utf-8", "replace"), output)[-400:]
             raise failed(
                 f"{self.what} ended with status {process.returncode}{f': {said}' if said else ''}",
                 "run it yourself to see",
@@ -212,7 +212,7 @@ def _without_tokens(text: str, output: bytes) -> str:
     """A command's complaint without the token it printed, or anything shaped like a JWT."""
     if printed := _exec_credential(output):
         text = Secret(printed[0]).hidden_in(text)
-    return re.sub(r"[\w-]{8,}\.[\w-]{8,}\.[\w-]*", "***", text)
+    return " ".join(re.sub(r"[\w-]{8,}\.[\w-]{8,}\.[\w-]*", "***", text).split())
 
 
 def _instant(text: object, what: str) -> float | None:

@@ -108,6 +108,9 @@ class Security:
         assert self.tls is not None
         try:
             opened = await self._dial(host, port, deadline)
+        except WireError:
+            return ()
+        try:
             async with asyncio.timeout(deadline.seconds_left):
                 transport, _ = await asyncio.get_running_loop().create_connection(
                     asyncio.Protocol,
@@ -115,7 +118,8 @@ class Security:
                     ssl=self.tls.without_hostname_check(),
                     server_hostname=host,
                 )
-        except (OSError, WireError):
+        except OSError:
+            opened.close()
             return ()
         certificate = transport.get_extra_info("peercert") or {}
         transport.abort()
@@ -125,19 +129,20 @@ class Security:
         """Run the SASL exchange, if there is one. Raises WireError AUTHENTICATION_FAILED."""
         if self.sasl is None:
             return
-        exchange = await self.sasl.exchange(deadline)  # first, so that a slow token source
-        await self._choose(self.sasl.name, connection, deadline)  # does not hold the broker up
+        # first of all, so that the broker does not wait for a slow source of tokens
+        exchange = await self.sasl.exchange(deadline)
+        await self._choose(self.sasl.name, connection, deadline)
+        kind = messages.SaslAuthenticateRequest
+        version = next((v for v in (2, 1) if connection.supports(kind, v)), 0)
         lifetime_ms = 0
         message = next(exchange)
         while True:
-            request = messages.SaslAuthenticateRequest(auth_bytes=message)
-            request.API_VERSION = (
-                2 if connection.supports(messages.SaslAuthenticateRequest, 2) else 0
-            )
+            request = kind(auth_bytes=message)
+            request.API_VERSION = version
             answer = await connection.exchange(request, deadline)
             if answer.error_code:
                 raise diagnosis.refused(answer.error_code, answer.error_message, self.sasl.name)
-            if request.API_VERSION:
+            if version:
                 lifetime_ms = answer.session_lifetime_ms
             try:
                 message = exchange.send(answer.auth_bytes or b"")

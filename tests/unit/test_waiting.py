@@ -1,0 +1,67 @@
+"""Name servers and addresses that do not answer cost no more than the deadline."""
+
+import asyncio
+import socket
+import time
+from typing import Any
+
+import pytest
+
+from eoctl.kafka.failures import Deadline, WireError
+from eoctl.kafka.security import Security
+from eoctl.kafka.waiting import STAGGER_SECONDS, dial, in_thread
+from eoctl.kafka.wire import Connection
+
+
+def test_a_slow_name_server_holds_up_neither_the_answer_nor_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def slow(*_: object, **__: object) -> list[Any]:
+        time.sleep(3)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    before = time.monotonic()
+    with pytest.raises(WireError) as caught:
+        asyncio.run(Connection.open("b-1.example", 9092, Security(), Deadline(0.3)))
+    assert time.monotonic() - before < 1.5
+    assert caught.value.error == "TIMED_OUT"
+
+
+def test_what_a_thread_raises_arrives() -> None:
+    def fail() -> None:
+        raise ValueError("from below")
+
+    with pytest.raises(ValueError, match="from below"):
+        asyncio.run(in_thread(fail))
+
+
+@pytest.mark.parametrize("first", ["silent", "refusing"])
+def test_a_dead_first_address_costs_a_moment(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """localhost often is ::1 first, and a dual-stack name an IPv6 address that leads nowhere."""
+    with socket.create_server(("127.0.0.1", 0)) as alive, socket.socket() as dead:
+        dead.bind(("127.0.0.1", 0))  # not listening: refuses
+        if first == "silent":
+            dead.listen(0)
+            # its queue is full from now on: further connections get no answer
+            fillers = [socket.socket() for _ in range(3)]
+            for filler in fillers:
+                filler.setblocking(False)
+                filler.connect_ex(dead.getsockname())
+        else:
+            fillers = []
+        found = [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", held.getsockname())
+            for held in (dead, alive)
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        before = time.monotonic()
+        opened = asyncio.run(dial("two-addresses.example", 1))
+        seconds = time.monotonic() - before
+        assert opened.getpeername() == alive.getsockname()
+        if first == "silent":
+            assert STAGGER_SECONDS <= seconds < STAGGER_SECONDS + 0.5
+        else:
+            assert seconds < STAGGER_SECONDS
+        for held in [opened, *fillers]:
+            held.close()
