@@ -1,0 +1,68 @@
+"""Running eoctl as people do: a process of its own, its exit status, stdout and stderr."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from eoctl.lab.cluster import Lab
+
+EOCTL = (sys.executable, "-m", "eoctl")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What one run of eoctl gave. seconds: of the whole process."""
+
+    status: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+    @cached_property
+    def json(self) -> dict[str, Any]:
+        """The envelope of `-o json`."""
+        found: dict[str, Any] = json.loads(self.stdout)
+        return found
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.json["rows"]
+        return rows
+
+
+def environment(**changes: str | None) -> dict[str, str]:
+    """This process's environment without what would name another cluster; None removes."""
+    environ = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("EOCTL_") or key in ("EOCTL_STATE_DIR", "EOCTL_CACHE_DIR")
+    }
+    for key, value in changes.items():
+        environ.pop(key, None)
+        if value is not None:
+            environ[key] = value
+    return environ
+
+
+def eoctl(
+    *words: str, lab: Lab | None = None, env: Mapping[str, str] | None = None, timeout: float = 60
+) -> Ran:
+    """Run `eoctl WORDS`, against a plaintext lab when one is given."""
+    server = ["--bootstrap-server", lab.bootstrap_servers] if lab else []
+    begin = time.monotonic()
+    done = subprocess.run(
+        [*EOCTL, *server, *words],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        env=dict(environment() if env is None else env),
+        timeout=timeout,
+        check=False,
+    )
+    return Ran(done.returncode, done.stdout, done.stderr, time.monotonic() - begin)
