@@ -60,15 +60,15 @@ class Runtime:
         command = [self.java.path, "-Xmx256M", "-server", "-XX:+UseG1GC", "-cp", self.classpath]
         return [str(word) for word in (*command, main_class, *args)]
 
-    def keep_class_archive(self, fresh: Path) -> None:
-        """Move an archive that a broker left at its end into the cache, in place of older ones."""
-        target = self.class_archive
-        target.parent.mkdir(parents=True, exist_ok=True)
-        arriving = target.with_suffix(f".{os.getpid()}")
-        shutil.move(fresh, arriving)
-        for old in target.parent.glob(f"kafka-{self.kafka_version}-*.jsa"):
-            old.unlink(missing_ok=True)
-        arriving.replace(target)
+
+def keep_class_archive(fresh: Path, target: Path) -> None:
+    """Move an archive that a broker left at its end into the cache, in place of older ones."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    arriving = target.with_suffix(f".{os.getpid()}")
+    shutil.move(fresh, arriving)
+    for old in target.parent.glob(f"{target.stem.rpartition('-')[0]}-*.jsa"):
+        old.unlink(missing_ok=True)
+    arriving.replace(target)
 
 
 def find_runtime(

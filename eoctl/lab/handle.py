@@ -13,6 +13,7 @@ from typing import Literal
 from eoctl.config import ContextFile, state_dir
 from eoctl.lab import brokers, ready, secure, users
 from eoctl.lab.brokers import Runtime
+from eoctl.lab.owners import owners
 from eoctl.lab.processes import Process, end, uninterrupted, wait_ended
 from eoctl.lab.record import PLAINTEXT, LabSpec, Node, Record, read_record
 from recovery.errors import BusyError, IncompleteError, UsageError
@@ -159,7 +160,8 @@ class Lab:
             record = self.record
             grace = STOP_SECONDS
             if not keep_data:  # nobody needs a clean end, unless it leaves the class archive
-                grace = 0 if self.runtime().class_archive.exists() else ARCHIVE_SECONDS
+                grace = ARCHIVE_SECONDS if record.archive and not record.archive.exists() else 0
+            end(owners(self.folder), 0)  # those that `lab break` left, with their transactions
             end(record.broker_processes, grace)
             end(record.processes, STOP_SECONDS)
             self._keep_class_archive()
@@ -201,18 +203,21 @@ class Lab:
         return process
 
     def _keep_class_archive(self) -> None:
-        fresh = self.folder / "classes.jsa"
-        if fresh.exists():
-            self.runtime().keep_class_archive(fresh)
+        fresh, target = self.folder / "classes.jsa", self.record.archive
+        if target and fresh.exists():
+            brokers.keep_class_archive(fresh, target)
 
 
 def start_broker(lab: Lab, runtime: Runtime, broker_id: int) -> Process:
     """Start one broker and write down which process it is."""
     record = lab.record
     node = record.node(broker_id)
-    leave_archive = broker_id == 1 and not runtime.class_archive.exists()
+    archive = runtime.class_archive
+    leaves = broker_id == 1 and not archive.exists()
+    if leaves:
+        record = record.model_copy(update={"archive": archive})
     with uninterrupted():
-        process = brokers.start(runtime, lab.folder, broker_id, leave_archive=leave_archive)
+        process = brokers.start(runtime, lab.folder, broker_id, leave_archive=leaves)
         record.with_node(node.model_copy(update={"process": process})).save(lab.folder)
     return process
 

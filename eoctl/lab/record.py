@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from eoctl.lab.jars import KAFKA
 from eoctl.lab.processes import Process
@@ -120,6 +120,7 @@ class Record(BaseModel):
     """The content of lab.json.
 
     state: `starting` is what an interrupted `up` leaves; its data are worth nothing.
+    archive: where the class archive belongs that broker 1 leaves at its end, if it does.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -128,7 +129,8 @@ class Record(BaseModel):
     state: Literal["starting", "up"]
     cluster_id: str
     nodes: tuple[Node, ...]
-    zookeeper: Node | None = Field(default=None)  # Kafka 2.x only
+    archive: Path | None = None
+    zookeeper: Node | None = None  # Kafka 2.x only
 
     @property
     def broker_processes(self) -> list[Process]:

@@ -242,3 +242,35 @@ def test_a_half_started_lab_is_cleared_by_the_next_up(lab_state: Path) -> None:
     finally:
         lab.down()
     assert processes_below(folder) == []
+
+
+def test_down_needs_neither_java_nor_jars(
+    start_lab: StartLab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lab = start_lab(LabSpec(name="bare"))
+    monkeypatch.setenv("EOCTL_CACHE_DIR", str(tmp_path / "empty"))
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    lab.down()
+    assert processes_below(lab.folder) == []
+    assert not (tmp_path / "empty").exists()
+
+
+def test_the_first_broker_leaves_a_class_archive_for_the_next(
+    start_lab: StartLab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With an empty cache of classes; the jars are the user's, by a link."""
+    from eoctl.config import cache_dir
+
+    (tmp_path / "jars").symlink_to(cache_dir() / "jars")
+    monkeypatch.setenv("EOCTL_CACHE_DIR", str(tmp_path))
+    lab = start_lab(LabSpec(name="archive"))
+    argv = (Path("/proc") / str(lab.status().brokers[0].pid) / "cmdline").read_bytes()
+    assert b"-XX:ArchiveClassesAtExit=" in argv
+    lab.down()
+    (archive,) = (tmp_path / "classes").iterdir()
+    lab = start_lab(LabSpec(name="archive"))
+    argv = (Path("/proc") / str(lab.status().brokers[0].pid) / "cmdline").read_bytes()
+    mapped = (Path("/proc") / str(lab.status().brokers[0].pid) / "maps").read_text()
+    lab.down()
+    assert f"-XX:SharedArchiveFile={archive}".encode() in argv
+    assert str(archive) in mapped  # the JVM took it

@@ -18,6 +18,7 @@ from eoctl.lab.brokers import choose_ports, reason, write_settings
 from eoctl.lab.cluster import lab_names, load, up
 from eoctl.lab.handle import only_one
 from eoctl.lab.jars import read_lock, versions
+from eoctl.lab.owners import adopt
 from eoctl.lab.processes import Process, end, spawn, wait_ended
 from eoctl.lab.record import LabSpec, Node, Record, new_uuid, read_record
 from recovery.errors import BusyError, EoctlError, RefusedError, UsageError
@@ -67,8 +68,8 @@ def test_chosen_ports_are_free_and_differ() -> None:
     ports = choose_ports(8, 4, None)
     assert len(set(ports)) == 12
     for port in ports:
-        with closing(socket.socket()) as probe:
-            probe.bind(("127.0.0.1", port))
+        with closing(socket.create_server(("127.0.0.1", port))) as server:
+            assert server.getsockname()[1] == port
 
 
 def test_a_process_is_known_by_more_than_its_pid(tmp_path: Path) -> None:
@@ -122,6 +123,14 @@ def test_down_leaves_alone_whoever_has_the_pid_now(state: Path) -> None:
     assert bystander.returncode == 0
     assert not folder.exists()
     assert lab_names() == []
+
+
+def test_down_ends_the_owners_that_break_left(state: Path) -> None:
+    folder = made_up_lab(state, None)
+    owner = spawn(["/bin/sleep", "60"], folder / "owner.log")
+    adopt(folder, "owner-1", owner)
+    load("old").down()
+    assert owner.state == "ended"
 
 
 def test_an_unknown_lab_lists_the_known_ones(state: Path) -> None:
