@@ -2,13 +2,16 @@
 
 kafka-python serves eoctl to encode and decode only. `import kafka` would load its whole client
 (130 ms and 300 modules), so the bare package is planted and each message class is made from its
-schema when it is first named: `messages.MetadataRequest`.
+schema when it is first named: `messages.MetadataRequest`. Schemas it lacks are in our own
+package `eoctl.kafka.schemas`.
 """
 
 import importlib.util
 import sys
 import types
 from typing import TYPE_CHECKING, Any
+
+OWN_SCHEMAS = ("ConsumerGroupDescribe", "ShareGroupDescribe", "DescribeShareGroupOffsets")
 
 if TYPE_CHECKING:
 
@@ -28,7 +31,9 @@ else:
         else:
             from kafka.protocol.api_message import ApiMessage
 
-            made = type(name, (ApiMessage,), {})
+            own = name.startswith(OWN_SCHEMAS)
+            package = {"load_json": "eoctl.kafka.schemas"} if own else {}
+            made = type(ApiMessage)(name, (ApiMessage,), {}, **package)
         globals()[name] = made
         return made
 
