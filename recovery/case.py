@@ -230,8 +230,16 @@ class Case:
         return row is not None and len(self.lost or ()) > 1
 
     @property
-    def log_says_open(self) -> tuple[StateRecord, ...]:
-        return still_open_in_log(self.history, self.about.topic_partition) if self.history else ()
+    def hidden_in_log(self) -> StateRecord | None:
+        """The log says this producer id is open, here or elsewhere, and no coordinator does."""
+        listed = {t.transactional_id: t for t in self.newest.live(self.about.producer_id or 0)}
+        here = self.about.topic_partition
+        for r in still_open_in_log(self.history) if self.history else ():
+            row = listed.get(r.transactional_id)
+            named = r.value.partitions if isinstance(r.value, TransactionValue) else ()
+            if row is None or (here in named and here not in (row.partitions or ())):
+                return r
+        return None
 
     @property
     def nothing_decided_below(self) -> bool:

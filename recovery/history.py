@@ -235,8 +235,8 @@ def _decisions(
     return tuple(reversed(found))
 
 
-def still_open_in_log(history: History, where: TopicPartition) -> tuple[StateRecord, ...]:
-    """Newest records that say the producer's transaction on the partition is not over.
+def still_open_in_log(history: History) -> tuple[StateRecord, ...]:
+    """Newest records that say a transaction of the producer id is not over, on any partition.
 
     An id whose DESCRIBE is denied is missing from every listing without an error; its log tells.
     """
@@ -246,5 +246,4 @@ def still_open_in_log(history: History, where: TopicPartition) -> tuple[StateRec
         if isinstance(r.value, TransactionValue)
         and r.value.producer_id == history.producer_id
         and r.value.state not in CLOSED_STATES
-        and where in r.value.partitions
     )

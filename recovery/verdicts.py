@@ -191,13 +191,14 @@ RULES: tuple[Rule, ...] = (
     _unknown(
         "log-says-open",
         lambda c: (
-            bool(c.log_says_open)
+            c.hidden_in_log is not None
             and not c.naming(c.newest)
             and (c.coordinators_seen or bool(c.lost))
         ),
         lambda c: (
-            f"__transaction_state says {c.log_says_open[0].transactional_id} is open on "
-            f"{c.about.name}; no coordinator lists it so"
+            "__transaction_state says that "
+            + (c.hidden_in_log.transactional_id if c.hidden_in_log else "")
+            + f" is open with producer id {c.about.producer_id}; no coordinator lists it so"
         ),
         "grant DESCRIBE on that transactional id (a DENY hides it without an error), or ask again",
     ),

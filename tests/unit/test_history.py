@@ -103,9 +103,10 @@ def test_a_decision_of_another_producer_id_is_none_of_this_one() -> None:
 
 
 def test_an_open_transaction_in_the_log_and_one_that_ended() -> None:
-    assert still_open_in_log(past(record(0, "E", 0), record(1, "O", 10)), HERE)
-    assert not still_open_in_log(past(record(0, "E", 0), record(1, "O", 10)), ELSEWHERE)
-    assert not still_open_in_log(past(record(0, "PC", 0), record(1, "CC", 10)), HERE)
+    assert still_open_in_log(past(record(0, "E", 0), record(1, "O", 10)))
+    assert still_open_in_log(past(record(0, "E", 0), record(1, "PC", 10, named=(ELSEWHERE,))))
+    assert not still_open_in_log(past(record(0, "PC", 0), record(1, "CC", 10)))
+    assert not still_open_in_log(past(record(0, "E", 0), record(1, "O", 10, pid=4007)))
 
 
 # --- whole -------------------------------------------------------------------------------------

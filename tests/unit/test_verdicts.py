@@ -545,6 +545,17 @@ def _() -> Verdict:
     return judged(live()[0], eyes=Eyes(denied=frozenset({"orders"})))
 
 
+@unknown(
+    "a DENY hides the id that lives elsewhere: a marker could hit its next write", "log-says-open"
+)
+def _() -> Verdict:
+    w = World()
+    i = w.init("orders")
+    w.write(i, Q)
+    w.stray(i, P)
+    return judged(w, eyes=Eyes(denied=frozenset({"orders"})))
+
+
 @unknown("no READ on the topic", "producers-not-seen")
 def _() -> Verdict:
     return judged(live()[0], eyes=Eyes(topic_read=False))
