@@ -28,6 +28,7 @@ TREE = Branch(
     "What an operator reaches for when exactly-once breaks in Kafka.",
     {
         "status": Leaf("diagnose:status", "one screen: what is wrong, the worst first"),
+        "why": Leaf("why:why", "the story of one held partition, and its one safe remedy"),
         "lso": Leaf("inspect:lso", "log start, LSO, high watermark, records held, what blocks"),
         "txn": Branch(
             "transactions, as all coordinators know them",

@@ -1,1 +1,1 @@
-"""Kafka as eoctl talks to it: wire connection, collectors of facts, and confluent-kafka's adapter."""
+"""Kafka as eoctl talks to it: the wire connection, collectors of facts, confluent-kafka."""

@@ -16,9 +16,9 @@ from recovery.formats.consumer_offsets import OffsetKey
 from recovery.formats.consumer_offsets import decode_key as decode_group_key
 from recovery.formats.reader import CorruptError
 from recovery.formats.records import ControlType, marker, records
+from recovery.formats.state_log import state_log
 from recovery.history import Marker, StateLog
 from recovery.observation import OpenTransaction, StartBatch
-from recovery.state_log import state_log
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 AROUND = 1000  # offsets read on either side of a start batch, for the markers nearest to it

@@ -1,0 +1,78 @@
+"""`why`: the story of one partition on one page."""
+
+import shutil
+import sys
+from typing import Annotated
+
+import typer
+
+from eoctl.cli.diagnose import Limits
+from eoctl.cli.emit import View, emit, error_line
+from eoctl.cli.inspect import with_gaps
+from eoctl.cli.options import Connection, Format, Topics
+from eoctl.operations import why as operation
+from eoctl.operations.session import with_cluster
+from eoctl.render.tables import Column
+from eoctl.render.why import why_lines
+from eoctl.render.words import counted
+from recovery.answers import Answer
+from recovery.errors import UsageError
+from recovery.rows_why import WhyRow
+
+WHY = View(
+    columns=(Column("partition", "TOPIC:PARTITION", "partition"),),
+    cells=lambda row: {"partition": f"{row.topic}:{row.partition}"},
+    name_keys=("topic", "partition"),
+    fields=tuple(WhyRow.model_fields),
+    summary=lambda answer: "",
+)
+
+
+def why(
+    connection: Connection,
+    output: Format,
+    topics: Topics,
+    limits: Limits,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="G", help="why this group stands")
+    ] = None,
+) -> int:
+    """What readers see, what holds it, who, since when, and the one safe remedy.
+
+    Without an argument the worst partition; a topic: its held partitions.
+    """
+    selectors = topics.selectors()
+    if group is not None and selectors:
+        raise UsageError("give a topic or --group, not both", where="--group")
+    context = connection.one()
+    answer = with_cluster(
+        context,
+        connection.seconds(),
+        lambda c: operation.why(
+            c,
+            context,
+            selectors,
+            group,
+            limits.settings(context),
+            sample_interval=limits.interval,
+        ),
+    )
+    if output.output not in ("table", "wide"):
+        emit(answer, WHY, output)
+        return answer.exit_status
+    _page(answer, context.title)
+    return answer.exit_status
+
+
+def _page(answer: Answer, title: str) -> None:
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for number, row in enumerate(answer.rows):
+        assert isinstance(row, WhyRow)
+        lines = why_lines(row, context=title, collected_at=answer.collected_at, width=width)
+        print("\n" * bool(number) + "\n".join(lines))
+    sys.stdout.flush()
+    for error in answer.errors:
+        print(f"? {error_line(error)}", file=sys.stderr)
+    held = [r for r in answer.rows if isinstance(r, WhyRow) and r.stuck]
+    text = f"{counted(len(held), 'partition')} held back" if held else "nothing is held back"
+    print(with_gaps(text, answer), file=sys.stderr)

@@ -1,0 +1,144 @@
+"""The page of `why`: one partition's story, top to bottom, as lines of text."""
+
+from collections.abc import Mapping, Sequence
+
+from eoctl.render.sanitise import visible
+from eoctl.render.width import cells, cut_end
+from eoctl.render.words import Age, age, count, counted
+from recovery.rows_why import WhyRow
+from recovery.times import rfc3339
+
+LABEL = 14  # cells before the text
+
+
+def why_lines(
+    row: WhyRow,
+    *,
+    context: str,
+    collected_at: int,
+    width: int | None,
+    ascii_only: bool = False,
+) -> list[str]:
+    """The page. width: cells of the terminal, None off one; the command stands on one line."""
+    title = f"{row.topic}:{row.partition}  {row.headline}"
+    clock = (rfc3339(collected_at) or "")[11:19] + "Z"
+    seen = f"{context}  {clock}  saw {row.brokers_up}/{row.brokers_known} brokers"
+    lines = [visible(f"{title}    {seen}", ascii_only=ascii_only)]
+    for label, text in _parts(row, collected_at):
+        lines += _labelled(label, visible(text, ascii_only=ascii_only), width)
+    held = row.held_by
+    if held is not None and held.remedy.command is not None:
+        lines.append(" next (shows the plan, changes nothing):")
+        lines.append(f"   {held.remedy.command}")
+    return lines
+
+
+def _labelled(label: str, text: str, width: int | None) -> list[str]:
+    """Words wrapped behind their label; off a terminal on one line."""
+    head = f" {label:<{LABEL - 1}}"
+    if width is None or cells(head + text) <= width:
+        return [head + text]
+    room = max(width - LABEL, 20)
+    lines, line = [], ""
+    for word in text.split(" "):
+        if line and cells(line) + 1 + cells(word) > room:
+            lines.append(line)
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+    lines.append(line)
+    return [
+        (head if number == 0 else " " * LABEL) + cut_end(part, room)
+        for number, part in enumerate(lines)
+    ]
+
+
+def _parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
+    parts: list[tuple[str, str]] = [("readers see", _readers(row, now))]
+    if row.error is not None:
+        return [*parts, ("error", row.error)]
+    held = row.held_by
+    if held is not None:
+        text = f"pid {held.producer_id} epoch {held.start_batch_epoch}, first offset "
+        text += f"{held.start_offset}, "
+        text += f"{held.transactional_id}" if held.transactional_id else "no transactional id"
+        if held.state:
+            text += f", {held.state}"
+        parts.append(("held by", text))
+        if held.age_seconds is not None:
+            clock = (
+                "the coordinator's clock"
+                if held.age_clock == "coordinator"
+                else ("the producer's clock")
+            )
+            since = Age(held.age_seconds, producer_clock=held.age_clock == "producer")
+            parts.append(("held since", f"{since} ago by {clock}"))
+    if row.owner is not None:
+        parts.append(("owner", row.owner.said))
+    if row.history:
+        parts.append(("history", _history(row)))
+    if held is not None:
+        parts += [("because" if n == 0 else "", e.text) for n, e in enumerate(held.evidence)]
+    if row.others:
+        others = ", ".join(
+            f"pid {o.producer_id} from {o.start_offset} ({o.verdict})" for o in row.others
+        )
+        parts.append(("also open", others))
+    parts.append(("groups", row.groups_said))
+    if row.if_you_wait is not None:
+        parts.append(("if you wait", _waiting(row, now)))
+    if held is not None:
+        parts.append(("remedy", _remedy(row)))
+        parts += [("but", caveat) for caveat in held.remedy.caveats]
+        parts += [
+            ("not", f"{action}: {reason}") for action, reason in map(tuple, held.remedy.refused)
+        ]
+    return parts
+
+
+def _readers(row: WhyRow, now: int) -> str:
+    text = f"LSO {_or_unknown(row.last_stable_offset)}  HW {_or_unknown(row.high_watermark)}"
+    w = row.waiting
+    if w is None:
+        return text if not row.held else f"{text}  {count(row.held)} offsets held"
+    text += f"  {'at least ' if w.at_least else ''}{counted(w.records, 'record')} wait"
+    if w.oldest_timestamp is not None:
+        text += f", oldest ~{age(max(0.0, (now - w.oldest_timestamp) / 1000))}"
+    return text
+
+
+def _or_unknown(value: int | None) -> str:
+    return "not known" if value is None else str(value)
+
+
+def _history(row: WhyRow) -> str:
+    words: Mapping[int, str] = {
+        n: f"{(rfc3339(h.timestamp) or '?')[11:19]} {'forgotten' if h.tombstone else h.state}"
+        f" epoch {h.producer_epoch}" + (f" ({h.epoch_bump})" if h.epoch_bump else "")
+        for n, h in enumerate(row.history)
+    }
+    return ", ".join(words.values())
+
+
+def _waiting(row: WhyRow, now: int) -> str:
+    wait = row.if_you_wait
+    assert wait is not None
+    text = wait.said
+    if wait.ends_at is not None:
+        left = (wait.ends_at - now) / 1000
+        text += f"; timeout in {age(left)}" if left > 0 else "; its timeout has passed"
+    if wait.deleted_at is not None and wait.deleted_at > now:
+        text += f" in {age((wait.deleted_at - now) / 1000)}"
+    return text
+
+
+def _remedy(row: WhyRow) -> str:
+    held, w = row.held_by, row.waiting
+    assert held is not None
+    text = f"{held.remedy.action}: {held.remedy.does}"
+    if held.remedy.action == "abort" and w is not None:
+        text += f"; drops this transaction's {counted(w.mine, 'record')}, frees {count(w.freed)}"
+        text += " others"
+        if row.others:
+            text += " (as far as nothing else holds them)"
+    return text

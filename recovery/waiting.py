@@ -1,0 +1,74 @@
+"""What waits behind a held LSO: whose records lie between it and the high watermark."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from recovery.formats.batches import NO_PRODUCER_ID, batch_headers
+from recovery.formats.records import ControlType, marker
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Data records in [LSO, high watermark), control records left out.
+
+    mine: of the transaction that is judged. aborted: already aborted, no reader waits for them.
+    other_open: of other transactions without a marker yet. freed: what readers get once the
+    judged transaction is aborted, if nothing else holds them. oldest_timestamp: of the first
+    record (ms, the producer's clock or the broker's). complete: false when not all was read;
+    the numbers are then at least so many.
+    """
+
+    records: int
+    mine: int
+    aborted: int
+    other_open: int
+    oldest_timestamp: int | None
+    complete: bool
+
+    @property
+    def freed(self) -> int:
+        return self.records - self.mine - self.aborted - self.other_open
+
+
+def waiting(
+    buffers: Iterable[bytes], start: int, end: int, producer_id: int | None, *, complete: bool
+) -> Waiting:
+    """Count [start, end) from fetched batches, headers only; markers are opened.
+
+    A batch that begins below `start` belongs to what readers have: LSO is a batch's first offset.
+    """
+    plain = aborted = 0
+    open_by: Counter[int] = Counter()
+    oldest: int | None = None
+    expected = start
+    for buffer in buffers:
+        for h in batch_headers(buffer):
+            if h.base_offset < expected or h.base_offset >= end:
+                continue
+            expected = h.last_offset + 1
+            if h.is_control:
+                said = marker(buffer, h)
+                if said is not None and said.type is not ControlType.OTHER:
+                    ended = open_by.pop(h.producer_id, 0)
+                    if said.type is ControlType.ABORT:
+                        aborted += ended
+                    else:
+                        plain += ended
+                continue
+            if oldest is None and h.records_count and h.base_timestamp >= 0:
+                oldest = h.base_timestamp if not h.has_delete_horizon else h.max_timestamp
+            if h.is_transactional and h.producer_id != NO_PRODUCER_ID:
+                open_by[h.producer_id] += h.records_count
+            else:
+                plain += h.records_count
+    mine = open_by.pop(producer_id, 0) if producer_id is not None else 0
+    others = sum(open_by.values())
+    return Waiting(
+        records=plain + aborted + mine + others,
+        mine=mine,
+        aborted=aborted,
+        other_open=others,
+        oldest_timestamp=oldest,
+        complete=complete,
+    )
