@@ -40,6 +40,7 @@ class ContextFile(BaseModel):
     protected: bool = False
     hosts: dict[str, str] = Field(default_factory=dict)
     socks5: str | None = None
+    token_command: str | None = None
     two_phase_patterns: list[str] = Field(default_factory=lambda: list(TWO_PHASE_DEFAULT))
     accept_missing: list[str] = Field(default_factory=list)
     lock_zookeeper: str | None = None
@@ -231,6 +232,8 @@ def resolve(asked: Connect) -> Context:
     if entry.command_config:
         properties |= _read_command_config(Path(entry.command_config))
     properties |= entry.properties
+    if entry.token_command:
+        properties["token_command"] = entry.token_command
     if entry.bootstrap_servers:
         properties["bootstrap.servers"] = entry.bootstrap_servers
     if command_config:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 DEFAULT_PORT = 9092
-DEFAULT_REQUEST_TIMEOUT_MS = 4000  # Java's is 30 s: too long to wait for one broker at 03:00
+DEFAULT_REQUEST_TIMEOUT_MS = 3000
 
 _SECRET_KEY = re.compile(r"password|secret|jaas|\.key$|key\.pem|passphrase|token")
 

@@ -190,7 +190,7 @@ def test_properties_of_producers_and_consumers_are_no_business_of_ours() -> None
     found = settings({"group.id": "g", "acks": "all", "whatever.else": "1"})
     assert found == settings({})
     assert found.protocol == "PLAINTEXT"
-    assert found.request_timeout_ms == 4000
+    assert found.request_timeout_ms == 3000
     assert settings({"request.timeout.ms": "9000"}).request_timeout_ms == 9000
 
 
