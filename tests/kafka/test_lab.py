@@ -274,3 +274,31 @@ def test_the_first_broker_leaves_a_class_archive_for_the_next(
     lab.down()
     assert f"-XX:SharedArchiveFile={archive}".encode() in argv
     assert str(archive) in mapped  # the JVM took it
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", ["3.9.1", "2.8.2"])
+def test_older_kafkas_start_keep_records_and_end(
+    start_lab: StartLab, topic: Callable[..., str], version: str
+) -> None:
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    lab = start_lab(LabSpec(name=f"kafka-{version}", kafka_version=version, brokers=3))
+    assert sorted(brokers_of(lab)) == [1, 2, 3]
+    name = topic(lab, replicas=3)
+    producer = Producer(lab.client_properties() | {"transactional.id": "t"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(name, b"record")
+    producer.commit_transaction(30)
+    consumer = Consumer(
+        lab.client_properties() | {"group.id": "g", "isolation.level": "read_committed"}
+    )
+    consumer.assign([TopicPartition(name, 0, 0)])
+    message = consumer.poll(30)
+    consumer.close()
+    assert message is not None
+    assert message.value() == b"record"
+    assert (lab.data_folder(1) / f"{name}-0").is_dir()
+    lab.down()
+    assert processes_below(lab.folder) == []
