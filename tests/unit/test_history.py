@@ -309,6 +309,28 @@ def test_v1_markers_of_decisions_that_were_compacted_away() -> None:
     assert lost(unpaired, replace(start, marker_before=1005)) == [10]
 
 
+def test_v1_a_decision_below_the_gap_is_older_than_the_batch() -> None:
+    h = past(
+        record(3, "PC", 1000),
+        record(9, "E", 100_000),
+        start=StartBatch(PID, 0, marker_before=500_000),
+        whole_from=9,
+        since=100_000,
+    )
+    assert h.whole
+    assert lost(h, StartBatch(PID, 0, marker_before=500_000)) == []
+
+
+def test_v1_a_leader_ahead_of_the_coordinator_within_the_skew_is_a_tie() -> None:
+    assert lost(past(*commits(1000, 1200), markers=(marker(10, 3000),))) is None
+
+
+def test_v1_a_decision_long_after_the_batch_by_a_broker_clock() -> None:
+    h = past(*commits(60_000), markers_from=40)
+    assert lost(h, StartBatch(PID, 0, marker_after=54_999)) == [1]
+    assert lost(h, StartBatch(PID, 0, marker_after=55_001)) is None
+
+
 def test_v1_a_timeout_is_told_by_its_epoch() -> None:
     h = past(*commits(1000), record(3, "PA", 1100, epoch=1), markers=(marker(10, 1005),))
     assert lost(h) == [3]
