@@ -29,7 +29,7 @@ from recovery.observation import OpenTransaction, Sample, Settings, StartBatch
 from recovery.verdicts import judge
 
 SECOND_LOOK_RULES = frozenset({"one-sample", "lost-seen-once"})
-WITHOUT_HISTORY = frozenset({"open", "prepare"})  # verdicts that stand without the history
+QUIET = frozenset({"open", "prepare"})  # verdicts that stand where the history cannot be read
 NOT_JUDGED = frozenset({"partition-not-seen", "producers-not-seen", "no-open-transaction"})
 
 
@@ -224,14 +224,15 @@ async def _judge_all(
         cluster, [o for o in opened if o.producer_id is not None], facts
     )
     judged = _judge(opened, starts, look, None, {}, settings)
-    unclear = [
-        j.about
-        for j in judged
-        if j.verdict.name not in WITHOUT_HISTORY and j.verdict.rule not in NOT_JUDGED
-    ]
+    # even of open ones: under transactions v1 a lost marker may lie below the same epoch
+    unclear = [j for j in judged if j.verdict.rule not in NOT_JUDGED]
     if not unclear:
         return judged, None, []
-    histories, missing = await _histories(cluster, unclear, starts, look, facts, settings)
+    histories, missing = await _histories(
+        cluster, [j.about for j in unclear], starts, look, facts, settings
+    )
+    if all(j.verdict.name in QUIET for j in unclear):
+        missing = []
     judged = _judge(opened, starts, look, None, histories, settings)
     again = {j.about.topic_partition for j in judged if j.verdict.rule in SECOND_LOOK_RULES}
     if not again:

@@ -1,0 +1,166 @@
+"""Verdicts on real brokers, against the ground truth of `lab break`."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from eoctl.lab.breaks import break_
+from eoctl.lab.cluster import Lab
+from eoctl.lab.record import LabSpec
+from tests.kafka.diagnosing import judged
+from tests.share import share
+
+ABORT_LATE = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "3600000"}
+KINDS = ("fresh", "marked", "late", "foreign")
+
+
+@pytest.mark.parametrize("version", [2, 1])
+def test_every_orphan_is_found_and_nothing_else(
+    start_lab: Callable[[LabSpec], Lab], version: int
+) -> None:
+    """Issue 4: 50 orphans of four kinds among 200 live, overdue, long and pending ones."""
+    lab = start_lab(
+        LabSpec(name=f"many{version}", brokers=3, transaction_version=version, settings=ABORT_LATE)
+    )
+    try:
+        truth = []
+        for kind in KINDS:
+            truth += break_(lab, "orphan", variant=kind, count=share(50) // 4 + 1, hold=False)
+        for kind in ("open", "overdue", "long", "offsets-pending"):
+            held = {} if kind == "overdue" else {"hold": False}
+            truth += break_(lab, kind, count=share(200) // 4, **held)
+        expected = Counter(
+            (t.topic, t.partition, t.producer_id) for t in truth if t.verdict == "orphan"
+        )
+        assert len(expected) >= share(50)
+        # the overdue ones pass their timeout; what is long is said by --long-after
+        found = judged(lab)
+        by_verdict = {j.about: j.verdict for j in found.judged}
+        orphans = Counter(
+            (a.topic, a.partition, a.producer_id)
+            for a, v in by_verdict.items()
+            if v.name == "orphan"
+        )
+        assert orphans == expected
+        assert not found.missing
+        wanted = {
+            (t.topic, t.partition, t.producer_id): t.verdict
+            for t in truth
+            if t.verdict is not None and t.start_offset is not None
+        }
+        wrong = {
+            (a.name, a.producer_id): (v.name, v.rule, wanted[a.topic, a.partition, a.producer_id])
+            for a, v in by_verdict.items()
+            if (a.topic, a.partition, a.producer_id) in wanted
+            and v.name != wanted[a.topic, a.partition, a.producer_id]
+            and wanted[a.topic, a.partition, a.producer_id] != "long"
+        }
+        assert not wrong
+        # a foreign orphan must not be aborted while its id lives elsewhere
+        foreign = {
+            (t.topic, t.partition) for t in truth if t.kind == "orphan" and t.variant == "foreign"
+        }
+        for a, v in by_verdict.items():
+            if v.name == "orphan":
+                assert v.remedy.action == ("wait" if a.topic_partition in foreign else "abort")
+    finally:
+        lab.down()
+
+
+@pytest.mark.parametrize(
+    ("user", "rule"),
+    [("no-txn", "coordinators-not-seen"), ("no-topic-read", "producers-not-seen")],
+)
+def test_without_permission_nothing_is_called_orphan(secure_lab: Lab, user: str, rule: str) -> None:
+    """A missing DESCRIBE on transactional ids or READ on the topic: unknown, no abort."""
+    [orphan] = break_(secure_lab, "orphan", hold=False)
+    [live] = break_(secure_lab, "open", hold=False)
+    seen = judged(
+        secure_lab,
+        orphan.topic,
+        live.topic,
+        properties=secure_lab.client_properties(user=user),
+    )
+    assert {j.verdict.name for j in seen.judged} == {"unknown"}
+    assert {j.verdict.rule for j in seen.judged} <= {rule, "owner-not-described"}
+    assert {j.verdict.remedy.action for j in seen.judged} == {"none"}
+    assert seen.missing
+
+
+def test_with_a_broker_killed_nothing_is_called_orphan(
+    start_lab: Callable[[LabSpec], Lab],
+) -> None:
+    """A third of the coordinators is gone: unknown; once they have moved: orphan again."""
+    lab = start_lab(LabSpec(name="killed", brokers=3))
+    try:
+        [orphan] = break_(lab, "orphan", hold=False)
+        [live] = break_(lab, "open", hold=False)
+        victim = next(b for b in lab.broker_ids if b not in (orphan.leader, live.leader))
+        lab.kill(victim)
+        seen = judged(lab, orphan.topic, live.topic)
+        names = {j.about.topic: j.verdict.name for j in seen.judged}
+        assert names[orphan.topic] == "unknown"
+        assert names[live.topic] in ("open", "unknown")
+        assert seen.missing
+        assert all(j.verdict.remedy.action in ("none", "wait") for j in seen.judged)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            again = judged(lab, orphan.topic)
+            if [j.verdict.name for j in again.judged] == ["orphan"]:
+                break
+            assert {j.verdict.name for j in again.judged} <= {"unknown", "orphan"}
+        else:
+            pytest.fail("the coordinators never moved")
+    finally:
+        lab.down()
+
+
+def test_a_moving_coordinator_never_makes_an_orphan(
+    start_lab: Callable[[LabSpec], Lab],
+) -> None:
+    """Issue 4: scans while a broker stops and starts, 20 transactions live."""
+    lab = start_lab(LabSpec(name="moving", brokers=3))
+    try:
+        truth = break_(lab, "open", count=20, hold=False)
+        topics = sorted({t.topic for t in truth})
+        verdicts: Counter[str] = Counter()
+        stopped: int | None = None
+        for scan in range(share(50, least=6)):
+            if scan % 3 == 0:
+                if stopped is not None:
+                    lab.start(stopped)
+                stopped = lab.broker_ids[scan // 3 % 3]
+                lab.terminate(stopped)
+            seen = judged(lab, *topics, sample_interval=0.5)
+            verdicts += Counter(j.verdict.name for j in seen.judged)
+        assert verdicts["orphan"] == 0
+        assert verdicts["marker-lost"] == 0
+        assert verdicts["open"] > 0
+    finally:
+        lab.down()
+
+
+@pytest.mark.parametrize("later", [None, "elsewhere", "open"])
+@pytest.mark.parametrize("version", [2, 1])
+def test_a_lost_commit_marker_is_never_an_orphan(
+    start_lab: Callable[[LabSpec], Lab], version: int, later: str | None
+) -> None:
+    """reference: replication 1, its broker stopped cleanly before EndTxn."""
+    lab = start_lab(
+        LabSpec(name=f"lost{version}{later or ''}", brokers=2, transaction_version=version)
+    )
+    try:
+        options = {} if later is None else {"later": later}
+        truth = [t for t in break_(lab, "marker-lost", **options) if t.verdict == "marker-lost"]
+        found = judged(lab, *{t.topic for t in truth})
+        lost = {j.about.topic_partition: j.verdict for j in found.judged}
+        for t in truth:
+            verdict = lost[t.topic, t.partition]
+            assert verdict.name == "marker-lost", (verdict.rule, verdict.evidence)
+            assert verdict.proven_outcome == "commit"
+            assert verdict.mixed == (later == "open") == t.mixed
+            assert verdict.remedy.action == ("wait" if later == "open" else "resolve")
+    finally:
+        lab.down()
