@@ -85,7 +85,11 @@ def run(argv: list[str] | None = None) -> int:
 def _run(words: list[str]) -> int:
     try:
         result = build("eoctl", TREE).main(words, prog_name="eoctl", standalone_mode=False)
+        if result == Exit.INTERRUPTED:  # the parser's own answer to Ctrl-C
+            raise KeyboardInterrupt
         return result if isinstance(result, int) else Exit.OK
+    except SystemExit:  # the parser's own answer to a closed pipe, in any mode
+        raise BrokenPipeError from None
     except EoctlError as error:
         _say(error.sentence)
         return error.exit_status

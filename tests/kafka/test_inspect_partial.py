@@ -1,0 +1,172 @@
+"""What a broker that died or froze costs, and what is said of it; how much is asked at all."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.failures import Deadline
+from eoctl.kafka.properties import client_settings
+from eoctl.kafka.wire import Connection
+from eoctl.lab.client import Client
+from eoctl.lab.cluster import Lab
+from eoctl.lab.producer import Producer
+from eoctl.lab.record import LabSpec
+from eoctl.operations import inspect
+from recovery.selectors import parse_selector
+from tests.kafka.command import eoctl
+from tests.kafka.conftest import MakeTopic
+
+HURT = 2  # the broker that suffers here
+
+
+@pytest.fixture(scope="module")
+def slow_lab(start_lab: Callable[[LabSpec], Lab]) -> Iterator[Lab]:
+    """Three brokers; a silent one keeps its partitions for a minute, however slow we are."""
+    lab = start_lab(LabSpec("slow", brokers=3, settings={"broker.session.timeout.ms": "60000"}))
+    yield lab
+    lab.down()
+
+
+def ids_everywhere(lab: Lab) -> list[str]:
+    """Transactional ids of which every broker coordinates some."""
+    names = [f"partial-{number}" for number in range(12)]
+
+    async def initialise() -> set[int]:
+        async with Client.to(lab.bootstrap_servers) as client:
+            for name in names:
+                await Producer.init(client, name)
+            return {await client.coordinator(name) for name in names}
+
+    assert asyncio.run(initialise()) == {1, 2, 3}
+    return names
+
+
+# One broker's silence is bounded by 3 s, so a run that takes less than a second when all is well
+# takes less than 5 s; a machine busy with other things is not what is measured here.
+SILENCE_SECONDS = 3.0
+SLACK_SECONDS = 1.0
+
+
+def test_frozen_broker_costs_its_silence_and_no_more(slow_lab: Lab, topic: MakeTopic) -> None:
+    ids_everywhere(slow_lab)
+    name = topic(slow_lab, partitions=9, replicas=3)
+    before = eoctl("lso", name, "-o", "json", lab=slow_lab)
+    well = max(before.seconds, eoctl("txn", "list", lab=slow_lab).seconds)
+    bound = well + SILENCE_SECONDS + SLACK_SECONDS
+    leaders = {row["partition"]: row["leader"] for row in before.rows}
+    assert set(leaders.values()) == {1, 2, 3}
+    slow_lab.freeze(HURT)
+    try:
+        ran = eoctl("lso", name, "-o", "json", lab=slow_lab)
+        assert ran.status == 3
+        assert ran.seconds < bound
+        assert not ran.json["complete"]
+        for row in ran.rows:
+            if leaders[row["partition"]] == HURT:
+                assert (row["last_stable_offset"], row["high_watermark"]) == (None, None)
+                assert row["error"] is not None
+            else:
+                assert (row["last_stable_offset"], row["high_watermark"]) == (0, 0)
+                assert row["error"] is None
+        assert len(ran.rows) == 9
+        assert {error["broker"] for error in ran.json["errors"]} == {HURT}
+        listed = eoctl("txn", "list", "-o", "json", lab=slow_lab)
+        assert listed.status == 3
+        assert listed.seconds < bound
+        assert {row["coordinator"] for row in listed.rows} == {1, 3}
+        assert {error["broker"] for error in listed.json["errors"]} == {HURT}
+        seen = listed.json["coordinators_seen"]
+        assert 0 < seen < listed.json["coordinators"] == 50
+        table = eoctl("txn", "list", lab=slow_lab)
+        assert f"broker {HURT}" in table.stderr
+        assert "INCOMPLETE" in table.stderr
+    finally:
+        slow_lab.thaw(HURT)
+
+
+def test_timeout_bounds_the_whole_command(slow_lab: Lab) -> None:
+    ids_everywhere(slow_lab)
+    well = eoctl("txn", "list", lab=slow_lab).seconds
+    slow_lab.freeze(HURT)
+    try:
+        ran = eoctl("txn", "list", "-o", "json", "--timeout", "1s", lab=slow_lab)
+    finally:
+        slow_lab.thaw(HURT)
+    assert ran.status == 3
+    assert ran.seconds < well + 1 + SLACK_SECONDS
+
+
+def test_killed_broker_is_named(lab3: Lab, topic: MakeTopic) -> None:
+    """SIGKILL: until its session ends its partitions are still its own, and nobody answers."""
+    names = ids_everywhere(lab3)
+    name = topic(lab3, partitions=3)  # a single replica each: nobody takes over
+    well = eoctl("txn", "list", lab=lab3).seconds
+    lab3.kill(HURT)
+    try:
+        ran = eoctl("txn", "list", "-o", "json", lab=lab3)
+        assert ran.status == 3
+        assert ran.seconds < well + SILENCE_SECONDS + SLACK_SECONDS
+        assert not ran.json["complete"]
+        assert HURT in {error["broker"] for error in ran.json["errors"]}
+        assert {row["coordinator"] for row in ran.rows} == {1, 3}
+        offsets = eoctl("lso", name, "-o", "json", lab=lab3)
+        assert offsets.status == 3
+        unknown = [row for row in offsets.rows if row["high_watermark"] is None]
+        assert [row["leader"] for row in unknown] in ([HURT], [None])
+    finally:
+        lab3.start(HURT)
+    _until_answered(lab3, name)
+    assert set(names) <= set(eoctl("txn", "list", "-o", "name", lab=lab3).stdout.split())
+
+
+def _until_answered(lab: Lab, name: str) -> None:
+    """Leaders and coordinators have settled again."""
+    end = time.monotonic() + 60
+    while (
+        eoctl("txn", "list", "-o", "json", lab=lab).status
+        or eoctl("lso", name, "-o", "json", lab=lab).status
+    ):
+        assert time.monotonic() < end
+        time.sleep(0.5)
+
+
+def test_requests_of_lso_do_not_grow_with_partitions(
+    lab3: Lab, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing is behind: three ListOffsets per leader, metadata, and that is all."""
+    sent: Counter[str] = Counter()
+    ask = Connection.ask
+
+    async def counting(self: Connection, question: Any, *more: Any, **options: Any) -> Any:
+        sent[type(question).__name__] += 1
+        return await ask(self, question, *more, **options)
+
+    monkeypatch.setattr(Connection, "ask", counting)
+
+    async def look(name: str) -> tuple[int, int]:
+        sent.clear()
+        settings = client_settings(lab3.client_properties())
+        async with Cluster(settings, Deadline(20)) as cluster:
+            scope = inspect.Scope((parse_selector(name),))
+            answer = await inspect.lso(cluster, scope)
+            assert answer.complete
+            return len(answer.rows), cluster.requests_sent
+
+    few, many = topic(lab3, partitions=3), topic(lab3, partitions=300)
+    _until_answered(lab3, many)  # every leader has heard of the new topics
+    rows_few, requests_few = asyncio.run(look(few))
+    kinds_few = dict(sent)
+    rows_many, requests_many = asyncio.run(look(many))
+    assert (rows_few, rows_many) == (3, 300)
+    assert dict(sent) == kinds_few
+    assert requests_many == requests_few
+    assert 2 * 3 <= sent["ListOffsetsRequest"] <= 3 * 3
+    assert sent["MetadataRequest"] <= 2
+    others = set(sent) - {"ListOffsetsRequest", "MetadataRequest", "ApiVersionsRequest"}
+    assert not others
+    assert requests_many <= 3 * (3 + 1) + 2  # a leader's ListOffsets and its ApiVersions
