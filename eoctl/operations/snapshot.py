@@ -1,0 +1,302 @@
+"""What the dashboard shows, as one frozen value: the answers of the same operations as the CLI.
+
+Two rounds run side by side, each over a session of its own: `look` (offsets, transactions, groups,
+producers: quick, often) and `judge` (verdicts, the page of `why`, a history: with a pause between
+its two looks). Each gives the parts it renewed and what that cost the brokers.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from eoctl.config import Context
+from eoctl.kafka import committed, groups
+from eoctl.kafka.cluster import Cluster
+from eoctl.operations.diagnose import diagnose
+from eoctl.operations.history import history
+from eoctl.operations.inspect import (
+    Scope,
+    TxnFilter,
+    look_at_partitions,
+    lso_answer,
+    producers,
+    txn_list,
+)
+from eoctl.operations.session import Session, now_ms
+from eoctl.operations.verdict_rows import hanging_answer
+from eoctl.operations.why import why
+from recovery.answers import Answer, error_rows
+from recovery.errors import EoctlError
+from recovery.facts import Facts, GroupFacts, GroupOffsetFacts, Missing, PartitionFacts
+from recovery.observation import Settings
+from recovery.rows import BrokerRow, Row
+from recovery.selectors import parse_selector
+
+PARTS = (
+    "brokers",
+    "partitions",
+    "transactions",
+    "groups",
+    "producers",
+    "hanging",
+    "why",
+    "history",
+)
+
+
+class GroupOffsetRow(Row):
+    """A group on one partition: where it stands between log start, LSO and high watermark.
+
+    lag = LSO - committed, lag_hw = HW - committed. held_up: it has read all that readers may see
+    and more is waiting. topic and partition are null of a group without any commit.
+    """
+
+    group: str
+    type: str | None
+    state: str | None
+    topic: str | None
+    partition: int | None
+    committed_offset: int | None
+    pending: bool | None
+    last_stable_offset: int | None
+    high_watermark: int | None
+    lag: int | None
+    lag_hw: int | None
+    held_up: bool | None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """What the screen asks for beyond what is always collected.
+
+    producers: of every partition, not only of the held ones. why: TOPIC:P, or None. group: why
+    this group stands. history: a transactional id.
+    """
+
+    producers: bool = False
+    why: str | None = None
+    group: str | None = None
+    history: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything known of a cluster, each part an answer with its own collected_at (epoch ms).
+
+    A part that was not asked for yet is None. taken_at: when the newest part came. cost: seconds
+    in which answered requests of the last round of each kind were under way; interval: seconds
+    between two rounds of `look`. problem: why the last round failed; the parts are then older.
+    why_about, history_about: what these two parts are of.
+    """
+
+    title: str
+    taken_at: int
+    cluster_id: str | None = None
+    read_only: bool = False
+    protected: bool = False
+    argv: tuple[str, ...] = ()
+    brokers: Answer | None = None
+    partitions: Answer | None = None
+    transactions: Answer | None = None
+    groups: Answer | None = None
+    producers: Answer | None = None
+    hanging: Answer | None = None
+    why: Answer | None = None
+    why_about: str | None = None
+    history: Answer | None = None
+    history_about: str | None = None
+    cost: float = 0.0
+    requests: int = 0
+    interval: float = 0.0
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round renewed: fields of Snapshot. cost: seconds; requests: how many."""
+
+    parts: dict[str, object] = field(default_factory=dict)
+    cost: float = 0.0
+    requests: int = 0
+    problem: str | None = None
+
+
+@dataclass(slots=True)
+class Collection:
+    """The sessions of one dashboard with one cluster. Use within one event loop."""
+
+    context: Context
+    seconds: float = 10.0
+    sample_interval: float = 5.0
+    settings: Settings = field(default_factory=Settings)
+    _known: dict[int, BrokerRow] = field(default_factory=dict)
+    _looking: Session | None = None
+    _judging: Session | None = None
+
+    def empty(self) -> Snapshot:
+        """The snapshot before the first answer."""
+        c = self.context
+        return Snapshot(
+            c.title, now_ms(), read_only=c.read_only, protected=c.protected, argv=c.argv
+        )
+
+    async def look(self, wants: Wants) -> Round:
+        """Offsets, transactions, groups, producers. What fails whole is the round's problem."""
+        if self._looking is None:
+            self._looking = Session(self.context, self.seconds)
+
+        async def use(cluster: Cluster) -> dict[str, object]:
+            facts, listed, offsets = await asyncio.gather(
+                look_at_partitions(cluster, Scope()),
+                txn_list(cluster, TxnFilter()),
+                _committed(cluster),
+            )
+            scope = Scope()
+            if not wants.producers:
+                held = [f"{p.topic}:{p.partition}" for p in facts.partitions if p.held]
+                scope = Scope(tuple(parse_selector(name) for name in held))
+            empty = not wants.producers and not scope.selectors
+            return {
+                "cluster_id": cluster.cluster_id,
+                "brokers": self._brokers(cluster, facts),
+                "partitions": lso_answer(facts, Scope(internal=False), show_all=True),
+                "transactions": listed,
+                "groups": _groups(facts, *offsets),
+                "producers": Answer("producers", cluster.cluster_id, now_ms(), [])
+                if empty
+                else await producers(cluster, scope, resolve=True),
+            }
+
+        return await _round(self._looking, use)
+
+    async def judge(self, wants: Wants) -> Round:
+        """Verdicts on every open transaction, and the pages that the screen wants."""
+        if self._judging is None:
+            self._judging = Session(self.context, self.seconds + self.sample_interval)
+
+        async def use(cluster: Cluster) -> dict[str, object]:
+            jobs: list[Awaitable[dict[str, object]]] = [self._verdicts(cluster)]
+            if wants.why is not None or wants.group is not None:
+                jobs.append(self._why(cluster, wants))
+            if wants.history is not None:
+                jobs.append(_history(cluster, wants.history))
+            parts: dict[str, object] = {}
+            for more in await asyncio.gather(*jobs):
+                parts |= more
+            return parts
+
+        return await _round(self._judging, use)
+
+    def close(self) -> None:
+        """Close every connection."""
+        for session in (self._looking, self._judging):
+            if session is not None:
+                session.close()
+
+    async def _verdicts(self, cluster: Cluster) -> dict[str, object]:
+        found = await diagnose(
+            cluster, Scope(), self.settings, sample_interval=self.sample_interval
+        )
+        return {"hanging": hanging_answer(found, self.context.argv, show_all=True)}
+
+    async def _why(self, cluster: Cluster, wants: Wants) -> dict[str, object]:
+        answer = await why(
+            cluster,
+            self.context,
+            [] if wants.why is None else [parse_selector(wants.why)],
+            wants.group,
+            self.settings,
+            sample_interval=self.sample_interval,
+        )
+        return {"why": answer, "why_about": wants.why or f"group {wants.group}"}
+
+    def _brokers(self, cluster: Cluster, facts: Facts) -> Answer:
+        """Every broker that was ever seen, or that a partition names; up: it answered."""
+        silent = cluster.silent
+        for b in cluster.brokers.values():
+            self._known[b.id] = BrokerRow(broker=b.id, host=b.host, port=b.port, up=True)
+        named = {replica for p in facts.partitions for replica in p.replicas}
+        for broker in named - self._known.keys():
+            self._known[broker] = BrokerRow(broker=broker, host="not listed", port=0, up=False)
+        rows = [
+            row.model_copy(
+                update={"up": row.broker in cluster.brokers and row.broker not in silent}
+            )
+            for _, row in sorted(self._known.items())
+        ]
+        return Answer("brokers", cluster.cluster_id, facts.collected_at, rows)
+
+
+async def _committed(cluster: Cluster) -> tuple[list[GroupFacts], list[Missing]]:
+    listed, missing = await groups.list_groups(cluster)
+    found, more = await committed.with_offsets(cluster, listed)
+    return found, [*missing, *more]
+
+
+def _groups(facts: Facts, found: Sequence[GroupFacts], missing: Sequence[Missing]) -> Answer:
+    known = {(p.topic, p.partition): p for p in facts.partitions}
+    rows = [
+        _group_row(g, o, None if o is None else known.get((o.topic, o.partition)))
+        for g in found
+        for o in (g.offsets or (None,))
+    ]
+    return Answer("groups", facts.cluster_id, now_ms(), rows, error_rows(missing))
+
+
+def _group_row(
+    g: GroupFacts, o: GroupOffsetFacts | None, p: PartitionFacts | None
+) -> GroupOffsetRow:
+    at = o.committed_offset if o else None
+    lso, hw = (p.last_stable_offset, p.high_watermark) if p else (None, None)
+    lag = None if at is None or lso is None else max(0, lso - at)
+    return GroupOffsetRow(
+        group=g.group,
+        type=g.type,
+        state=g.state,
+        topic=o.topic if o else None,
+        partition=o.partition if o else None,
+        committed_offset=at,
+        pending=o.pending if o else None,
+        last_stable_offset=lso,
+        high_watermark=hw,
+        lag=lag,
+        lag_hw=None if at is None or hw is None else max(0, hw - at),
+        held_up=None if lag is None or p is None else lag == 0 and bool(p.held),
+        error=o.error if o else None,
+    )
+
+
+async def _history(cluster: Cluster, transactional_id: str) -> dict[str, object]:
+    answer = await history(cluster, [transactional_id], [])
+    return {"history": answer, "history_about": transactional_id}
+
+
+async def _round(session: Session, use: Callable[[Cluster], Awaitable[dict[str, object]]]) -> Round:
+    busy, sent = session.busy, session.requests_sent
+    problem = None
+    parts: dict[str, object] = {}
+    try:
+        parts = await session.ask(use)
+    except EoctlError as error:
+        problem = error.sentence
+    return Round(parts, session.busy - busy, session.requests_sent - sent, problem)
+
+
+def renewed(snapshot: Snapshot, rounds: Sequence[Round], interval: float) -> Snapshot:
+    """The snapshot with the parts of the newest rounds; cost and requests are of all of them."""
+    for done in rounds:
+        snapshot = replace(snapshot, **done.parts)  # type: ignore[arg-type]
+    return replace(
+        snapshot,
+        taken_at=max([snapshot.taken_at, *(_times(snapshot))]),
+        cost=sum(r.cost for r in rounds),
+        requests=sum(r.requests for r in rounds),
+        interval=interval,
+        problem=next((r.problem for r in rounds if r.problem is not None), None),
+    )
+
+
+def _times(snapshot: Snapshot) -> list[int]:
+    answers = (getattr(snapshot, part) for part in PARTS)
+    return [a.collected_at for a in answers if a is not None]
