@@ -2,7 +2,7 @@
 
 `RULES` is read from the top; the first rule whose condition holds gives verdict and remedy; none
 is `unknown`. Conditions ask a `recovery.case.Case`. What each rule rests on was seen on real
-brokers (docs/verdicts.md). Where something could be read two ways, the safe one was taken:
+brokers. Where something could be read two ways, the safe one was taken:
 
 - `unknown` comes where the missing thing matters. A transaction that its coordinator owns is known
   without the other coordinators, without a second look, and, if nothing has to be done, without

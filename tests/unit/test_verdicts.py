@@ -1,4 +1,4 @@
-"""One named case for each row and each bullet of docs/verdicts.md, and every combination of facts.
+"""One named case for each row and each bullet of the rules, and every combination of facts.
 
 The cases are played on the model of coordinators and partitions (transaction_model.py), which keeps
 the truth; what is expected is written down here from the rules, not computed.

@@ -39,13 +39,23 @@ OPS = st.lists(
             ["write"] * 6
             + ["commit", "commit-lost", "abort", "abort-lost", "stall", "finish", "finish-lost"]
             + ["timeout", "timeout-lost", "init", "late", "foreign", "fresh", "marked"]
-            + ["wait", "wait-long", "compact"]
+            + [
+                "stall",
+                "wait",
+                "wait-long",
+                "wait-long",
+                "compact",
+                "compact",
+                "lose",
+                "lose",
+                "lose",
+            ]
         ),
         SMALL,
         SMALL,
     ),
     min_size=1,
-    max_size=25,
+    max_size=20,
 )
 SKEWED = st.integers(-HALF_SKEW, HALF_SKEW)
 ANY_CLOCK = st.integers(-TEN_YEARS, TEN_YEARS)
@@ -63,7 +73,7 @@ EYES = st.builds(
     undescribed=st.frozensets(st.sampled_from(NAMES), max_size=1),
     filters=st.booleans(),
     clock=ANY_CLOCK,
-)
+) | st.just(Eyes())
 many = settings(
     max_examples=share(5000, 100), deadline=None, suppress_health_check=list(HealthCheck)
 )
@@ -80,6 +90,9 @@ def play(w: World, ops: Sequence[tuple[str, int, int]], *, compaction: bool = Tr
                 w.end(i, outcome, lost=[tp] if lost else [])
             case ["stall"]:
                 w.end(i, "commit" if b else "abort", stalled=True)
+            case ["lose"]:
+                w.write(i, tp)
+                w.end(i, "commit", lost=[tp])
             case ["finish", *lost]:
                 w.finish(i, lost=[tp] if lost else [])
             case ["timeout", *lost]:
@@ -234,7 +247,7 @@ def test_the_generated_histories_reach_every_verdict() -> None:
     """Else the properties would be about nothing."""
     met: Counter[tuple[str, bool]] = Counter()
 
-    @settings(max_examples=600, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=1000, deadline=None, derandomize=True, database=None)
     @given(OPS, VERSIONS)
     def run(ops: list[tuple[str, int, int]], versions: tuple[int, ...]) -> None:
         w = world(versions, 0, 0, 0, 0)
