@@ -197,9 +197,12 @@ async def state_logs(
     cluster: Cluster,
     partitions: Sequence[PartitionMetadata],
     producer_ids: Collection[int],
-    transactional_ids: Collection[str] = (),
+    transactional_ids: Collection[str] | None = (),
 ) -> list[StateLog]:
-    """These partitions of `__transaction_state`, read from log start to high watermark."""
+    """These partitions of `__transaction_state`, read from log start to high watermark.
+
+    With the records of these producer ids and transactional ids (None = of all).
+    """
     if not partitions:
         return []
     facts, _ = await collect.partition_offsets(cluster, (), partitions)

@@ -4,16 +4,15 @@ from collections.abc import Sequence
 
 from eoctl.kafka import coordinators, evidence
 from eoctl.kafka.cluster import Cluster
-from eoctl.operations.session import now_ms
+from eoctl.operations.source import Source, StateLogs, source_of
 from recovery.answers import Answer, error_rows
 from recovery.facts import Missing
 from recovery.formats.coordinator import coordinator_partition
 from recovery.history_rows import history_rows
-from recovery.rows_diagnosis import HistoryRow
 
 
 async def history(
-    cluster: Cluster,
+    cluster: Cluster | Source,
     ids: Sequence[str],
     producer_ids: Sequence[int],
     window: tuple[int | None, int | None] = (None, None),
@@ -22,15 +21,33 @@ async def history(
 
     window: records from this time and before that one (epoch ms).
     """
-    partitions = await coordinators.state_partitions(cluster)
-    if isinstance(partitions, Missing):
-        return _answer(cluster, [], [partitions], 0, whole=False)
-    wanted = partitions
-    if not producer_ids and partitions:
-        homes = {coordinator_partition(name, len(partitions)) for name in ids}
-        wanted = tuple(p for p in partitions if p.partition in homes)
-    logs = await evidence.state_logs(cluster, wanted, producer_ids, ids)
-    missing = [
+    source = source_of(cluster)
+    found = await source.state_logs(ids, producer_ids)
+    since, until = window
+    rows = [
+        row
+        for row in history_rows(r for log in found.logs for r in log.records)
+        if row.timestamp is None
+        or ((since is None or row.timestamp >= since) and (until is None or row.timestamp < until))
+    ]
+    named = {row.transactional_id for row in rows}
+    homes = {coordinator_partition(name, found.partitions) for name in named}
+    whole = not found.missing and all(
+        log.whole_from == 0 for log in found.logs if log.partition in homes
+    )
+    return Answer(
+        schema="txn-history",
+        cluster_id=source.cluster_id,
+        collected_at=source.now(),
+        rows=rows,
+        errors=error_rows([*found.missing, *unread(found)]),
+        extra={"transactional_ids": len(named), "whole": whole},
+    )
+
+
+def unread(found: StateLogs) -> list[Missing]:
+    """The logs that could not be read."""
+    return [
         Missing(
             "partition",
             log.error,
@@ -38,35 +55,21 @@ async def history(
             topic=coordinators.TRANSACTION_STATE,
             partition=log.partition,
         )
-        for log in logs
+        for log in found.logs
         if log.error is not None
     ]
-    since, until = window
-    rows = [
-        row
-        for row in history_rows(r for log in logs for r in log.records)
-        if row.timestamp is None
-        or ((since is None or row.timestamp >= since) and (until is None or row.timestamp < until))
-    ]
-    named = {row.transactional_id for row in rows}
-    found_logs = {coordinator_partition(name, len(partitions)) for name in named}
-    whole = all(log.whole_from == 0 for log in logs if log.partition in found_logs)
-    return _answer(cluster, rows, missing, len(named), whole=whole)
 
 
-def _answer(
-    cluster: Cluster,
-    rows: Sequence[HistoryRow],
-    missing: Sequence[Missing],
-    ids: int,
-    *,
-    whole: bool,
-) -> Answer:
-    return Answer(
-        schema="txn-history",
-        cluster_id=cluster.cluster_id,
-        collected_at=now_ms(),
-        rows=rows,
-        errors=error_rows(missing),
-        extra={"transactional_ids": ids, "whole": whole},
-    )
+async def read_state_logs(
+    cluster: Cluster, ids: Sequence[str] | None, producer_ids: Sequence[int]
+) -> StateLogs:
+    """The logs in which these ids, or the ids of these producer ids, have records. None = all."""
+    partitions = await coordinators.state_partitions(cluster)
+    if isinstance(partitions, Missing):
+        return StateLogs(0, (), (partitions,))
+    wanted = partitions
+    if ids is not None and not producer_ids and partitions:
+        homes = {coordinator_partition(name, len(partitions)) for name in ids}
+        wanted = tuple(p for p in partitions if p.partition in homes)
+    logs = await evidence.state_logs(cluster, wanted, producer_ids, ids)
+    return StateLogs(len(partitions), tuple(logs))

@@ -1,7 +1,7 @@
 """`lso`, `txn list`, `txn describe`, `producers`: what the brokers say, side by side.
 
-Each function takes an open cluster, collects Facts and gives an Answer. Every command that
-looks at partitions or transactions begins with one of the `look_...` functions here.
+Each function asks a Source (an open cluster counts as one) for facts and gives an Answer. The
+`look_...` functions are how a live cluster answers.
 """
 
 import re
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from eoctl.kafka import collect, coordinators
 from eoctl.kafka.cluster import Cluster, ClusterMetadata, PartitionMetadata
 from eoctl.operations.session import now_ms
+from eoctl.operations.source import Source, source_of
 from recovery.answers import Answer, error_rows
 from recovery.errors import UsageError
 from recovery.facts import Facts, Missing, TransactionFacts, Transactions
@@ -50,10 +51,22 @@ async def selected(
     cluster: Cluster, scope: Scope
 ) -> tuple[ClusterMetadata, list[PartitionMetadata], list[Missing]]:
     """The partitions that `scope` names, by topic and number; what it names in vain."""
+    metadata = await cluster.metadata(topics_named(scope))
+    return metadata, *choose(metadata, scope)
+
+
+def topics_named(scope: Scope) -> list[str] | None:
+    """The topics to ask for: those named, None = all."""
+    names = [s.literal for s in scope.selectors if s.literal is not None]
+    everything = not scope.selectors or len(names) < len(scope.selectors)
+    return None if everything else sorted(set(names))
+
+
+def choose(
+    metadata: ClusterMetadata, scope: Scope
+) -> tuple[list[PartitionMetadata], list[Missing]]:
+    """Of the topics described the partitions in scope, and what is named in vain."""
     selectors = scope.selectors
-    names = [s.literal for s in selectors if s.literal is not None]
-    everything = not selectors or len(names) < len(selectors)
-    metadata = await cluster.metadata(None if everything else sorted(set(names)))
     missing = [
         Missing("topic", t.error, _topic_problem(t.error), topic=t.name)
         for t in metadata.topics.values()
@@ -75,7 +88,7 @@ async def selected(
         if s.literal not in named
         for sentence in missing_names([s], known)
     ]
-    return metadata, wanted, missing
+    return wanted, missing
 
 
 def _topic_problem(error: str) -> str:
@@ -129,15 +142,14 @@ async def look_at_owners(cluster: Cluster, producer_ids: Sequence[int]) -> Trans
     return replace(listed, rows=tuple(rows), missing=(*listed.missing, *missing))
 
 
-async def lso(cluster: Cluster, scope: Scope, *, show_all: bool = False) -> Answer:
+async def lso(cluster: Cluster | Source, scope: Scope, *, show_all: bool = False) -> Answer:
     """Log start, LSO, high watermark and what blocks.
 
     Without selectors only held partitions and those that could not be seen; show_all adds the
     healthy ones, scope.internal the healthy ones of internal topics.
     """
-    return lso_answer(
-        await look_at_partitions(cluster, replace(scope, internal=True)), scope, show_all=show_all
-    )
+    facts = await source_of(cluster).look(replace(scope, internal=True))
+    return lso_answer(facts, scope, show_all=show_all)
 
 
 def lso_answer(facts: Facts, scope: Scope, *, show_all: bool) -> Answer:
@@ -180,61 +192,96 @@ class TxnFilter:
     pattern: re.Pattern[str] | None = None
     longer_than: float | None = None
 
+    @property
+    def longer_than_ms(self) -> int | None:
+        return None if self.longer_than is None else round(self.longer_than * 1000)
 
-async def txn_list(cluster: Cluster, wanted: TxnFilter) -> Answer:
+    @property
+    def states_meant(self) -> tuple[str, ...]:
+        """With longer_than only open ones: the brokers' duration filter keeps ended ids too."""
+        if self.longer_than is None or self.states:
+            return self.states
+        return tuple(sorted(OPEN_STATES))
+
+    def names(self, transactional_id: str) -> bool:
+        """Whether the pattern, if any, matches."""
+        return self.pattern is None or self.pattern.fullmatch(transactional_id) is not None
+
+
+async def txn_list(cluster: Cluster | Source, wanted: TxnFilter) -> Answer:
     """Every coordinator's transactions that pass the filter."""
-    longer = None if wanted.longer_than is None else round(wanted.longer_than * 1000)
-    states = wanted.states
-    if longer is not None and not states:
-        states = tuple(sorted(OPEN_STATES))  # the brokers' filter keeps ended ids too
-    listed = await coordinators.transactions(
-        cluster,
-        states=states,
-        producer_ids=wanted.producer_ids,
-        running_longer_than_ms=longer,
-    )
-    rows = [
-        t
-        for t in listed.rows
-        if wanted.pattern is None or wanted.pattern.fullmatch(t.transactional_id)
-    ]
-    found, missing = await coordinators.described(cluster, rows)
-    now = now_ms()
+    source = source_of(cluster)
+    found = await source.transactions(wanted, describe=True)
+    now = source.now()
     return Answer(
         schema="txn-list",
-        cluster_id=cluster.cluster_id,
+        cluster_id=source.cluster_id,
         collected_at=now,
-        rows=txn_list_rows(found, now),
-        errors=error_rows([*listed.missing, *missing]),
+        rows=txn_list_rows(found.rows, now),
+        errors=error_rows(found.missing),
         extra={
-            "open": sum(open_age(t, now) is not None for t in found),
-            "coordinators": len(listed.coordinators),
-            "coordinators_seen": sum(c.seen for c in listed.coordinators),
+            "open": sum(open_age(t, now) is not None for t in found.rows),
+            "coordinators": len(found.coordinators),
+            "coordinators_seen": sum(c.seen for c in found.coordinators),
         },
     )
 
 
-async def txn_describe(cluster: Cluster, ids: Sequence[str]) -> Answer:
+async def look_at_transactions(
+    cluster: Cluster, wanted: TxnFilter, *, describe: bool
+) -> Transactions:
+    """The transactions that pass the filter; the brokers filter by state, PID and duration."""
+    listed = await coordinators.transactions(
+        cluster,
+        states=wanted.states_meant,
+        producer_ids=wanted.producer_ids,
+        running_longer_than_ms=wanted.longer_than_ms,
+    )
+    rows = tuple(t for t in listed.rows if wanted.names(t.transactional_id))
+    if not describe:
+        return replace(listed, rows=rows)
+    found, missing = await coordinators.described(cluster, rows)
+    return replace(listed, rows=tuple(found), missing=(*listed.missing, *missing))
+
+
+async def txn_describe(cluster: Cluster | Source, ids: Sequence[str]) -> Answer:
     """The named transactional ids, with their partitions."""
-    partitions = await coordinators.state_partitions(cluster)
-    count = 1 if isinstance(partitions, Missing) else len(partitions) or 1
-    found, missing = await coordinators.find(cluster, ids)
-    now = now_ms()
+    source = source_of(cluster)
+    found, missing, count = await source.find(ids)
+    now = source.now()
     return Answer(
         schema="txn-describe",
-        cluster_id=cluster.cluster_id,
+        cluster_id=source.cluster_id,
         collected_at=now,
-        rows=txn_describe_rows(found, count, now),
+        rows=txn_describe_rows(found, count or 1, now),
         errors=error_rows(missing),
     )
 
 
 async def producers(
-    cluster: Cluster, scope: Scope, *, producer_ids: Sequence[int] = (), resolve: bool = False
+    cluster: Cluster | Source,
+    scope: Scope,
+    *,
+    producer_ids: Sequence[int] = (),
+    resolve: bool = False,
 ) -> Answer:
     """The producers of the partitions in scope; resolve: with transactional ids and zombies."""
-    metadata, wanted, missing = await selected(cluster, scope)
-    del metadata
+    facts = await source_of(cluster).producers(scope, producer_ids, resolve=resolve)
+    return Answer(
+        schema="producers",
+        cluster_id=facts.cluster_id,
+        collected_at=facts.collected_at,
+        rows=producer_rows(facts, resolve=resolve),
+        errors=error_rows(facts.missing),
+        extra={"scanned": facts.scanned},
+    )
+
+
+async def look_at_producers(
+    cluster: Cluster, scope: Scope, producer_ids: Sequence[int], *, resolve: bool
+) -> Facts:
+    """The producers of the partitions in scope; resolve: and who owns their producer ids."""
+    _, wanted, missing = await selected(cluster, scope)
     found, more = await collect.producers(cluster, wanted)
     missing += more
     if producer_ids:
@@ -248,7 +295,7 @@ async def producers(
             cluster, [p.producer_id for rows in found.values() for p in rows]
         )
         missing += transactions.missing
-    facts = Facts(
+    return Facts(
         cluster_id=cluster.cluster_id,
         collected_at=now_ms(),
         scanned=len(wanted),
@@ -256,14 +303,6 @@ async def producers(
         producers=found,
         transactions=transactions,
         missing=tuple(missing),
-    )
-    return Answer(
-        schema="producers",
-        cluster_id=facts.cluster_id,
-        collected_at=facts.collected_at,
-        rows=producer_rows(facts, resolve=resolve),
-        errors=error_rows(facts.missing),
-        extra={"scanned": facts.scanned},
     )
 
 

@@ -1,10 +1,9 @@
 """`status`: one screen, the worst first."""
 
 from eoctl.config import Context
-from eoctl.kafka import coordinators
 from eoctl.kafka.cluster import Cluster
-from eoctl.operations.diagnose import diagnose
-from eoctl.operations.inspect import Scope
+from eoctl.operations.inspect import Scope, TxnFilter
+from eoctl.operations.source import Source, source_of
 from eoctl.operations.verdict_rows import status_rows, unknown_as_missing
 from recovery.answers import Answer, error_rows
 from recovery.inspection import OPEN_STATES
@@ -12,11 +11,14 @@ from recovery.observation import Settings
 
 
 async def status(
-    cluster: Cluster, context: Context, settings: Settings, *, sample_interval: float
+    cluster: Cluster | Source, context: Context, settings: Settings, *, sample_interval: float
 ) -> Answer:
     """Brokers, partitions held back, open transactions by verdict."""
-    found = await diagnose(cluster, Scope(), settings, sample_interval=sample_interval)
-    everywhere = await coordinators.transactions(cluster, states=sorted(OPEN_STATES))
+    source = source_of(cluster)
+    found = await source.diagnose(Scope(), settings, sample_interval=sample_interval)
+    everywhere = await source.transactions(
+        TxnFilter(states=tuple(sorted(OPEN_STATES))), describe=False
+    )
     missing = [*found.missing, *(m for m in everywhere.missing if m not in found.missing)]
     return Answer(
         schema="status",

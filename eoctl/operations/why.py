@@ -1,16 +1,13 @@
 """`why`: the story of one partition, or of what holds a group up, on one page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from eoctl.config import Context
-from eoctl.kafka import committed, configs, groups
 from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.fetch import Range, read_all
-from eoctl.operations.diagnose import diagnose
 from eoctl.operations.history import history
 from eoctl.operations.inspect import Scope
-from eoctl.operations.session import now_ms
+from eoctl.operations.source import Source, source_of
 from eoctl.operations.verdict_rows import hanging_row, unknown_as_missing
 from recovery.answers import Answer, error_rows
 from recovery.diagnosis import ORDER, Diagnosis, Judged
@@ -20,15 +17,14 @@ from recovery.observation import Settings
 from recovery.rows_diagnosis import HistoryRow
 from recovery.rows_why import HeldGroupRow, OwnerRow, WaitingRow, WaitRow, WhyRow
 from recovery.selectors import Selector
-from recovery.waiting import Waiting, waiting
+from recovery.waiting import Waiting
 
-CHUNKS = 16  # of 4 MiB: what is read to count the waiting records of one partition
 HISTORY_RECORDS = 8
 NEVER_ENDS = frozenset({"orphan", "marker-lost"})
 
 
 async def why(
-    cluster: Cluster,
+    cluster: Cluster | Source,
     context: Context,
     selectors: Sequence[Selector],
     group: str | None,
@@ -37,32 +33,41 @@ async def why(
     sample_interval: float,
 ) -> Answer:
     """One row per partition: those named and held, those of the group, or the worst one."""
+    source = source_of(cluster)
     missing: list[Missing] = []
     facts: list[GroupFacts] | None = None
     if group is not None:
-        found, more = await groups.find_groups(cluster, [group])
-        facts, also = await committed.with_offsets(cluster, found)
-        missing += [*more, *also]
+        facts, more = await source.named_groups([group])
+        missing += more
         read = sorted({(o.topic, o.partition) for g in facts for o in g.offsets})
         scope = Scope(tuple(_exactly(tp) for tp in read))
         if not read:
-            return _answer(cluster, [], missing, [], group)
+            return _answer(source, [], missing, [], group)
     else:
         scope = Scope(tuple(selectors))
-    d = await diagnose(cluster, scope, settings, sample_interval=sample_interval)
+    d = await source.diagnose(scope, settings, sample_interval=sample_interval)
     missing += d.missing
     targets = _targets(d, worst_only=not selectors and group is None)
     if facts is None:
-        facts, more = await _groups(cluster, [(p.topic, p.partition) for p in targets])
+        facts, more = await _groups(source, targets)
         missing += more
-    retention, more = await configs.topic_configs(
-        cluster, sorted({p.topic for p in targets}), ("cleanup.policy", "retention.ms")
-    )
+    retention, more = await source.topic_configs(sorted({p.topic for p in targets}))
     missing += more
-    rows = [await _row(cluster, context, d, p, facts, retention.get(p.topic, {})) for p in targets]
+    rows = [await _row(source, context, d, p, facts, retention.get(p.topic, {})) for p in targets]
     if not rows and (selectors or group):
-        rows = await _healthy(cluster, scope, d, facts, group)
-    return _answer(cluster, rows, missing, unknown_as_missing(d), group, d)
+        rows = await _healthy(source, scope, d, facts, group)
+    return _answer(source, rows, missing, unknown_as_missing(d), group, d)
+
+
+async def _groups(
+    source: Source, partitions: Sequence[PartitionFacts]
+) -> tuple[list[GroupFacts], list[Missing]]:
+    """The groups that have committed on these partitions, with members and these offsets."""
+    return (
+        await source.groups([(p.topic, p.partition) for p in partitions])
+        if partitions
+        else ([], [])
+    )
 
 
 def _exactly(tp: TopicPartition) -> Selector:
@@ -72,7 +77,7 @@ def _exactly(tp: TopicPartition) -> Selector:
 
 
 def _answer(
-    cluster: Cluster,
+    source: Source,
     rows: Sequence[WhyRow],
     missing: Sequence[Missing],
     unknown: Sequence[Missing],
@@ -83,8 +88,8 @@ def _answer(
     mine = [m for m in unknown if (m.topic, m.partition) in shown]
     return Answer(
         schema="why",
-        cluster_id=cluster.cluster_id,
-        collected_at=now_ms() if d is None else d.collected_at,
+        cluster_id=source.cluster_id,
+        collected_at=source.now() if d is None else d.collected_at,
         rows=rows,
         errors=error_rows(dict.fromkeys([*missing, *mine])),
         extra={"group": group},
@@ -105,30 +110,17 @@ def _targets(d: Diagnosis, *, worst_only: bool) -> list[PartitionFacts]:
     return ranked[:1]
 
 
-async def _groups(
-    cluster: Cluster, partitions: Sequence[TopicPartition]
-) -> tuple[list[GroupFacts], list[Missing]]:
-    """The groups that have committed on these partitions, with members and these offsets."""
-    if not partitions:
-        return [], []
-    listed, missing = await groups.list_groups(cluster)
-    with_offsets, more = await committed.with_offsets(cluster, listed, partitions)
-    here = [g for g in with_offsets if g.offsets]
-    described, also = await groups.describe_groups(cluster, here)
-    return described, [*missing, *more, *also]
-
-
 async def _row(
-    cluster: Cluster,
+    source: Source,
     context: Context,
     d: Diagnosis,
     p: PartitionFacts,
     facts: Sequence[GroupFacts],
-    config: dict[str, str | None],
+    config: Mapping[str, str | None],
 ) -> WhyRow:
     judged = [j for j in d.judged if j.about.topic_partition == (p.topic, p.partition)]
     first = _holder(p, judged)
-    counted = await _waiting(cluster, p, first)
+    counted = await source.waiting(p, first.about.producer_id if first else None)
     rows = [hanging_row(j, context.argv, d.cluster_id) for j in judged]
     holder = next((r for j, r in zip(judged, rows, strict=True) if j is first), None)
     return WhyRow(
@@ -146,7 +138,7 @@ async def _row(
         held_by=holder,
         others=[r for r in rows if r is not holder],
         owner=None if first is None else _owner(first, facts),
-        history=[] if first is None else await _history(cluster, first),
+        history=[] if first is None else await _history(source, first),
         groups=[_group_row(g, p) for g in facts if _offset(g, p) is not None],
         groups_said=_groups_said(facts, p),
         if_you_wait=None if first is None else _if_you_wait(first, counted, config, d.collected_at),
@@ -174,27 +166,6 @@ def _headline(p: PartitionFacts, first: Judged | None) -> str:
         return "HELD  just ending"
     name = "marker-lost, mixed" if first.verdict.mixed else first.verdict.name
     return f"{'HELD' if name in ('open', 'prepare') else 'STUCK'}  {name}"
-
-
-async def _waiting(cluster: Cluster, p: PartitionFacts, first: Judged | None) -> Waiting | None:
-    if p.last_stable_offset is None or p.high_watermark is None:
-        return None
-    chunks, ended = await read_all(
-        cluster,
-        [Range(p.topic, p.partition, p.last_stable_offset, p.high_watermark)],
-        most_chunks=CHUNKS,
-    )
-    key = (p.topic, p.partition)
-    end = ended[key]
-    if end.error not in (None, "ENOUGH"):
-        return None
-    return waiting(
-        (c.records for c in chunks[key]),
-        p.last_stable_offset,
-        p.high_watermark,
-        first.about.producer_id if first else None,
-        complete=end.error is None,
-    )
 
 
 def _waiting_row(w: Waiting) -> WaitingRow:
@@ -246,13 +217,13 @@ def _owner(j: Judged, facts: Sequence[GroupFacts]) -> OwnerRow:
     )
 
 
-async def _history(cluster: Cluster, j: Judged) -> list[HistoryRow]:
+async def _history(source: Source, j: Judged) -> list[HistoryRow]:
     """The last records of the ids that bore the producer id."""
     if j.about.producer_id is None:
         return []
     ids = [j.verdict.owner.transactional_id] if j.verdict.owner else []
     pids = [] if ids else [j.about.producer_id]
-    answer = await history(cluster, ids, pids)
+    answer = await history(source, ids, pids)
     rows = [row for row in answer.rows if isinstance(row, HistoryRow)]
     return rows[-HISTORY_RECORDS:]
 
@@ -297,7 +268,7 @@ def _groups_said(facts: Sequence[GroupFacts], p: PartitionFacts) -> str:
 
 
 def _if_you_wait(
-    j: Judged, counted: Waiting | None, config: dict[str, str | None], now: int
+    j: Judged, counted: Waiting | None, config: Mapping[str, str | None], now: int
 ) -> WaitRow:
     name, owner = j.verdict.name, j.verdict.owner
     ends_at: int | None = None
@@ -331,19 +302,17 @@ def _if_you_wait(
 
 
 async def _healthy(
-    cluster: Cluster,
+    source: Source,
     scope: Scope,
     d: Diagnosis,
     facts: Sequence[GroupFacts],
     group: str | None,
 ) -> list[WhyRow]:
     """What was named and is not held: said so, with each group's lag."""
-    from eoctl.operations.inspect import look_at_partitions
-
-    look = await look_at_partitions(cluster, replace(scope, internal=True))
+    look = await source.look(replace(scope, internal=True))
     here = facts
     if group is None:
-        here, _ = await _groups(cluster, [(p.topic, p.partition) for p in look.partitions])
+        here, _ = await _groups(source, look.partitions)
     return [
         WhyRow(
             topic=p.topic,

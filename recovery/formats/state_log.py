@@ -21,21 +21,24 @@ def state_log(
     buffers: Sequence[bytes],
     end: int,
     producer_ids: Collection[int],
-    transactional_ids: Collection[str] = (),
+    transactional_ids: Collection[str] | None = (),
 ) -> StateLog:
-    """What `partition` says of these producer ids and transactional ids.
+    """What `partition` says of these producer ids and transactional ids (None = of all).
 
     buffers: its whole content as fetched, in order, from its log start to `end` (the high
     watermark), batches possibly repeated at the seams. Raises CorruptError.
     """
     parts = [(data, scan_headers(data)) for data in buffers]
     whole_from = _whole_from(parts, end)
-    names = set(transactional_ids)
+    names = set(transactional_ids or ())
+    found: dict[int, StateRecord] = {}
+    if transactional_ids is None:
+        found = {record.offset: record for record in _decoded(partition, parts, None)}
+        producer_ids = ()
     for pid in producer_ids:
         for record in _decoded(partition, parts, pid.to_bytes(8, "big", signed=True)):
             if isinstance(record.value, TransactionValue) and record.value.producer_id == pid:
                 names.add(record.transactional_id)
-    found: dict[int, StateRecord] = {}
     for name in names:
         for record in _decoded(partition, parts, name.encode("utf-8", "surrogatepass")):
             if record.transactional_id == name:
@@ -81,9 +84,10 @@ def _time_at(parts: Sequence[Part], offset: int) -> int | None:
     return None
 
 
-def _decoded(partition: int, parts: Sequence[Part], needle: bytes) -> Iterator[StateRecord]:
+def _decoded(partition: int, parts: Sequence[Part], needle: bytes | None) -> Iterator[StateRecord]:
     for data, scan in parts:
-        for row in batches_holding(data, scan, needle):
+        rows = range(len(scan)) if needle is None else batches_holding(data, scan, needle)
+        for row in rows:
             header = header_at(data, int(scan.positions[row]))
             for r in records(data, header):
                 if r.key is None:

@@ -1,0 +1,106 @@
+"""A live cluster as a Source: each question goes to the brokers."""
+
+from collections.abc import Sequence
+
+from eoctl.kafka import committed, configs, coordinators, groups
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.fetch import Range, read_all
+from eoctl.operations import diagnose, history, inspect
+from eoctl.operations.inspect import Scope, TxnFilter
+from eoctl.operations.session import now_ms
+from eoctl.operations.source import Configs, StateLogs
+from recovery.diagnosis import Diagnosis
+from recovery.facts import (
+    Facts,
+    GroupFacts,
+    Missing,
+    PartitionFacts,
+    TopicPartition,
+    TransactionFacts,
+    Transactions,
+)
+from recovery.observation import Settings
+from recovery.waiting import Waiting, waiting
+
+CHUNKS = 16  # of 4 MiB: what is read to count the waiting records of one partition
+TOPIC_KEYS = ("cleanup.policy", "retention.ms")
+BROKER_KEYS = ("transactional.id.expiration.ms",)
+
+
+class Live:
+    """The brokers answer (see Source)."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self._cluster.cluster_id
+
+    def now(self) -> int:
+        return now_ms()
+
+    async def look(self, scope: Scope) -> Facts:
+        return await inspect.look_at_partitions(self._cluster, scope)
+
+    async def producers(self, scope: Scope, producer_ids: Sequence[int], *, resolve: bool) -> Facts:
+        return await inspect.look_at_producers(self._cluster, scope, producer_ids, resolve=resolve)
+
+    async def transactions(self, wanted: TxnFilter, *, describe: bool) -> Transactions:
+        return await inspect.look_at_transactions(self._cluster, wanted, describe=describe)
+
+    async def find(self, ids: Sequence[str]) -> tuple[list[TransactionFacts], list[Missing], int]:
+        partitions = await coordinators.state_partitions(self._cluster)
+        found, missing = await coordinators.find(self._cluster, ids)
+        return found, missing, 0 if isinstance(partitions, Missing) else len(partitions)
+
+    async def state_logs(self, ids: Sequence[str], producer_ids: Sequence[int]) -> StateLogs:
+        return await history.read_state_logs(self._cluster, ids, producer_ids)
+
+    async def diagnose(
+        self, scope: Scope, settings: Settings, *, sample_interval: float
+    ) -> Diagnosis:
+        return await diagnose.diagnose(
+            self._cluster, scope, settings, sample_interval=sample_interval
+        )
+
+    async def groups(
+        self, partitions: Sequence[TopicPartition] | None
+    ) -> tuple[list[GroupFacts], list[Missing]]:
+        listed, missing = await groups.list_groups(self._cluster)
+        found, more = await committed.with_offsets(self._cluster, listed, partitions)
+        if partitions is not None:
+            found = [g for g in found if g.offsets]
+        described, also = await groups.describe_groups(self._cluster, found)
+        return described, [*missing, *more, *also]
+
+    async def named_groups(self, names: Sequence[str]) -> tuple[list[GroupFacts], list[Missing]]:
+        found, missing = await groups.find_groups(self._cluster, names)
+        with_offsets, more = await committed.with_offsets(self._cluster, found)
+        return with_offsets, [*missing, *more]
+
+    async def waiting(self, p: PartitionFacts, producer_id: int | None) -> Waiting | None:
+        if p.last_stable_offset is None or p.high_watermark is None:
+            return None
+        chunks, ended = await read_all(
+            self._cluster,
+            [Range(p.topic, p.partition, p.last_stable_offset, p.high_watermark)],
+            most_chunks=CHUNKS,
+        )
+        key = (p.topic, p.partition)
+        end = ended[key]
+        if end.error not in (None, "ENOUGH"):
+            return None
+        return waiting(
+            (c.records for c in chunks[key]),
+            p.last_stable_offset,
+            p.high_watermark,
+            producer_id,
+            complete=end.error is None,
+        )
+
+    async def topic_configs(self, topics: Sequence[str]) -> tuple[Configs, list[Missing]]:
+        return await configs.topic_configs(self._cluster, topics, TOPIC_KEYS)
+
+    async def expirations(self) -> tuple[Configs, list[Missing]]:
+        return await configs.broker_configs(self._cluster, BROKER_KEYS)
