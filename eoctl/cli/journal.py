@@ -1,0 +1,263 @@
+"""`journal list|show|resume|undo`: who changed what, and how an unfinished change is ended."""
+
+import sys
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from eoctl.cli.acting import Change, Execute
+from eoctl.cli.emit import View, emit
+from eoctl.cli.options import Connection, Format
+from eoctl.config import Context
+from eoctl.operations import acting
+from eoctl.operations.session import now_ms
+from eoctl.render.shell import command
+from eoctl.render.tables import Column
+from eoctl.render.words import counted
+from eoctl.stores.journal import Found, Journal
+from recovery.answers import Answer
+from recovery.errors import RefusedError, UsageError
+from recovery.journal import Entry, Event
+from recovery.plan import Plan
+from recovery.rows import ErrorRow
+from recovery.rows_journal import JournalEventRow, JournalRow
+from recovery.times import instant, rfc3339
+
+EntryId = Annotated[str, typer.Argument(metavar="ID", help="as `journal list` shows it")]
+
+
+def _row(entry: Entry, found: Found) -> JournalRow:
+    plan, who = entry.begun.data["plan"], entry.begun.data["who"]
+    by = [event.data["by"] for event in entry.events if event.event == "undone"]
+    return JournalRow(
+        id=entry.id,
+        state="running" if entry.id in found.running else entry.state,
+        kind=plan["kind"],
+        action=plan["action"],
+        context=plan["context"],
+        cluster_id=plan["cluster_id"],
+        scope=plan["scope"],
+        summary=plan["summary"],
+        started=entry.begun.at,
+        ended=entry.ended_at,
+        user=who["user"],
+        host=who["host"],
+        pid=who["pid"],
+        argv=entry.begun.data["argv"],
+        steps=len(plan["steps"]),
+        steps_done=len(entry.steps("step-done")),
+        plan_sha256=entry.begun.data["sha256"],
+        undoes=entry.undoes,
+        undone_by=by[-1] if by else None,
+    )
+
+
+_MARKS = {"unfinished": "!", "failed": "!"}
+
+
+def _cells(row: JournalRow) -> Mapping[str, object]:
+    return {
+        "mark": _MARKS.get(row.state),
+        "id": row.id,
+        "state": row.state,
+        "action": row.action,
+        "context": row.context,
+        "scope": row.scope,
+        "steps": f"{row.steps_done}/{row.steps}",
+        "user": f"{row.user}@{row.host}",
+        "started": rfc3339(row.started),
+        "ended": rfc3339(row.ended),
+        "summary": row.summary,
+    }
+
+
+LIST = View(
+    columns=(
+        Column("mark", "", "mark"),
+        Column("id", "ENTRY", "number", align="left"),
+        Column("state", "STATE", "number", align="left"),
+        Column("action", "ACTION", "number", align="left"),
+        Column("context", "CONTEXT", "name"),
+        Column("scope", "WHERE", "name"),
+        Column("steps", "STEPS", "number"),
+        Column("user", "WHO", "name"),
+        Column("started", "STARTED", "number", align="left", wide_only=True),
+        Column("ended", "ENDED", "number", align="left", wide_only=True),
+        Column("summary", "WHAT", "text"),
+    ),
+    cells=_cells,
+    name_keys=("id",),
+    fields=tuple(JournalRow.model_fields),
+    summary=lambda answer: (
+        f"{counted(len(answer.rows), 'change')}, {answer.extra['unfinished']} unfinished"
+    ),
+)
+
+
+def _damage(found: Found) -> list[ErrorRow]:
+    path = str(Journal().path)
+    return [
+        ErrorRow(scope="journal", id=path, error="DAMAGED", detail=f"line {number} cannot be read")
+        for number in found.damaged
+    ]
+
+
+def list_(
+    output: Format,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="WHEN", help="2h ago, or RFC 3339")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="WHEN")] = None,
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="only changes that have not ended")
+    ] = False,
+) -> int:
+    """Who changed what, when: the oldest first."""
+    now = now_ms()
+    first = instant(since, now, where="--since") if since else 0
+    last = instant(until, now, where="--until") if until else now
+    for option, read in (("since", since and first), ("until", until and last)):
+        if read:
+            print(f"{option} {rfc3339(int(read))}", file=sys.stderr)
+    found = Journal().find()
+    rows = [_row(entry, found) for entry in found.entries if first <= entry.begun.at <= last]
+    open_ = [row for row in rows if row.state in ("running", "unfinished")]
+    answer = Answer(
+        "journal-list",
+        None,
+        now,
+        open_ if unfinished else rows,
+        _damage(found),
+        extra={"unfinished": len(open_)},
+    )
+    emit(answer, LIST, output)
+    return answer.exit_status
+
+
+def _event_row(event: Event, plan: Mapping[str, object]) -> JournalEventRow:
+    steps = plan["steps"]
+    assert isinstance(steps, list)
+    data = event.data
+    detail = data.get("detail")
+    if event.event == "begun":
+        detail = str(plan["summary"])
+    elif event.step is not None and event.event == "step-started":
+        detail = steps[event.step - 1]["does"]
+    elif event.event == "undone":
+        detail = f"by {data['by']}"
+    return JournalEventRow(
+        id=event.entry,
+        at=event.at,
+        event=event.event,
+        step=event.step,
+        target=None if event.step is None else steps[event.step - 1]["target"],
+        detail=detail,
+        saw=data.get("saw"),
+        found=bool(data.get("found")),
+    )
+
+
+def _show_summary(answer: Answer) -> str:
+    entry = answer.extra["entry"]
+    assert isinstance(entry, dict)
+    by = f"{entry['user']} on {entry['host']} (pid {entry['pid']})"
+    return f"{entry['id']} is {entry['state']}; by {by}: {command(entry['argv'])}"
+
+
+EVENTS = View(
+    columns=(
+        Column("at", "AT", "number", align="left"),
+        Column("event", "EVENT", "number", align="left"),
+        Column("step", "STEP", "number"),
+        Column("target", "TARGET", "name"),
+        Column("detail", "DETAIL", "text"),
+    ),
+    cells=lambda row: {
+        "at": rfc3339(row.at),
+        "event": row.event + (" (found)" if row.found else ""),
+        "step": row.step,
+        "target": row.target,
+        "detail": row.detail,
+    },
+    name_keys=("id", "step", "event"),
+    fields=tuple(JournalEventRow.model_fields),
+    summary=_show_summary,
+)
+
+
+def show(output: Format, entry: EntryId) -> int:
+    """One change, event by event; JSON has its whole plan."""
+    found = Journal().find()
+    one = Journal().get(entry)
+    plan = one.begun.data["plan"]
+    answer = Answer(
+        "journal-show",
+        plan["cluster_id"],
+        now_ms(),
+        [_event_row(event, plan) for event in one.events],
+        _damage(found),
+        extra={"entry": _row(one, found).model_dump(mode="json"), "plan": plan},
+    )
+    emit(answer, EVENTS, output)
+    return answer.exit_status
+
+
+def _context(connection: Connection, plan: Plan) -> Context:
+    """The cluster named now, or else as the plan names it."""
+    from eoctl.config import Connect, resolve
+
+    if connection.asked != Connect():
+        return connection.one()
+    pairs = list(zip(plan.argv[::2], plan.argv[1::2], strict=True))
+    words = dict(pairs)
+    return resolve(
+        Connect(
+            words.get("--context"),
+            words.get("--bootstrap-server"),
+            words.get("--command-config"),
+            tuple(value for option, value in pairs if option == "-X"),
+        )
+    )
+
+
+def resume(
+    connection: Connection,
+    acting_: Execute,
+    output: Format,
+    entry: EntryId,
+    abandon: Annotated[
+        bool,
+        typer.Option("--abandon", help="close the entry, send nothing, leave all as it is"),
+    ] = False,
+) -> int:
+    """Finish a change that was left unfinished, or prove that nothing happened."""
+    one = Journal().get(entry)
+    if one.state != "unfinished":
+        raise RefusedError(f"it is {one.state}: there is nothing to resume", where=entry)
+    if abandon:
+        return _abandon(one, acting_)
+    change = Change("journal-resume", one.plan, _context(connection, one.plan), one.undoes)
+    return change.carry_out(acting_, output, connection.seconds())
+
+
+def _abandon(entry: Entry, said: Execute) -> int:
+    if not said.execute:
+        raise UsageError("--abandon closes the entry for good", remedy="add --execute")
+    writer = Journal().reopen(entry.id)
+    try:
+        writer.append("abandoned", detail="closed by hand; what was done stays as it is")
+        writer.finished()
+    finally:
+        writer.close()
+    print(f"{entry.id} is closed; nothing was sent", file=sys.stderr)
+    return 0
+
+
+def undo(connection: Connection, acting_: Execute, output: Format, entry: EntryId) -> int:
+    """Put back what a change did, if everything is still as it left it."""
+    one = Journal().get(entry)
+    context = _context(connection, one.plan)
+    plan = acting.undo_plan(one, context, connection.seconds())
+    change = Change("journal-undo", plan, context, undoes=one.id)
+    return change.carry_out(acting_, output, connection.seconds())

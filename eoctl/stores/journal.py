@@ -1,0 +1,265 @@
+"""The journal: who changed what, when, on which evidence, in one file that only grows.
+
+`STATE/journal/journal.jsonl` holds the lines of recovery.journal. `STATE/journal/open/ID` stands
+while a change is under way and is locked by the process that carries it out: so every start of
+eoctl sees cheaply whether a change was left unfinished, and which ones still run.
+"""
+
+import errno
+import fcntl
+import getpass
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eoctl.config import SECRET_KEY, state_dir
+from eoctl.stores.plan_files import sync_folder
+from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.journal import (
+    Entry,
+    Event,
+    EventName,
+    Reading,
+    decode,
+    encode,
+    entries,
+    read,
+    unfinished,
+)
+from recovery.plan import Plan
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def who() -> dict[str, Any]:
+    """The user, host and process that act."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a bare uid in a container
+        user = str(os.getuid())
+    return {"user": user, "host": socket.gethostname(), "pid": os.getpid()}
+
+
+def redacted(argv: Sequence[str]) -> list[str]:
+    """A command line without the values of secret properties."""
+    words = []
+    for word in argv:
+        key, equals, _ = word.partition("=")
+        words.append(f"{key}=(hidden)" if equals and SECRET_KEY.search(key) else word)
+    return words
+
+
+class Writer:
+    """Appends the events of one entry, which this process holds open."""
+
+    def __init__(self, journal: "Journal", entry: str, marker: int) -> None:
+        self._journal = journal
+        self.entry = entry
+        self._marker = marker
+
+    def append(
+        self, event: EventName, *, step: int | None = None, entry: str | None = None, **data: Any
+    ) -> None:
+        """Write and sync one event (of another entry: `undone`). Raises RefusedError."""
+        self._journal.append(Event(entry or self.entry, event, _now_ms(), step, data))
+
+    def finished(self) -> None:
+        """The entry has ended: it is no longer named at every start."""
+        with suppress(OSError):
+            self._journal.marker(self.entry).unlink()
+
+    def close(self) -> None:
+        """Let go of the entry, finished or not."""
+        os.close(self._marker)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Everything in the journal, and what of it cannot be read."""
+
+    entries: Sequence[Entry]
+    running: frozenset[str]  # entries that a living process carries out right now
+    damaged: Sequence[int]  # line numbers
+    torn: int  # bytes at the end
+
+
+class Journal:
+    """The journal in a folder, by default the state folder's."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder if folder is not None else state_dir() / "journal"
+        self.path = self.folder / "journal.jsonl"
+
+    def marker(self, entry: str) -> Path:
+        return self.folder / "open" / entry
+
+    def begin(self, plan: Plan, argv: Sequence[str], undoes: str | None = None) -> Writer:
+        """A new entry: its `begun` is on disk when this returns. Raises RefusedError."""
+        with self._errors():
+            _make_folder(self.folder / "open")
+            while True:
+                stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+                entry = f"j-{stamp}-{os.urandom(2).hex()}"
+                with suppress(FileExistsError):
+                    flags = os.O_CREAT | os.O_EXCL | os.O_RDWR
+                    descriptor = os.open(self.marker(entry), flags, 0o600)
+                    break
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            writer = Writer(self, entry, descriptor)
+        try:
+            with self._errors():
+                sync_folder(self.folder / "open")
+            writer.append(
+                "begun",
+                plan=plan.model_dump(mode="json"),
+                sha256=plan.sha256,
+                who=who(),
+                argv=redacted(argv),
+                undoes=undoes,
+            )
+        except BaseException:
+            writer.finished()
+            writer.close()
+            raise
+        return writer
+
+    def reopen(self, entry: str) -> Writer:
+        """Go on with an unfinished entry. Raises RefusedError while a process carries it out."""
+        with self._errors():
+            _make_folder(self.folder / "open")
+            descriptor = os.open(self.marker(entry), os.O_CREAT | os.O_RDWR, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                raise RefusedError("is being carried out right now", where=entry) from None
+        return Writer(self, entry, descriptor)
+
+    def append(self, event: Event) -> None:
+        """Add one line and sync it; all of it or nothing. Raises RefusedError."""
+        line = encode(event)
+        with self._errors():
+            _make_folder(self.folder)
+            new = not self.path.exists()
+            descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                end = self._set_torn_aside(descriptor)
+                try:
+                    written = os.write(descriptor, line)
+                    if written != len(line):  # the disk took a part of it
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                    os.fsync(descriptor)
+                except OSError:
+                    with suppress(OSError):
+                        os.ftruncate(descriptor, end)
+                    raise
+            finally:
+                os.close(descriptor)
+            if new:
+                sync_folder(self.folder)
+
+    def _set_torn_aside(self, descriptor: int) -> int:
+        """Move what a crash cut short to a file of its own; where the next line begins."""
+        size = os.fstat(descriptor).st_size
+        if size == 0 or _last_line_whole(descriptor, size):
+            return size
+        reading = read(self.path.read_bytes())
+        with (self.folder / "torn").open("ab") as file:
+            file.write(reading.torn + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.ftruncate(descriptor, reading.whole)
+        return reading.whole
+
+    def read(self) -> Reading:
+        """The file's lines. No journal is an empty one. Raises IncompleteError."""
+        try:
+            with self.path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH)
+                return read(file.read())
+        except FileNotFoundError:
+            return Reading((), 0, b"", ())
+        except OSError as error:
+            raise IncompleteError(
+                f"the journal cannot be read: {error.strerror}", where=str(self.path)
+            ) from None
+
+    def find(self) -> Found:
+        """All entries, oldest first. Raises IncompleteError when there is one but unreadable."""
+        reading = self.read()
+        found = entries(reading.events)
+        running = frozenset(e.id for e in unfinished(found) if _locked(self.marker(e.id)))
+        return Found(found, running, reading.damaged, len(reading.torn))
+
+    def forget_finished(self, found: Found) -> None:
+        """Remove markers that a crash left behind after their entry had ended."""
+        keep = {entry.id for entry in unfinished(found.entries)}
+        known = {entry.id for entry in found.entries}
+        with suppress(OSError):
+            for marker in (self.folder / "open").iterdir():
+                # one without an entry may be about to write its `begun`
+                old = time.time() - marker.stat().st_mtime > 60
+                if marker.name not in keep and (marker.name in known or old):
+                    marker.unlink()
+
+    def get(self, entry: str) -> Entry:
+        """One entry by its id. Raises UsageError."""
+        for one in self.find().entries:
+            if one.id == entry:
+                return one
+        raise UsageError(f"no journal entry {entry!r}", remedy="see `eoctl journal list`")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RefusedError(
+                f"the journal cannot be written: {error.strerror}",
+                where=error.filename or str(self.path),
+                remedy="nothing is changed without it; make room or set EOCTL_STATE_DIR",
+            ) from None
+
+
+def _make_folder(folder: Path) -> None:
+    if folder.is_dir():
+        return
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for part in (folder, *folder.parents[:3]):
+        with suppress(OSError):  # a parent that may be entered but not read
+            sync_folder(part)
+
+
+def _last_line_whole(descriptor: int, size: int) -> bool:
+    length = 1 << 16
+    while True:
+        start = max(0, size - length)
+        tail = os.pread(descriptor, size - start, start)
+        if not tail.endswith(b"\n"):
+            return False
+        _, newline, line = tail[:-1].rpartition(b"\n")
+        if newline or start == 0:
+            return decode(line) is not None
+        length *= 8  # a plan of thousands of partitions is a long line
+
+
+def _locked(marker: Path) -> bool:
+    try:
+        descriptor = os.open(marker, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -1,0 +1,54 @@
+"""Plan files: written whole or not at all, readable by their owner only, refused when edited."""
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from recovery.errors import UsageError
+from recovery.plan import Plan, dump, load
+
+MAX_BYTES = 256 * 1024 * 1024
+
+
+def write(plan: Plan, path: Path) -> None:
+    """Write atomically (temporary file, fsync, rename), mode 600. Raises UsageError."""
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise UsageError(f"cannot be written: {error.strerror}", where=str(path)) from None
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(dump(plan))
+            file.flush()
+            os.fsync(descriptor)
+        Path(name).replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise UsageError(f"cannot be written: {error.strerror}", where=str(path)) from None
+
+
+def read(path: Path) -> Plan:
+    """The plan in a file. Raises UsageError (missing, not a plan) or RefusedError (edited)."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise UsageError("not a plan file: it is too large", where=str(path))
+        text = data.decode("utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    except UnicodeDecodeError:
+        raise UsageError("not a plan file: it is not text", where=str(path)) from None
+    return load(text, str(path))
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,54 @@
+"""Was a change left unfinished? Asked at every start of eoctl, so nothing heavy is loaded here."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+def unfinished_notice() -> str | None:
+    """One line that names the entry, or None: when nothing is unfinished or nothing can be seen.
+
+    Changes that a living process carries out right now are not named. Never raises.
+    """
+    folder = _open_entries()
+    try:
+        if folder is None or not any(folder.iterdir()):
+            return None
+    except OSError:
+        return None
+    with suppress(Exception):  # a broken journal is told by the commands that need it
+        return _notice()
+    return None
+
+
+def _open_entries() -> Path | None:
+    """STATE/journal/open, as eoctl.config.state_dir finds it, without loading the settings."""
+    for variable, below in (
+        ("EOCTL_STATE_DIR", ""),
+        ("XDG_STATE_HOME", "eoctl"),
+        ("HOME", ".local/state/eoctl"),
+    ):
+        if os.environ.get(variable):
+            return Path(os.environ[variable], below, "journal", "open")
+    return None
+
+
+def _notice() -> str | None:
+    from eoctl.stores.journal import Journal
+    from recovery.journal import unfinished
+    from recovery.times import rfc3339
+
+    journal = Journal()
+    found = journal.find()
+    journal.forget_finished(found)
+    left = [entry for entry in unfinished(found.entries) if entry.id not in found.running]
+    if not left:
+        return None
+    entry = left[-1]
+    plan = entry.begun.data["plan"]
+    more = f" ({len(left) - 1} more: `eoctl journal list`)" if len(left) > 1 else ""
+    return (
+        f"{entry.id}, unfinished since {rfc3339(entry.begun.at)}: {plan['action']} "
+        f"{plan['scope']} on {plan['context']}; finish it with "
+        f"`eoctl journal resume {entry.id}`{more}"
+    )

@@ -1,0 +1,228 @@
+"""Plans: what a change stands on and what it will do, frozen and hashed before anything is sent.
+
+A plan has two hashes. `sha256` covers what is approved: the cluster, the facts and the steps; the
+same command run again on an unchanged cluster gives the same one, so `--plan-sha256` and the word
+typed at the prompt mean the same change. The file's `seal` covers everything, times too.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+
+from recovery.errors import RefusedError, UsageError
+from recovery.quoting import quoted
+from recovery.times import rfc3339
+
+SCHEMA = "eoctl.plan/v1"
+VALID_MS = 10 * 60 * 1000
+_SEAL = "seal"
+
+
+def plain(value: object) -> Any:
+    """`value` as JSON gives it back: lists, sorted dicts, text, integers, booleans, null.
+
+    Raises ValueError for anything else; floats too, since no two programs print them alike.
+    """
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            raise ValueError("the keys of a plan's facts are text")
+        return {key: plain(value[key]) for key in sorted(value)}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    raise ValueError(f"a plan cannot hold a {type(value).__name__}")
+
+
+Plain = Annotated[Any, BeforeValidator(plain)]
+
+
+class Step(BaseModel):
+    """One change. Steps are carried out in their order, and each is journaled before and after.
+
+    action, target, parameters: what is sent, where, with which values; does: the same in words.
+    stands_on: the keys of the plan's `observed` that must be unchanged right before it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    action: str
+    target: str
+    parameters: Annotated[dict[str, Any], BeforeValidator(plain)] = {}
+    does: str
+    stands_on: tuple[str, ...]
+
+
+class Plan(BaseModel):
+    """What will be changed, and the facts that make it right. Times are epoch milliseconds.
+
+    kind: which operation carries it out (txn-abort, restart, ...); action: the verb that the
+    operator confirms. context, argv: the cluster's name and connection options; cluster_id: the
+    cluster itself. scope: what the lock covers, e.g. `orders:3`; one change at a time per scope.
+    observed: facts by subject (`orders:3`, `group payments`): topic ids, offsets, epochs, leader
+    epochs, nothing that may change meanwhile without harm. independent: each step stands for
+    itself, a refusal stops only that one. details: what `show` prints.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    kind: str
+    action: str
+    created_at: int
+    expires_at: int
+    context: str
+    argv: tuple[str, ...]
+    cluster_id: str
+    scope: str
+    summary: str
+    lock: str
+    observed: Annotated[dict[str, Any], BeforeValidator(plain)]
+    steps: tuple[Step, ...]
+    independent: bool = False
+    details: Plain = None
+
+    @model_validator(mode="after")
+    def _facts_are_there(self) -> Self:
+        for step in self.steps:
+            if missing := set(step.stands_on) - self.observed.keys():
+                raise ValueError(f"{step.target} stands on {missing}, which was not observed")
+        return self
+
+    @property
+    def sha256(self) -> str:
+        """Hex, over what is approved: kind, cluster, scope, facts and steps, not their words."""
+        return _hash(self._change() | {"observed": self.observed})
+
+    def _change(self) -> dict[str, object]:
+        """What is done, whatever it stands on and however it is told."""
+        steps = [step.model_dump(mode="json", exclude={"does"}) for step in self.steps]
+        fields = {"kind", "cluster_id", "scope", "independent"}
+        return self.model_dump(mode="json", include=fields) | {"steps": steps}
+
+    @property
+    def word(self) -> str:
+        """What the operator types: the action and the first 4 hex digits of sha256."""
+        return f"{self.action}-{self.sha256[:4]}"
+
+    @property
+    def question(self) -> str:
+        """The confirmation, without its answer."""
+        return (
+            f"{self.action.upper()} on {self.context} (cluster {self.cluster_id}): {self.summary}. "
+            f"Type {self.word}:"
+        )
+
+    def same_change(self, other: "Plan") -> bool:
+        """Do both do the same, whatever each was planned on?"""
+        return self._change() == other._change()
+
+    def check_expiry(self, now: int) -> None:
+        """Raises RefusedError once `now` (epoch ms) is at expires_at."""
+        if now >= self.expires_at:
+            raise RefusedError(
+                f"the plan expired at {rfc3339(self.expires_at)}", remedy="plan again"
+            )
+
+    def changed(self, now: Mapping[str, object], steps: Iterable[Step]) -> list[str]:
+        """What of the facts that these steps stand on is no longer so: a sentence each."""
+        keys = sorted({key for step in steps for key in step.stands_on})
+        return differences(
+            {key: self.observed[key] for key in keys},
+            {key: now[key] for key in keys if key in now},
+        )
+
+
+def differences(then: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    """Where two sets of facts differ: `orders:3 start_offset: was 7 when planned, is 9 now`."""
+    return list(_differences((), plain(then), plain(now)))
+
+
+def _differences(path: tuple[str, ...], then: Any, now: Any) -> Iterable[str]:
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in sorted(then.keys() | now.keys()):
+            below = (*path, key)
+            if key not in now:
+                yield f"{' '.join(below)}: was {_short(then[key])} when planned, is gone now"
+            elif key not in then:
+                yield f"{' '.join(below)}: was not there when planned, is {_short(now[key])} now"
+            else:
+                yield from _differences(below, then[key], now[key])
+    elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
+        for number, (before, after) in enumerate(zip(then, now, strict=True)):
+            yield from _differences((*path, f"[{number}]"), before, after)
+    # Python's 1 == True and JSON's are not the same
+    elif type(then) is not type(now) or then != now:
+        yield f"{' '.join(path)}: was {_short(then)} when planned, is {_short(now)} now"
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 120 else text[:119] + "…"
+
+
+def dump(plan: Plan) -> str:
+    """The plan file's text: sorted keys, one a line, ASCII; equal plans give equal texts."""
+    content = {"schema": SCHEMA, "sha256": plan.sha256, "plan": plan.model_dump(mode="json")}
+    return json.dumps(content | {_SEAL: _hash(content)}, indent=1, sort_keys=True) + "\n"
+
+
+def load(text: str, where: str) -> Plan:
+    """The plan of a plan file's text. where: the file's name, for errors.
+
+    Raises UsageError for what is no plan of this version, RefusedError when a hash says that it
+    was changed after it was made.
+    """
+    try:
+        content = json.loads(
+            text, object_pairs_hook=_unique, parse_float=_no_float, parse_constant=_no_float
+        )
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"not a plan file: {error}", where=where) from None
+    schema = content.get("schema") if isinstance(content, dict) else None
+    if schema != SCHEMA:
+        found = "no schema" if schema is None else f"schema {quoted(str(schema))}"
+        raise UsageError(
+            f"not a plan file of this version: it has {found}, not {SCHEMA}", where=where
+        )
+    seal = content.pop(_SEAL, None)
+    if seal != _hash(content):
+        raise _changed(where, _SEAL, seal, _hash(content))
+    try:
+        plan = Plan.model_validate(content["plan"])
+    except (ValidationError, KeyError) as error:
+        why = "it has no plan"
+        if isinstance(error, ValidationError):
+            first = error.errors(include_input=False, include_url=False)[0]
+            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise UsageError(f"not a plan file of this version: {why}", where=where) from None
+    if content.get("sha256") != plan.sha256:
+        raise _changed(where, "sha256", content.get("sha256"), plan.sha256)
+    return plan
+
+
+def _changed(where: str, name: str, said: object, found: str) -> RefusedError:
+    return RefusedError(
+        f"the plan was changed after it was made: its {name} says {quoted(str(said)[:16])}…, "
+        f"its content has {found[:16]}…",
+        where=where,
+        remedy="plan again",
+    )
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _no_float(text: str) -> float:
+    raise ValueError(f"{quoted(text)} is no integer")
+
+
+def _hash(content: object) -> str:
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
