@@ -1,7 +1,9 @@
 """`status`, `txn hanging`, `txn history`: the judging commands over a whole cluster."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,7 +22,7 @@ from eoctl.operations.verdict_rows import hanging_answer
 from eoctl.render.tables import Column
 from eoctl.render.words import count, counted, spoken_age
 from recovery.answers import Answer
-from recovery.diagnosis import mark
+from recovery.diagnosis import ORDER, Diagnosis, mark
 from recovery.errors import UsageError
 from recovery.observation import Settings
 from recovery.rows_diagnosis import HistoryRow, StatusRow, TxnHangingRow
@@ -119,6 +121,13 @@ def txn_hanging(
     topics: Topics,
     limits: Limits,
     all_: Annotated[bool, typer.Option("--all", help="open and prepare too")] = False,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", metavar="FILE", help="write one plan of all remedies that may be"),
+    ] = None,
+    verdict: Annotated[
+        list[str] | None, typer.Option("--verdict", metavar="V", help="only these")
+    ] = None,
     all_contexts: Annotated[bool, typer.Option("--all-contexts")] = False,
 ) -> int:
     """A verdict on every open transaction of the cluster, with its one safe remedy.
@@ -126,14 +135,51 @@ def txn_hanging(
     Exit status 1: a finding; 3: something could not be judged.
     """
     scope = Scope(topics.selectors())
+    verdicts = _verdicts(verdict)
+    if plan is not None and (all_contexts or output.interval is not None):
+        raise UsageError("a plan is of one look at one cluster", where="--plan")
 
     async def judged(cluster: Cluster, context: Context) -> Answer:
         found = await diagnose(
             cluster, scope, limits.settings(context), sample_interval=limits.interval
         )
-        return hanging_answer(found, context.argv, show_all=all_ or bool(scope.selectors))
+        if plan is not None:
+            await _write_plan(cluster, context, found, verdicts, limits.interval, plan)
+        return hanging_answer(
+            found, context.argv, show_all=all_ or bool(scope.selectors), verdicts=verdicts
+        )
 
     return show_all(connection, output, HANGING, judged, all_contexts=all_contexts)
+
+
+def _verdicts(names: list[str] | None) -> tuple[str, ...]:
+    for name in names or ():
+        if name not in ORDER:
+            raise UsageError(
+                f"no verdict {name!r}", where="--verdict", remedy=f"one of {', '.join(ORDER)}"
+            )
+    return tuple(names or ())
+
+
+async def _write_plan(
+    cluster: Cluster,
+    context: Context,
+    found: Diagnosis,
+    verdicts: tuple[str, ...],
+    interval: float,
+    file: Path,
+) -> None:
+    from eoctl.operations import remedy
+    from eoctl.stores import plan_files
+
+    made = await remedy.plan_many(
+        cluster, context, found, verdicts or remedy.MANY_VERDICTS, sample_interval=interval
+    )
+    if made is None:
+        print("eoctl: no plan is written: no remedy may be carried out", file=sys.stderr)
+        return
+    plan_files.write(made, file)
+    print(f"eoctl: {made.summary}; to see it: eoctl txn apply {file}", file=sys.stderr)
 
 
 def _status_cells(row: StatusRow) -> Mapping[str, object]:

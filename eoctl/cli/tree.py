@@ -39,9 +39,29 @@ TREE = Branch(
                 ),
                 "hanging": Leaf("diagnose:txn_hanging", "a verdict on every open transaction"),
                 "history": Leaf("diagnose:txn_history", "what __transaction_state recorded"),
+                "abort": Leaf("remedy:abort", "abort an orphan: shows the plan, --execute acts"),
+                "fence": Leaf("remedy:fence", "end an id's open transaction, shut its owner out"),
+                "resolve": Leaf("remedy:resolve", "write a marker that was decided and got lost"),
+                "apply": Leaf("remedy:apply", "carry out a plan of `txn hanging --plan FILE`"),
             },
         ),
         "producers": Leaf("inspect:producers", "producer ids, epochs and sequences of partitions"),
+        "offsets": Branch(
+            "committed offsets, and what lies between offsets",
+            {
+                "show": Leaf("offsets:offsets_show", "where groups stand; pending commits"),
+                "count": Leaf("offsets:offsets_count", "exact data records in a range"),
+            },
+        ),
+        "journal": Branch(
+            "who changed what, when, on which evidence",
+            {
+                "list": Leaf("journal:list_", "all changes made from here, the oldest first"),
+                "show": Leaf("journal:show", "one change, event by event"),
+                "resume": Leaf("journal:resume", "finish a change that was left unfinished"),
+                "undo": Leaf("journal:undo", "put back what a change did"),
+            },
+        ),
         "context": Branch(
             "named clusters",
             {

@@ -87,6 +87,33 @@ async def diagnose(
     )
 
 
+async def look_again(
+    cluster: Cluster, before: Sequence[Judged], settings: Settings
+) -> list[Judged | None]:
+    """Each judged once more on a fresh second look; None: it is over.
+
+    For the moment before a remedy acts: first look and history are those of `before`.
+    """
+    names = sorted({j.about.topic for j in before})
+    metadata = await cluster.metadata(names)
+    wanted = {j.about.topic_partition for j in before}
+    held = [
+        p
+        for t in metadata.topics.values()
+        for p in t.partitions
+        if (p.topic, p.partition) in wanted
+    ]
+    look = await _look(cluster, tuple(metadata.topics.values()), held, settings)
+    result: list[Judged | None] = []
+    for j in before:
+        second = look.samples.get(j.about.topic_partition)
+        if second is None:
+            raise IncompleteError("the partition is not there any more", where=j.about.name)
+        verdict = judge(j.about, j.start, j.first, second, j.history, settings)
+        result.append(None if verdict is None else replace(j, second=second, verdict=verdict))
+    return result
+
+
 async def _look(
     cluster: Cluster,
     topics: Sequence[TopicMetadata],

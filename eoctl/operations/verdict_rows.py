@@ -94,17 +94,24 @@ def _only_id(j: Judged) -> str | None:
 
 
 def hanging_answer(
-    d: Diagnosis, connection: Sequence[str], *, show_all: bool, accept: Sequence[str] = ()
+    d: Diagnosis, connection: Sequence[str], *, show_all: bool, verdicts: Sequence[str] = ()
 ) -> Answer:
-    """The answer of `txn hanging`: findings and unknowns; open and prepare with show_all."""
-    judged = [j for j in d.judged if show_all or j.verdict.name not in HIDDEN]
+    """The answer of `txn hanging`: findings and unknowns; open and prepare with show_all.
+
+    verdicts: show only these. What is not shown still counts for the exit status.
+    """
+    judged = [
+        j
+        for j in d.judged
+        if (j.verdict.name in verdicts if verdicts else show_all or j.verdict.name not in HIDDEN)
+    ]
     judged.sort(key=lambda j: (ORDER.index(j.verdict.name), -(j.verdict.age_seconds or 0)))
     return Answer(
         schema="txn-hanging",
         cluster_id=d.cluster_id,
         collected_at=d.collected_at,
         rows=[hanging_row(j, connection, d.cluster_id) for j in judged],
-        errors=error_rows([*d.missing, *unknown_as_missing(d, accept)]),
+        errors=error_rows([*d.missing, *unknown_as_missing(d)]),
         extra={
             "scanned": d.scanned,
             "held_back": sum(bool(p.held) for p in d.partitions),
@@ -116,9 +123,8 @@ def hanging_answer(
     )
 
 
-def unknown_as_missing(d: Diagnosis, accept: Sequence[str] = ()) -> list[Missing]:
+def unknown_as_missing(d: Diagnosis) -> list[Missing]:
     """Each transaction that could not be judged makes the answer incomplete."""
-    del accept
     return [
         Missing(
             scope="transaction",

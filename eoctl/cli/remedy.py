@@ -1,0 +1,193 @@
+"""`txn abort`, `txn fence`, `txn resolve`, `txn apply`: the remedies, each a plan first."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eoctl.cli.acting import Change, Execute
+from eoctl.cli.diagnose import Limits
+from eoctl.cli.options import Connection, Format
+from eoctl.kafka.cluster import Cluster
+from eoctl.operations import acting
+from eoctl.operations import remedy as operations
+from eoctl.operations.session import with_cluster
+from eoctl.stores import plan_files
+from recovery.errors import Exit, RefusedError, UsageError
+from recovery.selectors import parse_selector
+
+ACTING_SECONDS = 60.0
+MANY_SECONDS = 600.0
+
+ClusterId = Annotated[
+    str | None, typer.Option("--cluster-id", metavar="ID", help="refuse any other cluster")
+]
+Pid = Annotated[int | None, typer.Option("--pid", "--producer-id", metavar="N")]
+StartOffset = Annotated[
+    int | None, typer.Option("--start-offset", metavar="O", help="first offset of the transaction")
+]
+Where = Annotated[str | None, typer.Argument(metavar="TOPIC:P")]
+Topic = Annotated[str | None, typer.Option("--topic", metavar="TOPIC")]
+Partition = Annotated[str | None, typer.Option("--partition", metavar="P")]
+
+
+def _one_partition(text: str | None, topic: str | None, partition: str | None) -> str:
+    """The one partition meant, as `orders:3`."""
+    given = text or topic
+    if not given:
+        raise UsageError("no partition is named", remedy="write TOPIC:P, like orders:3")
+    selector = parse_selector(given, partitions=partition)
+    ranges = selector.partitions
+    if selector.literal is None or not ranges or len(ranges) != 1 or ranges[0][0] != ranges[0][1]:
+        raise UsageError(f"{given!r} is not one partition", remedy="write TOPIC:P, like orders:3")
+    return f"{selector.literal}:{ranges[0][0]}"
+
+
+def _required(value: int | None, option: str) -> int:
+    if value is None:
+        raise UsageError("is needed", where=option, remedy="`eoctl txn hanging` shows it")
+    return value
+
+
+def _run(
+    connection: Connection,
+    output: Format,
+    said: Execute,
+    limits: Limits,
+    cluster_id: str | None,
+    wish: operations.Wish,
+    scope: str,
+) -> int:
+    context = connection.one()
+    seconds = connection.seconds(ACTING_SECONDS)
+
+    async def planned(cluster: Cluster) -> operations.Planned:
+        check_cluster(cluster, cluster_id)
+        # an answer lost on the way: the entry it left is ended, not planned anew
+        begun = acting.unfinished_entry(f"txn-{wish.action}", cluster.cluster_id or "", scope)
+        if begun is not None and said.execute:
+            print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
+            return operations.Planned(begun.plan)
+        return await operations.plan(
+            cluster,
+            context,
+            wish,
+            limits.settings(context),
+            sample_interval=limits.interval,
+        )
+
+    found = with_cluster(context, seconds, planned)
+    if found.plan is None:
+        print(found.done)
+        return Exit.OK
+    return Change(f"txn-{wish.action}", found.plan, context).carry_out(said, output, seconds)
+
+
+def check_cluster(cluster: Cluster, cluster_id: str | None) -> None:
+    """Raises RefusedError when another cluster answers than was judged."""
+    if cluster_id is not None and cluster.cluster_id != cluster_id:
+        raise RefusedError(
+            f"cluster {cluster.cluster_id} answers, not {cluster_id}",
+            where="--cluster-id",
+            remedy="look again on this cluster: eoctl txn hanging",
+        )
+
+
+def abort(
+    connection: Connection,
+    output: Format,
+    said: Execute,
+    limits: Limits,
+    where: Where = None,
+    topic: Topic = None,
+    partition: Partition = None,
+    pid: Pid = None,
+    start_offset: StartOffset = None,
+    cluster_id: ClusterId = None,
+) -> int:
+    """Abort an orphan: a transaction that no coordinator owns. Shows the plan; --execute acts."""
+    target = _one_partition(where, topic, partition)
+    wish = operations.Wish(
+        "abort",
+        partition=target,
+        producer_id=_required(pid, "--pid"),
+        start_offset=_required(start_offset, "--start-offset"),
+    )
+    return _run(connection, output, said, limits, cluster_id, wish, target)
+
+
+def resolve(
+    connection: Connection,
+    output: Format,
+    said: Execute,
+    limits: Limits,
+    where: Where = None,
+    topic: Topic = None,
+    partition: Partition = None,
+    pid: Pid = None,
+    start_offset: StartOffset = None,
+    outcome: Annotated[
+        str | None, typer.Option("--outcome", metavar="commit|abort", help="must be the proven one")
+    ] = None,
+    accept_unknown_outcome: Annotated[
+        bool,
+        typer.Option(
+            "--accept-unknown-outcome", help="the history is compacted and you know the outcome"
+        ),
+    ] = False,
+    cluster_id: ClusterId = None,
+) -> int:
+    """Write the marker that a coordinator decided and that got lost. --execute acts."""
+    target = _one_partition(where, topic, partition)
+    if outcome not in ("commit", "abort"):
+        raise UsageError("is commit or abort", where="--outcome")
+    wish = operations.Wish(
+        "resolve",
+        partition=target,
+        producer_id=_required(pid, "--pid"),
+        start_offset=_required(start_offset, "--start-offset"),
+        outcome=outcome,
+        accept_unknown_outcome=accept_unknown_outcome,
+    )
+    return _run(connection, output, said, limits, cluster_id, wish, target)
+
+
+def fence(
+    connection: Connection,
+    output: Format,
+    said: Execute,
+    limits: Limits,
+    transactional_id: Annotated[str, typer.Argument(metavar="ID")],
+    pid: Pid = None,
+    epoch: Annotated[int | None, typer.Option("--epoch", metavar="N")] = None,
+    owner_is_gone: Annotated[
+        bool, typer.Option("--owner-is-gone", help="of a two-phase id: its system will not decide")
+    ] = False,
+    cluster_id: ClusterId = None,
+) -> int:
+    """Abort a transactional id's open transaction and shut its owner out. --execute acts."""
+    wish = operations.Wish(
+        "fence",
+        transactional_id=transactional_id,
+        producer_id=pid,
+        producer_epoch=epoch,
+        owner_is_gone=owner_is_gone,
+    )
+    return _run(connection, output, said, limits, cluster_id, wish, f"id {transactional_id}")
+
+
+def apply(
+    connection: Connection,
+    output: Format,
+    said: Execute,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="of `txn hanging --plan FILE`")],
+) -> int:
+    """Carry out a plan of many remedies, entry by entry, each looked at again right before."""
+    plan = plan_files.read(file)
+    if plan.kind not in acting.KINDS or not plan.kind.startswith("txn-"):
+        raise UsageError(f"a plan of kind {plan.kind}", where=str(file), remedy="not one of txn")
+    context = connection.one()
+    return Change("txn-apply", plan, context).carry_out(
+        said, output, connection.seconds(MANY_SECONDS)
+    )
