@@ -21,7 +21,7 @@ class Line:
     """words: the finished ones, unquoted. current: the one under the cursor, unquoted.
 
     kept: the beginning of `current` that stays as it was typed. quote: that which is open
-    at the cursor (`'`, `"` or `$'`), or "".
+    at the cursor (`'`, `"` or `$'`), or "", or "?" where readline and bash disagree on that.
     """
 
     words: tuple[str, ...]
@@ -36,12 +36,13 @@ def parse(text: str, breaks: str = DEFAULT_BREAKS) -> Line:
     word: str | None = None
     kept = opened = 0  # characters of `word`: before what is replaced, before the open quote
     quote, position = "", 0
+    disagreed = False  # readline takes the \\' within $'...' for its end
     while position < len(text):
         character, following = text[position], text[position + 1 : position + 2]
         position += 1
         if not quote and character in " \t\n":
             words += [] if word is None else [word]
-            word, kept = None, 0
+            word, kept, disagreed = None, 0, False
             continue
         word = word or ""
         if not quote and (character in "'\"" or character + following == "$'"):
@@ -52,6 +53,7 @@ def parse(text: str, breaks: str = DEFAULT_BREAKS) -> Line:
             quote = ""
         elif quote == "$'" and (found := _ANSI_C.match(text, position - 1)):
             word += _unescaped(found.group(1))
+            disagreed = disagreed or found.group(1) == "'"
             position = found.end()
         elif character == "\\" and (not quote or (quote == '"' and following in '"\\$`')):
             word += following
@@ -62,6 +64,7 @@ def parse(text: str, breaks: str = DEFAULT_BREAKS) -> Line:
                 kept = len(word)
     current = word or ""
     stays = current[: opened if quote else kept]
+    quote = "?" if disagreed else quote
     return Line(tuple(map(_text, words)), _text(current), _text(stays), quote)
 
 
@@ -84,7 +87,7 @@ def inserted(line: Line, value: str) -> str | None:
     None where that is impossible: `value` does not begin with what stays, or holds what cannot
     stand in the quote that is open. An open quote is closed by readline itself.
     """
-    if not value.startswith(line.kept):
+    if line.quote == "?" or not value.startswith(line.kept):
         return None
     rest = value[len(line.kept) :]
     if line.quote == "":

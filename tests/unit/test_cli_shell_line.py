@@ -90,4 +90,10 @@ def test_words_are_bashs(line: str) -> None:
     assert [word.encode(errors="surrogateescape") for word in found.words] == bash_words(line)
     assert found.current == ""
     partial = parse(line)
+    assert partial.quote == ""
     assert partial.current.encode(errors="surrogateescape") == bash_words(line)[-1]
+
+
+def test_nothing_is_inserted_where_readline_misreads_the_quote() -> None:
+    assert inserted(parse("eoctl $'a\\'b"), "a'bc") is None
+    assert inserted(parse("eoctl $'a\\047b"), "a'bc") is not None
