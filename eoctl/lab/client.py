@@ -35,6 +35,7 @@ NOT_NOW = frozenset(
         "NOT_LEADER_FOR_PARTITION",
         "NOT_LEADER_OR_FOLLOWER",
         "UNKNOWN_TOPIC_OR_PARTITION",
+        "NOT_ENOUGH_REPLICAS",  # to Produce up to 11 also: the coordinator could not say yet
         "BROKER_NOT_AVAILABLE",
         "CONNECTION_REFUSED",
     }
@@ -67,11 +68,11 @@ class Client:
         self._avoided = avoided
 
     @classmethod
-    def to(cls, bootstrap_servers: str) -> "Client":
-        """A client of the plaintext listeners `HOST:PORT,...`."""
+    def to(cls, bootstrap_servers: str, avoided: int | None = None) -> "Client":
+        """A client of the plaintext listeners `HOST:PORT,...`; avoided: see `without`."""
         pairs = (server.rpartition(":") for server in bootstrap_servers.split(","))
         servers = tuple((host, int(port)) for host, _, port in pairs)
-        return cls(ClientSettings(servers, request_timeout_ms=REQUEST_TIMEOUT_MS))
+        return cls(ClientSettings(servers, request_timeout_ms=REQUEST_TIMEOUT_MS), avoided)
 
     def without(self, broker: int) -> "Client":
         """Another client that asks this broker only for what it leads: it will be frozen."""
@@ -93,7 +94,11 @@ class Client:
         question = messages.ApiVersionsRequest(
             client_software_name="eoctl", client_software_version="0"
         )
-        answer = await self.cluster.ask(self.any_broker, question, most=3)
+        try:
+            answer = await self.cluster.ask(self.any_broker, question, most=3)
+        except BaseException:
+            self.cluster.close()
+            raise
         levels = {f.name: f.max_version_level for f in answer.finalized_features or ()}
         self.transaction_version = levels.get("transaction.version", 0)
         return self

@@ -97,15 +97,36 @@ def described_id(lab: Lab, truth: GroundTruth) -> dict[str, str]:
     return row
 
 
-def assert_held(lab: Lab, truth: GroundTruth) -> None:
-    """LSO, high watermark and the open start are as the truth says, and readers are held."""
+def assert_pinned(lab: Lab, truth: GroundTruth) -> None:
+    """LSO and high watermark are as the truth says, and readers are held at its start."""
     seen = librdkafka_offsets(lab, truth.topic, truth.partition)
     assert seen == (truth.last_stable_offset, truth.high_watermark)
     assert truth.last_stable_offset == truth.start_offset
     assert truth.start_offset is not None
     assert truth.start_offset < truth.high_watermark
+
+
+def assert_held(lab: Lab, truth: GroundTruth) -> None:
+    """The same, and the leader names the truth's producer and start."""
+    assert_pinned(lab, truth)
     row = described_producer(lab, truth)
     assert row["CurrentTransactionStartOffset"] == str(truth.start_offset)
+
+
+def found_hanging(lab: Lab, *args: str) -> set[tuple[str, ...]]:
+    """(topic, partition, producer id, epoch, start offset) of what find-hanging lists."""
+    names = ("Topic", "Partition", "ProducerId", "ProducerEpoch", "StartOffset")
+    return {
+        tuple(row[name] for name in names)
+        for broker in lab.broker_ids
+        for row in table(lab, "find-hanging", "--broker-id", str(broker), *args)
+    }
+
+
+def as_hanging(truth: GroundTruth) -> tuple[str, ...]:
+    """The same columns by the truth."""
+    numbers = (truth.partition, truth.producer_id, truth.producer_epoch, truth.start_offset)
+    return (truth.topic, *map(str, numbers))
 
 
 def assert_owned(lab: Lab, truth: GroundTruth, state: str = "Ongoing") -> dict[str, str]:
@@ -157,7 +178,7 @@ def test_an_owner_that_is_killed_leaves_its_transaction_to_the_coordinator(lab1:
     os.kill(truth.owner_pid, signal.SIGKILL)
     time.sleep(0.5)
     assert_owned(lab1, truth)
-    assert_held(lab1, truth)
+    assert_pinned(lab1, truth)
 
 
 def test_lab_down_ends_the_owner(start_lab: Callable[[LabSpec], Lab]) -> None:
@@ -174,32 +195,35 @@ def test_long_is_within_its_timeout(lab1: Lab) -> None:
     (truth,) = break_(lab1, "long", hold=False)
     row = assert_owned(lab1, truth)
     assert int(row["TransactionDurationMs"]) < int(row["TransactionTimeoutMs"]) == 900_000
-    assert_held(lab1, truth)
+    assert_pinned(lab1, truth)
 
 
-@pytest.mark.parametrize("variant", ["fresh", "marked", "late", "foreign"])
-def test_no_coordinator_owns_an_orphan(lab1: Lab, variant: str) -> None:
-    truths = break_(lab1, "orphan", variant=variant, hold=False, age_seconds=1500)
-    truth = truths[0]
-    assert (truth.kind, truth.variant) == ("orphan", variant)
-    assert_held(lab1, truth)
-    hanging = table(lab1, "find-hanging", "--broker-id", str(truth.leader))
-    assert (truth.topic, str(truth.partition)) in {(r["Topic"], r["Partition"]) for r in hanging}
-    known = [r for r in table(lab1, "list") if r["ProducerId"] == str(truth.producer_id)]
-    if variant in ("fresh", "marked"):
-        assert known == []
-        assert truth.transactional_id is None
-        assert len(truths) == 1
-        return
-    assert [row["TransactionalId"] for row in known] == [truth.transactional_id]
-    row = described_id(lab1, truth)
-    assert row["TransactionState"] == ("CompleteCommit" if variant == "late" else "Ongoing")
-    assert f"{truth.topic}-{truth.partition}" not in row["TopicPartitions"].split(",")
-    if variant == "foreign":
-        live = truths[1]
-        assert live.kind == "open"
-        assert_owned(lab1, live)
-        assert_held(lab1, live)
+VARIANTS = ("fresh", "marked", "late", "foreign")
+
+
+def test_no_coordinator_owns_an_orphan(lab1: Lab) -> None:
+    made = {
+        variant: break_(lab1, "orphan", variant=variant, hold=False, age_seconds=1500)
+        for variant in VARIANTS
+    }
+    assert {(v, made[v][0].kind, made[v][0].variant) for v in VARIANTS} == {
+        (v, "orphan", v) for v in VARIANTS
+    }
+    for truths in made.values():
+        assert_pinned(lab1, truths[0])
+    assert {as_hanging(truths[0]) for truths in made.values()} <= found_hanging(lab1)
+    known = {row["ProducerId"]: row["TransactionalId"] for row in table(lab1, "list")}
+    for variant, (truth, *others) in made.items():
+        assert known.get(str(truth.producer_id)) == truth.transactional_id
+        assert (truth.transactional_id is None) == (variant in ("fresh", "marked"))
+        assert len(others) == (1 if variant == "foreign" else 0)
+    late = described_id(lab1, made["late"][0])
+    assert (late["TransactionState"], late["TopicPartitions"]) == ("CompleteCommit", "")
+    stray, live = made["foreign"]
+    assert live.kind == "open"
+    row = assert_owned(lab1, live)
+    assert f"{stray.topic}-{stray.partition}" not in row["TopicPartitions"].split(",")
+    assert_pinned(lab1, live)
 
 
 def test_a_marked_orphan_has_a_marker_of_its_producer_before_it(lab1: Lab) -> None:
@@ -328,14 +352,8 @@ def test_many_are_spread_over_topics_and_brokers(lab3: Lab) -> None:
     assert len({topic for topic, _ in places}) == 3
     assert {truth.leader for truth in truths} == {1, 2, 3}
     assert len({truth.producer_id for truth in truths}) == 23
-    rows = [
-        (row["Topic"], int(row["Partition"]))
-        for broker in lab3.broker_ids
-        for row in table(
-            lab3, "find-hanging", "--broker-id", str(broker), "--max-transaction-timeout", "0"
-        )
-    ]
-    assert places <= set(rows)
+    hanging = found_hanging(lab3, "--max-transaction-timeout", "0")
+    assert set(map(as_hanging, truths)) <= hanging
 
 
 HOSTILE = "\x1b[31m'; rm -rf $HOME \u202e[/x]\n\U0001f480" + "x" * 200
@@ -344,7 +362,7 @@ HOSTILE = "\x1b[31m'; rm -rf $HOME \u202e[/x]\n\U0001f480" + "x" * 200
 def test_a_hostile_transactional_id_is_kept_as_given(lab1: Lab) -> None:
     (truth,) = break_(lab1, "open", transactional_id=HOSTILE, hold=False)
     assert truth.transactional_id == HOSTILE
-    assert (1, [f"{truth.topic}-0"]) in decisions(lab1, HOSTILE)
+    assert (HOSTILE, 1, [f"{truth.topic}-0"]) in decisions(lab1)
     several = break_(lab1, "open", transactional_id=HOSTILE, hold=False, count=2)
     assert [t.transactional_id for t in several] == [f"{HOSTILE}.0", f"{HOSTILE}.1"]
 
@@ -432,23 +450,27 @@ def test_overdue_is_past_its_timeout_by_the_coordinators_clock(tuned: Lab) -> No
     assert truth.transaction_version == 1
     row = assert_owned(tuned, truth)
     assert int(row["TransactionDurationMs"]) > int(row["TransactionTimeoutMs"]) == 1000
-    assert_held(tuned, truth)
+    assert_pinned(tuned, truth)
 
 
 def test_two_phase_never_times_out(tuned: Lab) -> None:
     (truth,) = break_(tuned, "two-phase", hold=False)
     row = assert_owned(tuned, truth)
     assert row["TransactionTimeoutMs"] == "2147483647"
-    assert_held(tuned, truth)
+    assert_pinned(tuned, truth)
 
 
-@pytest.mark.parametrize("variant", ["fresh", "marked", "late", "foreign"])
-def test_orphans_under_transaction_version_1(tuned: Lab, variant: str) -> None:
-    truth = break_(tuned, "orphan", variant=variant, hold=False)[0]
-    assert_held(tuned, truth)
-    if variant == "late":  # version 1 does not bump the epoch at a commit
-        row = described_id(tuned, truth)
-        assert (row["TransactionState"], row["ProducerEpoch"]) == ("CompleteCommit", "0")
+def test_orphans_under_transaction_version_1(tuned: Lab) -> None:
+    made = {
+        variant: break_(tuned, "orphan", variant=variant, hold=False, age_seconds=1500)[0]
+        for variant in VARIANTS
+    }
+    for truth in made.values():
+        assert_pinned(tuned, truth)
+    assert set(map(as_hanging, made.values())) <= found_hanging(tuned)
+    # version 1 does not bump the epoch at a commit
+    row = described_id(tuned, made["late"])
+    assert (row["TransactionState"], row["ProducerEpoch"]) == ("CompleteCommit", "0")
 
 
 # -- decided, but the marker is not there ---------------------------------------------------------
@@ -463,39 +485,38 @@ def pair(start_lab: Callable[[LabSpec], Lab]) -> Iterator[Lab]:
     lab.down()
 
 
-def decisions(lab: Lab, transactional_id: str) -> list[tuple[int, list[str]]]:
-    """(transactionStatus, partitions) that __transaction_state recorded, by Kafka's formatter.
+def decisions(lab: Lab) -> list[tuple[str, int, list[str]]]:
+    """(id, transactionStatus, partitions) that __transaction_state holds, by Kafka's formatter.
 
     Status 1 Ongoing, 2 PrepareCommit, 3 PrepareAbort, 4 CompleteCommit, 5 CompleteAbort.
     """
+    count = sum(librdkafka_offsets(lab, "__transaction_state", p)[1] for p in range(50))
     done = lab.run_tool(
         f"{TOOLS}.consumer.ConsoleConsumer",
         *("--bootstrap-server", lab.bootstrap_servers, "--topic", "__transaction_state"),
         *("--formatter", f"{TOOLS}.consumer.TransactionLogMessageFormatter"),
-        *("--from-beginning", "--timeout-ms", "4000"),
+        *("--from-beginning", "--max-messages", str(count), "--timeout-ms", "60000"),
     )
+    assert f"Processed a total of {count} messages" in done.stderr, done.stderr
     found, decoder, text = [], json.JSONDecoder(), done.stdout
     while text.startswith("{"):
         record, end = decoder.raw_decode(text)
         text = text[end:].lstrip()
         value = (record["value"] or {}).get("data")
-        if record["key"]["data"]["transactionalId"] == transactional_id and value:
+        if value:
             names = [
                 f"{t['topic']}-{p}"
                 for t in value["transactionPartitions"] or ()
                 for p in t["partitionIds"]
             ]
-            found.append((value["transactionStatus"], names))
+            name = record["key"]["data"]["transactionalId"]
+            found.append((name, value["transactionStatus"], names))
     return found
 
 
 def assert_lost_commit(lab: Lab, truth: GroundTruth) -> None:
-    """Readers are held although a PrepareCommit names the partition; no marker of it is there."""
-    assert_held(lab, truth)
-    assert truth.transactional_id is not None
-    recorded = decisions(lab, truth.transactional_id)
-    assert (2, [f"{truth.topic}-{truth.partition}"]) in recorded
-    assert 3 not in {status for status, _ in recorded}
+    """Readers are held, and no marker is there, although the records are the truth's."""
+    assert_pinned(lab, truth)
     batches = dumped_batches(lab, truth)
     assert [b for b in batches if b["isControl"] == "true"] == []
     lost = [o.offset for o in truth.offsets if o.content == "lost"]
@@ -508,24 +529,34 @@ def assert_lost_commit(lab: Lab, truth: GroundTruth) -> None:
 def test_a_commit_marker_is_lost(pair: Lab) -> None:
     (truth,) = break_(pair, "marker-lost")
     assert_lost_commit(pair, truth)
+    assert as_hanging(truth) in found_hanging(pair, "--max-transaction-timeout", "0")
     row = described_id(pair, truth)
     assert (row["TransactionState"], row["TopicPartitions"]) == ("CompleteCommit", "")
 
 
 def test_a_commit_marker_is_lost_and_the_id_commits_elsewhere(pair: Lab) -> None:
     truths = break_(pair, "marker-lost", later="elsewhere", count=2)
+    recorded = decisions(pair)
     for truth in truths:
         assert_lost_commit(pair, truth)
-        recorded = decisions(pair, truth.transactional_id or "")
-        assert [status for status, _ in recorded].count(2) == 2
-        assert described_id(pair, truth)["TransactionState"] == "CompleteCommit"
+        prepared = [
+            names
+            for name, status, names in recorded
+            if (name, status) == (truth.transactional_id, 2)
+        ]
+        assert prepared[0] == [f"{truth.topic}-{truth.partition}"]
+        assert len(prepared) == 2
+        assert f"{truth.topic}-{truth.partition}" not in prepared[1]
 
 
 def test_a_commit_marker_is_lost_under_the_ids_next_transaction(pair: Lab) -> None:
     (truth,) = break_(pair, "marker-lost", later="open")
     assert truth.mixed
     assert_lost_commit(pair, truth)
-    assert_owned(pair, truth)
+    here = [f"{truth.topic}-{truth.partition}"]
+    recorded = [row[1:] for row in decisions(pair) if row[0] == truth.transactional_id]
+    assert (2, here) in recorded
+    assert recorded[-1] == (1, here)
     assert described_producer(pair, truth)["ProducerEpoch"] == str(truth.current_producer_epoch)
     assert [o.content for o in truth.offsets][-3:] == ["open"] * 3
 
@@ -563,7 +594,7 @@ async def state_by(address: str, truth: GroundTruth) -> str | None:
     """The id's state as the broker at `address` describes it."""
     from eoctl.kafka import messages
 
-    async with Client.to(address) as client:
+    async with Client.to(address, truth.frozen_broker) as client:
         question = messages.DescribeTransactionsRequest(transactional_ids=[truth.transactional_id])
         answer = await client.cluster.ask(truth.coordinator or 0, question)
         return str(answer.transaction_states[0].transaction_state)
