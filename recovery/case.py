@@ -193,6 +193,16 @@ class Case:
         return made
 
     @property
+    def may_hide_earlier(self) -> bool:
+        """An older lost decision may have been compacted away: the found one is not the batch's.
+
+        On v2 the decision with the batch's epoch + 1 is the only one on it; on v1 any number may
+        have come before.
+        """
+        lost, history = self.lost, self.history
+        return bool(lost and history and not history.whole and lost[0].client_version < 2)
+
+    @property
     def lost_agree(self) -> bool:
         """One marker is right for all that is open: it closes every lost transaction at once."""
         lost, start = self.lost, self.start

@@ -203,6 +203,15 @@ RULES: tuple[Rule, ...] = (
         "grant DESCRIBE on that transactional id (a DENY hides it without an error), or ask again",
     ),
     _unknown(
+        "earlier-decision-compacted",
+        lambda c: c.may_hide_earlier,
+        lambda c: (
+            "a decision has no marker, but __transaction_state was compacted: an earlier one, on "
+            "this very batch, may be gone"
+        ),
+        "none from here: the earlier outcome may differ",
+    ),
+    _unknown(
         "decisions-differ",
         lambda c: bool(c.lost) and not c.lost_agree,
         lambda c: (

@@ -428,6 +428,28 @@ def _() -> Verdict:
     return judged(w)
 
 
+def twice_lost(compacted: bool) -> Verdict:
+    """v1: a lost commit, then on the same partition a timeout whose abort is lost too."""
+    w, i = lost(1)
+    w.write(i, P)
+    w.server_abort(i, lost=[P])
+    if compacted:
+        w.compact(HOME, w.ends[HOME] - 1)  # of the two decisions, the abort's record is left
+    return judged(w)
+
+
+@unknown("v1: a lost abort over a lost commit", "decisions-differ")
+def _() -> Verdict:
+    return twice_lost(False)
+
+
+@unknown(
+    "v1: a lost abort over a lost commit that was compacted away", "earlier-decision-compacted"
+)
+def _() -> Verdict:
+    return twice_lost(True)
+
+
 @unknown("batches beyond the lost decision that nobody owns", "written-beyond-decision")
 def _() -> Verdict:
     w, i = lost(2)
