@@ -28,12 +28,17 @@ else:
             from kafka.protocol.metadata import api_versions
 
             made = getattr(api_versions, name)
+        elif name == "RawFetchResponse":
+            from eoctl.kafka import raw_fetch
+
+            made = raw_fetch.RawFetchResponse
         else:
             from kafka.protocol.api_message import ApiMessage
 
             own = name.startswith(OWN_SCHEMAS)
             package = {"load_json": "eoctl.kafka.schemas"} if own else {}
-            made = type(ApiMessage)(name, (ApiMessage,), {}, **package)
+            made = type(ApiMessage)(name.removeprefix("Raw"), (ApiMessage,), {}, **package)
+            made.__name__ = name
         globals()[name] = made
         return made
 

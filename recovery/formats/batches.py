@@ -213,6 +213,17 @@ def batch_headers(buffer: Buffer) -> Iterator[BatchHeader]:
         position, expected = following, header.last_offset + 1
 
 
+def last_batch(buffer: Buffer) -> BatchHeader | None:
+    """The header of the last whole batch, found from length to length; None if there is none.
+
+    Raises CorruptError for an impossible length, OldMessageFormatError for magic 0 and 1.
+    """
+    last, position, end = -1, 0, len(buffer)
+    while (following := _next_batch(buffer, position, end)) >= 0:
+        last, position = position, following
+    return None if last < 0 else header_at(buffer, last)
+
+
 def scan_headers(buffer: Buffer) -> HeaderScan:
     """All headers of the whole batches in `buffer` as numpy columns: the fast way to count.
 

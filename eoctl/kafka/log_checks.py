@@ -1,0 +1,60 @@
+"""What a reader asks of a leader's log: does it go on as before, and is it all here?"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from eoctl.kafka import messages
+from eoctl.kafka.cluster import Cluster, PartitionMetadata
+from eoctl.kafka.collect import READ_UNCOMMITTED, list_offsets
+from eoctl.kafka.failures import WireError
+from recovery.facts import TopicPartition
+
+EARLIEST_LOCAL = -4
+
+
+async def epoch_ends(
+    cluster: Cluster, wanted: Mapping[TopicPartition, tuple[int, int, int]]
+) -> dict[TopicPartition, int]:
+    """Where an epoch ends in the leaders' logs (OffsetForLeaderEpoch, KIP-101 and KIP-320).
+
+    wanted: (leader, its present epoch, the epoch asked for). An offset below what a reader has
+    read of that epoch means that the log went another way: a replica that was not in sync was
+    elected. A partition whose leader did not tell is not in the result.
+    """
+    request = messages.OffsetForLeaderEpochRequest
+    topic = request.OffsetForLeaderTopic
+    grouped: dict[int, dict[str, list[Any]]] = {}
+    for (name, number), (leader, current, epoch) in wanted.items():
+        row = topic.OffsetForLeaderPartition(
+            partition=number, current_leader_epoch=current, leader_epoch=epoch
+        )
+        grouped.setdefault(leader, {}).setdefault(name, []).append(row)
+    questions = {
+        leader: request(
+            replica_id=-1, topics=[topic(topic=name, partitions=p) for name, p in topics.items()]
+        )
+        for leader, topics in grouped.items()
+    }
+    answers, _ = await cluster.ask_each(
+        {leader: partial(cluster.ask, leader, q, most=3) for leader, q in questions.items()}
+    )
+    return {
+        (t.topic, p.partition): p.end_offset
+        for answer in answers.values()
+        for t in answer.topics
+        for p in t.partitions
+        if not p.error_code and p.end_offset >= 0
+    }
+
+
+async def is_local(cluster: Cluster, broker: int, place: TopicPartition, offset: int) -> bool:
+    """Whether the log from `offset` on is on the broker's own disk (ListOffsets -4, KIP-405)."""
+    named = PartitionMetadata(*place, broker, None, (), None)
+    question = list_offsets([named], EARLIEST_LOCAL, READ_UNCOMMITTED)
+    try:
+        answer = await cluster.ask(broker, question, least=8, most=9)
+    except WireError as error:
+        return error.error == "UNSUPPORTED_VERSION"  # a broker older than tiered storage
+    found = answer.topics[0].partitions[0]
+    return not found.error_code and found.offset <= offset

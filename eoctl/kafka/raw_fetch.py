@@ -1,0 +1,100 @@
+"""Fetch answers without copies: envelope and records of versions 4 to 11, straight from the frame.
+
+kafka-python's decoder copies every answer twice, which costs as much as reading it. Its schema
+still encodes the request: `messages.RawFetchRequest` is a FetchRequest answered by this class.
+Source: Kafka's FetchResponse.json; KIP-98, KIP-227, KIP-392.
+"""
+
+import struct
+from dataclasses import dataclass
+
+_PARTITION = struct.Struct(">ihqq")  # partition, error, high watermark, LSO
+_ABORTED = struct.Struct(">qq")  # producer id, first offset
+_I16 = struct.Struct(">h")
+_I32 = struct.Struct(">i")
+_I64 = struct.Struct(">q")
+
+LEAST, MOST = 4, 11  # LSO and aborted transactions; names instead of topic ids, not flexible
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionData:
+    """What one answer holds of one partition. log_start_offset: -1 below version 5.
+
+    aborted: (producer id, first offset); empty at read_uncommitted. records: a view of the frame,
+    which it keeps alive.
+    """
+
+    topic: str
+    partition: int
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: tuple[tuple[int, int], ...]
+    records: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class FetchAnswer:
+    """error_code: of the whole answer (version 7 and above)."""
+
+    error_code: int
+    partitions: tuple[PartitionData, ...]
+
+
+class RawFetchResponse:
+    """Decodes one version, as kafka-python's classes do: `RawFetchResponse[11].decode(frame)`."""
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+
+    def __class_getitem__(cls, version: int) -> "RawFetchResponse":
+        return cls(version)
+
+    def decode(self, frame: memoryview, *, header: bool = True) -> FetchAnswer:
+        """The answer in a frame. Raises struct.error or ValueError where the bytes end early."""
+        at = (4 if header else 0) + 4  # correlation id; throttle time
+        error = 0
+        if self._version >= 7:
+            (error,) = _I16.unpack_from(frame, at)
+            at += 6  # and the session id
+        found: list[PartitionData] = []
+        (topics,) = _I32.unpack_from(frame, at)
+        at += 4
+        for _ in range(topics):
+            (length,) = _I16.unpack_from(frame, at)
+            topic = str(frame[at + 2 : at + 2 + length], "utf-8")
+            at += 2 + length
+            (partitions,) = _I32.unpack_from(frame, at)
+            at += 4
+            for _ in range(partitions):
+                data, at = self._partition(frame, at, topic)
+                found.append(data)
+        return FetchAnswer(error, tuple(found))
+
+    def _partition(self, frame: memoryview, at: int, topic: str) -> tuple[PartitionData, int]:
+        partition, error, high_watermark, stable = _PARTITION.unpack_from(frame, at)
+        at += _PARTITION.size
+        log_start = -1
+        if self._version >= 5:
+            (log_start,) = _I64.unpack_from(frame, at)
+            at += 8
+        (count,) = _I32.unpack_from(frame, at)
+        at += 4
+        behind = at + max(count, 0) * _ABORTED.size
+        aborted = tuple(_ABORTED.iter_unpack(frame[at:behind]))
+        at = behind
+        if self._version >= 11:
+            at += 4  # the replica that the leader would rather have read
+        (length,) = _I32.unpack_from(frame, at)
+        at += 4
+        records = frame[at : at + max(length, 0)]
+        if len(records) < length:
+            raise ValueError(f"{length} bytes of records expected, {len(records)} came")
+        return (
+            PartitionData(
+                topic, partition, error, high_watermark, stable, log_start, aborted, records
+            ),
+            at + len(records),
+        )
