@@ -62,6 +62,8 @@ TREE = Branch(
                 "undo": Leaf("journal:undo", "put back what a change did"),
             },
         ),
+        "check": Leaf("check:check", "rules for cron, Prometheus and Nagios"),
+        "tui": Leaf("tui:tui", "the dashboard: all of this on one screen, all day"),
         "context": Branch(
             "named clusters",
             {

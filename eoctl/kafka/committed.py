@@ -13,6 +13,7 @@ from typing import Any
 
 from eoctl.kafka import collect, messages
 from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.fetch import Range, read_all
 from eoctl.kafka.groups import (
     NOT_FOUND,
     Told,
@@ -21,7 +22,10 @@ from eoctl.kafka.groups import (
     offsets_partitions,
 )
 from recovery.facts import GroupFacts, GroupOffsetFacts, Missing, TopicPartition
+from recovery.formats.batches import batch_headers
+from recovery.formats.consumer_offsets import OffsetKey, decode_key
 from recovery.formats.coordinator import coordinator_partition
+from recovery.formats.records import records
 
 Rows = dict[TopicPartition, tuple[str, Any]]
 """Kafka's error name or NONE, and the answer's row."""
@@ -29,6 +33,7 @@ Rows = dict[TopicPartition, tuple[str, Any]]
 UNSTABLE = "UNSTABLE_OFFSET_COMMIT"
 PROBE_TOPIC = "eoctl-probe"
 SEVERAL_GROUPS = 8  # from this version of OffsetFetch on (KIP-709)
+MOST_CHUNKS = 8  # of a partition of __consumer_offsets, above its LSO
 STABLE = 7  # below this version, require_stable is silently not sent
 
 
@@ -250,3 +255,43 @@ async def groups_at(
     listed, missing = await list_groups(cluster)
     groups, more = await with_offsets(cluster, listed, partitions)
     return [g for g in groups if g.offsets], missing + more
+
+
+async def pending_producers(
+    cluster: Cluster, pending: Sequence[GroupOffsetFacts]
+) -> dict[tuple[str, str, int], int]:
+    """(group, topic, partition) → producer id of the transaction that holds a newer commit.
+
+    Read from the open batches of `__consumer_offsets`: one partition of it serves many groups, so
+    an open transaction there proves nothing by itself. Without READ on that topic, or where much
+    lies above the LSO, some are left out.
+    """
+    homes = await offsets_partitions(cluster) if pending else ()
+    if isinstance(homes, Missing) or not homes:
+        return {}
+    numbers = {coordinator_partition(o.group, len(homes)) for o in pending}
+    wanted = [p for p in homes if p.partition in numbers]
+    offsets, _ = await collect.partition_offsets(cluster, (), wanted)
+    states, _ = await collect.producers(cluster, wanted)
+    opened = {
+        key: {p.producer_id for p in rows if p.current_txn_start_offset is not None}
+        for key, rows in states.items()
+    }
+    ranges = [
+        Range(f.topic, f.partition, f.last_stable_offset, f.high_watermark)
+        for f in offsets
+        if f.last_stable_offset is not None and f.high_watermark is not None
+    ]
+    chunks, _ = await read_all(cluster, ranges, most_chunks=MOST_CHUNKS)
+    named = {(o.group, o.topic, o.partition) for o in pending}
+    found: dict[tuple[str, str, int], int] = {}
+    for place, mine in chunks.items():
+        for chunk in mine:
+            for header in batch_headers(chunk.records):
+                if header.is_control or header.producer_id not in opened.get(place, ()):
+                    continue
+                for record in records(chunk.records, header):
+                    key = decode_key(record.key or b"")
+                    if isinstance(key, OffsetKey) and tuple(key) in named:
+                        found[key.group, key.topic, key.partition] = header.producer_id
+    return found

@@ -1,0 +1,71 @@
+"""Where a range of offsets begins or ends, as people type it: `1042`, `earliest`, `lso`, `hw`, or
+an instant. Pure: what these are in a partition is passed in.
+"""
+
+import re
+from dataclasses import dataclass
+
+from recovery.errors import UsageError
+from recovery.facts import PartitionFacts
+from recovery.quoting import quoted
+from recovery.times import instant
+
+MAX_OFFSET = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One end of a range. kind: offset, earliest, lso, hw or time; value: offset or epoch ms."""
+
+    text: str
+    kind: str
+    value: int = 0
+
+    def resolve(self, facts: PartitionFacts, offset_at_time: int | None) -> int:
+        """The offset meant. offset_at_time: of the first record not older than the instant; None
+        where there is none, which means the high watermark. Facts must know all three offsets.
+        """
+        assert facts.log_start_offset is not None
+        assert facts.last_stable_offset is not None
+        assert facts.high_watermark is not None
+        if self.kind == "offset":
+            return self.value
+        if self.kind == "time":
+            return facts.high_watermark if offset_at_time is None else offset_at_time
+        return {
+            "earliest": facts.log_start_offset,
+            "lso": facts.last_stable_offset,
+            "hw": facts.high_watermark,
+        }[self.kind]
+
+
+def parse_bound(text: str, now_ms: int, *, where: str | None = None) -> Bound:
+    """Digits are an offset, never epoch milliseconds. Raises UsageError."""
+    given = text.strip()
+    if given.lower() in ("earliest", "lso", "hw"):
+        return Bound(text, given.lower())
+    if re.fullmatch(r"[0-9]+", given):
+        if int(given) > MAX_OFFSET:
+            raise UsageError(f"{quoted(given)} is above any offset", where=where)
+        return Bound(text, "offset", int(given))
+    try:
+        return Bound(text, "time", instant(given, now_ms, where=where))
+    except UsageError as error:
+        if re.match(r"[0-9]{4}-", given) or "ago" in given:
+            raise
+        raise UsageError(
+            f"{quoted(given)} is no offset",
+            where=where,
+            remedy="write a number, earliest, lso, hw, or an instant like '2h ago'",
+        ) from error
+
+
+def range_problem(start: int, end: int, facts: PartitionFacts) -> tuple[str, str] | None:
+    """Why [start, end) cannot be counted: Kafka's error name and a sentence, or None."""
+    assert facts.high_watermark is not None
+    if start > end:
+        return "INVALID_REQUEST", f"the range runs backwards: {start} is above {end}"
+    if end > facts.high_watermark:
+        text = f"{end} is above the high watermark {facts.high_watermark}"
+        return "OFFSET_OUT_OF_RANGE", text
+    return None

@@ -1,0 +1,26 @@
+"""Sizes and rates as people type them: `500k`, `20MiB`, `1.5GB/s`."""
+
+import re
+
+from recovery.errors import UsageError
+from recovery.quoting import quoted
+
+_SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([kmgt]?)(i?b)?(?:/s)?", re.IGNORECASE)
+
+
+def byte_rate(text: str, *, where: str | None = None) -> float:
+    """Bytes per second. `k M G T` and `KiB ...` are powers of 1024, `kB MB ...` of 1000.
+
+    Raises UsageError, for zero as well: nothing would ever be read.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(
+            f"{quoted(text)} is no number of bytes", where=where, remedy="write 500k, 20MiB or 50MB"
+        )
+    number, unit, suffix = found.groups()
+    base = 1000 if unit and (suffix or "").lower() == "b" else 1024
+    rate = float(number) * base ** " kmgt".index(unit.lower() or " ")
+    if rate < 1:
+        raise UsageError("must be 1 byte per second or more", where=where)
+    return float(rate)
