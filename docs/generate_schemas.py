@@ -1,0 +1,178 @@
+"""`make schemas`: write docs/schemas/NAME.v1.json, one JSON Schema per envelope of `-o json`.
+
+The schemas come from the row models of `recovery`; here stand only which rows a command gives
+and which fields its envelope has besides the common ones.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+
+from eoctl.lab.breaks.truth import GroundTruth
+from recovery import rows, rows_diagnosis, rows_journal, rows_lab, rows_offsets, rows_why
+from recovery.rows import ErrorRow
+
+FOLDER = Path(__file__).parent / "schemas"
+
+
+class GroupState(BaseModel):
+    """A group that was looked at, whether it committed anything or not."""
+
+    group: str
+    type: str | None
+    state: str | None
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """row: the model of its rows. extra: its own fields. optional: those not always there."""
+
+    row: type[BaseModel]
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    optional: Mapping[str, Any] = field(default_factory=dict)
+
+
+_SCANNED = {"scanned": int, "held_back": int}
+_SEVERAL = {"context": str}  # --context a,b and --all-contexts
+_PLAN = Envelope(rows_journal.PlanRow)
+
+# The command's words joined by `-`.
+ENVELOPES: Mapping[str, Envelope] = {
+    "status": Envelope(
+        rows_diagnosis.StatusRow,
+        {
+            **_SCANNED,
+            "context": str,
+            "read_only": bool,
+            "protected": bool,
+            "transaction_version": int | None,
+            "brokers_up": int,
+            "brokers_known": int,
+            "held_offsets": int,
+            "open_transactions": int,
+            "verdicts": dict[str, int],
+        },
+    ),
+    "why": Envelope(rows_why.WhyRow, {"group": str | None}),
+    "lso": Envelope(rows.LsoRow, _SCANNED, _SEVERAL),
+    "txn-list": Envelope(
+        rows.TxnListRow, {"open": int, "coordinators": int, "coordinators_seen": int}
+    ),
+    "txn-describe": Envelope(rows.TxnDescribeRow),
+    "txn-hanging": Envelope(
+        rows_diagnosis.TxnHangingRow,
+        {**_SCANNED, "verdicts": dict[str, int], "pause_seconds": float},
+        _SEVERAL,
+    ),
+    "txn-history": Envelope(
+        rows_diagnosis.HistoryRow, {"transactional_ids": int, "whole": bool | None}
+    ),
+    "txn-abort": _PLAN,
+    "txn-fence": _PLAN,
+    "txn-resolve": _PLAN,
+    "txn-apply": _PLAN,
+    "producers": Envelope(rows.ProducerRow, {"scanned": int}),
+    "offsets-show": Envelope(rows_offsets.OffsetsShowRow, {"groups": list[GroupState]}),
+    "offsets-count": Envelope(rows_offsets.OffsetsCountRow),
+    "journal-list": Envelope(rows_journal.JournalRow, {"unfinished": int}),
+    "journal-show": Envelope(
+        rows_journal.JournalEventRow,
+        {"entry": rows_journal.JournalRow, "plan": dict[str, Any]},
+    ),
+    "journal-resume": _PLAN,
+    "journal-undo": _PLAN,
+    "context-list": Envelope(rows.ContextRow),
+    "context-show": Envelope(rows.ContextSettingRow, {"context": str}),
+    "context-test": Envelope(
+        rows.ContextTestRow, {"context": str, "seen": int, "accept_missing": list[str]}
+    ),
+    "lab-up": Envelope(rows_lab.LabBrokerRow),
+    "lab-down": Envelope(rows_lab.LabDownRow),
+    "lab-status": Envelope(rows_lab.LabBrokerRow),
+    "lab-break": Envelope(GroundTruth),
+}
+
+
+class _Schema(GenerateJsonSchema):
+    """All fields of a row are present in its JSON; a later v1 may have more."""
+
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        return True
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def model_schema(self, schema: Any) -> JsonSchemaValue:
+        made = super().model_schema(schema)
+        made.pop("additionalProperties", None)
+        return made
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of one envelope."""
+    envelope = ENVELOPES[name]
+    fields: dict[str, Any] = {
+        "schema_": (Literal[f"eoctl.{name}/v1"], Field(serialization_alias="schema")),
+        "cluster_id": (str | None, ...),
+        "collected_at": (datetime, ...),
+        "complete": (bool, Field(description="false: errors says what could not be seen")),
+        **{key: (kind, ...) for key, kind in {**envelope.extra, **envelope.optional}.items()},
+        "rows": (list[envelope.row], ...),  # type: ignore[name-defined]
+        "errors": (list[ErrorRow], ...),
+    }
+    config = ConfigDict(title=f"eoctl.{name}/v1")
+    model = create_model("Envelope", __config__=config, **fields)
+    made = model.model_json_schema(mode="serialization", schema_generator=_Schema)
+    required = [key for key in made["required"] if key not in envelope.optional]
+    return {
+        "$schema": GenerateJsonSchema.schema_dialect,
+        **made,
+        "required": required,
+    }
+
+
+def text(name: str) -> str:
+    """The content of docs/schemas/NAME.v1.json."""
+    return json.dumps(schema(name), indent=1) + "\n"
+
+
+def paths(found: Mapping[str, Any]) -> dict[str, str]:
+    """Every field of a schema and its types: `rows[].blocking.producer_id` → `integer`.
+
+    What a script may rely on: within v1 there are only ever more of them.
+    """
+    kinds: dict[str, set[str]] = {}
+
+    def walk(node: Mapping[str, Any], path: str, inside: Sequence[str]) -> None:
+        if "$ref" in node:
+            name = node["$ref"].rpartition("/")[2]
+            if name not in inside:
+                walk(found["$defs"][name], path, [*inside, name])
+            return
+        for other in node.get("anyOf", ()):
+            walk(other, path, inside)
+        if path and "anyOf" not in node:
+            kinds.setdefault(path, set()).add(node.get("type", "any"))
+        for name, child in node.get("properties", {}).items():
+            walk(child, f"{path}.{name}" if path else name, inside)
+        if isinstance(node.get("items"), Mapping):
+            walk(node["items"], f"{path}[]", inside)
+
+    walk(found, "", ())
+    return {path: "|".join(sorted(found)) for path, found in kinds.items()}
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name in ENVELOPES:
+        (FOLDER / f"{name}.v1.json").write_text(text(name), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
