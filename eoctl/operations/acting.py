@@ -16,7 +16,7 @@ from eoctl.config import Context
 from eoctl.operations.session import now_ms
 from eoctl.operations.steps import Operation, Outcome, Seen, StepOutcome, Walk, die_here_in_tests
 from eoctl.stores.journal import Journal, who
-from eoctl.stores.locks import locked
+from eoctl.stores.locks import held_by, locked
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.journal import Entry, unfinished
 from recovery.plan import Plan
@@ -46,8 +46,8 @@ KINDS: dict[str, str] = {
     "restart": "eoctl.operations.restart",
     "restart-undo": "eoctl.operations.restart",
 }
-"""Plan kind -> module. It has `opened(plan, context, timeout)`, an asynchronous context manager of
-an Operation, and, where a change can be put back, `undo_plan(entry, context, timeout) -> Plan`."""
+"""Plan kind -> module. It has `opened(plan, context, seconds)`, an asynchronous context manager of
+an Operation, and, where a change can be put back, `undo_plan(entry, context, seconds) -> Plan`."""
 
 
 def kind_module(kind: str) -> Any:
@@ -74,7 +74,7 @@ class Door:
     execute: bool = False
     yes: bool = False
     plan_sha256: str | None = None
-    argv: Sequence[str] = field(default_factory=lambda: tuple(sys.argv))
+    argv: Sequence[str] = field(default_factory=lambda: ("eoctl", *sys.argv[1:]))
 
 
 def permit(plan: Plan, door: Door, undoes: str | None = None) -> bool:
@@ -178,6 +178,12 @@ def _begun(plan: Plan, undoes: str | None) -> Entry | None:
         if entry.plan.same_change(plan):
             same = entry
         elif entry.id != undoes:
+            if entry.id in found.running:
+                raise RefusedError(
+                    f"{entry.id} is being carried out by {held_by(entry.begun.data['who'])}",
+                    where=plan.scope,
+                    remedy="wait until it has ended",
+                )
             ways = f"`eoctl journal resume {entry.id}` or `eoctl journal undo {entry.id}`"
             raise RefusedError(
                 f"journal entry {entry.id} is unfinished there: {there['summary']}",

@@ -68,12 +68,10 @@ def lock_name(cluster_id: str, scope: str) -> str:
 
 
 def held_by(holder: Any) -> str:
-    """The holder that a lock names, in words."""
+    """The holder that a lock or a journal entry names, in words."""
     try:
-        return (
-            f"{holder['user']} on {holder['host']} (pid {holder['pid']}) since "
-            f"{rfc3339(holder['since'])}"
-        )
+        text = f"{holder['user']} on {holder['host']} (pid {holder['pid']})"
+        return f"{text} since {rfc3339(holder['since'])}" if "since" in holder else text
     except (KeyError, TypeError):
         return "somebody who did not say"
 

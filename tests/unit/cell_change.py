@@ -1,0 +1,201 @@
+"""A change whose cluster is a JSON file of numbered cells, for tests of what all changes share.
+
+`child` is a process of `eoctl` with two more commands: `set A=5 B=7 [--out PLAN]`, `apply PLAN`.
+The seam is the one of every operation: eoctl.operations.steps.Operation. CELLS names the file;
+each write is also appended to FILE.log, so that a test sees a write that was sent twice.
+CELL_TROUBLE, of words `WORD:CELL`, makes trouble at a cell: lose the answer, refuse, ignore the
+write, or wait.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from eoctl.cli.acting import Change, Execute
+from eoctl.cli.main import run
+from eoctl.cli.options import Connection, Format
+from eoctl.cli.tree import TREE, Leaf
+from eoctl.config import Context
+from eoctl.operations import steps
+from eoctl.operations.acting import KINDS
+from eoctl.operations.steps import Seen
+from eoctl.stores import plan_files
+from eoctl.stores.locks import lock_words
+from recovery.errors import IncompleteError, RefusedError, UnreachableError
+from recovery.journal import Entry
+from recovery.plan import VALID_MS, Plan, Step
+
+CLUSTER = "cells-1"
+
+
+def path() -> Path:
+    return Path(os.environ["CELLS"])
+
+
+def cells() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path().read_text())
+    return found
+
+
+def put(name: str, value: Any) -> None:
+    """One write, as atomic as a broker's."""
+    part = path().with_suffix(f".{os.getpid()}")
+    part.write_text(json.dumps({**cells(), name: value}))
+    part.replace(path())
+    with path().with_suffix(".log").open("a") as log:
+        log.write(f"{name}={value}\n")
+
+
+def trouble(word: str, cell: str) -> bool:
+    return f"{word}:{cell}" in os.environ.get("CELL_TROUBLE", "").split()
+
+
+class CellOperation:
+    def __init__(self, expected: Mapping[str, Any]) -> None:
+        self._expected = expected
+
+    async def cluster_id(self) -> str:
+        return os.environ.get("CELL_CLUSTER", CLUSTER)
+
+    async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
+        now = cells()
+        return {step.target: {"value": now.get(step.target)} for step in steps}
+
+    async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
+        if trouble("refuse", step.target):
+            raise RefusedError("the file said no", where=step.target)
+        if trouble("wait", step.target):
+            path().with_suffix(".waiting").touch()
+            await asyncio.sleep(60)
+        if not trouble("ignore", step.target):
+            put(step.target, step.parameters["value"])
+        if trouble("lose", step.target):
+            raise UnreachableError("the connection broke", where=step.target)
+        return {"error": 0}
+
+    async def verify(self, step: Step) -> Seen:
+        if trouble("blind", step.target):
+            raise IncompleteError("cannot be read", where=step.target)
+        value = cells().get(step.target)
+        return Seen(
+            value == step.parameters["value"], {"value": value}, f"{step.target} is {value}"
+        )
+
+
+@asynccontextmanager
+async def opened(
+    plan: Plan, context: Context, seconds: float | None
+) -> AsyncIterator[CellOperation]:
+    yield CellOperation(plan.observed)
+
+
+def plan(
+    values: Mapping[str, Any],
+    context: Context | None = None,
+    *,
+    kind: str = "test-cells",
+    independent: bool = False,
+    valid_ms: int = VALID_MS,
+    scope: str = "cells",
+) -> Plan:
+    """Set these cells, standing on what they hold now."""
+    now, ms = cells(), time.time_ns() // 1_000_000
+    changes = tuple(
+        Step(
+            action="set",
+            target=name,
+            parameters={"value": value},
+            does=f"sets {name} to {value}",
+            stands_on=(name,),
+        )
+        for name, value in values.items()
+    )
+    return Plan(
+        kind=kind,
+        action="undo" if kind == "test-cells-undo" else "set",
+        created_at=ms,
+        expires_at=ms + valid_ms,
+        context=context.title if context else "here",
+        argv=context.argv if context else ("--bootstrap-server", "here:1"),
+        cluster_id=CLUSTER,
+        scope=scope,
+        summary=", ".join(f"{name} becomes {value}" for name, value in values.items()),
+        lock=lock_words(context.lock_zookeeper if context else None),
+        observed={name: {"value": now.get(name)} for name in values},
+        steps=changes,
+        independent=independent,
+    )
+
+
+def undo_plan(entry: Entry, context: Context, timeout: float | None) -> Plan:
+    """Put back what the steps that were sent found, if they hold what was written."""
+    before = entry.plan
+    back = {}
+    for number in entry.steps("step-started"):
+        step = before.steps[number - 1]
+        value = cells().get(step.target)
+        if value == step.parameters["value"]:
+            back[step.target] = before.observed[step.target]["value"]
+        elif number in entry.steps("step-done"):
+            raise RefusedError(f"it holds {value}, not what was written", where=step.target)
+    return plan(back, context, kind="test-cells-undo", scope=before.scope)
+
+
+def set_(
+    connection: Connection,
+    said: Execute,
+    output: Format,
+    words: Annotated[list[str], typer.Argument(metavar="CELL=N...")],
+    out: Annotated[Path | None, typer.Option("--out")] = None,
+    independent: Annotated[bool, typer.Option("--independent")] = False,
+    valid_ms: Annotated[int, typer.Option("--valid-ms")] = VALID_MS,
+) -> int:
+    context = connection.one()
+    pairs = [word.split("=") for word in words]
+    made = plan(
+        {name: int(value) for name, value in pairs},
+        context,
+        independent=independent,
+        valid_ms=valid_ms,
+    )
+    if out is not None:
+        plan_files.write(made, out)
+    return Change("set", made, context).carry_out(said, output, connection.seconds())
+
+
+def apply(connection: Connection, said: Execute, output: Format, file: Path) -> int:
+    made = plan_files.read(file)
+    return Change("apply", made, connection.one()).carry_out(said, output, connection.seconds())
+
+
+def register() -> None:
+    """Make the kinds known to this process, and the commands."""
+    KINDS["test-cells"] = KINDS["test-cells-undo"] = __name__
+    sys.modules["eoctl.cli.cell_change"] = sys.modules[__name__]
+    commands: Any = TREE.commands
+    commands["set"] = Leaf("cell_change:set_", "set cells")
+    commands["apply"] = Leaf("cell_change:apply", "carry out a plan file")
+
+
+def child(
+    words: Sequence[str], environment: Mapping[str, str], folder: Path, out: Path, err: Path
+) -> None:
+    """A process of eoctl: its own environment, folder, output and exit status."""
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    for path_, number in ((out, 1), (err, 2)):
+        os.dup2(os.open(path_, os.O_CREAT | os.O_WRONLY, 0o600), number)
+    sys.argv = ["eoctl", *words]
+    if settle := os.environ.get("CELL_SETTLE"):
+        steps.SETTLE_SECONDS = float(settle)
+    register()
+    raise SystemExit(run())

@@ -1,0 +1,456 @@
+"""Changes killed, refused, raced and repeated, as real processes over a file of cells."""
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eoctl.stores import plan_files
+from eoctl.stores.unfinished import unfinished_notice
+from tests.unit import cell_change
+
+ACT = ("--execute", "--yes")
+POINTS = [
+    "locked",
+    "read-again",
+    "begun",
+    "step-1-started",
+    "step-1-performed",
+    "step-1-done",
+    "step-2-started",
+    "step-2-performed",
+    "step-2-done",
+    "verified",
+]
+SENT_NOTHING = POINTS[:4]
+
+
+# Real processes, forked from one that has loaded eoctl: a tenth of the time of fresh ones.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.unit.cell_change", "eoctl.cli.main", "eoctl.cli.journal"])
+
+
+@dataclass(frozen=True)
+class Ran:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True)
+class Started:
+    words: tuple[str, ...]
+    process: BaseProcess
+    out: Path
+    err: Path
+
+    def end(self) -> Ran:
+        self.process.join(60)
+        assert self.process.exitcode is not None
+        ran = Ran(self.process.exitcode, self.out.read_text(), self.err.read_text())
+        assert "Traceback" not in ran.stderr, ran.stderr
+        return ran
+
+
+@dataclass
+class Cells:
+    """One cluster of cells, its own state folder, and eoctl run against both."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.file.write_text('{"a": 1, "b": 2}')
+        self.config.write_text(
+            "[contexts.cells]\nbootstrap_servers = 'here:1'\n"
+            "[contexts.looked-at]\nbootstrap_servers = 'here:1'\nread_only = true\n"
+            "[contexts.dear]\nbootstrap_servers = 'here:1'\nprotected = true\n"
+        )
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "cells.json"
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "config.toml"
+
+    @property
+    def now(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.file.read_text())
+        return found
+
+    @property
+    def writes(self) -> list[str]:
+        log = self.file.with_suffix(".log")
+        return log.read_text().split() if log.exists() else []
+
+    def environment(self, **more: str) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("EOCTL_", "HOME", "XDG"))}
+        return {
+            **kept,
+            "CELLS": str(self.file),
+            "EOCTL_STATE_DIR": str(self.folder / "state"),
+            "EOCTL_CONFIG": str(self.config),
+            "EOCTL_CONTEXT": "cells",
+            **more,
+        }
+
+    def start(self, *words: str, **more: str) -> "Started":
+        number = uuid.uuid4().hex
+        out, err = self.folder / f"{number}.out", self.folder / f"{number}.err"
+        process = FORKS.Process(
+            target=cell_change.child, args=(words, self.environment(**more), self.folder, out, err)
+        )
+        process.start()
+        return Started(words, process, out, err)
+
+    def run(self, *words: str, **more: str) -> "Ran":
+        return self.start(*words, **more).end()
+
+    def kill_at(self, point: str, *words: str) -> None:
+        done = self.run(*words, EOCTL_TEST_KILL_AT=point)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+
+    def entries(self, *words: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = json.loads(
+            self.run("journal", "list", "-o", "json", *words).stdout
+        )["rows"]
+        return rows
+
+
+@pytest.fixture
+def cells(tmp_path: Path) -> Cells:
+    return Cells(tmp_path)
+
+
+SET = ("set", "a=5", "b=7")
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_anywhere_the_same_command_ends_it(cells: Cells, point: str) -> None:
+    cells.run(*SET, "--out", "plan.json")
+    apply = ("apply", "plan.json", *ACT)
+    cells.kill_at(point, *apply)
+    assert cells.now in ({"a": 1, "b": 2}, {"a": 5, "b": 2}, {"a": 5, "b": 7})
+    if point in SENT_NOTHING:
+        assert cells.writes == []
+    again = cells.run(*apply)
+    assert again.returncode == 0, again.stderr
+    assert cells.now == {"a": 5, "b": 7}
+    assert cells.writes == ["a=5", "b=7"]
+    assert [entry["state"] for entry in cells.entries()] == ["done"]
+    third = cells.run(*apply)
+    assert third.returncode == 0
+    assert "done already" in third.stderr
+    assert cells.writes == ["a=5", "b=7"]
+
+
+@pytest.mark.parametrize("point", POINTS[2:-1])
+def test_killed_anywhere_resume_ends_it(
+    cells: Cells, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells.kill_at(point, *SET, *ACT)
+    [entry] = cells.entries("--unfinished")
+    monkeypatch.setenv("EOCTL_STATE_DIR", str(cells.folder / "state"))
+    notice = unfinished_notice()
+    assert notice is not None
+    assert f"eoctl journal resume {entry['id']}" in notice
+    shown = cells.run("journal", "resume", entry["id"])
+    assert shown.returncode == 0
+    assert "nothing was sent" in shown.stdout
+    assert len(cells.entries("--unfinished")) == 1
+    resumed = cells.run("journal", "resume", entry["id"], *ACT)
+    assert resumed.returncode == 0, resumed.stderr
+    assert cells.now == {"a": 5, "b": 7}
+    assert cells.writes == ["a=5", "b=7"]
+    assert unfinished_notice() is None
+    refused = cells.run("journal", "resume", entry["id"], *ACT)
+    assert refused.returncode == 4
+    assert "it is done" in refused.stderr
+
+
+@pytest.mark.parametrize("point", POINTS[2:-1])
+def test_killed_anywhere_undo_puts_back(cells: Cells, point: str) -> None:
+    cells.kill_at(point, *SET, *ACT)
+    [entry] = cells.entries()
+    undone = cells.run("journal", "undo", entry["id"], *ACT)
+    assert undone.returncode == 0, undone.stderr
+    assert cells.now == {"a": 1, "b": 2}
+    first, second = cells.entries()
+    assert (first["state"], second["state"]) == ("undone", "done")
+    assert (first["undone_by"], second["undoes"]) == (second["id"], first["id"])
+
+
+@pytest.mark.parametrize(
+    "point", ["begun", "step-1-started", "step-1-performed", "step-2-done", "undone"]
+)
+def test_an_undo_killed_anywhere_is_resumed(cells: Cells, point: str) -> None:
+    cells.kill_at("step-2-performed", *SET, *ACT)
+    [entry] = cells.entries()
+    cells.kill_at(point, "journal", "undo", entry["id"], *ACT)
+    undo = cells.entries("--unfinished")[-1]
+    assert undo["undoes"] == entry["id"]
+    if point != "undone":
+        refused = cells.run("journal", "resume", entry["id"], *ACT)
+        assert refused.returncode == 4
+        assert undo["id"] in refused.stderr
+    ended = cells.run("journal", "resume", undo["id"], *ACT)
+    assert ended.returncode == 0, ended.stderr
+    assert cells.now == {"a": 1, "b": 2}
+    assert [e["state"] for e in cells.entries()] == ["undone", "done"]
+    assert cells.writes[2:] == ["a=1", "b=2"]
+
+
+def test_a_finished_change_is_undone_once(cells: Cells) -> None:
+    cells.run(*SET, *ACT)
+    [entry] = cells.entries()
+    assert cells.run("journal", "undo", entry["id"], *ACT).returncode == 0
+    again = cells.run("journal", "undo", entry["id"], *ACT)
+    assert again.returncode == 4
+    assert "it is undone" in again.stderr
+
+
+def test_without_execute_nothing_is_sent_and_the_command_to_act_is_shown(cells: Cells) -> None:
+    shown = cells.run(*SET, "--yes")
+    assert shown.returncode == 0
+    assert shown.stdout.splitlines()[-1].strip() == "eoctl set a=5 b=7 --yes --execute"
+    assert cells.writes == []
+    assert cells.entries() == []
+    row = json.loads(cells.run(*SET, "-o", "json").stdout)["rows"][0]
+    assert row["journal"] is None
+    assert [step["status"] for step in row["steps"]] == [None, None]
+    assert row["observed"] == {"a": {"value": 1}, "b": {"value": 2}}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "no terminal"),
+        (("--yes", "--context", "looked-at"), "read-only"),
+        (("--yes", "--context", "dear"), "--yes needs --plan-sha256"),
+        (("--yes", "--plan-sha256", "00" * 32), "not 0000"),
+        (("--yes", "--valid-ms", "0"), "expired"),
+    ],
+)
+def test_what_is_not_permitted_sends_nothing(
+    cells: Cells, words: tuple[str, ...], says: str
+) -> None:
+    refused = cells.run(*SET, "--execute", *words)
+    assert refused.returncode == 4
+    assert says in refused.stderr
+    assert cells.writes == []
+    assert not (cells.folder / "state" / "journal").exists()
+
+
+def test_an_approved_hash_opens_a_protected_context(cells: Cells) -> None:
+    shown = json.loads(cells.run(*SET, "--context", "dear", "-o", "json").stdout)["rows"][0]
+    time.sleep(0.01)  # another creation time: the approved hash is of the change
+    done = cells.run(*SET, "--context", "dear", *ACT, "--plan-sha256", shown["sha256"])
+    assert done.returncode == 0, done.stderr
+    assert cells.now == {"a": 5, "b": 7}
+
+
+def test_another_cluster_is_refused(cells: Cells) -> None:
+    refused = cells.run(*SET, *ACT, CELL_CLUSTER="cells-2")
+    assert refused.returncode == 4
+    assert "cells-1" in refused.stderr
+    assert "cells-2" in refused.stderr
+    assert cells.writes == []
+
+
+def test_facts_that_changed_refuse_the_plan_and_are_named(cells: Cells) -> None:
+    cells.run(*SET, "--out", "plan.json")
+    cells.file.write_text('{"a": 1, "b": 3}')
+    refused = cells.run("apply", "plan.json", *ACT)
+    assert refused.returncode == 4
+    assert "b value: was 2 when planned, is 3 now" in refused.stderr
+    assert cells.writes == []
+    assert cells.entries() == []
+
+
+def test_done_by_somebody_else_is_no_success(cells: Cells) -> None:
+    cells.run(*SET, "--out", "plan.json")
+    cells.file.write_text('{"a": 5, "b": 7}')
+    assert cells.run("apply", "plan.json", *ACT).returncode == 4
+
+
+def test_an_edited_plan_file_is_refused(cells: Cells) -> None:
+    cells.run(*SET, "--out", "plan.json")
+    file = cells.folder / "plan.json"
+    file.write_text(file.read_text().replace('"value": 5', '"value": 6'))
+    refused = cells.run("apply", "plan.json", *ACT)
+    assert refused.returncode == 4
+    assert "changed after it was made" in refused.stderr
+    assert cells.writes == []
+
+
+def test_an_expired_plan_that_was_begun_in_time_can_be_ended(cells: Cells) -> None:
+    cells.run(*SET, "--out", "plan.json", "--valid-ms", "1000")
+    cells.kill_at("step-1-performed", "apply", "plan.json", *ACT)
+    time.sleep(
+        max(0.0, plan_files.read(cells.folder / "plan.json").expires_at / 1000 - time.time())
+    )
+    assert cells.run("apply", "plan.json", *ACT).returncode == 0
+    assert cells.writes == ["a=5", "b=7"]
+
+
+def test_a_lost_answer_is_found_done(cells: Cells) -> None:
+    done = cells.run(*SET, *ACT, CELL_TROUBLE="lose:a")
+    assert done.returncode == 0, done.stderr
+    assert cells.writes == ["a=5", "b=7"]
+
+
+def test_acted_but_not_seen_is_6_and_the_next_run_ends_it(cells: Cells) -> None:
+    unseen = cells.run(*SET, *ACT, CELL_TROUBLE="ignore:b", CELL_SETTLE="0.3")
+    assert unseen.returncode == 6
+    [entry] = cells.entries("--unfinished")
+    assert entry["id"] in unseen.stderr
+    assert "b is 2" in unseen.stderr
+    assert cells.run(*SET, *ACT).returncode == 0
+    assert cells.now == {"a": 5, "b": 7}
+
+
+def test_acted_and_blind_is_6(cells: Cells) -> None:
+    unseen = cells.run(*SET, *ACT, CELL_TROUBLE="blind:a", CELL_SETTLE="0.3")
+    assert unseen.returncode == 6
+    assert "cannot be read" in unseen.stderr
+    assert cells.writes == ["a=5"]
+    blind = cells.run(*SET, *ACT, CELL_TROUBLE="blind:a")
+    assert blind.returncode == 3
+    assert cells.writes == ["a=5"]
+
+
+def test_a_refusal_of_the_cluster_closes_the_entry_when_nothing_happened(cells: Cells) -> None:
+    refused = cells.run(*SET, *ACT, CELL_TROUBLE="refuse:a")
+    assert refused.returncode == 4
+    assert [entry["state"] for entry in cells.entries()] == ["failed"]
+    half = cells.run(*SET, *ACT, CELL_TROUBLE="refuse:b")
+    assert half.returncode == 4
+    assert [entry["state"] for entry in cells.entries()] == ["failed", "unfinished"]
+    other = cells.run("set", "b=9", *ACT)
+    assert other.returncode == 4
+    assert "is unfinished there: a becomes 5, b becomes 7" in other.stderr
+    assert cells.now == {"a": 5, "b": 2}
+
+
+def test_killed_before_anything_was_sent_and_changed_since_proves_nothing_happened(
+    cells: Cells,
+) -> None:
+    cells.run(*SET, "--out", "plan.json")
+    cells.kill_at("step-1-started", "apply", "plan.json", *ACT)
+    cells.file.write_text('{"a": 3, "b": 2}')
+    refused = cells.run("apply", "plan.json", *ACT)
+    assert refused.returncode == 4
+    assert "a value: was 1 when planned, is 3 now" in refused.stderr
+    assert "happened, it is closed" in refused.stderr
+    assert [entry["state"] for entry in cells.entries()] == ["abandoned"]
+    assert cells.writes == []
+
+
+def test_half_done_and_changed_since_stays_unfinished_until_given_up(cells: Cells) -> None:
+    cells.kill_at("step-1-done", *SET, *ACT)
+    cells.file.write_text('{"a": 5, "b": 3}')
+    [entry] = cells.entries()
+    refused = cells.run("journal", "resume", entry["id"], *ACT)
+    assert refused.returncode == 4
+    assert "1 of 2 steps are done" in refused.stderr
+    cells.file.write_text('{"a": 9, "b": 2}')
+    refused = cells.run("journal", "resume", entry["id"], *ACT)
+    assert refused.returncode == 4
+    assert "step 1 (a) was done and has changed since: a is 9" in refused.stderr
+    assert cells.entries()[0]["state"] == "unfinished"
+    assert cells.run("journal", "resume", entry["id"], "--abandon").returncode == 2
+    assert cells.run("journal", "resume", entry["id"], "--abandon", "--execute").returncode == 0
+    assert cells.entries()[0]["state"] == "abandoned"
+    assert cells.writes == ["a=5"]
+
+
+def test_independent_steps_fail_one_by_one(cells: Cells) -> None:
+    cells.run("set", "a=5", "b=7", "c=9", "--independent", "--out", "plan.json")
+    cells.file.write_text('{"a": 4, "b": 2}')
+    apply = ("apply", "plan.json", *ACT, "-o", "json")
+    done = cells.run(*apply, CELL_TROUBLE="ignore:c", CELL_SETTLE="0.3")
+    assert done.returncode == 6
+    steps = json.loads(done.stdout)["rows"][0]["steps"]
+    assert [step["status"] for step in steps] == ["refused", "done", "unverified"]
+    assert "a value: was 1 when planned, is 4 now" in steps[0]["detail"]
+    again = cells.run(*apply)
+    steps = json.loads(again.stdout)["rows"][0]["steps"]
+    assert [step["status"] for step in steps] == ["refused", "already-done", "done"]
+    assert again.returncode == 4
+    assert cells.writes == ["b=7", "c=9"]
+    assert cells.entries("--unfinished") == []
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 6), (signal.SIGTERM, -signal.SIGTERM)]
+)
+def test_interrupted_while_acting_it_is_ended_by_the_next_run(
+    cells: Cells, number: signal.Signals, status: int
+) -> None:
+    started = cells.start(*SET, *ACT, CELL_TROUBLE="wait:b")
+    pid = started.process.pid
+    assert pid is not None
+    wait_for((cells.folder / "cells.waiting").exists)
+    assert [entry["state"] for entry in cells.entries()] == ["running"]
+    other = cells.run("set", "a=6", *ACT)
+    assert other.returncode == 4
+    assert f"pid {pid}" in other.stderr
+    same = cells.run(*SET, *ACT)
+    assert same.returncode == 4
+    assert f"pid {pid}" in same.stderr
+    os.kill(pid, number)
+    ran = started.end()
+    assert ran.returncode == status, ran.stderr
+    assert cells.entries()[0]["state"] == "unfinished"
+    assert cells.run(*SET, *ACT).returncode == 0
+    assert cells.writes == ["a=5", "b=7"]
+
+
+def test_out_of_time_while_acting_is_6_and_names_the_entry(cells: Cells) -> None:
+    late = cells.run(*SET, *ACT, "--timeout", "1s", CELL_TROUBLE="wait:b")
+    assert late.returncode == 6
+    assert cells.entries()[0]["id"] in late.stderr
+
+
+def test_two_at_once_write_once(cells: Cells) -> None:
+    cells.run(*SET, "--out", "plan.json")
+    for started in [cells.start("apply", "plan.json", *ACT) for _ in range(3)]:
+        ran = started.end()
+        assert ran.returncode == 0, ran.stderr  # the later ones find it done
+    assert cells.writes == ["a=5", "b=7"]
+    assert [entry["state"] for entry in cells.entries()] == ["done"]
+
+
+@pytest.mark.parametrize("break_", ["file in the way", "damaged line"])
+def test_no_journal_no_change(cells: Cells, break_: str) -> None:
+    journal = cells.folder / "state" / "journal"
+    journal.parent.mkdir()
+    if break_ == "file in the way":
+        journal.write_text("")
+    else:
+        cells.run("set", "a=1", *ACT)
+        cells.run("set", "a=1", *ACT)
+        lines = (journal / "journal.jsonl").read_bytes().splitlines(keepends=True)
+        (journal / "journal.jsonl").write_bytes(lines[0][:40] + b"X" + lines[0][41:] + lines[1])
+    before = cells.writes
+    refused = cells.run(*SET, *ACT)
+    assert refused.returncode in (3, 4)
+    assert str(journal) in refused.stderr
+    assert cells.writes == before
