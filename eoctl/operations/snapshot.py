@@ -6,7 +6,7 @@ its two looks). Each gives the parts it renewed and what that cost the brokers.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from eoctl.config import Context
@@ -85,9 +85,9 @@ class Snapshot:
     """Everything known of a cluster, each part an answer with its own collected_at (epoch ms).
 
     A part that was not asked for yet is None. taken_at: when the newest part came. cost: seconds
-    in which answered requests of the last round of each kind were under way; interval: seconds
-    between two rounds of `look`. problem: why the last round failed; the parts are then older.
-    why_about, history_about: what these two parts are of.
+    in which answered requests of the last round of each kind were under way; share: of the time
+    between two rounds. intervals: seconds between two rounds of `look` and of `judge`. problem: why
+    the last round failed; the parts are then older. why_about, history_about: of what these are.
     """
 
     title: str
@@ -108,7 +108,8 @@ class Snapshot:
     history_about: str | None = None
     cost: float = 0.0
     requests: int = 0
-    interval: float = 0.0
+    share: float = 0.0
+    intervals: Mapping[str, float] = field(default_factory=dict)
     problem: str | None = None
 
 
@@ -283,20 +284,14 @@ async def _round(session: Session, use: Callable[[Cluster], Awaitable[dict[str, 
     return Round(parts, session.busy - busy, session.requests_sent - sent, problem)
 
 
-def renewed(snapshot: Snapshot, rounds: Sequence[Round], interval: float) -> Snapshot:
-    """The snapshot with the parts of the newest rounds; cost and requests are of all of them."""
-    for done in rounds:
-        snapshot = replace(snapshot, **done.parts)  # type: ignore[arg-type]
+def renewed(snapshot: Snapshot, newest: Round, rounds: Sequence[Round]) -> Snapshot:
+    """The snapshot with the newest round's parts; cost and requests of the last of each kind."""
+    made = replace(snapshot, **newest.parts)  # type: ignore[arg-type]
+    answers = (getattr(made, part) for part in PARTS)
     return replace(
-        snapshot,
-        taken_at=max([snapshot.taken_at, *(_times(snapshot))]),
+        made,
+        taken_at=max(snapshot.taken_at, *(a.collected_at for a in answers if a is not None), 0),
         cost=sum(r.cost for r in rounds),
         requests=sum(r.requests for r in rounds),
-        interval=interval,
         problem=next((r.problem for r in rounds if r.problem is not None), None),
     )
-
-
-def _times(snapshot: Snapshot) -> list[int]:
-    answers = (getattr(snapshot, part) for part in PARTS)
-    return [a.collected_at for a in answers if a is not None]

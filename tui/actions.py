@@ -1,0 +1,238 @@
+"""What the keys of a table do beyond moving: sort, filter, commands, JSON, copy, write."""
+
+import datetime
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eoctl.render.envelope import csv_lines
+from eoctl.render.sanitise import visible
+from eoctl.render.shell import command as shell_command
+from recovery.errors import EoctlError
+from recovery.times import duration
+from tui import overlays, pages
+from tui.keys import UNSORTED, completions
+from tui.lines import Line
+from tui.overlays import Overlay
+from tui.palette import THEMES
+from tui.table import Filter
+from tui.views import BY_NAME, TIMELINE, WHY
+
+if TYPE_CHECKING:
+    from tui.app import Dashboard
+
+
+def sort(app: "Dashboard", letter: str) -> None:
+    """By the column of this letter: the highest first; again, the lowest first."""
+    state = app.table.state
+    if letter == UNSORTED:
+        state.sort, state.descending = None, False
+    else:
+        found = [i for i, c in enumerate(state.data.columns) if c.letter == letter]
+        if not found:
+            app.say(f"no column here has the letter {letter}; s shows them")
+            return
+        numeric = state.data.columns[found[0]].kind == "number"
+        same = state.sort == found[0]
+        state.descending = not state.descending if same else numeric
+        state.sort = found[0]
+    app.table.settle()
+    app.tick()
+
+
+def sort_menu(app: "Dashboard") -> None:
+    """The columns and their letters."""
+
+    def chosen(letter: str | None) -> None:
+        if letter is not None:
+            sort(app, letter)
+
+    app.push_screen(overlays.sort_menu(app.table.state.data.columns), chosen)
+
+
+def _text_lines(texts: Sequence[str], role: str = "text") -> Sequence[Line]:
+    return [((text, role),) for text in texts]
+
+
+def show_json(app: "Dashboard") -> None:
+    """The cursor's row, or the page's answer."""
+    if app.place.view.kind == "page":
+        snapshot = app.frame.snapshot if app.frame else None
+        answer = (snapshot.why if app.place.view is WHY else snapshot.history) if snapshot else None
+        texts = [line for row in (answer.rows if answer else ()) for line in pages.json_lines(row)]
+    else:
+        row = app.table.current
+        texts = pages.json_lines(row.source) if row else []
+    if not texts:
+        app.say("there is no row")
+        return
+    _remember(app, "\n".join(texts), copy=False)
+    lines = _text_lines(texts)
+    app.push_screen(Overlay("JSON", lambda width: lines, copies="\n".join(texts)))
+
+
+def equal_commands(app: "Dashboard") -> list[str]:
+    """The command of this screen, and of the cursor's row the page and the remedy."""
+    snapshot = app.frame.snapshot if app.frame else None
+    start = ["eoctl", *(snapshot.argv if snapshot else ())]
+    view, about = app.place.view, app.place.about
+    argv = [*start, *view.argv]
+    if about and view in (WHY, TIMELINE):
+        argv += ["--", about] if about.startswith("-") else [about]
+    commands = [shell_command(argv)]
+    row = app.table.current if view.kind != "page" else None
+    if row is not None:
+        if row.opens is not None and row.opens[0] == "why":
+            commands.append(shell_command([*start, "why", row.opens[1]]))
+        elif row.opens is not None:
+            commands.append(shell_command([*start, "txn", "history", "--", row.opens[1]]))
+        commands.append(row.command)
+    elif view is WHY and snapshot is not None and snapshot.why is not None:
+        for told in snapshot.why.rows:
+            held = getattr(told, "held_by", None)
+            commands.append(held.remedy.command if held else None)
+    return [c for c in commands if c is not None]
+
+
+def show_equal(app: "Dashboard") -> None:
+    """Commands to paste; none of them changes anything."""
+    commands = equal_commands(app)
+    _remember(app, commands[-1], copy=False)
+
+    def make(width: int) -> Sequence[Line]:
+        lines: list[Line] = []
+        for text in commands:
+            lines += [((text[n : n + width], "key"),) for n in range(0, len(text), width)]
+            lines.append(())
+        return lines
+
+    app.push_screen(
+        Overlay("The equal commands; none of them changes anything", make, copies=commands[-1])
+    )
+
+
+def copy(app: "Dashboard") -> None:
+    """The underlined cell, exactly as the cluster has it where it is a name."""
+    row = app.table.current
+    if row is None:
+        app.say("there is no row")
+        return
+    column = app.table.state.column
+    value = row.sort[column]
+    text = value if isinstance(value, str) else row.cells[column].strip()
+    _remember(app, text, copy=True)
+    app.say(f"copied (also printed at the end): {visible(text)}", "key")
+
+
+def _remember(app: "Dashboard", text: str, *, copy: bool) -> None:
+    if copy:
+        app.copied = text
+        app.copy_to_clipboard(text)
+
+
+def write(app: "Dashboard") -> None:
+    """The rows shown as CSV, or the page as text, into a new file in the working directory."""
+    now = datetime.datetime.fromtimestamp(app.feed.now() / 1000, datetime.UTC)
+    stem = f"eoctl-{app.place.view.name}-{now:%Y%m%dT%H%M%SZ}"
+    if app.place.view.kind == "page":
+        path, text = Path(f"{stem}.txt"), app.page.text() + "\n"
+    else:
+        state = app.table.state
+        columns = [(i, c) for i, c in enumerate(state.data.columns) if c.kind != "spark"]
+        rows = [row for key in state.order if (row := state.row(key)) is not None]
+        lines = csv_lines(
+            [{c.key: row.cells[i] or None for i, c in columns} for row in rows],
+            [c.key for _, c in columns],
+        )
+        path, text = Path(f"{stem}.csv"), "".join(f"{line}\n" for line in lines)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        app.say(f"{path.absolute()}: cannot be written: {error.strerror}", "act")
+        return
+    app.say(f"written: {path.absolute()}", "good")
+
+
+def filter_as_typed(app: "Dashboard", text: str) -> None:
+    """The table follows what is typed, as soon as it is a regular expression."""
+    try:
+        app.table.state.filter = Filter.parse(text) if text.removeprefix("!") else None
+    except re.error as error:
+        app.say(f"not a regular expression yet: {error}", "look")
+        return
+    app.message = ("", "text")
+    app.table.settle()
+    app.tick()
+
+
+def filter_done(app: "Dashboard", text: str | None) -> None:
+    """esc takes the filter away."""
+    if text is None:
+        app.table.state.filter = None
+        app.table.settle()
+    app.tick()
+
+
+def command_as_typed(app: "Dashboard", text: str) -> None:
+    """What could be meant stands in the status line."""
+    found = completions(text.split(" ")[0])
+    app.say("  ".join(found) if found else "no such command", "dim" if found else "look")
+
+
+def command_done(app: "Dashboard", text: str | None) -> None:
+    """Do what was typed."""
+    app.message = ("", "text")
+    word, _, rest = (text or "").strip().partition(" ")
+    rest = rest.strip()
+    word = word.lower()
+    if word in BY_NAME:
+        _open(app, word, rest)
+    elif word in ("ctx", "context"):
+        app.other_cluster(rest)
+    elif word == "interval":
+        _interval(app, rest)
+    elif word == "theme":
+        if rest in THEMES:
+            app.theme = rest
+        else:
+            app.say(f"themes: {', '.join(THEMES)}", "look")
+    elif word == "help":
+        app.action_help()
+    elif word in ("q", "quit"):
+        app.action_stop()
+    elif word:
+        app.say(f"no command {visible(word)!r}; ? lists them", "look")
+    app.tick()
+
+
+def _open(app: "Dashboard", word: str, rest: str) -> None:
+    from recovery.selectors import parse_selector
+    from tui.app import Place
+
+    view = BY_NAME[word]
+    if view is WHY and rest:
+        try:
+            parse_selector(rest, where=":why")
+        except EoctlError as error:
+            app.say(error.sentence, "look")
+            return
+    if view is TIMELINE and not rest:
+        app.say("whose? :timeline ID", "look")
+        return
+    app.go(Place(view, rest if view.kind == "page" else ""), remember=True)
+    if view.columns and rest:
+        filter_as_typed(app, rest)
+
+
+def _interval(app: "Dashboard", rest: str) -> None:
+    try:
+        seconds = duration(rest if not rest.isdigit() else f"{rest}s", where=":interval")
+    except EoctlError as error:
+        app.say(error.sentence, "look")
+        return
+    if not 1 <= seconds <= 3600:
+        app.say("between 1s and 1h", "look")
+        return
+    app.pace(seconds)

@@ -1,0 +1,301 @@
+"""Where frames come from: a thread of its own that asks the cluster, or reads a recording.
+
+The app tells it what the screen wants, pauses it, wakes it; it calls `post` with each Frame. It
+never takes more than a tenth of the time for requests: two rounds run side by side, each waits at
+least twenty times as long as its requests took.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from eoctl.config import Context
+    from eoctl.operations.snapshot import Round, Snapshot
+    from recovery.observation import Settings
+    from tui.frame import Builder, Frame
+
+INTERVALS = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+LEAST_SHARE = 20  # each of two rounds waits so many times what it cost: 10% together
+
+Post = Callable[["Frame | str"], None]
+"""Takes a frame, or the sentence of an error that ends the feed."""
+
+
+class Feed(Protocol):
+    """What the app needs of its source."""
+
+    replay: bool
+    interval: float
+
+    def start(self, post: Post) -> None: ...
+    def stop(self) -> None: ...
+    def want(self, **changes: object) -> None: ...
+    def pause(self, paused: bool) -> None: ...
+    def wake(self) -> None: ...
+    def pace(self, interval: float) -> None: ...
+    def seek(self, step: int) -> None: ...
+    def now(self) -> int: ...
+
+
+class LiveFeed:
+    """Asks the cluster of a context. record: also keep every snapshot in this file."""
+
+    replay = False
+
+    def __init__(
+        self,
+        context: "Context",
+        *,
+        interval: float = 5.0,
+        seconds: float = 10.0,
+        settings: "Settings | None" = None,
+        sample_interval: float = 5.0,
+        record: Path | None = None,
+        ascii_only: bool = False,
+    ) -> None:
+        self.context = context
+        self.interval = interval
+        self._seconds = seconds
+        self._settings = settings
+        self._sample_interval = sample_interval
+        self._record = record
+        self._ascii_only = ascii_only
+        self._wanted: dict[str, object] = {}
+        self._paused = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._woken: list[asyncio.Event] = []
+        self._thread: threading.Thread | None = None
+
+    def start(self, post: Post) -> None:
+        """Begin; frames arrive by `post` from another thread."""
+        self._thread = threading.Thread(target=self._run, args=(post,), name="feed", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; connections are closed. Waits a moment, never for a broker."""
+        loop, task = self._loop, self._task
+        if loop is not None and task is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(task.cancel)
+        if self._thread is not None:
+            self._thread.join(1.0)
+
+    def want(self, **changes: object) -> None:
+        """What the screen asks for beyond the rest (fields of Wants); asked for at once."""
+        if any(self._wanted.get(name) != value for name, value in changes.items()):
+            self._wanted = {**self._wanted, **changes}
+            self.wake()
+
+    def pause(self, paused: bool) -> None:
+        """Ask nothing until woken."""
+        self._paused = paused
+        if not paused:
+            self.wake()
+
+    def wake(self) -> None:
+        """Ask now."""
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._set_woken)
+
+    def _set_woken(self) -> None:
+        for event in self._woken:
+            event.set()
+
+    def pace(self, interval: float) -> None:
+        """Ask every so many seconds, if the cost allows."""
+        self.interval = interval
+        self.wake()
+
+    def seek(self, step: int) -> None:
+        """Only a recording can."""
+
+    def now(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def _run(self, post: Post) -> None:
+        from recovery.errors import EoctlError
+
+        async def main() -> None:
+            self._loop = asyncio.get_running_loop()
+            self._task = asyncio.current_task()
+            await self._collect(post)
+
+        try:
+            asyncio.run(main())
+        except asyncio.CancelledError:
+            pass
+        except EoctlError as error:
+            post(error.sentence)
+
+    async def _collect(self, post: Post) -> None:
+        from eoctl.operations.snapshot import Collection, Wants
+        from recovery.observation import Settings
+        from tui.frame import Builder
+        from tui.recording import Writer
+
+        collection = Collection(
+            self.context,
+            self._seconds,
+            self._sample_interval,
+            self._settings or Settings(two_phase_patterns=self.context.two_phase_patterns),
+        )
+        writer = None if self._record is None else Writer(self._record)
+        state = _State(collection.empty(), Builder(ascii_only=self._ascii_only))
+
+        def done(kind: str, finished: "Round", period: float) -> None:
+            snapshot = state.take(kind, finished, period)
+            if writer is not None:
+                writer.add(snapshot)
+            post(state.builder.frame(snapshot))
+
+        def wants() -> Wants:
+            return Wants(**self._wanted)  # type: ignore[arg-type]
+
+        try:
+            await asyncio.gather(
+                self._rounds(lambda: collection.look(wants()), lambda *r: done("look", *r)),
+                self._rounds(lambda: collection.judge(wants()), lambda *r: done("judge", *r)),
+            )
+        finally:
+            collection.close()
+            if writer is not None:
+                writer.close()
+
+    async def _rounds(
+        self,
+        ask: Callable[[], "asyncio.Future[Round] | object"],
+        done: Callable[["Round", float], None],
+    ) -> None:
+        woken = asyncio.Event()
+        self._woken.append(woken)
+        while True:
+            woken.clear()
+            begin = time.monotonic()
+            finished: Round = await ask()  # type: ignore[misc]
+            least = finished.cost * LEAST_SHARE
+            pause = max(self.interval, least)
+            took = time.monotonic() - begin
+            done(finished, max(took, pause))
+            # an impatient key may come before the pause is over, but never twice a second
+            await asyncio.sleep(min(0.3, pause))
+            while True:
+                left = None if self._paused else max(0.0, begin + pause - time.monotonic())
+                try:
+                    async with asyncio.timeout(left):
+                        await woken.wait()
+                    woken.clear()
+                except TimeoutError:
+                    pass
+                if not self._paused or left is None:
+                    break
+
+
+class _State:
+    """The newest round of each kind, put together."""
+
+    def __init__(self, snapshot: "Snapshot", builder: "Builder") -> None:
+        self.snapshot = snapshot
+        self.builder = builder
+        self._rounds: dict[str, tuple[Round, float]] = {}
+
+    def take(self, kind: str, finished: "Round", period: float) -> "Snapshot":
+        """The snapshot with this round in it."""
+        from eoctl.operations.snapshot import renewed
+
+        self._rounds[kind] = (finished, period)
+        share = sum(r.cost / max(p, 0.001) for r, p in self._rounds.values())
+        self.snapshot = renewed(self.snapshot, finished, [r for r, _ in self._rounds.values()])
+        self.snapshot = replace(
+            self.snapshot, share=share, intervals={k: p for k, (_, p) in self._rounds.items()}
+        )
+        return self.snapshot
+
+
+class ReplayFeed:
+    """Plays a recording back: one snapshot per recorded gap (at most 2 s), or step by step."""
+
+    replay = True
+
+    def __init__(self, path: Path, *, still: bool = False, ascii_only: bool = False) -> None:
+        self.interval = 1.0
+        self._path = path
+        self._paused = still
+        self._ascii_only = ascii_only
+        self._step = 0
+        self._woken = threading.Event()
+        self._stopped = False
+        self._now = 0
+        self._thread: threading.Thread | None = None
+
+    def start(self, post: Post) -> None:
+        self._thread = threading.Thread(target=self._run, args=(post,), name="feed", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._woken.set()
+        if self._thread is not None:
+            self._thread.join(1.0)
+
+    def want(self, **changes: object) -> None:
+        """A recording shows what was recorded."""
+
+    def pause(self, paused: bool) -> None:
+        self._paused = paused
+        self._woken.set()
+
+    def wake(self) -> None:
+        """Nothing to ask."""
+
+    def pace(self, interval: float) -> None:
+        self.interval = interval
+
+    def seek(self, step: int) -> None:
+        """Go so many snapshots on or back, and stay there."""
+        self._paused = True
+        self._step += step
+        self._woken.set()
+
+    def now(self) -> int:
+        """The time of the snapshot shown: in a recording nothing grows old."""
+        return self._now
+
+    def _run(self, post: Post) -> None:
+        from recovery.errors import EoctlError
+        from tui.frame import Builder
+        from tui.recording import read
+
+        try:
+            snapshots = list(read(self._path))
+        except EoctlError as error:
+            post(error.sentence)
+            return
+        if not snapshots:
+            post(f"{self._path}: an empty recording")
+            return
+        builder = Builder(ascii_only=self._ascii_only)
+        at, shown = 0, -1
+        while not self._stopped:
+            if at != shown:
+                if at != shown + 1:  # the trend is what led here
+                    builder.forget()
+                    for earlier in snapshots[max(0, at - 360) : at]:
+                        builder.feed(earlier)
+                self._now = snapshots[at].taken_at
+                post(builder.frame(snapshots[at], (at + 1, len(snapshots))))
+                shown = at
+            last = at == len(snapshots) - 1
+            gap = 0 if last else (snapshots[at + 1].taken_at - snapshots[at].taken_at) / 1000
+            moved = self._woken.wait(None if self._paused or last else min(max(gap, 0.05), 2.0))
+            self._woken.clear()
+            if moved and self._step:
+                at = max(0, min(at + self._step, len(snapshots) - 1))
+                self._step = 0
+            elif not moved:
+                at += 1

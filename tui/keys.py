@@ -1,0 +1,132 @@
+"""The one list of keys: bindings, footer, help and the `:` palette are made from it.
+
+A key whose action could change the cluster has `changes`: in a read-only context, in a recording
+and on stale data it does not exist (App.check_action). C, K, ctrl+d, ctrl+k and delete stay
+unbound: elsewhere they destroy.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from textual.binding import Binding
+
+from tui.views import VIEWS, View
+
+Where = Literal["all", "table", "page", "replay"]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """keys: as Textual names them. shown: as people write them. where: on which kind of screen.
+
+    footer: short word for the footer, or "" when only the help tells of it. priority: also while
+    something is typed.
+    """
+
+    keys: tuple[str, ...]
+    shown: str
+    action: str
+    help: str
+    where: Where = "all"
+    footer: str = ""
+    priority: bool = False
+    changes: bool = False
+
+
+KEYS: tuple[Key, ...] = (
+    Key(("enter",), "enter", "open", "open what the cursor is on", "table", "open"),
+    Key(("d",), "d", "open", "the same", "table"),
+    Key(("escape",), "esc", "leave", "clear the filter, then go back", "all", "back"),
+    Key(("q",), "q", "retreat", "go back; at the root quit", "all", "quit"),
+    Key(("slash",), "/", "filter", "filter by a regular expression, ! inverts", "table", "filter"),
+    Key(("colon",), ":", "command", "a command: a screen, ctx, interval, theme, q", "all", "cmd"),
+    Key(("s",), "s", "sort_menu", "sort by a column (shift+its letter)", "table", "sort"),
+    Key(("space",), "space", "select", "mark the row", "table", "mark"),
+    Key(("y",), "y", "json", "the row (or page) as JSON", "all", "json"),
+    Key(("e",), "e", "equal", "the command that prints the same", "all", "command"),
+    Key(("c",), "c", "copy", "copy the underlined cell", "table", "copy"),
+    Key(("ctrl+s",), "ctrl+s", "write", "write what is shown to a file", "all", "write"),
+    Key(("p",), "p", "pause", "pause: nothing is asked, nothing moves", "all", "pause"),
+    Key(("r",), "r", "refresh", "ask the cluster now", "all", "refresh"),
+    Key(("plus", "equals_sign"), "+", "interval(1)", "ask less often"),
+    Key(("minus",), "-", "interval(-1)", "ask more often"),
+    Key(("j", "down"), "j", "move(1)", "down"),
+    Key(("k", "up"), "k", "move(-1)", "up"),
+    Key(("pagedown", "ctrl+f"), "pgdn", "page(1)", "a page down"),
+    Key(("pageup", "ctrl+b"), "pgup", "page(-1)", "a page up"),
+    Key(("g", "home"), "g", "first", "to the first line"),
+    Key(("G", "end"), "G", "last", "to the last line"),
+    Key(("h", "left"), "h", "turn(-1)", "the cell to the left", "table"),
+    Key(("l", "right"), "l", "turn(1)", "the cell to the right", "table"),
+    Key(("left_square_bracket",), "[", "seek(-1)", "the snapshot before", "replay", "before"),
+    Key(("right_square_bracket",), "]", "seek(1)", "the next snapshot", "replay", "next"),
+    Key(("less_than_sign",), "<", "seek(-20)", "20 snapshots back", "replay"),
+    Key(("greater_than_sign",), ">", "seek(20)", "20 snapshots on", "replay"),
+    Key(("question_mark",), "?", "help", "all keys and commands", "all", "help"),
+    Key(("ctrl+c",), "ctrl+c", "stop", "quit at once", priority=True),
+    Key(("ctrl+q",), "ctrl+q", "stop", "quit at once", priority=True),
+    Key(("ctrl+z",), "ctrl+z", "suspend_process", "suspend; fg brings it back", priority=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A word after `:`."""
+
+    words: tuple[str, ...]
+    takes: str
+    help: str
+
+
+UNSORTED = "U"  # with shift: the worst first again
+
+COMMANDS: tuple[Command, ...] = (
+    *(
+        Command(
+            view.names, {"why": "[TOPIC:P]", "timeline": "ID"}.get(view.name, "[FILTER]"), view.says
+        )
+        for view in VIEWS
+    ),
+    Command(("ctx", "context"), "NAME", "another cluster"),
+    Command(("interval",), "SECONDS", "how often the cluster is asked"),
+    Command(("theme",), "NAME", "dark, light, contrast, ansi-dark, ansi-light"),
+    Command(("help",), "", "all keys and commands"),
+    Command(("q", "quit"), "", "quit"),
+)
+
+
+def bindings() -> list[Binding]:
+    """For App.BINDINGS: the list above, a digit per screen, a shifted letter per column."""
+    made = [
+        Binding(",".join(k.keys), k.action, k.help, show=False, priority=k.priority) for k in KEYS
+    ]
+    made += [
+        Binding(str(v.number), f"view('{v.name}')", v.title, show=False) for v in VIEWS if v.number
+    ]
+    letters = sorted({c.letter for v in VIEWS for c in v.columns if c.letter} | {UNSORTED})
+    made += [Binding(letter, f"sort('{letter}')", "sort", show=False) for letter in letters]
+    return made
+
+
+def exists(key: Key, view: View, *, replay: bool, may_change: bool) -> bool:
+    """Does the key exist on this screen?"""
+    if key.changes and not may_change:
+        return False
+    if key.where == "table":
+        return view.kind != "page"
+    if key.where == "page":
+        return view.kind == "page"
+    return key.where == "all" or replay
+
+
+def footer(view: View, *, replay: bool, may_change: bool) -> Iterator[Key]:
+    """The keys that the footer tells of."""
+    for key in KEYS:
+        if key.footer and exists(key, view, replay=replay, may_change=may_change):
+            yield key
+
+
+def completions(typed: str) -> Sequence[str]:
+    """Command words that begin with what was typed."""
+    return [w for c in COMMANDS for w in c.words if w.startswith(typed.lower())]

@@ -1,0 +1,236 @@
+"""The first screen: what is wrong in words, and under it the things that are, the worst first."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from eoctl.render.words import age as age_words
+from eoctl.render.words import count, counted, spoken_age
+from recovery.diagnosis import ORDER, mark
+from recovery.rows import BrokerRow, ErrorRow, LsoRow
+from recovery.rows_diagnosis import TxnHangingRow
+from tui import views
+from tui.tables import TableData, TableRow, table_data
+from tui.trend import Trend
+
+if TYPE_CHECKING:
+    from eoctl.operations.snapshot import GroupOffsetRow, Snapshot
+
+Line = tuple[tuple[str, str], ...]
+QUIET = ("open", "prepare")
+MOST_QUIET = 200  # healthy rows of the list; the Partitions screen has them all
+
+
+def overview(
+    s: "Snapshot", trend: Trend, text: Callable[[str], str]
+) -> tuple[tuple[Line, ...], TableData]:
+    """The sentences and the list."""
+    held = {
+        f"{r.topic}:{r.partition}": r
+        for r in (s.partitions.rows if s.partitions else ())
+        if isinstance(r, LsoRow) and r.held
+    }
+    hanging = [h for h in (s.hanging.rows if s.hanging else ()) if isinstance(h, TxnHangingRow)]
+    rows = [_judged(h, held, trend, text) for h in hanging if h.verdict not in QUIET]
+    rows += [_broker(b) for b in (s.brokers.rows if s.brokers else ()) if not _up(b)]
+    rows += _unseen(s, text)
+    rows += _groups(s, hanging, text)
+    quiet = [_judged(h, held, trend, text) for h in hanging if h.verdict in QUIET]
+    rows += quiet[:MOST_QUIET]
+    age = s.partitions.collected_at if s.partitions else None
+    nothing = "nothing is held back and nothing is missing" if s.hanging else "judging"
+    data = table_data(
+        views.OVERVIEW.columns,
+        rows,
+        collected_at=age,
+        empty=nothing if s.partitions else "waiting for the first answer",
+        titles={"trend": f"30m ^{count(trend.ceiling)}" if trend.ceiling else "30m"},
+    )
+    return _sentences(s, held, hanging, trend), data
+
+
+def _sentences(
+    s: "Snapshot", held: dict[str, LsoRow], hanging: list[TxnHangingRow], trend: Trend
+) -> tuple[Line, ...]:
+    if s.partitions is None:
+        word = "no answer yet" if s.problem else f"connecting to {s.title}"
+        return (((f" {word}", "dim"),), (), (), ())
+    brokers = [b for b in (s.brokers.rows if s.brokers else ()) if isinstance(b, BrokerRow)]
+    up = sum(bool(b.up) for b in brokers)
+    scanned = int(str(s.partitions.extra.get("scanned", 0)))
+    total = sum(r.held or 0 for r in held.values())
+    open_count = s.transactions.extra.get("open", 0) if s.transactions else 0
+    groups = {g.group for g in _group_rows(s) if stuck(g, hanging)}
+    verdicts = [(name, sum(h.verdict == name for h in hanging)) for name in ORDER]
+    told = ", ".join(f"{n} {name}" for name, n in verdicts if n) or "nothing is open"
+    told = told if s.hanging else "being judged"
+    second: Line = (
+        (" brokers ", "dim"),
+        (f"{up}/{len(brokers)} up", "good" if up == len(brokers) else "act"),
+        ("   partitions ", "dim"),
+        (f"{count(len(held))} of {count(scanned)} held back", "text"),
+        ("   groups ", "dim"),
+        (f"{count(len(groups))} held up", "text"),
+        ("   ids with an open transaction ", "dim"),
+        (f"{open_count}", "text"),
+    )
+    verdict_line: Line = ((" on held partitions ", "dim"), (told, "text"))
+    ceiling = trend.total
+    third: Line = (
+        (" offsets held, 30 min ", "dim"),
+        (trend.line(None, 30, ceiling), "spark"),
+        (f"  {count(total)} now, ceiling {count(ceiling)}, floor 0", "dim"),
+    )
+    return (_headline(s, held, hanging, up, len(brokers)), second, verdict_line, third)
+
+
+def _headline(
+    s: "Snapshot", held: dict[str, LsoRow], hanging: list[TxnHangingRow], up: int, known: int
+) -> Line:
+    findings = [h for h in hanging if h.verdict not in (*QUIET, "unknown")]
+    if s.hanging is None:
+        return ((" judging what is open", "dim"),)
+    if findings:
+        worst = findings[0]
+        places = {(h.topic, h.partition) for h in findings}
+        words = f" !! {worst.verdict}: {counted(len(places), 'partition')} held back"
+        ages = [(h.age_seconds, h.age_clock) for h in findings if h.age_seconds is not None]
+        if ages:
+            seconds, clock = max(ages)
+            words += f", oldest {spoken_age(seconds, producer_clock=clock == 'producer')}"
+        return ((f"{words}. Enter on a line says why.", "act"),)
+    if up < known:
+        return ((f" !! {counted(known - up, 'broker')} down", "act"),)
+    errors = sum(len(a.errors) for a in (s.partitions, s.transactions, s.hanging) if a)
+    if errors:
+        return ((f" ? {counted(errors, 'thing')} could not be seen", "unknown"),)
+    if held:
+        words = f" {counted(len(held), 'partition')} held by transactions within their limits"
+        return ((words, "good"),)
+    return ((" nothing is held back", "good"),)
+
+
+def _judged(
+    h: TxnHangingRow, held: dict[str, LsoRow], trend: Trend, text: Callable[[str], str]
+) -> TableRow:
+    name = f"{h.topic}:{h.partition}"
+    row = held.get(name)
+    owner = h.transactional_id or f"pid {h.producer_id}, no owner"
+    says = f"{owner}; {h.remedy.action}" if h.verdict not in QUIET else owner
+    amount = row.held if row else None
+    sign = mark(h.verdict) or ""
+    return TableRow(
+        f"txn\0{name}\0{h.producer_id}",
+        (
+            sign,
+            "marker-lost mixed" if h.mixed else h.verdict,
+            text(name),
+            "-" if amount is None else str(amount),
+            trend.line(name, 30, trend.ceiling),
+            ""
+            if h.age_seconds is None
+            else age_words(h.age_seconds, producer_clock=h.age_clock == "producer"),
+            text(says),
+        ),
+        (None, ORDER.index(h.verdict), (h.topic, h.partition), amount, None, h.age_seconds, says),
+        sign,
+        h,
+        ("why", name),
+        h.remedy.command,
+    )
+
+
+def _up(b: object) -> bool:
+    return isinstance(b, BrokerRow) and bool(b.up)
+
+
+def _broker(b: object) -> TableRow:
+    assert isinstance(b, BrokerRow)
+    says = f"{b.host}:{b.port} does not answer" if b.port else "named by partitions, not listed"
+    return TableRow(
+        f"broker\0{b.broker}",
+        ("!!", "broker down", f"broker {b.broker}", "-", "", "", says),
+        (None, len(ORDER), (f"broker {b.broker}", 0), None, None, None, says),
+        "!!",
+        b,
+    )
+
+
+def _unseen(s: "Snapshot", text: Callable[[str], str]) -> list[TableRow]:
+    found: dict[str, TableRow] = {}
+    for answer in (s.partitions, s.transactions, s.groups, s.producers, s.hanging):
+        for e in answer.errors if answer else ():
+            if e.error == "UNKNOWN_VERDICT":
+                continue  # its transaction stands in the list already
+            place = _place(e)
+            key = f"error\0{e.scope}\0{place}\0{e.error}"
+            found[key] = TableRow(
+                key,
+                ("?", "not seen", text(place), "-", "", "", text(f"{e.detail} ({e.error})")),
+                (None, len(ORDER) + 1, (place, 0), None, None, None, e.detail),
+                "?",
+                e,
+            )
+    return list(found.values())
+
+
+def _place(e: ErrorRow) -> str:
+    if e.topic is not None:
+        return e.topic if e.partition is None else f"{e.topic}:{e.partition}"
+    if e.broker is not None:
+        return f"broker {e.broker}"
+    return e.id or e.scope
+
+
+def _group_rows(s: "Snapshot") -> "list[GroupOffsetRow]":
+    return list(s.groups.rows) if s.groups else []  # type: ignore[arg-type]
+
+
+def stuck(g: "GroupOffsetRow", hanging: Iterable[TxnHangingRow]) -> bool:
+    """Is the group held up by a transaction that is a finding? By one within its limits it is
+    held up for a moment, again and again: that is how exactly-once works."""
+    return any(
+        ((h.topic, h.partition) == (g.topic, g.partition) and bool(g.held_up))
+        or (g.group in h.groups and bool(g.pending))
+        for h in hanging
+        if h.verdict not in QUIET
+    )
+
+
+def _groups(
+    s: "Snapshot", hanging: list[TxnHangingRow], text: Callable[[str], str]
+) -> list[TableRow]:
+    """Groups that stand at an LSO, one line each: their worst partition."""
+    worst: dict[str, GroupOffsetRow] = {}
+    more: dict[str, int] = {}
+    for g in _group_rows(s):
+        if g.topic is None or not stuck(g, hanging):
+            continue
+        more[g.group] = more.get(g.group, 0) + 1
+        known = worst.get(g.group)
+        if known is None or (g.lag_hw or 0) > (known.lag_hw or 0):
+            worst[g.group] = g
+    rows = []
+    for name, g in worst.items():
+        place = f"{g.topic}:{g.partition}"
+        says = f"stands at the LSO of {place}" if g.held_up else f"a commit for {place} is pending"
+        if more[name] > 1:
+            says += f" and {counted(more[name] - 1, 'other')}"
+        rows.append(
+            TableRow(
+                f"group\0{name}",
+                (
+                    "!",
+                    "group held up" if g.held_up else "group pending",
+                    text(name),
+                    "-" if g.lag_hw is None else str(g.lag_hw),
+                    "",
+                    "",
+                    text(says),
+                ),
+                (None, len(ORDER) + 2, (name, 0), g.lag_hw, None, None, says),
+                "!",
+                g,
+                ("why", place),
+            )
+        )
+    return sorted(rows, key=lambda r: -(r.sort[3] or 0))  # type: ignore[operator]

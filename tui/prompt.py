@@ -1,0 +1,74 @@
+"""The line in which a filter or a command is typed. tab completes, esc leaves, enter does it."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from textual import events
+from textual.widgets import Input
+
+from tui.keys import completions
+
+if TYPE_CHECKING:
+    from tui.app import Dashboard
+
+Typed = Callable[["Dashboard", str], None]
+Done = Callable[["Dashboard", str | None], None]
+
+
+class Prompt(Input):
+    """Hidden until `ask`. typed: called with each change; done: with the text, or None for esc."""
+
+    DEFAULT_CSS = """
+    Prompt { display: none; height: 1; border: none; padding: 0; background: $surface; }
+    Prompt:focus { border: none; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__(id="prompt", select_on_focus=False, compact=True)
+        self._sign = ""
+        self._typed: Typed = lambda app, text: None
+        self._done: Done = lambda app, text: None
+
+    def ask(self, sign: str, typed: Typed, done: Done, value: str = "") -> None:
+        """Show the line. sign: what it begins with, `/` or `:`."""
+        self._sign, self._typed, self._done = sign, typed, done
+        self.value = sign + value
+        self.display = True
+        self.cursor_position = len(self.value)
+        self.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        if not self.display:
+            return
+        if not self.value.startswith(self._sign):
+            self._close(None)  # the sign was deleted
+        else:
+            self._typed(self._app, self.value[1:])
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self._close(self.value[1:])
+
+    def on_key(self, event: events.Key) -> None:
+        if event.key == "escape":
+            event.stop()
+            event.prevent_default()
+            self._close(None)
+        elif event.key == "tab":
+            event.stop()
+            event.prevent_default()
+            word = self.value[1:]
+            found = completions(word) if self._sign == ":" and " " not in word else ()
+            if found:
+                self.value = f":{found[0]} "
+                self.cursor_position = len(self.value)
+
+    def _close(self, text: str | None) -> None:
+        self.display = False
+        self._app.refocus()
+        self._done(self._app, text)
+
+    @property
+    def _app(self) -> "Dashboard":
+        return cast("Dashboard", cast("Any", self.app))

@@ -1,0 +1,152 @@
+"""The screens, as data: number, name, columns, and the command that prints the same.
+
+A new screen is one View here and one builder in frame.py; keys, tabs, help and `:` follow.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tui.tables import Column
+
+TREND = (6, 10, 30)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One screen. number: its key, 0 = reached through another. names: what `:` takes.
+
+    kind: a table, a table with the evidence of the cursor's row beside it, or a page.
+    argv: the equal command behind `eoctl` and its connection options.
+    """
+
+    number: int
+    name: str
+    title: str
+    names: tuple[str, ...]
+    kind: Literal["table", "evidence", "page"]
+    argv: tuple[str, ...]
+    says: str
+    columns: tuple[Column, ...] = ()
+
+
+OVERVIEW = View(
+    1,
+    "overview",
+    "Overview",
+    ("overview", "status"),
+    "table",
+    ("status",),
+    "what is wrong, the worst first",
+    (
+        Column("mark", "", "mark", (2, 2, 2)),
+        Column("what", "WHAT", "text", (13, 14, 18), "W"),
+        Column("where", "WHERE", "partition", (17, 20, 36), "P", 2),
+        Column("held", "HELD", "number", (6, 8, 12), "H"),
+        Column("trend", "TREND", "spark", (0, 10, 30)),
+        Column("age", "AGE", "number", (6, 6, 7), "A"),
+        Column("says", "SAYS", "text", (18, 20, 40), "", 3),
+    ),
+)
+PARTITIONS = View(
+    2,
+    "partitions",
+    "Partitions",
+    ("partitions", "lso"),
+    "table",
+    ("lso", "--all"),
+    "what readers see and what holds it",
+    (
+        Column("mark", "", "mark", (2, 2, 2)),
+        Column("partition", "TOPIC:PARTITION", "partition", (15, 20, 40), "P", 3),
+        Column("last_stable_offset", "LSO", "number", (8, 10, 14), "L"),
+        Column("high_watermark", "HW", "number", (8, 10, 14), "W"),
+        Column("held", "HELD", "number", (6, 8, 10), "H"),
+        Column("trend", "TREND", "spark", TREND),
+        Column("age", "AGE", "number", (6, 7, 7), "A"),
+        Column("held_by", "HELD BY", "name", (10, 14, 30), "B", 2),
+        Column("leader", "LEADER", "number", (0, 0, 6), "R"),
+    ),
+)
+TRANSACTIONS = View(
+    3,
+    "transactions",
+    "Transactions",
+    ("transactions", "txn", "txns", "hanging"),
+    "evidence",
+    ("txn", "hanging", "--all"),
+    "every transactional id, and a verdict on what is open",
+    (
+        Column("mark", "", "mark", (2, 2, 2)),
+        Column("id", "TRANSACTIONAL ID", "name", (16, 18, 40), "I", 3),
+        Column("verdict", "VERDICT", "text", (11, 12, 17), "V"),
+        Column("state", "STATE", "text", (9, 11, 15), "S"),
+        Column("age", "AGE", "number", (6, 7, 7), "A"),
+        Column("timeout", "TIMEOUT", "number", (7, 7, 7), "T"),
+        Column("partitions", "PARTS", "number", (5, 5, 5), "P"),
+        Column("pid", "PID", "number", (0, 7, 10), "D"),
+        Column("epoch", "EPOCH", "number", (0, 5, 5), "E"),
+        Column("coordinator", "COORD", "number", (0, 0, 5), "O"),
+    ),
+)
+PRODUCERS = View(
+    4,
+    "producers",
+    "Producers",
+    ("producers", "pids"),
+    "table",
+    ("producers", "--resolve"),
+    "producer ids, epochs and sequences, partition by partition",
+    (
+        Column("mark", "", "mark", (2, 2, 2)),
+        Column("partition", "TOPIC:PARTITION", "partition", (16, 20, 40), "P", 2),
+        Column("pid", "PID", "number", (7, 8, 12), "D"),
+        Column("epoch", "EPOCH", "number", (5, 5, 5), "E"),
+        Column("sequence", "SEQ", "number", (5, 8, 10), "Q"),
+        Column("start", "TXN START", "number", (9, 10, 14), "T"),
+        Column("age", "WROTE", "number", (6, 7, 7), "A"),
+        Column("id", "TRANSACTIONAL ID", "name", (12, 16, 36), "I", 3),
+        Column("stale", "", "text", (0, 6, 6), "Z"),
+    ),
+)
+GROUPS = View(
+    5,
+    "groups",
+    "Groups",
+    ("groups", "offsets"),
+    "table",
+    ("offsets", "show"),
+    "where groups stand between LSO and high watermark",
+    (
+        Column("mark", "", "mark", (2, 2, 2)),
+        Column("group", "GROUP", "name", (14, 18, 34), "R", 2),
+        Column("partition", "TOPIC:PARTITION", "partition", (15, 20, 36), "P", 2),
+        Column("committed", "COMMITTED", "number", (9, 10, 14), "O"),
+        Column("lso", "LSO", "number", (0, 0, 14), "L"),
+        Column("lag", "LAG", "number", (6, 7, 10), "N"),
+        Column("lag_hw", "LAG-HW", "number", (6, 7, 10), "H"),
+        Column("pending", "PENDING", "text", (0, 7, 7), "X"),
+        Column("state", "STATE", "text", (7, 8, 12), "S"),
+    ),
+)
+WHY = View(
+    6,
+    "why",
+    "Why",
+    ("why",),
+    "page",
+    ("why",),
+    "the story of one partition, and its one safe remedy",
+)
+TIMELINE = View(
+    0,
+    "timeline",
+    "Timeline",
+    ("timeline", "history"),
+    "page",
+    ("txn", "history"),
+    "states and epochs of one transactional id over time",
+)
+
+VIEWS = (OVERVIEW, PARTITIONS, TRANSACTIONS, PRODUCERS, GROUPS, WHY, TIMELINE)
+BY_NAME = {name: view for view in VIEWS for name in view.names}
+NUMBERED = tuple(view for view in VIEWS if view.number)
