@@ -14,7 +14,8 @@ class Answer:
 
     schema: the command's words joined by `-`, without prefix and version. collected_at: epoch
     ms, our clock. extra: more fields of the envelope. judging: a finding changes the exit
-    status (`status`, `txn hanging`, ...); lists and shown plans never do.
+    status (`status`, `txn hanging`, ...); lists and shown plans never do. finding_first: a
+    finding beats an incomplete answer (`check`).
     """
 
     schema: str
@@ -25,6 +26,7 @@ class Answer:
     extra: Mapping[str, object] = field(default_factory=dict)
     judging: bool = False
     finding: bool = False
+    finding_first: bool = False
 
     @property
     def complete(self) -> bool:
@@ -32,9 +34,10 @@ class Answer:
 
     @property
     def exit_status(self) -> Exit:
-        if not self.complete:
+        found = self.judging and self.finding
+        if not self.complete and not (found and self.finding_first):
             return Exit.INCOMPLETE
-        return Exit.FINDING if self.judging and self.finding else Exit.OK
+        return Exit.FINDING if found else Exit.OK
 
 
 def error_rows(missing: Iterable[Missing]) -> list[ErrorRow]:

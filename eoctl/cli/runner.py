@@ -4,6 +4,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from eoctl.cli.emit import View, emit
 from eoctl.cli.options import Connection, Output
@@ -14,6 +15,7 @@ from recovery.answers import Answer, worst
 from recovery.errors import EoctlError, Exit
 
 Operation = Callable[[Cluster], Awaitable[Answer]]
+Result = TypeVar("Result")
 OfContext = Callable[[Cluster, Context], Awaitable[Answer]]
 
 
@@ -65,25 +67,36 @@ def show_all(
     if len(named) == 1 and not all_contexts:
         [context] = named
         return _show(context, connection, output, view, lambda c: operation(c, context))
-    results: list[Answer | EoctlError] = [_NOT_RUN] * len(named)
+    results = run_each(
+        named,
+        lambda context: with_cluster(
+            context, connection.seconds(), lambda c: operation(c, context)
+        ),
+    )
+    return _emit_each(named, results, view, output)
 
-    def run(position: int, context: Context) -> None:
+
+def run_each(
+    named: Sequence[Context], run: Callable[[Context], Result]
+) -> list[Result | EoctlError]:
+    """`run` on every context at once; an error of one is its result."""
+    results: list[Result | EoctlError] = [_NOT_RUN] * len(named)
+
+    def one(position: int, context: Context) -> None:
         try:
-            results[position] = with_cluster(
-                context, connection.seconds(), lambda c: operation(c, context)
-            )
+            results[position] = run(context)
         except EoctlError as error:
             results[position] = error
 
     threads = [
-        threading.Thread(target=run, args=(position, context), daemon=True)
+        threading.Thread(target=one, args=(position, context), daemon=True)
         for position, context in enumerate(named)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return _emit_each(named, results, view, output)
+    return results
 
 
 _NOT_RUN = EoctlError("did not run")

@@ -1,0 +1,53 @@
+"""Files that others read at any moment: written whole or not at all."""
+
+import os
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from recovery.errors import UsageError
+
+LEFT_OVER_SECONDS = 600  # a temporary file older than this was left by a process that was killed
+
+
+def write_whole(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Replace `path`: temporary file in its folder, fsync, rename. Raises UsageError.
+
+    The temporary file begins with a dot and ends in `.tmp`: no collector takes it for a result.
+    """
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(0, "it is a folder")
+        for old in path.parent.glob(f".{_plain(path.name)}.*.tmp"):
+            with suppress(OSError):
+                if time.time() - old.stat().st_mtime > LEFT_OVER_SECONDS:
+                    old.unlink()
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    except OSError as error:
+        raise _not_written(path, error) from None
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        Path(name).replace(path)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise _not_written(path, error) from None
+
+
+def _plain(name: str) -> str:
+    """A name as a glob pattern that matches only itself."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+
+
+def _not_written(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"cannot be written: {error.strerror or error}", where=str(path))
