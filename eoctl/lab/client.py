@@ -7,7 +7,7 @@ Producers and their transactions are in `eoctl.lab.producer`.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self, TypeVar
@@ -15,7 +15,7 @@ from typing import Self, TypeVar
 from eoctl.kafka import messages
 from eoctl.kafka.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.failures import Deadline, WireError
-from eoctl.kafka.properties import ClientSettings
+from eoctl.kafka.properties import ClientSettings, client_settings
 from recovery.facts import ProducerFacts, TransactionFacts
 
 T = TypeVar("T")
@@ -68,11 +68,15 @@ class Client:
         self._avoided = avoided
 
     @classmethod
+    def of(cls, properties: Mapping[str, str], avoided: int | None = None) -> "Client":
+        """A client with these properties (a Lab's client_properties()); avoided: see `without`."""
+        settings = replace(client_settings(properties), request_timeout_ms=REQUEST_TIMEOUT_MS)
+        return cls(settings, avoided)
+
+    @classmethod
     def to(cls, bootstrap_servers: str, avoided: int | None = None) -> "Client":
-        """A client of the plaintext listeners `HOST:PORT,...`; avoided: see `without`."""
-        pairs = (server.rpartition(":") for server in bootstrap_servers.split(","))
-        servers = tuple((host, int(port)) for host, _, port in pairs)
-        return cls(ClientSettings(servers, request_timeout_ms=REQUEST_TIMEOUT_MS), avoided)
+        """A client of plaintext listeners, `HOST:PORT,...`."""
+        return cls.of({"bootstrap.servers": bootstrap_servers}, avoided)
 
     def without(self, broker: int) -> "Client":
         """Another client that asks this broker only for what it leads: it will be frozen."""

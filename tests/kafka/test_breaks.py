@@ -11,6 +11,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -189,6 +190,14 @@ def test_lab_down_ends_the_owner(start_lab: Callable[[LabSpec], Lab]) -> None:
     lab.down()
     with pytest.raises(ProcessLookupError):
         os.kill(truth.owner_pid, 0)
+
+
+def test_a_secure_lab_can_be_broken_and_its_owner_shows_no_password(secure_lab: Lab) -> None:
+    (truth,) = break_(secure_lab, "open")
+    assert_pinned(secure_lab, truth)
+    shown = Path(f"/proc/{truth.owner_pid}/cmdline").read_bytes().decode()
+    assert "eoctl.lab.breaks.owner" in shown
+    assert secure_lab.client_properties()["sasl.password"] not in shown
 
 
 def test_long_is_within_its_timeout(lab1: Lab) -> None:

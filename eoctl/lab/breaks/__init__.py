@@ -48,7 +48,7 @@ async def make(lab: "Lab", kind: str, **options: Any) -> list[GroundTruth]:
     wanted = _checked(kind, options)
     if KINDS[kind].leaves_open(wanted):
         return await _in_owner(lab, kind, wanted)
-    async with _making(lab.bootstrap_servers, kind, wanted, lab) as (truths, _):
+    async with making(lab, kind, wanted) as (truths, _):
         return truths
 
 
@@ -71,30 +71,16 @@ def _checked(kind: str, options: dict[str, Any]) -> Options:
 
 
 @asynccontextmanager
-async def make_in_process(
-    bootstrap: str, kind: str, options: Options
+async def making(
+    lab: "Lab", kind: str, options: Options
 ) -> AsyncIterator[tuple[list[GroundTruth], list[Producer]]]:
     """The truths and the producers of what was left open, connected until the block ends."""
-    async with _making(bootstrap, kind, options, None) as made:
-        yield made
-
-
-@asynccontextmanager
-async def _making(
-    bootstrap: str, kind: str, options: Options, lab: "Lab | None"
-) -> AsyncIterator[tuple[list[GroundTruth], list[Producer]]]:
-    async with _client(bootstrap, kind) as client:
-        await KINDS[kind].check(client)
-        stage = Stage(kind, options, client, lab)
-        truths = await KINDS[kind].make(stage)
-        yield truths, stage.open_producers
-
-
-@asynccontextmanager
-async def _client(bootstrap: str, kind: str) -> AsyncIterator[Client]:
     try:
-        async with Client.to(bootstrap) as client:
-            yield client
+        async with Client.of(lab.client_properties()) as client:
+            await KINDS[kind].check(client)
+            stage = Stage(kind, options, client, lab)
+            truths = await KINDS[kind].make(stage)
+            yield truths, stage.open_producers
     except WireError as error:
         raise errors.UnverifiedError(
             f"`{kind}` was not made: {error.detail}", remedy=error.remedy
@@ -107,7 +93,7 @@ async def _in_owner(lab: "Lab", kind: str, options: Options) -> list[GroundTruth
     name = f"{kind}-{uuid.uuid4().hex[:8]}"
     answer = folder / f"{name}.json"
     spec = {
-        "bootstrap": lab.bootstrap_servers,
+        "lab": lab.name,
         "kind": kind,
         "options": asdict(options) | {"hold": False},
     }

@@ -78,7 +78,7 @@ async def make_marker_lost(stage: Stage) -> list[GroundTruth]:
 
 
 async def _commit_while_stopped(stage: Stage, victim: int, begun: list[Begun]) -> None:
-    lab, client = stage.controlled_lab, stage.client
+    lab, client = stage.lab, stage.client
     await asyncio.to_thread(lab.terminate, victim)
     try:
         client.cluster.forgive()
@@ -116,7 +116,7 @@ async def make_prepare_stuck(stage: Stage) -> list[GroundTruth]:
     The id's own partition of __transaction_state is moved off that broker first: with a frozen
     replica in its ISR the decision itself could not be written.
     """
-    lab = stage.controlled_lab
+    lab = stage.lab
     victim = await _victim(stage.client)
     others = [broker for broker in stage.client.cluster.brokers if broker != victim]
     async with stage.client.without(victim) as client:

@@ -13,20 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from eoctl.kafka.failures import WireError
-from eoctl.lab.breaks import make_in_process
+from eoctl.lab.breaks import making
 from eoctl.lab.breaks.stage import Options
+from eoctl.lab.cluster import Lab, load
 from eoctl.lab.producer import Producer
 from recovery.errors import EoctlError
 
 COMMIT_SECONDS = 5.0
 
 
-async def own(bootstrap: str, kind: str, options: Options, answer: Path) -> None:
+async def own(lab: Lab, kind: str, options: Options, answer: Path) -> None:
     """Make, tell, hold, commit."""
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     try:
-        async with make_in_process(bootstrap, kind, options) as (truths, producers):
+        async with making(lab, kind, options) as (truths, producers):
             _tell(answer, {"truths": [truth.model_dump(mode="json") for truth in truths]})
             await ended.wait()
             with suppress(TimeoutError, WireError):
@@ -60,7 +61,7 @@ def _tell(answer: Path, content: dict[str, Any]) -> None:
 def main() -> None:
     spec = json.loads(sys.argv[1])
     options = Options(**spec["options"])
-    asyncio.run(own(spec["bootstrap"], spec["kind"], options, Path(sys.argv[2])))
+    asyncio.run(own(load(spec["lab"]), spec["kind"], options, Path(sys.argv[2])))
 
 
 if __name__ == "__main__":

@@ -53,19 +53,13 @@ class Place:
 
 @dataclass(slots=True)
 class Stage:
-    """One break under way. `lab` is None inside an owner process: it has brokers to ask only."""
+    """One break under way. open_producers: those whose transactions it leaves open."""
 
     kind: str
     options: Options
     client: Client
-    lab: "Lab | None" = None
+    lab: "Lab"
     open_producers: list[Producer] = field(default_factory=list)
-
-    @property
-    def controlled_lab(self) -> "Lab":
-        """The lab whose brokers this break stops or freezes."""
-        assert self.lab is not None, "an owner process controls no broker"
-        return self.lab
 
     async def places(
         self,
