@@ -117,6 +117,8 @@ async def plan(
             summary=await _summary(cluster, judged, wish),
             steps=(step,),
             observed=observed,
+            settings=settings,
+            sample_interval=sample_interval,
         )
     )
 
@@ -227,6 +229,8 @@ def _made(
     summary: str,
     steps: tuple[Step, ...],
     observed: Mapping[str, Any],
+    settings: Settings,
+    sample_interval: float,
     independent: bool = False,
 ) -> Plan:
     now = now_ms()
@@ -246,6 +250,12 @@ def _made(
         observed=dict(observed),
         steps=steps,
         independent=independent,
+        details={
+            "sample_interval_ms": round(sample_interval * 1000),
+            "long_after_ms": settings.long_after,
+            "stuck_after_ms": settings.stuck_after,
+            "clock_skew_ms": settings.clock_skew,
+        },
     )
 
 
@@ -343,6 +353,8 @@ async def _plan_fence(
         "an owner that still lives is killed by it",
         steps=(step,),
         observed={subject: _fence_facts(row)},
+        settings=settings,
+        sample_interval=interval,
     )
 
 
@@ -407,7 +419,14 @@ class RemedyOperation:
 
     def __init__(self, cluster: Cluster, context: Context, plan: Plan) -> None:
         self._cluster = cluster
-        self._settings = Settings(two_phase_patterns=context.two_phase_patterns)
+        limits = plan.details
+        self._settings = Settings(
+            long_after=limits["long_after_ms"],
+            stuck_after=limits["stuck_after_ms"],
+            clock_skew=limits["clock_skew_ms"],
+            two_phase_patterns=context.two_phase_patterns,
+        )
+        self._interval = limits["sample_interval_ms"] / 1000
         self._plan = plan
         self._judged: dict[str, Judged] | None = None
 
@@ -427,7 +446,7 @@ class RemedyOperation:
                     owner_is_gone=bool(step.parameters["owner_is_gone"]),
                 )
                 if row.state == "Ongoing":
-                    await _fence_allowed(self._cluster, row, wish, self._settings, 1.0)
+                    await _fence_allowed(self._cluster, row, wish, self._settings, self._interval)
                 now[f"id {step.target}"] = _fence_facts(row)
         markers = [step for step in steps if step.action == "write-marker"]
         if markers:
@@ -442,7 +461,7 @@ class RemedyOperation:
                 self._cluster,
                 Scope(tuple(parse_selector(t) for t in sorted(targets))),
                 self._settings,
-                sample_interval=5.0,
+                sample_interval=self._interval,
             )
             self._judged = {_subject(j.about): j for j in found.judged}
         subjects = [s.stands_on[0] for s in steps]
@@ -625,5 +644,7 @@ async def plan_many(
         summary=f"{len(steps)} transactions: {words}",
         steps=tuple(steps.values()),
         observed=observed,
+        settings=found.settings,
+        sample_interval=sample_interval,
         independent=True,
     )

@@ -1,0 +1,273 @@
+"""Remedies on real brokers through the real command line: plan, act, verify, crash, run again."""
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from eoctl.lab.breaks import break_
+from eoctl.lab.breaks.truth import GroundTruth
+from eoctl.lab.cluster import Lab
+from eoctl.lab.record import LabSpec
+from tests.kafka.command import environment, eoctl
+from tests.kafka.diagnosing import judged
+
+POINTS = (
+    "locked",
+    "read-again",
+    "begun",
+    "step-1-started",
+    "step-1-performed",
+    "step-1-done",
+    "verified",
+)
+
+
+def _read_committed(lab: Lab, topic: str, partition: int) -> list[bytes | None]:
+    """What a read_committed consumer gets, up to the high watermark: the independent oracle."""
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    consumer = Consumer(
+        lab.client_properties()
+        | {
+            "group.id": "oracle",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": "true",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": "false",
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    got: list[bytes | None] = []
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        message = consumer.poll(0.5)
+        if message is None:
+            continue
+        if message.error() is None:
+            got.append(message.value())
+        elif message.error().code() == KafkaError._PARTITION_EOF:
+            break
+    consumer.close()
+    return got
+
+
+def _abort_words(lab: Lab, t: GroundTruth, *more: str) -> list[str]:
+    return [
+        "txn",
+        "abort",
+        f"{t.topic}:{t.partition}",
+        "--pid",
+        str(t.producer_id),
+        "--start-offset",
+        str(t.start_offset),
+        "--sample-interval",
+        "0.5s",
+        "--bootstrap-server",
+        lab.bootstrap_servers,
+        *more,
+    ]
+
+
+def _held(lab: Lab, t: GroundTruth) -> list[str]:
+    return [
+        j.verdict.name
+        for j in judged(lab, f"{t.topic}:{t.partition}").judged
+        if j.about.producer_id == t.producer_id
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _coordinators_known(lab3: Lab) -> None:
+    """Without `__transaction_state` no coordinator could say that it owns nothing."""
+    from confluent_kafka import Producer
+
+    producer = Producer(lab3.client_properties() | {"transactional.id": "first"})
+    producer.init_transactions(30)
+
+
+def test_abort_frees_readers_and_drops_only_its_records(lab3: Lab) -> None:
+    [orphan] = break_(lab3, "orphan", hold=False)
+    dropped = sum(o.content == "open" for o in orphan.offsets)
+    visible = sum(o.content in ("plain", "committed", "idempotent") for o in orphan.offsets)
+    before = _read_committed(lab3, orphan.topic, orphan.partition)
+    shown = eoctl(*_abort_words(lab3, orphan, "-o", "json"))
+    assert shown.status == 0
+    row = json.loads(shown.stdout)["rows"][0]
+    assert row["action"] == "abort"
+    assert f"{dropped} records dropped" in row["summary"]
+    assert _held(lab3, orphan) == ["orphan"], "showing a plan changed something"
+    done = eoctl(*_abort_words(lab3, orphan, "--execute", "--yes"))
+    assert done.status == 0, done.stderr
+    after = _read_committed(lab3, orphan.topic, orphan.partition)
+    assert len(after) == visible
+    assert after[: len(before)] == before
+    assert _held(lab3, orphan) == []
+    again = eoctl(*_abort_words(lab3, orphan, "--execute", "--yes"))
+    assert again.status == 0
+    assert "already" in again.stdout + again.stderr
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_anywhere_the_next_run_ends_it(lab3: Lab, point: str) -> None:
+    """kill -9 at every journal step of abort; the same command again finishes or finds it done."""
+    [orphan] = break_(lab3, "orphan", hold=False)
+    words = _abort_words(lab3, orphan, "--execute", "--yes")
+    killed = eoctl(*words, env=environment(EOCTL_TEST_KILL_AT=point))
+    assert killed.status == -signal.SIGKILL
+    ended = eoctl(*words)
+    assert ended.status == 0, ended.stderr
+    assert _held(lab3, orphan) == []
+    listed = json.loads(eoctl("journal", "list", "-o", "json").stdout)
+    assert listed["unfinished"] == 0
+    markers = _markers(lab3, orphan)
+    assert markers == ["abort"], "one marker, whatever the crash"
+
+
+def _markers(lab: Lab, t: GroundTruth) -> list[str]:
+    """The control records of the producer after the start offset, by Kafka's own log dump."""
+    log = lab.data_folder(t.leader or 1) / f"{t.topic}-{t.partition}"
+    found: list[str] = []
+    for segment in sorted(log.glob("*.log")):
+        said = lab.run_tool(
+            "org.apache.kafka.tools.DumpLogSegments", "--files", str(segment), "--print-data-log"
+        ).stdout
+        pid = None
+        for line in said.splitlines():
+            if "producerId: " in line:
+                pid = int(line.split("producerId: ")[1].split()[0])
+            if "endTxnMarker: " in line and pid == t.producer_id:
+                found.append(line.split("endTxnMarker: ")[1].split()[0].lower())
+    return found
+
+
+def test_live_transactions_are_not_aborted(lab3: Lab) -> None:
+    [live] = break_(lab3, "open", hold=False)
+    refused = eoctl(*_abort_words(lab3, live, "--execute", "--yes"))
+    assert refused.status == 4
+    assert "wait" in refused.stderr
+    assert _held(lab3, live) == ["open"]
+
+
+def test_the_transaction_ends_between_plan_and_execute(lab3: Lab) -> None:
+    """Planned, then ended by somebody else: refused or found done, and nothing more is sent."""
+    [orphan] = break_(lab3, "orphan", hold=False)
+    plan = json.loads(eoctl(*_abort_words(lab3, orphan, "-o", "json")).stdout)["rows"][0]
+    assert eoctl(*_abort_words(lab3, orphan, "--execute", "--yes")).status == 0
+    late = eoctl(*_abort_words(lab3, orphan, "--execute", "--yes", "--plan-sha256", plan["sha256"]))
+    assert late.status == 0
+    assert _markers(lab3, orphan) == ["abort"]
+
+
+def test_another_cluster_is_refused(lab3: Lab) -> None:
+    [orphan] = break_(lab3, "orphan", hold=False)
+    refused = eoctl(*_abort_words(lab3, orphan, "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAA"))
+    assert refused.status == 4
+    assert "cluster" in refused.stderr
+
+
+def test_fence_ends_an_overdue_transaction(start_lab: Callable[[LabSpec], Lab]) -> None:
+    lab = start_lab(
+        LabSpec(
+            name="fence",
+            settings={"transaction.abort.timed.out.transaction.cleanup.interval.ms": "3600000"},
+        )
+    )
+    try:
+        [late] = break_(lab, "overdue")
+        row = json.loads(
+            eoctl(
+                "txn", "hanging", "--bootstrap-server", lab.bootstrap_servers, "-o", "json"
+            ).stdout
+        )["rows"][0]
+        assert row["verdict"] == "overdue"
+        assert row["remedy"]["action"] == "fence"
+        argv = row["remedy"]["argv"][1:]
+        shown = eoctl(*argv)
+        assert shown.status == 0, shown.stderr
+        assert _held(lab, late) == ["overdue"]
+        stale = eoctl(
+            "txn",
+            "fence",
+            late.transactional_id or "",
+            "--pid",
+            str(late.producer_id),
+            "--epoch",
+            str((late.current_producer_epoch or 0) + 5),
+            "--bootstrap-server",
+            lab.bootstrap_servers,
+            "--execute",
+            "--yes",
+        )
+        assert stale.status == 4
+        assert _held(lab, late) == ["overdue"]
+        done = eoctl(*argv[:-2], "--execute", "--yes", *argv[-2:])
+        assert done.status == 0, done.stderr
+        assert _held(lab, late) == []
+    finally:
+        lab.down()
+
+
+@pytest.mark.parametrize("version", [2, 1])
+def test_a_lost_commit_is_resolved_not_aborted(
+    start_lab: Callable[[LabSpec], Lab], version: int
+) -> None:
+    lab = start_lab(LabSpec(name=f"resolve{version}", brokers=2, transaction_version=version))
+    try:
+        [lost] = break_(lab, "marker-lost")
+        refused = eoctl(*_abort_words(lab, lost, "--execute", "--yes"))
+        assert refused.status == 4
+        assert "resolve" in refused.stderr
+        words = _abort_words(lab, lost)
+        words[1] = "resolve"
+        wrong = eoctl(*words, "--outcome", "abort", "--execute", "--yes")
+        assert wrong.status == 4
+        assert "commit" in wrong.stderr
+        done = eoctl(*words, "--outcome", "commit", "--execute", "--yes")
+        assert done.status == 0, done.stderr
+        after = _read_committed(lab, lost.topic, lost.partition)
+        assert len(after) == sum(
+            o.content in ("lost", "plain", "committed", "idempotent") for o in lost.offsets
+        )
+    finally:
+        lab.down()
+
+
+def test_many_orphans_in_one_plan(lab3: Lab, tmp_path: Path) -> None:
+    orphans = [
+        t
+        for kind in ("fresh", "marked", "late")
+        for t in break_(lab3, "orphan", variant=kind, count=3, hold=False)
+        if t.verdict == "orphan"
+    ]
+    [live] = break_(lab3, "open", hold=False)
+    file = str(tmp_path / "plan.json")
+    topics = sorted({t.topic for t in (*orphans, live)})
+    server = ("--bootstrap-server", lab3.bootstrap_servers)
+    planned = eoctl("txn", "hanging", *topics, *server, "--plan", file)
+    assert planned.status == 1, planned.stderr
+    applied = eoctl("txn", "apply", file, *server, "--execute", "--yes", "-o", "json")
+    assert applied.status == 0, applied.stderr
+    steps = json.loads(applied.stdout)["rows"][0]["steps"]
+    assert len(steps) == len(orphans)
+    assert {s["status"] for s in steps} == {"done"}
+    assert all(_held(lab3, t) == [] for t in orphans)
+    assert _held(lab3, live) == ["open"]
+
+
+def test_a_read_only_context_sends_nothing(lab3: Lab, tmp_path: Path) -> None:
+    [orphan] = break_(lab3, "orphan", hold=False)
+    config = tmp_path / "config.toml"
+    config.write_text(
+        f'[contexts.look]\nbootstrap_servers = "{lab3.bootstrap_servers}"\nread_only = true\n'
+    )
+    words = _abort_words(lab3, orphan, "--execute", "--yes")
+    at = words.index("--bootstrap-server")
+    del words[at : at + 2]
+    refused = eoctl(*words, "--context", "look", env=environment(EOCTL_CONFIG=str(config)))
+    assert refused.status == 4
+    assert "read-only" in refused.stderr
+    assert _held(lab3, orphan) == ["orphan"]
