@@ -186,7 +186,7 @@ class Journal:
                 fcntl.flock(file, fcntl.LOCK_SH)
                 return read(file.read())
         except FileNotFoundError:
-            return Reading((), 0, b"", ())
+            return read(b"")
         except OSError as error:
             raise IncompleteError(
                 f"the journal cannot be read: {error.strerror}", where=str(self.path)
@@ -232,10 +232,16 @@ class Journal:
 def _make_folder(folder: Path) -> None:
     if folder.is_dir():
         return
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for part in (folder, *folder.parents[:3]):
-        with suppress(OSError):  # a parent that may be entered but not read
-            sync_folder(part)
+    _make_folder(folder.parent)
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise NotADirectoryError(
+                errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)
+            ) from None
+    with suppress(OSError):  # a parent that may be entered but not read
+        sync_folder(folder.parent)
 
 
 def _last_line_whole(descriptor: int, size: int) -> bool:
