@@ -114,7 +114,12 @@ def running_time(c: Case) -> list[Evidence]:
     )
     text = f"it runs for about {age:g} s ({limits}; compared by {whose})"
     data = {"age_seconds": age, "age_clock": clock, "timeout_ms": row.timeout_ms}
-    return [*rows_here(c), Evidence("running", text, data)]
+    running = [*rows_here(c), Evidence("running", text, data)]
+    if c.nothing_decided_below:
+        return running
+    why = c.history.reason if c.history else "history-not-read"
+    text = "whether an older, decided transaction of the id lies under it is not known: no fence"
+    return [*running, Evidence("earlier-unclear", text, {"reason": why or "order-unclear"})]
 
 
 def markers_due(c: Case) -> list[Evidence]:

@@ -980,6 +980,10 @@ def test_open_is_not_fenced_while_decided_data_may_lie_below() -> None:
     v = judged(live(1)[0], eyes=Eyes(history=False))
     assert v.name == "open"
     assert "decided data" in (remedy_allowed(v, "fence") or "")
+    assert [e.data for e in v.evidence if e.code == "earlier-unclear"] == [
+        {"reason": "history-not-read"}
+    ]
+    assert "earlier-unclear" not in [e.code for e in judged(live(1)[0]).evidence]
 
 
 def test_on_v2_an_owner_is_fenced_although_the_history_is_compacted() -> None:

@@ -241,7 +241,11 @@ def test_with_open_eyes_everything_is_found(
             assert v.name == "marker-lost"
             assert (v.proven_outcome, v.mixed) == (next(iter(fates)), False)
         elif fates in ({"commit", "live"}, {"abort", "live"}):
-            assert v.mixed or (ever and ever.version == 1 and v.name == "open")
+            # v1 transactions in quick succession: two orders are possible, and then no fence
+            unclear = "earlier-unclear" in {e.code for e in v.evidence}
+            unclear |= v.rule == "earlier-decision-not-excluded"
+            assert v.mixed or (unclear and ever and ever.version == 1)
+            assert remedy_allowed(v, "fence", owner_is_gone=True) is not None
 
 
 def test_the_generated_histories_reach_every_verdict() -> None:
