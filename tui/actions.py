@@ -10,8 +10,10 @@ from eoctl.render.envelope import csv_lines
 from eoctl.render.sanitise import visible
 from eoctl.render.shell import command as shell_command
 from recovery.errors import EoctlError
+from recovery.rows_diagnosis import TxnHangingRow
 from recovery.times import duration
-from tui import overlays, pages
+from tui import head, overlays, pages
+from tui.feed import LiveFeed
 from tui.keys import UNSORTED, completions
 from tui.lines import Line
 from tui.overlays import Overlay
@@ -110,6 +112,62 @@ def show_equal(app: "Dashboard") -> None:
     app.push_screen(
         Overlay("The equal commands; none of them changes anything", make, copies=commands[-1])
     )
+
+
+def remedy(app: "Dashboard") -> None:
+    """Plan the remedy of the cursor's row, of the marked rows, or of the page."""
+    from tui.remedy import ACTIONS, Remedy
+
+    snapshot = app.frame.snapshot if app.frame else None
+    if snapshot is None or not isinstance(app.feed, LiveFeed):
+        return
+    if app.paused or head.is_stale(app, snapshot.taken_at, head.LOOK):
+        app.say("what is shown is old: look again first (p resumes, r asks)", "look")
+        return
+    rows = [r for r in _judged(app) if r.remedy.action in ACTIONS and r.remedy.argv is not None]
+    if not rows:
+        found = _judged(app)
+        why = f"{found[0].remedy.action}: {found[0].remedy.does}" if found else "no verdict on it"
+        app.say(f"no remedy that eoctl could carry out: {why}", "look")
+        return
+
+    def closed(sent: bool | None) -> None:
+        if sent:
+            app.table.state.selected.clear()
+            app.feed.wake()
+
+    app.push_screen(Remedy(app.feed, rows, snapshot.cluster_id), closed)
+
+
+def _judged(app: "Dashboard") -> list[TxnHangingRow]:
+    """The judged transactions meant: bound to the rows' keys as they are at the key press."""
+    if app.place.view.kind == "page":
+        page = app.frame.snapshot.why if app.frame and app.place.view is WHY else None
+        rows = [getattr(row, "held_by", None) for row in (page.rows if page else ())]
+        return [row for row in rows if row is not None][:1]
+    state = app.table.state
+    keys = [k for k in state.order if k in state.selected] or [state.cursor or ""]
+    found = [state.data.by_key[k].judged for k in keys if k in state.data.by_key]
+    return [row for row in found if row is not None]
+
+
+def leaving_needs_an_answer(app: "Dashboard") -> bool:
+    """Is a change being made? Then ask whether to leave all the same."""
+    from tui.remedy import Remedy
+
+    if not any(isinstance(screen, Remedy) and screen.acting for screen in app.screen_stack):
+        return False
+
+    def answered(letter: str | None) -> None:
+        if letter == "Y":
+            app.leave()
+
+    lines: list[Line] = [
+        ((" A change is being made. The journal finishes it later if you leave now.", "act"),),
+        ((" y leaves, esc stays", "text"),),
+    ]
+    app.push_screen(Overlay("Leave?", lambda width: lines, keys="Y", height=2), answered)
+    return True
 
 
 def copy(app: "Dashboard") -> None:

@@ -126,7 +126,7 @@ class Dashboard(App[str]):
         for number in (signal.SIGTERM, signal.SIGHUP):
             # outside the main thread (tests) there are no signals
             with suppress(ValueError, RuntimeError, NotImplementedError):
-                loop.add_signal_handler(number, self.action_stop)
+                loop.add_signal_handler(number, self.leave)
         self.table.title = lambda width: head.table_title(self, width)
         self.table.on_cursor = self.show_evidence
         self.table.on_open = self.action_open
@@ -190,9 +190,9 @@ class Dashboard(App[str]):
 
     @property
     def may_change(self) -> bool:
-        """May anything be changed from here? Not read-only, not from a recording, not stale."""
+        """May anything be changed from here? Not read-only, not from a recording."""
         s = self.frame.snapshot if self.frame else None
-        return not (self.feed.replay or self.paused or s is None or s.read_only)
+        return not (self.feed.replay or s is None or s.read_only)
 
     def say(self, text: str, role: str = "text") -> None:
         """One sentence in the status line, until the next key."""
@@ -264,7 +264,12 @@ class Dashboard(App[str]):
     # -- keys --------------------------------------------------------------------------------
 
     def action_stop(self) -> None:
-        """Leave at once."""
+        """Leave at once; while a change is being made only after a question."""
+        if not actions.leaving_needs_an_answer(self):
+            self.leave()
+
+    def leave(self) -> None:
+        """End the app."""
         self.feed.stop()
         self.exit(self.copied)
 
@@ -338,6 +343,9 @@ class Dashboard(App[str]):
         """Ask every so many seconds."""
         self.feed.pace(seconds)
         self.say(f"every {age_words(seconds)}, or less often where that would cost too much")
+
+    def action_remedy(self) -> None:
+        actions.remedy(self)
 
     def action_sort(self, letter: str) -> None:
         actions.sort(self, letter)

@@ -13,10 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from recovery.observation import Settings
+
 if TYPE_CHECKING:
     from eoctl.config import Context
     from eoctl.operations.snapshot import Round, Snapshot
-    from recovery.observation import Settings
     from tui.frame import Builder, Frame
 
 INTERVALS = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -61,8 +62,8 @@ class LiveFeed:
         self.context = context
         self.interval = interval
         self._seconds = seconds
-        self._settings = settings
-        self._sample_interval = sample_interval
+        self.settings = settings or Settings(two_phase_patterns=context.two_phase_patterns)
+        self.sample_interval = sample_interval
         self._record = record
         self._ascii_only = ascii_only
         self._wanted: dict[str, object] = {}
@@ -135,15 +136,14 @@ class LiveFeed:
 
     async def _collect(self, post: Post) -> None:
         from eoctl.operations.snapshot import Collection, Wants
-        from recovery.observation import Settings
         from tui.frame import Builder
         from tui.recording import Writer
 
         collection = Collection(
             self.context,
             self._seconds,
-            self._sample_interval,
-            self._settings or Settings(two_phase_patterns=self.context.two_phase_patterns),
+            self.sample_interval,
+            self.settings,
         )
         writer = None if self._record is None else Writer(self._record)
         state = _State(collection.empty(), Builder(ascii_only=self._ascii_only))

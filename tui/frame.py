@@ -166,7 +166,7 @@ class Builder:
             sign,
             r,
             ("why", name),
-            verdict.remedy.command if verdict else None,
+            verdict,
         )
 
     def _producers(
@@ -346,7 +346,7 @@ def _listed_row(key: str, t: TxnListRow, found: Sequence[TxnHangingRow]) -> Tabl
         sign,
         h or t,
         ("timeline", t.transactional_id),
-        h.remedy.command if h else None,
+        h,
     )
 
 
@@ -384,7 +384,7 @@ def _stray_row(key: str, found: Sequence[TxnHangingRow]) -> TableRow:
         sign,
         h,
         ("why", f"{h.topic}:{h.partition}"),
-        h.remedy.command,
+        h,
     )
 
 

@@ -1,7 +1,7 @@
 """The one list of keys: bindings, footer, help and the `:` palette are made from it.
 
-A key whose action could change the cluster has `changes`: in a read-only context, in a recording
-and on stale data it does not exist (App.check_action). C, K, ctrl+d, ctrl+k and delete stay
+A key whose action could change the cluster has `changes`: in a read-only context and in a recording
+it does not exist (App.check_action). C, K, ctrl+d, ctrl+k and delete stay
 unbound: elsewhere they destroy.
 """
 
@@ -43,6 +43,7 @@ KEYS: tuple[Key, ...] = (
     Key(("colon",), ":", "command", "a command: a screen, ctx, interval, theme, q", "all", "cmd"),
     Key(("s",), "s", "sort_menu", "sort by a column (shift+its letter)", "table", "sort"),
     Key(("space",), "space", "select", "mark the row", "table", "mark"),
+    Key(("x",), "x", "remedy", "the remedy's plan; sends nothing", "all", "remedy", changes=True),
     Key(("y",), "y", "json", "the row (or page) as JSON", "all", "json"),
     Key(("e",), "e", "equal", "the command that prints the same", "all", "command"),
     Key(("c",), "c", "copy", "copy the underlined cell", "table", "copy"),

@@ -70,15 +70,18 @@ def _sentences(
         (f"{count(len(held))} of {count(scanned)} held back", "text"),
         ("   groups ", "dim"),
         (f"{count(len(groups))} held up", "text"),
-        ("   ids with an open transaction ", "dim"),
-        (f"{open_count}", "text"),
     )
-    verdict_line: Line = ((" on held partitions ", "dim"), (told, "text"))
+    verdict_line: Line = (
+        (" transactions ", "dim"),
+        (f"{open_count} open", "text"),
+        ("   on held partitions ", "dim"),
+        (told, "text"),
+    )
     ceiling = trend.total
     third: Line = (
         (" offsets held, 30 min ", "dim"),
         (trend.line(None, 30, ceiling), "spark"),
-        (f"  {count(total)} now, ceiling {count(ceiling)}, floor 0", "dim"),
+        (f"  {count(total)} now (0 to {count(ceiling)})", "dim"),
     )
     return (_headline(s, held, hanging, up, len(brokers)), second, verdict_line, third)
 
@@ -135,7 +138,7 @@ def _judged(
         sign,
         h,
         ("why", name),
-        h.remedy.command,
+        h,
     )
 
 

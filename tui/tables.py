@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from eoctl.render.width import cells, cut_end, cut_middle
+from recovery.rows_diagnosis import TxnHangingRow
 
 Kind = Literal["mark", "name", "partition", "number", "text", "spark"]
 
@@ -45,7 +46,8 @@ class Column:
 class TableRow:
     """One row. key: tells it apart for ever. cells: safe text. sort: a value per column, or None.
 
-    source: the model it shows, for JSON. opens: (screen, argument) for enter.
+    source: the model it shows, for JSON. opens: (screen, argument) for enter. judged: the worst
+    open transaction in it, whose remedy `x` plans.
     """
 
     key: str
@@ -54,7 +56,12 @@ class TableRow:
     mark: str = ""
     source: object = None
     opens: tuple[str, str] | None = None
-    command: str | None = None
+    judged: TxnHangingRow | None = None
+
+    @property
+    def command(self) -> str | None:
+        """The command that shows the remedy's plan."""
+        return self.judged.remedy.command if self.judged else None
 
     def looks_like(self, other: "TableRow") -> bool:
         """Is it drawn the same?"""
