@@ -51,17 +51,32 @@ def response_class(request: Any) -> Any:
     return getattr(module, name)[request.API_VERSION]
 
 
+# where kafka-python has an older name, or none
+_NAMES = {
+    -1: "UNKNOWN_SERVER_ERROR",
+    0: "NONE",
+    6: "NOT_LEADER_OR_FOLLOWER",
+    10: "MESSAGE_TOO_LARGE",
+    17: "INVALID_TOPIC_EXCEPTION",
+    39: "INVALID_REPLICA_ASSIGNMENT",
+    128: "INVALID_REGULAR_EXPRESSION",
+    129: "REBOOTSTRAP_REQUIRED",
+    130: "STREAMS_INVALID_TOPOLOGY",
+    131: "STREAMS_INVALID_TOPOLOGY_EPOCH",
+    132: "STREAMS_TOPOLOGY_FENCED",
+    133: "SHARE_SESSION_LIMIT_REACHED",
+}
+
+
 def error_name(code: int) -> str:
-    """Kafka's own name of an error code (org.apache.kafka.common.protocol.Errors): 0 is NONE."""
-    if code == 0:
-        return "NONE"
+    """Kafka's own name of an error code (org.apache.kafka.common.protocol.Errors, 4.3)."""
+    if code in _NAMES:
+        return _NAMES[code]
     _plant_bare_package()
     from kafka.errors import for_code
 
     name = str(for_code(code).message)
-    if name == "UNKNOWN":
-        return "UNKNOWN_SERVER_ERROR" if code == -1 else f"ERROR_{code}"
-    return name
+    return f"ERROR_{code}" if name == "UNKNOWN" else name
 
 
 def _plant_bare_package() -> None:
