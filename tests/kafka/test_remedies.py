@@ -80,15 +80,6 @@ def _held(lab: Lab, t: GroundTruth) -> list[str]:
     ]
 
 
-@pytest.fixture(autouse=True)
-def _coordinators_known(lab3: Lab) -> None:
-    """Without `__transaction_state` no coordinator could say that it owns nothing."""
-    from confluent_kafka import Producer
-
-    producer = Producer(lab3.client_properties() | {"transactional.id": "first"})
-    producer.init_transactions(30)
-
-
 def test_abort_frees_readers_and_drops_only_its_records(lab3: Lab) -> None:
     [orphan] = break_(lab3, "orphan", hold=False)
     dropped = sum(o.content == "open" for o in orphan.offsets)

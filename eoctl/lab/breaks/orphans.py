@@ -35,6 +35,8 @@ async def make_orphan(stage: Stage) -> list[GroundTruth]:
         pairs = list(zip(places[::2], places[1::2], strict=True))
     else:
         pairs = [(place, place) for place in await stage.places()]
+    # makes `__transaction_state`: where there is none, no coordinator can say that it owns nothing
+    await stage.client.until(lambda: stage.client.coordinator("lab"))
     truths = []
     async with _unverified(stage.client):
         for place, home in pairs:
