@@ -1,0 +1,128 @@
+"""What every offset of a partition is, as Kafka's own kind of clients see it, one by one."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from eoctl.kafka import messages
+from eoctl.lab.client import Client, refuse
+from eoctl.lab.cluster import Lab
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Offsets by kind. visible: given to a read_committed consumer; data: to a read_uncommitted
+    one; control: markers as kafka-python decodes them."""
+
+    log_start: int
+    stable: int
+    high: int
+    visible: frozenset[int]
+    data: frozenset[int]
+    control: frozenset[int]
+
+    def counts(self, start: int, end: int) -> dict[str, int]:
+        """The five counts of [start, end) by the contract's words."""
+        data = {o for o in self.data if start <= o < end}
+        found = {
+            "data_records": len(data & self.visible),
+            "aborted_records": sum(o < self.stable for o in data - self.visible),
+            "control_records": sum(start <= o < end for o in self.control),
+            "open_records": sum(o >= self.stable for o in data),
+        }
+        return found | {"missing_offsets": end - start - sum(found.values())}
+
+
+def look(lab: Lab, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Seen]:
+    """Read these partitions from beginning to end, three times."""
+    places = list(places)
+
+    async def ends() -> tuple[list[tuple[int, int, int]], list[frozenset[int]]]:
+        async with Client.to(lab.bootstrap_servers) as client:
+            found = [await client.offsets(*place) for place in places]
+            return found, [await _control(client, *place) for place in places]
+
+    bounds, control = asyncio.run(ends())
+    ranges = dict(zip(places, bounds, strict=True))
+    visible = _consumed(lab, "read_committed", {p: (b[0], b[1]) for p, b in ranges.items()})
+    data = _consumed(lab, "read_uncommitted", {p: (b[0], b[2]) for p, b in ranges.items()})
+    return {
+        place: Seen(*ranges[place], visible[place], data[place], marks)
+        for place, marks in zip(places, control, strict=True)
+    }
+
+
+async def batches(client: Client, topic: str, partition: int) -> list[Any]:
+    """All batches of a small partition, decoded by kafka-python."""
+    from kafka.record.memory_records import MemoryRecords
+
+    start, _, end = await client.offsets(topic, partition)
+    wanted = messages.FetchRequest.FetchTopic
+    found: list[Any] = []
+    while start < end:
+        part = wanted.FetchPartition(
+            partition=partition, fetch_offset=start, partition_max_bytes=1 << 22
+        )
+        question = messages.FetchRequest(
+            replica_id=-1,
+            max_wait_ms=500,
+            min_bytes=1,
+            max_bytes=1 << 22,
+            isolation_level=0,
+            topics=[wanted(topic=topic, partitions=[part])],
+        )
+        answer = await client.cluster.ask(
+            await client.leader(topic, partition), question, least=4, most=11
+        )
+        row = answer.responses[0].partitions[0]
+        refuse(row.error_code, f"Fetch of {topic}:{partition}")
+        new = list(MemoryRecords(bytes(row.records or b"")))
+        if not new:
+            break  # nothing is left up to the end
+        found += new
+        start = new[-1].next_offset
+    return found
+
+
+async def _control(client: Client, topic: str, partition: int) -> frozenset[int]:
+    return frozenset(
+        record.offset
+        for batch in await batches(client, topic, partition)
+        if batch.is_control_batch
+        for record in batch
+    )
+
+
+def _consumed(
+    lab: Lab, isolation: str, ranges: dict[tuple[str, int], tuple[int, int]]
+) -> dict[tuple[str, int], frozenset[int]]:
+    """Offsets that a consumer gives out, up to the end at its isolation level."""
+    consumer = Consumer(
+        lab.client_properties()
+        | {
+            "group.id": "oracle",
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+        }
+    )
+    found: dict[tuple[str, int], set[int]] = {place: set() for place in ranges}
+    left = {place for place, (start, end) in ranges.items() if start < end}
+    consumer.assign([TopicPartition(*place, ranges[place][0]) for place in left])
+    while left:
+        for message in consumer.consume(1000, 0.5):
+            error = message.error()
+            place = (message.topic(), message.partition())
+            if error is None:
+                found[place].add(message.offset())
+            elif error.name() == "_PARTITION_EOF":
+                # an end that was reached before all was there is reached again
+                left.discard(place)
+            else:
+                raise AssertionError(error)
+    consumer.close()
+    return {place: frozenset(offsets) for place, offsets in found.items()}
