@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from recovery.errors import UsageError
 
@@ -47,7 +47,10 @@ class ContextFile(BaseModel):
 
 
 class CheckThresholds(BaseModel):
-    """[check]: when `eoctl check` speaks up. Counts are offsets or transactions; ages durations."""
+    """[check]: when `eoctl check` speaks up. Counts are offsets or transactions; ages durations.
+
+    `false` turns a rule off (TOML knows no null).
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -65,6 +68,11 @@ class CheckThresholds(BaseModel):
     groups_pending: int | None = None
     coordinators_unavailable: int | None = 1
     producer_id_expiry: str | None = "1h"
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _off(cls, value: object) -> object:
+        return None if value is False else value
 
 
 class ConfigFile(BaseModel):
