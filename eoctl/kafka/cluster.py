@@ -54,6 +54,7 @@ class PartitionMetadata:
     leader_epoch: int | None
     replicas: tuple[int, ...]
     error: str | None
+    topic_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +345,7 @@ def _topic(t: Any) -> TopicMetadata:
                 leader_epoch=p.leader_epoch if p.leader_epoch >= 0 else None,
                 replicas=tuple(p.replica_nodes),
                 error=messages.error_name(p.error_code) if p.error_code else None,
+                topic_id=topic_id_text(t.topic_id),
             )
             for p in sorted(t.partitions, key=lambda p: p.partition_index)
         ),

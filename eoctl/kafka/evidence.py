@@ -4,14 +4,22 @@ Each function answers for many transactions at once. What could not be read is N
 its error; nothing is guessed.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from eoctl.kafka import collect
 from eoctl.kafka.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.fetch import Chunk, Range, read, read_all
+from recovery.errors import EoctlError
 from recovery.facts import PartitionFacts, TopicPartition
-from recovery.formats.batches import BatchHeader, batch_headers
+from recovery.formats.batches import (
+    BatchHeader,
+    batch_headers,
+    header_at,
+    scan_headers,
+    verify_crcs,
+)
 from recovery.formats.consumer_offsets import OffsetKey
 from recovery.formats.consumer_offsets import decode_key as decode_group_key
 from recovery.formats.reader import CorruptError
@@ -193,44 +201,136 @@ def _markers(w: OpenTransaction, chunks: Iterable[Chunk], begin: int) -> Markers
     return Markers(tuple(found), first)
 
 
+class Cache(Protocol):
+    """What was read of `__transaction_state` before (eoctl.stores.state_cache)."""
+
+    def load(self, partition: int) -> bytes:
+        """Whole batches in offset order; empty if none are kept."""
+        ...
+
+    def save(self, partition: int, batches: list[bytes]) -> None:
+        """Keep these instead."""
+        ...
+
+
 async def state_logs(
     cluster: Cluster,
     partitions: Sequence[PartitionMetadata],
     producer_ids: Collection[int],
     transactional_ids: Collection[str] | None = (),
+    cache: Cache | None = None,
 ) -> list[StateLog]:
     """These partitions of `__transaction_state`, read from log start to high watermark.
 
-    With the records of these producer ids and transactional ids (None = of all).
+    With the records of these producer ids and transactional ids (None = of all). What the cache
+    has is not read again: its last batch is, and must be the same, else all is read anew.
     """
     if not partitions:
         return []
     facts, _ = await collect.partition_offsets(cluster, (), partitions)
     logs: list[StateLog] = []
     ranges: list[Range] = []
-    ends: dict[int, int] = {}
+    anew: list[Range] = []
+    kept: dict[int, bytes] = {}
     for p in facts:
         if p.error is not None or p.high_watermark is None or p.log_start_offset is None:
             logs.append(StateLog(p.partition, (), 0, None, error=p.error or "NOT_SEEN"))
+            continue
+        whole = Range(p.topic, p.partition, p.log_start_offset, p.high_watermark)
+        data, last = _kept(cache, p.partition)
+        if last is not None and whole.start <= last < whole.end:
+            kept[p.partition] = data
+            ranges.append(replace(whole, start=last))
+            anew.append(whole)
         else:
-            ends[p.partition] = p.high_watermark
-            ranges.append(Range(p.topic, p.partition, p.log_start_offset, p.high_watermark))
+            ranges.append(whole)
+    refused: list[Range] = []
+    async for partition, buffers, end, error in _read_each(cluster, ranges):
+        data = kept.get(partition, b"")
+        if data and not _continues(data, buffers):
+            refused += [r for r in anew if r.partition == partition]
+            continue
+        logs.append(
+            _log(partition, data, buffers, end, error, producer_ids, transactional_ids, cache)
+        )
+    async for partition, buffers, end, error in _read_each(cluster, refused):
+        logs.append(
+            _log(partition, b"", buffers, end, error, producer_ids, transactional_ids, cache)
+        )
+    return sorted(logs, key=lambda log: log.partition)
+
+
+async def _read_each(
+    cluster: Cluster, ranges: Sequence[Range]
+) -> AsyncIterator[tuple[int, list[bytes], int, str | None]]:
+    """(partition, its buffers, the range's end, error) as each range ends.
+
+    One partition's bytes are held no longer than needed.
+    """
+    ends = {r.partition: r.end for r in ranges}
     buffers: dict[int, list[bytes]] = {}
     async for item in read(cluster, ranges):
         if isinstance(item, Chunk):
-            buffers.setdefault(item.partition, []).append(item.records)
-            continue
-        held = buffers.pop(item.partition, [])  # one partition's bytes, no longer than needed
-        error = item.error
-        if error is None:
-            try:
-                logs.append(
-                    state_log(
-                        item.partition, held, ends[item.partition], producer_ids, transactional_ids
-                    )
-                )
-            except CorruptError as corrupt:
-                error = corrupt.sentence
-        if error is not None:
-            logs.append(StateLog(item.partition, (), 0, None, error=error))
-    return sorted(logs, key=lambda log: log.partition)
+            buffers.setdefault(item.partition, []).append(bytes(item.records))
+        else:
+            yield (
+                item.partition,
+                buffers.pop(item.partition, []),
+                ends[item.partition],
+                item.error,
+            )
+
+
+def _kept(cache: Cache | None, partition: int) -> tuple[bytes, int | None]:
+    """What the cache has, and the first offset of its last batch; None: nothing of use."""
+    data = cache.load(partition) if cache is not None else b""
+    try:
+        scan = scan_headers(data)
+        verify_crcs(data, scan)
+    except EoctlError:
+        return b"", None
+    if not len(scan) or scan.end != len(data):
+        return b"", None
+    return data, header_at(data, int(scan.positions[-1])).base_offset
+
+
+def _continues(data: bytes, buffers: Sequence[bytes]) -> bool:
+    """The first batch read is the last one kept: the log was neither compacted nor cut there."""
+    scan = scan_headers(data)
+    last = header_at(data, int(scan.positions[-1]))
+    first = next((h for b in buffers for h in batch_headers(b)), None)
+    return first is not None and (first.base_offset, first.crc) == (last.base_offset, last.crc)
+
+
+def _log(
+    partition: int,
+    data: bytes,
+    buffers: Sequence[bytes],
+    end: int,
+    error: str | None,
+    producer_ids: Collection[int],
+    transactional_ids: Collection[str] | None,
+    cache: Cache | None,
+) -> StateLog:
+    if error is not None:
+        return StateLog(partition, (), 0, None, error=error)
+    parts = [data] if data else []
+    seen = -1
+    if data:
+        scan = scan_headers(data)
+        seen = header_at(data, int(scan.positions[-1])).last_offset
+    grown = False
+    try:
+        for buffer in buffers:
+            scan = scan_headers(buffer)
+            fresh = (scan.last_offset > seen).nonzero()[0]
+            if len(fresh):
+                # whole batches that are new, so that what is kept has each batch once
+                parts.append(buffer[int(scan.positions[fresh[0]]) : scan.end])
+                seen, grown = int(scan.last_offset[-1]), True
+        log = state_log(partition, parts, end, producer_ids, transactional_ids)
+    except CorruptError as corrupt:
+        return StateLog(partition, (), 0, None, error=corrupt.sentence)
+    if cache is not None and grown:
+        cache.save(partition, parts)
+    return log

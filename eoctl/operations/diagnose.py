@@ -15,6 +15,7 @@ from eoctl.kafka.cluster import Cluster, PartitionMetadata, TopicMetadata
 from eoctl.kafka.failures import WireError
 from eoctl.operations.inspect import Scope, selected
 from eoctl.operations.session import now_ms
+from eoctl.stores.state_cache import state_cache
 from recovery.diagnosis import Diagnosis, Judged
 from recovery.errors import IncompleteError
 from recovery.facts import (
@@ -24,6 +25,7 @@ from recovery.facts import (
     TransactionFacts,
     Transactions,
 )
+from recovery.formats.coordinator import coordinator_partition
 from recovery.history import History, read_history
 from recovery.observation import OpenTransaction, Sample, Settings, StartBatch
 from recovery.verdicts import judge
@@ -313,7 +315,15 @@ async def _histories(
     candidates = [w for w in wanted if w in starts and w.producer_id is not None]
     pids = {w.producer_id for w in candidates if w.producer_id is not None}
     ids = {t.transactional_id for t in look.transactions.rows if t.producer_id in pids}
-    logs = await evidence.state_logs(cluster, partitions, pids, ids)
+    needed = partitions
+    if partitions and all(look.transactions.owners(pid) for pid in pids):
+        # a producer id belongs to one transactional id for ever
+        homes = {coordinator_partition(name, len(partitions)) for name in ids}
+        needed = tuple(p for p in partitions if p.partition in homes)
+    topic_id = partitions[0].topic_id if partitions else None
+    logs = await evidence.state_logs(
+        cluster, needed, pids, ids, state_cache(cluster.cluster_id, topic_id)
+    )
     unread = [log for log in logs if log.error is not None]
     missing = [
         Missing(

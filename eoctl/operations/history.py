@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from eoctl.kafka import coordinators, evidence
 from eoctl.kafka.cluster import Cluster
 from eoctl.operations.source import Source, StateLogs, source_of
+from eoctl.stores.state_cache import state_cache
 from recovery.answers import Answer, error_rows
 from recovery.facts import Missing
 from recovery.formats.coordinator import coordinator_partition
@@ -71,5 +72,8 @@ async def read_state_logs(
     if ids is not None and not producer_ids and partitions:
         homes = {coordinator_partition(name, len(partitions)) for name in ids}
         wanted = tuple(p for p in partitions if p.partition in homes)
-    logs = await evidence.state_logs(cluster, wanted, producer_ids, ids)
+    topic_id = partitions[0].topic_id if partitions else None
+    logs = await evidence.state_logs(
+        cluster, wanted, producer_ids, ids, state_cache(cluster.cluster_id, topic_id)
+    )
     return StateLogs(len(partitions), tuple(logs))

@@ -37,7 +37,11 @@ def state_log(
         producer_ids = ()
     for pid in producer_ids:
         for record in _decoded(partition, parts, pid.to_bytes(8, "big", signed=True)):
-            if isinstance(record.value, TransactionValue) and record.value.producer_id == pid:
+            value = record.value
+            # a value of a later version may be this producer's: its id is listed, and said so
+            if isinstance(value, UnknownVersion) or (
+                isinstance(value, TransactionValue) and value.producer_id == pid
+            ):
                 names.add(record.transactional_id)
     for name in names:
         for record in _decoded(partition, parts, name.encode("utf-8", "surrogatepass")):
@@ -90,11 +94,10 @@ def _decoded(partition: int, parts: Sequence[Part], needle: bytes | None) -> Ite
         for row in rows:
             header = header_at(data, int(scan.positions[row]))
             for r in records(data, header):
-                if r.key is None:
-                    where = f"__transaction_state-{partition} offset {r.offset}"
-                    raise CorruptError("a record without a key", where=where)
-                name = decode_key(r.key)
+                name = UnknownVersion(-1) if r.key is None else decode_key(r.key)
                 if isinstance(name, UnknownVersion):
-                    continue
+                    # it may hold a decision: better no history than one with a hole
+                    where = f"__transaction_state-{partition} offset {r.offset}"
+                    raise CorruptError("a record with a key of an unknown version", where=where)
                 time = header.max_timestamp if r.timestamp is None else r.timestamp
                 yield StateRecord(name, partition, r.offset, time, decode_value(r.value))
