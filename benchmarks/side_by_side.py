@@ -1,0 +1,96 @@
+"""Two commands, run in turn in one go, whole processes: their times and the ratio between them.
+
+A noisy machine hits both alike; the minimum says what is possible, the median what is usual.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from eoctl.lab.cluster import Lab, up
+from eoctl.lab.record import LabSpec
+
+EOCTL = (sys.executable, "-m", "eoctl")
+
+Run = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds of each round. goal: what the ratio is held against, in words."""
+
+    what: str
+    ours: Sequence[float]
+    peer: Sequence[float]
+    peer_name: str
+    goal: str
+
+    def lines(self) -> list[str]:
+        """For people: both times, and how many times faster we are."""
+
+        def both(times: Sequence[float]) -> str:
+            return f"min {min(times):.3f} s  median {statistics.median(times):.3f} s"
+
+        low = min(self.peer) / min(self.ours)
+        usual = statistics.median(self.peer) / statistics.median(self.ours)
+        return [
+            self.what,
+            f"  {'eoctl':<20} {both(self.ours)}",
+            f"  {self.peer_name:<20} {both(self.peer)}",
+            f"  {'peer / eoctl':<20} min {low:.2f}x  median {usual:.2f}x   goal: {self.goal}",
+        ]
+
+
+def alternate(ours: Run, peer: Run, rounds: int) -> tuple[list[float], list[float]]:
+    """Seconds of `rounds` runs of each, one after the other; one run of each before is lost."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for number in range(rounds + 1):
+        for run, found in zip((ours, peer), times, strict=True):
+            begin = time.perf_counter()
+            run()
+            if number:
+                found.append(time.perf_counter() - begin)
+    return times
+
+
+def command(
+    argv: Sequence[str], status: int = 0, env: Mapping[str, str] | None = None, least: int = 0
+) -> Run:
+    """Run argv as a process; it must end with `status` and print `least` lines at least."""
+
+    def run() -> None:
+        done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+        if done.returncode != status or len(done.stdout.splitlines()) < least:
+            raise SystemExit(f"{' '.join(argv)[-200:]} ended with {done.returncode}: {done.stderr}")
+
+    return run
+
+
+def tool(lab: Lab, name: str, *words: str) -> list[str]:
+    """The command line of one of Kafka's tools, started as kafka-run-class.sh starts it."""
+    server = ("--bootstrap-server", lab.bootstrap_servers)
+    return lab.runtime().tool_argv(f"org.apache.kafka.tools.{name}", *server, *words)
+
+
+@contextmanager
+def lab(spec: LabSpec) -> Iterator[Lab]:
+    """A lab of its own, in a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="eoctl-bench-") as folder:
+        before = os.environ.get("EOCTL_STATE_DIR")
+        os.environ["EOCTL_STATE_DIR"] = str(Path(folder))
+        found = up(spec)
+        try:
+            yield found
+        finally:
+            found.down()
+            if before is None:
+                del os.environ["EOCTL_STATE_DIR"]
+            else:
+                os.environ["EOCTL_STATE_DIR"] = before
