@@ -171,7 +171,7 @@ def take_zookeeper_lock(
     session = _Session(connect)
     end = time.monotonic() + wait
     try:
-        session.start(min(wait, SESSION_SECONDS))
+        session.start(wait)
         path = f"{session.folder}/locks/{lock_name(cluster_id, scope)}"
         ours = {**holder, "lock": uuid.uuid4().hex}
         why: EoctlError = UnreachableError("ZooKeeper does not answer", where=session.shown)

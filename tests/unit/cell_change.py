@@ -4,7 +4,7 @@
 The seam is the one of every operation: eoctl.operations.steps.Operation. CELLS names the file;
 each write is also appended to FILE.log, so that a test sees a write that was sent twice.
 CELL_TROUBLE, of words `WORD:CELL`, makes trouble at a cell: lose the answer, refuse, ignore the
-write, or wait.
+write, wait before it or pause after it, be blind when it is read.
 """
 
 import asyncio
@@ -54,6 +54,11 @@ def put(name: str, value: Any) -> None:
         log.write(f"{name}={value}\n")
 
 
+def wait_for_file(file: Path) -> None:
+    while not file.exists():
+        time.sleep(0.02)
+
+
 def trouble(word: str, cell: str) -> bool:
     return f"{word}:{cell}" in os.environ.get("CELL_TROUBLE", "").split()
 
@@ -77,6 +82,9 @@ class CellOperation:
             await asyncio.sleep(60)
         if not trouble("ignore", step.target):
             put(step.target, step.parameters["value"])
+        if trouble("pause", step.target):
+            path().with_suffix(".waiting").touch()
+            await asyncio.to_thread(wait_for_file, path().with_suffix(".go"))
         if trouble("lose", step.target):
             raise UnreachableError("the connection broke", where=step.target)
         return {"error": 0}
@@ -197,5 +205,10 @@ def child(
     sys.argv = ["eoctl", *words]
     if settle := os.environ.get("CELL_SETTLE"):
         steps.SETTLE_SECONDS = float(settle)
+    register()
+    raise SystemExit(run())
+
+
+if __name__ == "__main__":
     register()
     raise SystemExit(run())

@@ -1,24 +1,22 @@
 """Changes killed, refused, raced and repeated, as real processes over a file of cells."""
 
 import json
-import multiprocessing
 import os
 import signal
+import sys
 import time
-import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
+import pexpect
 import pytest
 
+from eoctl.operations.acting import KINDS, kind_module
 from eoctl.stores import plan_files
 from eoctl.stores.unfinished import unfinished_notice
-from tests.unit import cell_change
+from recovery.errors import UsageError
+from tests.unit.cells import ACT, SET, Cells
 
-ACT = ("--execute", "--yes")
 POINTS = [
     "locked",
     "read-again",
@@ -34,105 +32,9 @@ POINTS = [
 SENT_NOTHING = POINTS[:4]
 
 
-# Real processes, forked from one that has loaded eoctl: a tenth of the time of fresh ones.
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.unit.cell_change", "eoctl.cli.main", "eoctl.cli.journal"])
-
-
-@dataclass(frozen=True)
-class Ran:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@dataclass(frozen=True)
-class Started:
-    words: tuple[str, ...]
-    process: BaseProcess
-    out: Path
-    err: Path
-
-    def end(self) -> Ran:
-        self.process.join(60)
-        assert self.process.exitcode is not None
-        ran = Ran(self.process.exitcode, self.out.read_text(), self.err.read_text())
-        assert "Traceback" not in ran.stderr, ran.stderr
-        return ran
-
-
-@dataclass
-class Cells:
-    """One cluster of cells, its own state folder, and eoctl run against both."""
-
-    folder: Path
-
-    def __post_init__(self) -> None:
-        self.file.write_text('{"a": 1, "b": 2}')
-        self.config.write_text(
-            "[contexts.cells]\nbootstrap_servers = 'here:1'\n"
-            "[contexts.looked-at]\nbootstrap_servers = 'here:1'\nread_only = true\n"
-            "[contexts.dear]\nbootstrap_servers = 'here:1'\nprotected = true\n"
-        )
-
-    @property
-    def file(self) -> Path:
-        return self.folder / "cells.json"
-
-    @property
-    def config(self) -> Path:
-        return self.folder / "config.toml"
-
-    @property
-    def now(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.file.read_text())
-        return found
-
-    @property
-    def writes(self) -> list[str]:
-        log = self.file.with_suffix(".log")
-        return log.read_text().split() if log.exists() else []
-
-    def environment(self, **more: str) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("EOCTL_", "HOME", "XDG"))}
-        return {
-            **kept,
-            "CELLS": str(self.file),
-            "EOCTL_STATE_DIR": str(self.folder / "state"),
-            "EOCTL_CONFIG": str(self.config),
-            "EOCTL_CONTEXT": "cells",
-            **more,
-        }
-
-    def start(self, *words: str, **more: str) -> "Started":
-        number = uuid.uuid4().hex
-        out, err = self.folder / f"{number}.out", self.folder / f"{number}.err"
-        process = FORKS.Process(
-            target=cell_change.child, args=(words, self.environment(**more), self.folder, out, err)
-        )
-        process.start()
-        return Started(words, process, out, err)
-
-    def run(self, *words: str, **more: str) -> "Ran":
-        return self.start(*words, **more).end()
-
-    def kill_at(self, point: str, *words: str) -> None:
-        done = self.run(*words, EOCTL_TEST_KILL_AT=point)
-        assert done.returncode == -signal.SIGKILL, done.stderr
-
-    def entries(self, *words: str) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = json.loads(
-            self.run("journal", "list", "-o", "json", *words).stdout
-        )["rows"]
-        return rows
-
-
 @pytest.fixture
 def cells(tmp_path: Path) -> Cells:
     return Cells(tmp_path)
-
-
-SET = ("set", "a=5", "b=7")
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -454,3 +356,58 @@ def test_no_journal_no_change(cells: Cells, break_: str) -> None:
     assert refused.returncode in (3, 4)
     assert str(journal) in refused.stderr
     assert cells.writes == before
+
+
+def ask(cells: Cells, answer: str | None, *words: str) -> tuple[int, str]:
+    """Exit status and screen of a run on a terminal, after this answer; None: Ctrl-C."""
+    terminal: pexpect.spawn[str] = pexpect.spawn(
+        sys.executable,
+        ["-m", "tests.unit.cell_change", *SET, "--execute", *words],
+        env=cells.environment(PYTHONPATH=str(Path(__file__).parents[2]), TERM="dumb"),
+        encoding="utf-8",
+        dimensions=(24, 200),
+        timeout=60,
+    )
+    terminal.expect("Type set-[0-9a-f]{4}:")
+    question = str(terminal.after)
+    screen = f"{terminal.before}{question}"
+    word = question.split()[-1].rstrip(":")
+    if answer is None:
+        terminal.sendintr()
+    elif answer == "EOF":
+        terminal.sendeof()
+    else:
+        terminal.sendline(answer.replace("WORD", word))
+    terminal.expect(pexpect.EOF)
+    screen += terminal.before or ""
+    terminal.close()
+    assert terminal.exitstatus is not None
+    return terminal.exitstatus, screen
+
+
+def test_the_question_on_a_terminal(cells: Cells) -> None:
+    status, screen = ask(cells, "WORD")
+    assert "SET on cells (cluster cells-1): a becomes 5, b becomes 7. Type set-" in screen
+    assert status == 0
+    assert cells.now == {"a": 5, "b": 7}
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [("", 4), ("y", 4), ("yes", 4), ("set-0000x", 4), ("WORD2", 4), ("EOF", 4), (None, 130)],
+)
+def test_any_other_answer_is_no(cells: Cells, answer: str | None, status: int) -> None:
+    assert ask(cells, answer)[0] == status
+    assert cells.writes == []
+    assert cells.entries() == []
+
+
+def test_a_protected_context_can_be_asked(cells: Cells) -> None:
+    assert ask(cells, "WORD", "--context", "dear")[0] == 0
+    assert cells.writes == ["a=5", "b=7"]
+
+
+def test_a_kind_that_this_version_does_not_know_is_told() -> None:
+    with pytest.raises(UsageError, match="does not carry out plans of kind 'state-sink'"):
+        kind_module("state-sink")
+    assert set(KINDS) >= {"txn-abort", "txn-fence", "txn-resolve", "txn-many", "restart"}

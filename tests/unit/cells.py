@@ -1,0 +1,108 @@
+"""A cluster of cells in a folder, and eoctl run against it as processes of their own."""
+
+import json
+import multiprocessing
+import os
+import signal
+import uuid
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from tests.unit import cell_change
+
+SET = ("set", "a=5", "b=7")
+ACT = ("--execute", "--yes")
+
+# Real processes, forked from one that has loaded eoctl: a tenth of the time of fresh ones.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.unit.cell_change", "eoctl.cli.main", "eoctl.cli.journal"])
+
+
+@dataclass(frozen=True)
+class Ran:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True)
+class Started:
+    words: tuple[str, ...]
+    process: BaseProcess
+    out: Path
+    err: Path
+
+    def end(self) -> Ran:
+        self.process.join(60)
+        assert self.process.exitcode is not None
+        ran = Ran(self.process.exitcode, self.out.read_text(), self.err.read_text())
+        assert "Traceback" not in ran.stderr, ran.stderr
+        return ran
+
+
+@dataclass
+class Cells:
+    """One cluster of cells, its own state folder, and eoctl run against both."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.file.write_text('{"a": 1, "b": 2}')
+        self.config.write_text(
+            "[contexts.cells]\nbootstrap_servers = 'here:1'\n"
+            "[contexts.looked-at]\nbootstrap_servers = 'here:1'\nread_only = true\n"
+            "[contexts.dear]\nbootstrap_servers = 'here:1'\nprotected = true\n"
+        )
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "cells.json"
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "config.toml"
+
+    @property
+    def now(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.file.read_text())
+        return found
+
+    @property
+    def writes(self) -> list[str]:
+        log = self.file.with_suffix(".log")
+        return log.read_text().split() if log.exists() else []
+
+    def environment(self, **more: str) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("EOCTL_", "HOME", "XDG"))}
+        return {
+            **kept,
+            "CELLS": str(self.file),
+            "EOCTL_STATE_DIR": str(self.folder / "state"),
+            "EOCTL_CONFIG": str(self.config),
+            "EOCTL_CONTEXT": "cells",
+            **more,
+        }
+
+    def start(self, *words: str, **more: str) -> "Started":
+        number = uuid.uuid4().hex
+        out, err = self.folder / f"{number}.out", self.folder / f"{number}.err"
+        process = FORKS.Process(
+            target=cell_change.child, args=(words, self.environment(**more), self.folder, out, err)
+        )
+        process.start()
+        return Started(words, process, out, err)
+
+    def run(self, *words: str, **more: str) -> "Ran":
+        return self.start(*words, **more).end()
+
+    def kill_at(self, point: str, *words: str) -> None:
+        done = self.run(*words, EOCTL_TEST_KILL_AT=point)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+
+    def entries(self, *words: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = json.loads(
+            self.run("journal", "list", "-o", "json", *words).stdout
+        )["rows"]
+        return rows
