@@ -153,6 +153,80 @@ def test_the_transaction_ends_between_plan_and_execute(lab3: Lab) -> None:
     assert _markers(lab3, orphan) == ["abort"]
 
 
+def test_a_bystander_on_the_same_partition_survives(lab3: Lab) -> None:
+    """Another transaction is open on the orphan's partition: it commits after the abort."""
+    import asyncio
+
+    from eoctl.lab.client import Client, Record
+    from eoctl.lab.producer import Producer
+
+    [orphan] = break_(lab3, "orphan", hold=False)
+
+    async def scenario() -> int:
+        async with Client.to(lab3.bootstrap_servers) as client:
+            bystander = await Producer.init(client, f"bystander-{orphan.topic}")
+            await bystander.send(
+                orphan.topic, orphan.partition, [Record(b"bystander"), Record(b"2")]
+            )
+            done = eoctl(*_abort_words(lab3, orphan, "--execute", "--yes"))
+            assert done.status == 0, done.stderr
+            await bystander.commit()
+        return done.status
+
+    assert asyncio.run(scenario()) == 0
+    got = _read_committed(lab3, orphan.topic, orphan.partition)
+    assert got[-2:] == [b"bystander", b"2"]
+
+
+def test_the_id_begins_anew_between_plan_and_fence(lab3: Lab) -> None:
+    """What was judged is over; the same id's next transaction is not touched."""
+    import asyncio
+
+    from eoctl.lab.client import Client, Record
+    from eoctl.lab.producer import Producer
+
+    async def scenario() -> None:
+        async with Client.to(lab3.bootstrap_servers) as client:
+            [first] = break_sync(lab3)
+            name = "anew-" + first.topic
+            producer = await Producer.init(client, name)
+            await producer.send(first.topic, first.partition, [Record(b"one")])
+            server = ("--bootstrap-server", lab3.bootstrap_servers)
+            shown = eoctl("txn", "fence", name, *server, "-o", "json")
+            assert shown.status == 0, shown.stderr
+            row = shown.rows[0]
+            observed = row["observed"][f"id {name}"]
+            await producer.commit()
+            await producer.send(first.topic, first.partition, [Record(b"two")])
+            late = eoctl(
+                "txn",
+                "fence",
+                name,
+                "--pid",
+                str(observed["producer_id"]),
+                "--epoch",
+                str(observed["producer_epoch"]),
+                "--plan-sha256",
+                row["sha256"],
+                *server,
+                "--execute",
+                "--yes",
+            )
+            assert late.status == 4, late.stdout + late.stderr
+            await producer.commit()
+        assert b"two" in _read_committed(lab3, first.topic, first.partition)
+
+    asyncio.run(scenario())
+
+
+def break_sync(lab: Lab) -> list[GroundTruth]:
+    """A topic with something in it, made outside the running loop."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(break_, lab, "zombie").result()
+
+
 def test_another_cluster_is_refused(lab3: Lab) -> None:
     [orphan] = break_(lab3, "orphan", hold=False)
     refused = eoctl(*_abort_words(lab3, orphan, "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAA"))
@@ -198,6 +272,40 @@ def test_fence_ends_an_overdue_transaction(start_lab: Callable[[LabSpec], Lab]) 
         done = eoctl(*argv[:-2], "--execute", "--yes", *argv[-2:])
         assert done.status == 0, done.stderr
         assert _held(lab, late) == []
+    finally:
+        lab.down()
+
+
+FENCE_POINTS = ("read-again", "begun", "step-1-started", "step-1-performed", "step-1-done")
+
+
+@pytest.mark.parametrize("version", [2, 1])
+def test_fence_killed_anywhere_the_next_run_ends_it(
+    start_lab: Callable[[LabSpec], Lab], version: int
+) -> None:
+    """kill -9 at every journal step of fence, on transactions v2 and v1."""
+    lab = start_lab(LabSpec(name=f"fencekill{version}", transaction_version=version))
+    try:
+        for point in FENCE_POINTS:
+            [live] = break_(lab, "open", hold=False)
+            words = [
+                "txn",
+                "fence",
+                live.transactional_id or "",
+                "--sample-interval",
+                "0.5s",
+                "--bootstrap-server",
+                lab.bootstrap_servers,
+                "--execute",
+                "--yes",
+            ]
+            killed = eoctl(*words, env=environment(EOCTL_TEST_KILL_AT=point))
+            assert killed.status == -signal.SIGKILL, (point, killed.stderr)
+            ended = eoctl(*words)
+            assert ended.status == 0, (point, ended.stderr)
+            assert _held(lab, live) == []
+            listed = eoctl("journal", "list", "-o", "json").json
+            assert listed["unfinished"] == 0, point
     finally:
         lab.down()
 

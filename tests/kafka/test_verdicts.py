@@ -6,13 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
+from eoctl.lab.breaks import KINDS as KINDS_OF_BREAK
 from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
+from recovery.observation import Settings
+from tests.kafka.command import eoctl
 from tests.kafka.diagnosing import judged
 from tests.share import share
 
 ABORT_LATE = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "3600000"}
+KINDS_NEED = {kind: dict(KINDS_OF_BREAK[kind].settings) for kind in ("two-phase", "prepare-stuck")}
 KINDS = ("fresh", "marked", "late", "foreign")
 
 
@@ -162,5 +166,60 @@ def test_a_lost_commit_marker_is_never_an_orphan(
             assert verdict.proven_outcome == "commit"
             assert verdict.mixed == (later == "open") == t.mixed
             assert verdict.remedy.action == ("wait" if later == "open" else "resolve")
+    finally:
+        lab.down()
+
+
+def test_a_two_phase_transaction_is_left_to_its_system(
+    start_lab: Callable[[LabSpec], Lab],
+) -> None:
+    """KIP-939: neither fenced nor aborted without the explicit override."""
+    lab = start_lab(LabSpec(name="twophase", settings=KINDS_NEED["two-phase"]))
+    try:
+        [owned] = break_(lab, "two-phase", hold=False)
+        [judged_] = judged(lab, owned.topic).judged
+        assert judged_.verdict.name == "two-phase"
+        assert judged_.verdict.remedy.action == "none"
+        server = ("--bootstrap-server", lab.bootstrap_servers)
+        name = owned.transactional_id or ""
+        for more in ([], ["--execute", "--yes"]):
+            refused = eoctl("txn", "fence", name, *server, *more)
+            assert refused.status == 4, refused.stderr
+            assert "--owner-is-gone" in refused.stderr
+        where = f"{owned.topic}:{owned.partition}"
+        pid, start = str(owned.producer_id), str(owned.start_offset)
+        abort = eoctl("txn", "abort", where, "--pid", pid, "--start-offset", start, *server)
+        assert abort.status == 4
+        assert [j.verdict.name for j in judged(lab, owned.topic).judged] == ["two-phase"]
+        gone = eoctl("txn", "fence", name, *server, "--owner-is-gone", "--execute", "--yes")
+        assert gone.status == 0, gone.stderr
+        assert judged(lab, owned.topic).judged == ()
+    finally:
+        lab.down()
+
+
+def test_a_stuck_prepare_names_the_leader_that_is_missing(
+    start_lab: Callable[[LabSpec], Lab],
+) -> None:
+    """Decided, a data broker frozen: prepare, then prepare-stuck; never a marker from here."""
+    lab = start_lab(LabSpec(name="stuck", brokers=2, settings=KINDS_NEED["prepare-stuck"]))
+    try:
+        truth = break_(lab, "prepare-stuck")
+        [stuck] = [t for t in truth if t.verdict == "prepare-stuck"]
+        listed = eoctl("txn", "list", "--state", "PrepareCommit", "-o", "name", lab=lab, timeout=60)
+        assert (stuck.transactional_id or "?") in listed.stdout
+        seen = judged(lab, stuck.topic, settings=Settings(stuck_after=1, clock_skew=100))
+        assert {j.verdict.name for j in seen.judged} <= {"prepare", "prepare-stuck", "unknown"}
+        assert all(j.verdict.remedy.action != "abort" for j in seen.judged)
+        refused = eoctl(
+            "txn",
+            "fence",
+            stuck.transactional_id or "",
+            "--bootstrap-server",
+            lab.bootstrap_servers,
+            "--execute",
+            "--yes",
+        )
+        assert refused.status in (3, 4), refused.stderr
     finally:
         lab.down()
