@@ -121,7 +121,7 @@ def remedy(app: "Dashboard") -> None:
     snapshot = app.frame.snapshot if app.frame else None
     if snapshot is None or not isinstance(app.feed, LiveFeed):
         return
-    if app.paused or head.is_stale(app, snapshot.taken_at, head.LOOK):
+    if app.paused or head.is_stale(app, head.looked_at(snapshot), head.LOOK):
         app.say("what is shown is old: look again first (p resumes, r asks)", "look")
         return
     rows = [r for r in _judged(app) if r.remedy.action in ACTIONS and r.remedy.argv is not None]
@@ -208,7 +208,7 @@ def write(app: "Dashboard") -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        app.say(f"{path.absolute()}: cannot be written: {error.strerror}", "act")
+        app.say(f"cannot be written ({error.strerror}): {path.absolute()}", "act")
         return
     app.say(f"written: {path.absolute()}", "good")
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from eoctl.render.sanitise import visible
 from eoctl.render.words import age as age_words
-from eoctl.render.words import count
 from recovery.diagnosis import ORDER, mark
 from recovery.rows import LsoRow, ProducerRow, TxnListRow
 from recovery.rows_diagnosis import TxnHangingRow
@@ -96,7 +95,7 @@ class Builder:
     ) -> TableData:
         answer = s.partitions
         ceiling = self.trend.ceiling
-        titles = {"trend": f"30m ^{count(ceiling)}"} if ceiling else {"trend": "30m"}
+        titles = {"trend": f"^{ceiling}"} if ceiling else {}
         verdicts = worst_verdicts(s.hanging)
         rows: list[TableRow] = []
         for r in answer.rows if answer else ():
@@ -116,7 +115,7 @@ class Builder:
                     ),
                 )
             )
-        rows.sort(key=_urgency)
+        rows.sort(key=_held_first)
         return table_data(
             views.PARTITIONS.columns,
             rows,
@@ -393,6 +392,14 @@ _URGENCY = {"!!": 0, "!": 1, "?": 2}
 
 def _urgency(row: TableRow) -> int:
     return _URGENCY.get(row.mark, 3)
+
+
+def _held_first(row: TableRow) -> tuple[int, float, bool]:
+    """The worst first, then the oldest, then what is held at all."""
+    r = row.source
+    assert isinstance(r, LsoRow)
+    seconds = r.blocking.age_seconds if r.blocking else None
+    return _urgency(row), -(seconds or 0.0), not r.held
 
 
 def _number(value: int | None) -> str:

@@ -30,13 +30,14 @@ def aged(app: "Dashboard", collected_at: int | None, kind: str) -> tuple[str, st
 
 def is_stale(app: "Dashboard", collected_at: int | None, kind: str) -> bool:
     """Older than three intervals of its kind of round?"""
-    if collected_at is None or app.frame is None or app.feed.replay:
+    if collected_at is None or app.frame is None:
         return False
     limit = STALE_INTERVALS * app.frame.snapshot.intervals.get(kind, app.feed.interval)
     return app.feed.now() - collected_at > limit * 1000
 
 
-def _looked_at(s: "Snapshot | None") -> int | None:
+def looked_at(s: "Snapshot | None") -> int | None:
+    """When the offsets were read."""
     return s.partitions.collected_at if s is not None and s.partitions else None
 
 
@@ -56,7 +57,7 @@ def head_lines(app: "Dashboard", width: int) -> tuple[Line, Line]:
         words.append((f"  REPLAY {at}/{of}", "head"))
     if app.paused:
         words.append(("  PAUSED", "head"))
-    text, role = aged(app, _looked_at(s), LOOK)
+    text, role = aged(app, looked_at(s), LOOK)
     right: Line = ((f"{text} ", role if role == "stale" else "head"),)
     return spread(tuple(words), right, width, fill="head"), _tabs(app, width)
 

@@ -32,7 +32,8 @@ def overview(
     hanging = [h for h in (s.hanging.rows if s.hanging else ()) if isinstance(h, TxnHangingRow)]
     rows = [_judged(h, held, trend, text) for h in hanging if h.verdict not in QUIET]
     rows += [_broker(b) for b in (s.brokers.rows if s.brokers else ()) if not _up(b)]
-    rows += _unseen(s, text)
+    unseen = _unseen(s, text)
+    rows += unseen
     rows += _groups(s, hanging, text)
     quiet = [_judged(h, held, trend, text) for h in hanging if h.verdict in QUIET]
     rows += quiet[:MOST_QUIET]
@@ -43,13 +44,17 @@ def overview(
         rows,
         collected_at=age,
         empty=nothing if s.partitions else "waiting for the first answer",
-        titles={"trend": f"30m ^{count(trend.ceiling)}" if trend.ceiling else "30m"},
+        titles={"trend": f"^{trend.ceiling}"} if trend.ceiling else {},
     )
-    return _sentences(s, held, hanging, trend), data
+    return _sentences(s, held, hanging, trend, len(unseen)), data
 
 
 def _sentences(
-    s: "Snapshot", held: dict[str, LsoRow], hanging: list[TxnHangingRow], trend: Trend
+    s: "Snapshot",
+    held: dict[str, LsoRow],
+    hanging: list[TxnHangingRow],
+    trend: Trend,
+    unseen: int,
 ) -> tuple[Line, ...]:
     if s.partitions is None:
         word = "no answer yet" if s.problem else f"connecting to {s.title}"
@@ -83,29 +88,32 @@ def _sentences(
         (trend.line(None, 30, ceiling), "spark"),
         (f"  {count(total)} now (0 to {count(ceiling)})", "dim"),
     )
-    return (_headline(s, held, hanging, up, len(brokers)), second, verdict_line, third)
+    return (_headline(s, held, hanging, len(brokers) - up, unseen), second, verdict_line, third)
 
 
 def _headline(
-    s: "Snapshot", held: dict[str, LsoRow], hanging: list[TxnHangingRow], up: int, known: int
+    s: "Snapshot", held: dict[str, LsoRow], hanging: list[TxnHangingRow], down: int, unseen: int
 ) -> Line:
+    if s.problem is not None:
+        return ((" !! no answer; what stands below is old", "act"),)
     findings = [h for h in hanging if h.verdict not in (*QUIET, "unknown")]
     if s.hanging is None:
         return ((" judging what is open", "dim"),)
     if findings:
-        worst = findings[0]
-        places = {(h.topic, h.partition) for h in findings}
-        words = f" !! {worst.verdict}: {counted(len(places), 'partition')} held back"
+        worst = findings[0].verdict
+        sign = mark(worst) or ""
+        places = {(h.topic, h.partition) for h in findings if h.verdict == worst}
+        words = f" {sign} {worst} on {counted(len(places), 'partition')}"
+        words += f"; {count(len(held))} held back in all"
         ages = [(h.age_seconds, h.age_clock) for h in findings if h.age_seconds is not None]
         if ages:
             seconds, clock = max(ages)
             words += f", oldest {spoken_age(seconds, producer_clock=clock == 'producer')}"
-        return ((f"{words}. Enter on a line says why.", "act"),)
-    if up < known:
-        return ((f" !! {counted(known - up, 'broker')} down", "act"),)
-    errors = sum(len(a.errors) for a in (s.partitions, s.transactions, s.hanging) if a)
-    if errors:
-        return ((f" ? {counted(errors, 'thing')} could not be seen", "unknown"),)
+        return ((f"{words}. Enter on a line says why.", "act" if sign == "!!" else "look"),)
+    if down:
+        return ((f" !! {counted(down, 'broker')} down", "act"),)
+    if unseen:
+        return ((f" ? {counted(unseen, 'thing')} could not be seen", "unknown"),)
     if held:
         words = f" {counted(len(held), 'partition')} held by transactions within their limits"
         return ((words, "good"),)

@@ -77,7 +77,9 @@ class TableState:
         self.order = [r.key for r in sorted_rows(rows, self.sort, descending=self.descending)]
         self.order += self.gone
         self.selected &= self.data.by_key.keys()
-        if self.cursor not in self.order:
+        if not self.moved and self.order:
+            self.cursor = self.order[0]
+        elif self.cursor not in self.order:
             self.cursor = self.order[min(place, len(self.order) - 1)] if self.order else None
 
     def renew(self, data: TableData) -> None:
@@ -99,10 +101,7 @@ class TableState:
                 r.key for r in data.rows if r.key not in shown and (keeps is None or keeps(r))
             ]
         if self.live:
-            at_home = self.cursor == self.order[0] and not self.moved
             self.settle()
-            if at_home:
-                self.cursor = self.order[0]
 
 
 class Table(Drawn, can_focus=True):

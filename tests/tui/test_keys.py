@@ -1,0 +1,331 @@
+"""Every key on every screen, on a recording of a real lab."""
+
+import csv
+import inspect
+import json
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from tests.tui.driving import lines_of, recording, run, running, text_of
+from tui.app import Dashboard
+from tui.keys import COMMANDS, KEYS, bindings, exists
+from tui.overlays import Overlay
+from tui.views import NUMBERED, VIEWS
+
+TABLES = [v for v in NUMBERED if v.columns]
+
+
+def current(app: Dashboard) -> str:
+    assert app.table.current is not None
+    return app.table.current.key
+
+
+def test_no_key_is_bound_twice_and_the_dangerous_ones_are_not_bound() -> None:
+    keys = [key for b in bindings() for key in b.key.split(",")]
+    assert sorted(keys) == sorted(set(keys))
+    assert not {"C", "K", "ctrl+d", "ctrl+k", "delete"} & set(keys)
+    assert {b.key for b in bindings() if b.priority} == {"ctrl+c", "ctrl+q", "ctrl+z"}
+
+
+def test_letters_of_columns_are_unique_on_their_screen_and_free() -> None:
+    taken = {key for k in KEYS for key in k.keys}
+    for view in VIEWS:
+        letters = [c.letter for c in view.columns if c.letter]
+        assert len(letters) == len(set(letters)), view.name
+        assert not taken & set(letters), view.name
+        assert "U" not in letters
+
+
+def test_every_action_of_the_list_is_there() -> None:
+    for key in KEYS:
+        name = key.action.split("(")[0]
+        assert inspect.getattr_static(Dashboard, f"action_{name}", None), name
+
+
+def test_digits_show_their_screens() -> None:
+    async def test() -> None:
+        async with running(recording("orders")) as (app, pilot):
+            for view in NUMBERED:
+                await pilot.press(str(view.number))
+                assert app.place.view is view
+                assert f" {view.title} " in lines_of(app)[6 if view.number == 1 else 2][:20] + " "
+
+    run(test)
+
+
+@pytest.mark.parametrize("view", TABLES, ids=lambda v: v.name)
+def test_keys_of_a_table(view: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def test() -> None:
+        async with running(recording("orders")) as (app, pilot):
+            await pilot.press(str(view.number))  # type: ignore[attr-defined]
+            await moves(app, pilot)
+            await marks(app, pilot)
+            await sorts(app, pilot)
+            await filters(app, pilot)
+            await copies(app, pilot)
+            await writes(app, pilot, tmp_path)
+            await overlays(app, pilot)
+
+    run(test)
+
+
+async def moves(app: Dashboard, pilot: Pilot[str]) -> None:
+    order = app.table.state.order
+    for key, place in (
+        ("G", len(order) - 1),
+        ("g", 0),
+        ("j", min(1, len(order) - 1)),
+        ("k", 0),
+        ("down", min(1, len(order) - 1)),
+        ("up", 0),
+        ("end", len(order) - 1),
+        ("home", 0),
+        ("pagedown", len(order) - 1),
+        ("pageup", 0),
+    ):
+        await pilot.press(key)
+        assert current(app) == order[place], key
+
+
+async def marks(app: Dashboard, pilot: Pilot[str]) -> None:
+    first = current(app)
+    await pilot.press("space")
+    assert app.table.state.selected == {first}
+    assert "1 marked" in text_of(app)
+    await pilot.press("g", "space")
+    assert not app.table.state.selected
+    await pilot.press("g")
+
+
+async def sorts(app: Dashboard, pilot: Pilot[str]) -> None:
+    state = app.table.state
+    before = list(state.order)
+    for number, column in enumerate(state.data.columns):
+        if not column.letter:
+            continue
+        await pilot.press(column.letter)
+        assert state.sort == number
+        values = [state.data.by_key[k].sort[number] for k in state.order]
+        known = [v for v in values if v is not None]
+        expected = sorted(known, reverse=state.descending)  # type: ignore[type-var]
+        assert known == expected, column.title
+        assert values[: len(known)] == known  # what is not known comes last
+        descending = state.descending
+        await pilot.press(column.letter)
+        assert state.descending is not descending
+    await pilot.press("s")
+    assert isinstance(app.screen, Overlay)
+    await pilot.press("u")
+    assert (state.sort, state.order) == (None, before)
+
+
+async def filters(app: Dashboard, pilot: Pilot[str]) -> None:
+    state = app.table.state
+    everything = list(state.order)
+    for typed in ("o", "!o"):
+        await pilot.press("slash", *["exclamation_mark" if c == "!" else c for c in typed])
+        has = ["o" in "  ".join(state.data.by_key[k].cells).lower() for k in everything]
+        want = [k for k, h in zip(everything, has, strict=True) if h != typed.startswith("!")]
+        assert state.order == want
+        await pilot.press("enter")
+        assert state.order == want
+        assert app.focused is app.table
+        await pilot.press("escape")
+        assert state.order == everything
+    await pilot.press("slash", "left_square_bracket")
+    assert "not a regular expression" in text_of(app)
+    await pilot.press("escape")
+    assert state.order == everything
+
+
+async def copies(app: Dashboard, pilot: Pilot[str]) -> None:
+    await pilot.press("g", *["h"] * 9)
+    row, seen = app.table.current, set()
+    assert row is not None
+    for _ in app.table.state.data.columns:
+        await pilot.press("c")
+        column = app.table.state.column
+        value = row.sort[column]
+        want = value if isinstance(value, str) else row.cells[column].strip()
+        assert app.copied == want
+        seen.add(column)
+        await pilot.press("l")
+    assert len(seen) > 3
+    await pilot.press("left", "right")
+
+
+async def writes(app: Dashboard, pilot: Pilot[str], folder: Path) -> None:
+    await pilot.press("ctrl+s")
+    path = written(folder, f"eoctl-{app.place.view.name}-*.csv")
+    assert str(path) in text_of(app)
+    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    state = app.table.state
+    assert len(rows) == len(state.order)
+    assert list(rows[0]) == [c.key for c in state.data.columns if c.kind != "spark"]
+    assert "\x1b" not in path.read_text(encoding="utf-8")
+    await pilot.press("ctrl+s")
+    assert "cannot be written" in text_of(app)  # never over a file that is there
+
+
+def written(folder: Path, pattern: str) -> Path:
+    [path] = folder.glob(pattern)
+    return path
+
+
+async def overlays(app: Dashboard, pilot: Pilot[str]) -> None:
+    await pilot.press("g")
+    row = app.table.current
+    assert row is not None
+    for key, close in (("y", "escape"), ("e", "q"), ("question_mark", "enter")):
+        await pilot.press(key)
+        over = app.screen
+        assert isinstance(over, Overlay), key
+        if key == "y":
+            assert json.loads(over.page.text()) == row.source.model_dump(mode="json", by_alias=True)  # type: ignore[attr-defined]
+        elif key == "e":
+            assert over.page.text().startswith("eoctl --context ")
+        else:
+            for k in KEYS:
+                here = exists(k, app.place.view, replay=True, may_change=False)
+                assert (k.help in over.page.text()) == here, k
+            for c in COMMANDS:
+                assert c.help in over.page.text()
+        await pilot.press("G", "g", "j", "k", "pagedown", "pageup", "c", close)
+        assert len(app.screen_stack) == 1
+
+
+def test_enter_opens_and_esc_and_q_go_back() -> None:
+    async def test() -> None:
+        async with running(recording("orders")) as (app, pilot):
+            for number, name in (("1", "why"), ("2", "why"), ("3", "timeline"), ("5", "why")):
+                for way in ("escape", "q"):
+                    await pilot.press(number, "g")
+                    if number == "3":  # strays have no timeline
+                        app.table.to(next(
+                            n for n, k in enumerate(app.table.state.order) if k.startswith("id")
+                        ))  # fmt: skip
+                    row = app.table.current
+                    assert row is not None
+                    assert row.opens is not None
+                    assert row.opens[0] == name
+                    await pilot.press("enter" if way == "q" else "d")
+                    assert (app.place.view.name, app.place.about) == row.opens
+                    await pilot.press("j", "k", "G", "g", "pagedown", "pageup")
+                    await pilot.press(way)
+                    assert app.place.view.number == int(number)
+                    assert current(app) == row.key
+
+    run(test)
+
+
+def test_q_at_the_root_quits_and_gives_back_what_was_copied() -> None:
+    async def test() -> None:
+        async with running(recording("orders")) as (app, pilot):
+            await pilot.press("2", "c", "q")
+            await pilot.pause()
+            assert app.return_value == app.copied is not None
+
+    run(test)
+
+
+@pytest.mark.parametrize("key", ["ctrl+c", "ctrl+q"])
+def test_priority_keys_work_while_something_is_typed_and_over_an_overlay(key: str) -> None:
+    async def test() -> None:
+        for before in (["slash", "x"], ["colon", "w"], ["question_mark"], []):
+            async with running(recording("orders")) as (app, pilot):
+                await pilot.press(*before, key)
+                await pilot.pause()
+                assert not app.is_running or app._exit
+
+    run(test)
+
+
+def test_commands() -> None:
+    async def typed(pilot: Pilot[str], text: str) -> None:
+        names = {" ": "space", ":": "colon", "-": "minus", "_": "underscore"}
+        await pilot.press("colon", *[names.get(c, c) for c in text], "enter")
+
+    async def test() -> None:
+        async with running(recording("orders")) as (app, pilot):
+            for view in VIEWS:
+                for name in view.names:
+                    await typed(pilot, f"{name} x" if view.name == "timeline" else name)
+                    assert app.place.view is view
+            await typed(pilot, "lso orders")
+            assert app.table.state.filter is not None
+            assert {k.split(":")[0] for k in app.table.state.order} == {"orders"}
+            await pilot.press("escape")
+            await typed(pilot, "why orders:3")
+            assert app.place.about == "orders:3"
+            await typed(pilot, "why orders:x-")
+            for wrong in ("nonsense", "ctx other", "interval 0", "interval soon", "theme pink"):
+                await typed(pilot, wrong)
+                assert app.message[1] in ("look", "act"), wrong
+            for theme in ("light", "contrast", "ansi-dark", "ansi-light", "dark"):
+                await typed(pilot, f"theme {theme}")
+                assert app.theme == theme
+                assert "orders" in text_of(app)
+            await pilot.press("colon", "p", "a", "tab", "enter")
+            assert app.place.view.name == "partitions"
+            await pilot.press("colon", "backspace")
+            assert app.focused is app.table
+            await typed(pilot, "help")
+            assert isinstance(app.screen, Overlay)
+            await pilot.press("escape")
+            await typed(pilot, "q")
+            assert app._exit
+
+    run(test)
+
+
+def test_pages_have_json_a_command_and_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def test() -> None:
+        async with running(recording("orders")) as (app, pilot):
+            await pilot.press("2")
+            app.table.to(app.table.state.order.index("orders:3"))
+            await pilot.press("enter", "y")
+            assert json.loads(app.screen.page.text())["headline"] == "STUCK  orphan"  # type: ignore[attr-defined]
+            await pilot.press("escape", "e")
+            told = app.screen.page.text()  # type: ignore[attr-defined]
+            assert "why orders:3" in told
+            assert "txn abort orders:3 --pid" in told.replace("\n", "")
+            assert "--execute" not in told
+            await pilot.press("escape", "ctrl+s")
+            path = written(tmp_path, "eoctl-why-*.txt")
+            assert "orders:3  STUCK  orphan" in path.read_text(encoding="utf-8")
+
+    run(test)
+
+
+def test_a_recording_is_paused_and_sought() -> None:
+    async def test() -> None:
+        async with running(recording("orders")) as (app, pilot):
+            assert app.frame is not None
+            assert app.frame.position is not None
+            last = app.frame.position[1]
+            for key, want in (
+                ("left_square_bracket", last - 1),
+                ("right_square_bracket", last),
+                ("less_than_sign", 1),
+                ("greater_than_sign", last),
+            ):
+                await pilot.press(key)
+                from tests.tui.driving import until
+
+                await until(pilot, lambda want=want: app.frame.position[0] == want)  # type: ignore[misc]
+                assert f"REPLAY {want}/{last}" in lines_of(app)[0]
+            await pilot.press("p", "p", "r", "plus", "minus")
+            # what changes a cluster does not exist here
+            await pilot.press("x")
+            assert len(app.screen_stack) == 1
+            assert app.check_action("remedy", ()) is False
+
+    run(test)

@@ -1,0 +1,121 @@
+"""The dashboard on a real lab: what is broken shows, is repaired from it, and a broker may die."""
+
+from collections.abc import Callable
+
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from textual.pilot import Pilot
+
+from eoctl.config import Connect, resolve
+from eoctl.lab.breaks import break_
+from eoctl.lab.cluster import Lab
+from eoctl.lab.record import LabSpec
+from tests.tui.driving import run, running, text_of, until
+from tui.app import Dashboard
+from tui.feed import LiveFeed
+from tui.remedy import Remedy
+
+UNCHECKED = {"transaction.partition.verification.enable": "false"}
+StartLab = Callable[[LabSpec], Lab]
+
+
+def live(lab: Lab, interval: float = 1.0) -> LiveFeed:
+    context = resolve(Connect(bootstrap_server=lab.bootstrap_servers))
+    return LiveFeed(context, interval=interval, seconds=5.0, sample_interval=2.0)
+
+
+def offsets(lab: Lab, topic: str, partition: int) -> tuple[int, int]:
+    """LSO and high watermark as librdkafka's own admin client tells them."""
+    admin = AdminClient(lab.client_properties())
+    found = []
+    for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
+        asked = admin.list_offsets(
+            {TopicPartition(topic, partition): OffsetSpec.latest()}, isolation_level=level
+        )
+        found += [f.result(20).offset for f in asked.values()]
+    return found[0], found[1]
+
+
+class Rounds:
+    """Counts the frames with a new judgement."""
+
+    def __init__(self, app: Dashboard) -> None:
+        self.app = app
+        self.seen: list[int] = []
+
+    def __call__(self) -> int:
+        s = self.app.frame.snapshot if self.app.frame else None
+        if s is not None and s.hanging is not None and s.hanging.collected_at not in self.seen:
+            self.seen.append(s.hanging.collected_at)
+        return len(self.seen)
+
+
+def test_an_orphan_shows_is_aborted_from_here_and_gone(start_lab: StartLab) -> None:
+    lab = start_lab(LabSpec(name="tui-one", settings=UNCHECKED))
+    break_(lab, "open", topic="well")  # some coordinator state before the first look
+
+    async def test() -> None:
+        async with running(live(lab), (120, 40)) as (app, pilot):
+            rounds = Rounds(app)
+            await until(pilot, lambda: rounds() >= 1)
+            assert "orphan" not in text_of(app)
+            [truth] = break_(lab, "orphan", topic="orders", partition=0)
+            lso, hw = offsets(lab, "orders", 0)
+            assert lso < hw
+            before = rounds()
+            await until(pilot, lambda: bool(rounds()) and "orphan  " in text_of(app), 60)
+            assert rounds() - before <= 2, "visible within two refreshes"
+            assert truth.topic == "orders"
+            assert str(hw - lso) in text_of(app)
+            await abort_it(app, pilot)
+            assert offsets(lab, "orders", 0) == (hw + 1, hw + 1), "one marker, nothing else"
+            await until(pilot, lambda: "orphan" not in text_of(app), 60)
+            assert "nothing is held back" in text_of(app) or "within their limits" in text_of(app)
+
+    run(test)
+
+
+async def abort_it(app: Dashboard, pilot: Pilot[str]) -> None:
+    """x, a wrong word, x again, the right word."""
+    await pilot.press("g")
+    for wrong in (True, False):
+        await pilot.press("x")
+        over = app.screen
+        assert isinstance(over, Remedy)
+        await until(pilot, lambda over=over: "type abort-" in over.said, 40)  # type: ignore[misc]
+        assert "nothing was sent yet" in over.page.text()
+        assert "ABORT on" in over.page.text()
+        word = over.said.split(" ")[1]
+        over.word.value = word[:-1] if wrong else word
+        await pilot.press("enter")
+        if wrong:
+            await until(pilot, lambda over=over: "not confirmed" in over.said, 40)  # type: ignore[misc]
+        else:
+            await until(pilot, lambda over=over: not over.acting and over.said == "done", 60)  # type: ignore[misc]
+            assert "the transaction is over" in over.page.text()
+        await pilot.press("escape")
+        assert len(app.screen_stack) == 1
+
+
+def test_broker_killed_stays_alive_goes_stale_and_recovers(start_lab: StartLab) -> None:
+    lab = start_lab(LabSpec(name="tui-one", settings=UNCHECKED))
+
+    async def test() -> None:
+        async with running(live(lab), (100, 30)) as (app, pilot):
+            await pilot.press("2")
+            await until(pilot, lambda: "well:0" in text_of(app), 30)
+            [broker] = lab.broker_ids
+            lab.kill(broker)
+            await until(pilot, lambda: "STALE" in text_of(app), 60)
+            text = text_of(app)
+            assert "well:0" in text, "the last good snapshot remains"
+            assert text.count("STALE") >= 2, "in line 1 and on the pane"
+            for key in ("3", "4", "5", "6", "1", "j", "2"):
+                await pilot.press(key)
+            assert "well:0" in text_of(app)
+            lab.start(broker)
+            await until(pilot, lambda: "STALE" not in text_of(app), 60)
+            assert app.frame is not None
+            assert app.frame.snapshot.problem is None
+
+    run(test)

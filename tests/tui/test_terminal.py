@@ -1,0 +1,128 @@
+"""The dashboard in a real terminal (tmux): started, driven, resized, suspended, ended every way."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tui.driving import RECORDINGS
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+COMMAND = f"{sys.executable} -m eoctl tui --replay {RECORDINGS / 'orders.jsonl'}"
+
+
+class Terminal:
+    """A tmux server of its own with one window that runs a shell."""
+
+    def __init__(self, socket: Path, size: tuple[int, int]) -> None:
+        self._socket = socket
+        environ = {k: v for k, v in os.environ.items() if k not in ("TMUX", "NO_COLOR")}
+        shell = ["bash", "--norc", "--noprofile"]
+        width, height = map(str, size)
+        self._run("new-session", "-d", "-x", width, "-y", height, *shell, env=environ)
+        self.keys("PS1='ready> '", "Enter")
+        self.until(lambda: self.screen().rstrip().endswith("ready>"))
+
+    def _run(self, *words: str, env: dict[str, str] | None = None) -> str:
+        return subprocess.run(
+            ["tmux", "-S", str(self._socket), "-f", "/dev/null", *words],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=env,
+        ).stdout
+
+    def keys(self, *keys: str) -> None:
+        for key in keys:
+            self._run("send-keys", key)
+
+    def screen(self) -> str:
+        return self._run("capture-pane", "-p")
+
+    def resize(self, width: int, height: int) -> None:
+        self._run("resize-window", "-x", str(width), "-y", str(height))
+
+    def flags(self) -> str:
+        """Cursor shown, alternate screen, mouse taken."""
+        return self._run("display-message", "-p", "#{cursor_flag}#{alternate_on}#{mouse_any_flag}")
+
+    def until(self, true: Callable[[], bool], seconds: float = 30) -> None:
+        end = time.monotonic() + seconds
+        while not true():
+            assert time.monotonic() < end, self.screen()
+            time.sleep(0.1)
+
+    def start(self) -> None:
+        self.keys(COMMAND, "Enter")
+        self.until(lambda: "1 Overview" in self.screen() and "? help" in self.screen())
+
+    def pid(self) -> int:
+        shell = self._run("display-message", "-p", "#{pane_pid}").strip()
+        found = subprocess.run(
+            ["ps", "-o", "pid=", "--ppid", shell], capture_output=True, text=True, check=True
+        )
+        return int(found.stdout.split()[0])
+
+    def sane(self) -> None:
+        """Back in the shell: cursor shown, no alternate screen, no mouse, echo and line mode."""
+        self.until(lambda: self.screen().rstrip().endswith("ready>"))
+        assert self.flags().strip() == "100"
+        self.keys("clear; stty -a; echo typed", "Enter")
+        self.until(lambda: "\ntyped\n" in self.screen())
+        modes = self.screen()
+        assert re.search(r"(?<!-)\bicanon\b", modes)
+        assert re.search(r"(?<!-)\becho\b", modes)
+        assert re.search(r"(?<!-)\bisig\b", modes)
+
+    def close(self) -> None:
+        self._run("kill-server")
+
+
+@pytest.fixture(params=[(80, 24), (200, 60)], ids=["80x24", "200x60"])
+def terminal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Terminal]:
+    made = Terminal(tmp_path / "tmux", request.param)
+    yield made
+    made.close()
+
+
+def test_started_driven_resized_and_ended_every_way(terminal: Terminal) -> None:
+    terminal.start()
+    assert terminal.flags().strip()[1] == "1"
+    terminal.keys("2")
+    terminal.until(lambda: "TOPIC:PARTITION" in terminal.screen())
+    terminal.keys("/", "orders", "Enter")
+    terminal.until(lambda: "/orders" in terminal.screen() and "hostile" not in terminal.screen())
+    terminal.keys("Escape")
+    terminal.until(lambda: "hostile" in terminal.screen())
+    for width, height in ((220, 60), (80, 24), (40, 10), (120, 40)):
+        terminal.resize(width, height)
+        terminal.until(lambda: "2 Partitions" in terminal.screen())
+        terminal.until(lambda h=height: len(terminal.screen().splitlines()) == h)  # type: ignore[misc]
+    terminal.keys("6")
+    terminal.until(lambda: "Why" in terminal.screen())
+
+    terminal.keys("C-z")
+    terminal.until(lambda: "Stopped" in terminal.screen())
+    terminal.keys("clear", "Enter")
+    terminal.sane()
+    terminal.keys("fg", "Enter")
+    terminal.until(lambda: "1 Overview" in terminal.screen())
+    terminal.keys("C-c")
+    terminal.sane()
+
+    for signal in ("TERM", "HUP"):
+        terminal.start()
+        subprocess.run(["kill", f"-{signal}", str(terminal.pid())], check=True)
+        terminal.sane()
+    terminal.start()
+    terminal.keys("/", "abc", "C-q")
+    terminal.sane()
+    terminal.start()
+    terminal.keys("q")
+    terminal.sane()
