@@ -15,7 +15,15 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from eoctl.lab.breaks.truth import GroundTruth
-from recovery import rows, rows_diagnosis, rows_journal, rows_lab, rows_offsets, rows_why
+from recovery import (
+    rows,
+    rows_check,
+    rows_diagnosis,
+    rows_journal,
+    rows_lab,
+    rows_offsets,
+    rows_why,
+)
 from recovery.rows import ErrorRow
 
 FOLDER = Path(__file__).parent / "schemas"
@@ -80,6 +88,10 @@ ENVELOPES: Mapping[str, Envelope] = {
     "producers": Envelope(rows.ProducerRow, {"scanned": int}),
     "offsets-show": Envelope(rows_offsets.OffsetsShowRow, {"groups": list[GroupState]}),
     "offsets-count": Envelope(rows_offsets.OffsetsCountRow),
+    "check": Envelope(
+        rows_check.CheckRow,
+        {"context": str, "scanned": int, "verdicts": dict[str, int], "notes": list[ErrorRow]},
+    ),
     "journal-list": Envelope(rows_journal.JournalRow, {"unfinished": int}),
     "journal-show": Envelope(
         rows_journal.JournalEventRow,

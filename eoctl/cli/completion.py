@@ -183,6 +183,12 @@ def _states(typed: Typed, current: str) -> Offers:
     return Offers(s.lower() if current and current.islower() else s for s in STATES)
 
 
+def _verdicts(typed: Typed, current: str) -> Offers:
+    from recovery.diagnosis import ORDER
+
+    return Offers(sorted(ORDER))
+
+
 def _labs(typed: Typed, current: str) -> Offers:
     from eoctl.lab.cluster import lab_names
 
@@ -243,12 +249,20 @@ VALUES: Mapping[str, Callable[[Typed, str], Offers]] = {
     "option output": lambda typed, current: Offers(FORMATS),
     "option state": _states,
     "option topic": _topic_names,
+    "option verdict": _verdicts,
+    "option outcome": lambda typed, current: Offers(("commit", "abort")),
     "option command_config": _files,
+    "option plan": _files,
+    "option textfile": _files,
     "option ivy_settings": _files,
     "option name": _labs,
     "option transactional_id": _transactional_ids,
     "argument topics": _topics,
+    "argument where": _topics,
+    "argument words": _topics,
     "argument ids": _transactional_ids,
+    "argument transactional_id": _transactional_ids,
+    "argument file": _files,
     "argument name": _contexts,
     "argument kind": _kinds,
     "argument shell": lambda typed, current: Offers(["bash"]),

@@ -60,6 +60,13 @@ STEPS: tuple[Step, ...] = (
         ("lso",),
     ),
     Step(
+        "The story of the worst one: what readers see, who holds it, the verdict with its reasons "
+        "and the one safe remedy. Its last line is a command to paste: it shows a plan and "
+        "changes nothing.",
+        ("why", f"{PAYMENTS}:1"),
+        exits=(1,),
+    ),
+    Step(
         "Every transactional id that a coordinator knows. The owner of the held payments is not "
         "among them.",
         ("txn", "list"),
