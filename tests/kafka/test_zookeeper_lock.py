@@ -23,7 +23,7 @@ from eoctl.lab import zookeeper
 from eoctl.lab.java import find_java
 from eoctl.lab.processes import Process, end
 from eoctl.stores.locks import locked
-from eoctl.stores.zookeeper_lock import ZooKeeperLock, take_zookeeper_lock
+from eoctl.stores.zookeeper_lock import ZooKeeperLock, _Session, _try, take_zookeeper_lock
 from recovery.errors import RefusedError, UnreachableError, UsageError
 from tests.unit.cells import ACT, SET, Cells
 
@@ -138,6 +138,20 @@ def test_another_node_in_its_place_is_not_ours(server: Server, admin: Any, scope
     lock.release()
 
 
+def test_ours_of_a_session_that_was_lost_is_not_ours_yet(
+    server: Server, admin: Any, scope: str
+) -> None:
+    ours = {**WHO, "lock": "f00d"}
+    session = _Session(server.address)
+    session.start(10)
+    path = f"/{scope}"
+    admin.create(path, json.dumps(ours).encode(), ephemeral=True)
+    assert _try(session, path, ours, scope) is None
+    admin.delete(path)
+    assert isinstance(_try(session, path, ours, scope), ZooKeeperLock)
+    session.stop()
+
+
 def test_a_frozen_server_stops_the_writing(tmp_path: Path, scope: str) -> None:
     server = Server(tmp_path / "server")
     try:
@@ -156,6 +170,10 @@ def test_a_frozen_server_stops_the_writing(tmp_path: Path, scope: str) -> None:
         lock = take(server.address, scope)
         server.process.send(signal.SIGSTOP)
         wait_for(lambda: lock._session.interruptions > 0)  # SUSPENDED
+        started = time.monotonic()
+        with pytest.raises(RefusedError, match="the connection was suspended"):
+            lock.ensure_held()
+        assert time.monotonic() - started < 0.5
         server.process.send(signal.SIGCONT)
         wait_for(lambda: bool(lock._session.client.connected))
         with pytest.raises(RefusedError, match="the connection was suspended"):

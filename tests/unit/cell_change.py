@@ -4,7 +4,8 @@
 The seam is the one of every operation: eoctl.operations.steps.Operation. CELLS names the file;
 each write is also appended to FILE.log, so that a test sees a write that was sent twice.
 CELL_TROUBLE, of words `WORD:CELL`, makes trouble at a cell: lose the answer, refuse, ignore the
-write, wait before it or pause after it, be blind when it is read.
+write, wait before it or pause after it, be blind when it is read; zombie: cell a is overwritten
+during it.
 """
 
 import asyncio
@@ -82,6 +83,8 @@ class CellOperation:
             await asyncio.sleep(60)
         if not trouble("ignore", step.target):
             put(step.target, step.parameters["value"])
+        if trouble("zombie", step.target):
+            put("a", 99)
         if trouble("pause", step.target):
             path().with_suffix(".waiting").touch()
             await asyncio.to_thread(wait_for_file, path().with_suffix(".go"))

@@ -221,6 +221,13 @@ def test_acted_but_not_seen_is_6_and_the_next_run_ends_it(cells: Cells) -> None:
     assert cells.now == {"a": 5, "b": 7}
 
 
+def test_overwritten_after_it_was_done_is_6(cells: Cells) -> None:
+    overwritten = cells.run(*SET, *ACT, CELL_TROUBLE="zombie:b")
+    assert overwritten.returncode == 6
+    assert "step 1 (a) was done and has changed since: a is 99" in overwritten.stderr
+    assert cells.entries()[0]["state"] == "unfinished"
+
+
 def test_acted_and_blind_is_6(cells: Cells) -> None:
     unseen = cells.run(*SET, *ACT, CELL_TROUBLE="blind:a", CELL_SETTLE="0.3")
     assert unseen.returncode == 6

@@ -379,11 +379,15 @@ def test_two_entries_of_one_second_differ(journal: Journal) -> None:
         writer.close()
 
 
-def test_a_reader_waits_for_a_line_that_is_being_written(journal: Journal) -> None:
+@pytest.mark.parametrize("what", ["read", "append"])
+def test_one_waits_for_a_line_that_another_is_writing(journal: Journal, what: str) -> None:
     journal.append(Event("j-1", "begun", 1))
     with journal.path.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        process = child(_read_all, journal.folder)
+        if what == "read":
+            process = child(_read_all, journal.folder)
+        else:
+            process = child(_append_many, journal.folder, "j-1", 1)
         process.join(1.0)
         assert process.exitcode is None
     process.join(30)
