@@ -11,11 +11,13 @@ from eoctl.cli.diagnose import Limits
 from eoctl.cli.emit import View, emit, error_line
 from eoctl.cli.inspect import with_gaps
 from eoctl.cli.options import Connection, Format
-from eoctl.cli.runner import run_each
+from eoctl.cli.runner import of_bundle, run_each
 from eoctl.config import Context, load_config, state_dir
+from eoctl.kafka.cluster import Cluster
 from eoctl.operations import check as operation
 from eoctl.operations.check import Checked
 from eoctl.operations.session import now_ms, with_cluster
+from eoctl.operations.source import Source
 from eoctl.render.tables import Column
 from eoctl.render.words import counted
 from eoctl.stores.running import only_one
@@ -109,8 +111,18 @@ def check(
 def _run(
     connection: Connection, limits: Limits, all_contexts: bool
 ) -> tuple[Sequence[Context], Sequence[Result]]:
-    state_dir()  # locks are kept there: said before anything is asked
     thresholds = operation.thresholds(load_config().check)
+
+    async def looked(source: Cluster | Source, context: Context) -> Checked:
+        settings, interval = limits.settings(context), limits.interval
+        return await operation.check(
+            source, context, thresholds, settings, sample_interval=interval
+        )
+
+    if (path := connection.bundle()) is not None:
+        checked, context = of_bundle(path, looked)
+        return [context], [checked]
+    state_dir()  # locks are kept there: said before anything is asked
     named = connection.several(all_contexts)
 
     def run(context: Context) -> Checked:
@@ -120,13 +132,7 @@ def _run(
             return with_cluster(
                 context,
                 connection.seconds(),
-                lambda cluster: operation.check_alone(
-                    cluster,
-                    context,
-                    thresholds,
-                    limits.settings(context),
-                    sample_interval=limits.interval,
-                ),
+                lambda cluster: operation.alone(cluster, looked(cluster, context)),
             )
 
     results = run_each(named, run)

@@ -9,7 +9,7 @@ import typer
 from eoctl import config
 from eoctl.cli.emit import View, emit
 from eoctl.cli.options import Connection, Format, Output
-from eoctl.cli.runner import show as show_answer
+from eoctl.cli.runner import show_live
 from eoctl.operations import permissions
 from eoctl.operations.session import now_ms
 from eoctl.render.tables import Column
@@ -150,4 +150,4 @@ TESTS = View(
 def test(connection: Connection, output: Output) -> int:
     """What these credentials see and do not see, and what eoctl therefore cannot say."""
     context = connection.one()
-    return show_answer(connection, output, TESTS, lambda c: permissions.test(c, context))
+    return show_live(connection, output, TESTS, lambda c: permissions.test(c, context))

@@ -16,8 +16,8 @@ from eoctl.config import Context
 from eoctl.kafka.cluster import Cluster
 from eoctl.operations import history as history_operation
 from eoctl.operations import status as status_operation
-from eoctl.operations.diagnose import diagnose
 from eoctl.operations.inspect import Scope
+from eoctl.operations.source import Source, source_of
 from eoctl.operations.verdict_rows import hanging_answer
 from eoctl.render.tables import Column
 from eoctl.render.words import count, counted, spoken_age
@@ -136,14 +136,16 @@ def txn_hanging(
     """
     scope = Scope(topics.selectors())
     verdicts = _verdicts(verdict)
+    if plan is not None:
+        connection.one()  # a plan is made on the cluster: refuses a bundle
     if plan is not None and (all_contexts or output.interval is not None):
         raise UsageError("a plan is of one look at one cluster", where="--plan")
 
-    async def judged(cluster: Cluster, context: Context) -> Answer:
-        found = await diagnose(
-            cluster, scope, limits.settings(context), sample_interval=limits.interval
+    async def judged(cluster: Cluster | Source, context: Context) -> Answer:
+        found = await source_of(cluster).diagnose(
+            scope, limits.settings(context), sample_interval=limits.interval
         )
-        if plan is not None:
+        if plan is not None and isinstance(cluster, Cluster):
             await _write_plan(cluster, context, found, verdicts, limits.interval, plan)
         return hanging_answer(
             found, context.argv, show_all=all_ or bool(scope.selectors), verdicts=verdicts
@@ -279,7 +281,7 @@ def status(
     Exit status 1: a finding; 3: something could not be judged.
     """
 
-    async def judged(cluster: Cluster, context: Context) -> Answer:
+    async def judged(cluster: Cluster | Source, context: Context) -> Answer:
         return await status_operation.status(
             cluster, context, limits.settings(context), sample_interval=limits.interval
         )

@@ -11,7 +11,7 @@ import typer
 from eoctl.cli.emit import View, emit
 from eoctl.cli.options import Connection, Format, Output, Topics
 from eoctl.cli.progress import Progress
-from eoctl.cli.runner import show
+from eoctl.cli.runner import show_live
 from eoctl.kafka.cluster import Cluster
 from eoctl.operations import offsets as operations
 from eoctl.operations.session import now_ms, with_cluster
@@ -246,7 +246,7 @@ def offsets_show(
             return await operations.show_offsets(cluster, group or (), selectors, counting=reading)
 
         if output.interval is not None or not counting:
-            return show(connection, output, view, look)
+            return show_live(connection, output, view, look)
         answer = with_cluster(connection.one(), connection.seconds(None), look)
     emit(answer, view, output)
     return answer.exit_status

@@ -10,11 +10,12 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from recovery.errors import UsageError
+from recovery.errors import RefusedError, UsageError
 from recovery.selectors import Selector, parse_selector, regex_selector
 from recovery.times import duration
 
@@ -54,6 +55,10 @@ class Connection:
         str | None,
         typer.Option("--timeout", metavar="DURATION", help="bounds the command [30s]"),
     ] = None
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", metavar="BUNDLE", help="ask a bundle instead of the cluster"),
+    ] = None
 
     def over(self, before: "Connection") -> "Connection":
         """These options, and from `before` what they leave open."""
@@ -63,6 +68,7 @@ class Connection:
             self.command_config or before.command_config,
             [*before.x, *self.x],
             self.timeout or before.timeout,
+            self.from_ or before.from_,
         )
 
     @property
@@ -81,12 +87,26 @@ class Connection:
         return seconds
 
     def one(self) -> "Context":
-        """The cluster meant. Raises UsageError when several are named."""
+        """The cluster meant. Raises UsageError for several, RefusedError for a bundle."""
         from eoctl.config import resolve
 
+        if self.from_ is not None:
+            raise RefusedError(
+                "a bundle only answers what was seen when it was made",
+                where="--from",
+                remedy="run this command on the cluster",
+            )
         if self.context and "," in self.context:
             raise UsageError("this command takes one context", where="--context")
         return resolve(self.asked)
+
+    def bundle(self) -> Path | None:
+        """The bundle to ask, if one is named. Raises UsageError when a cluster is named as well."""
+        if self.from_ is None:
+            return None
+        if self.context or self.bootstrap_server or self.command_config or self.x:
+            raise UsageError("give a bundle or a cluster, not both", where="--from")
+        return Path(self.from_)
 
     def several(self, all_contexts: bool) -> list["Context"]:
         """The clusters meant: --context a,b or --all-contexts, else the one."""

@@ -4,6 +4,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from eoctl.cli.emit import View, emit
@@ -11,21 +12,68 @@ from eoctl.cli.options import Connection, Output
 from eoctl.config import Context
 from eoctl.kafka.cluster import Cluster
 from eoctl.operations.session import repeat_with_cluster, with_cluster
+from eoctl.operations.source import Source
 from recovery.answers import Answer, worst
-from recovery.errors import EoctlError, Exit
+from recovery.errors import EoctlError, Exit, UsageError
 
-Operation = Callable[[Cluster], Awaitable[Answer]]
+Operation = Callable[[Cluster | Source], Awaitable[Answer]]
 Result = TypeVar("Result")
-OfContext = Callable[[Cluster, Context], Awaitable[Answer]]
+AskedOf = Callable[[Cluster | Source, Context], Awaitable[Result]]
+OfContext = AskedOf[Answer]
 
 
 def show(connection: Connection, output: Output, view: View, operation: Operation) -> int:
     """Run `operation` on the one cluster named and write its answer; the exit status."""
+    if (path := connection.bundle()) is not None:
+        return _show_bundle(path, output, view, lambda source, _: operation(source))
     return _show(connection.one(), connection, output, view, operation)
 
 
+def show_live(
+    connection: Connection,
+    output: Output,
+    view: View,
+    operation: Callable[[Cluster], Awaitable[Answer]],
+) -> int:
+    """The same of a question that only a cluster can answer: a bundle is refused."""
+    return _show(connection.one(), connection, output, view, operation)
+
+
+def _show_bundle(path: Path, output: Output, view: View, operation: OfContext) -> int:
+    """The same of a bundle, which answers in the cluster's place."""
+    if output.interval is not None:
+        raise UsageError("a bundle does not change", where="--watch", remedy="leave it out")
+    answer, _ = of_bundle(path, operation)
+    emit(answer, view, output)
+    return answer.exit_status
+
+
+def ask(connection: Connection, operation: AskedOf[Result]) -> tuple[Result, Context]:
+    """Run `operation` once, on the cluster or the bundle that is named, with its context."""
+    if (path := connection.bundle()) is not None:
+        return of_bundle(path, operation)
+    context = connection.one()
+    return with_cluster(context, connection.seconds(), lambda c: operation(c, context)), context
+
+
+def of_bundle(path: Path, operation: AskedOf[Result]) -> tuple[Result, Context]:
+    """Run `operation` on a bundle, with the context that it was made with."""
+    from eoctl.operations.bundle import source
+
+    found = source(path)
+
+    async def run() -> Result:
+        return await operation(found, found.context)
+
+    return asyncio.run(run()), found.context
+
+
 def _show(
-    context: Context, connection: Connection, output: Output, view: View, operation: Operation
+    context: Context,
+    connection: Connection,
+    output: Output,
+    view: View,
+    operation: Callable[[Cluster], Awaitable[Answer]],
 ) -> int:
     if output.interval is None:
         answer = with_cluster(context, connection.seconds(), operation)
@@ -35,7 +83,11 @@ def _show(
 
 
 def _watch(
-    context: Context, connection: Connection, output: Output, view: View, operation: Operation
+    context: Context,
+    connection: Connection,
+    output: Output,
+    view: View,
+    operation: Callable[[Cluster], Awaitable[Answer]],
 ) -> int:
     assert output.interval is not None
 
@@ -63,6 +115,8 @@ def show_all(
     all_contexts: bool,
 ) -> int:
     """The same on every cluster named (--context a,b or --all-contexts): the worst exit wins."""
+    if (path := connection.bundle()) is not None:
+        return _show_bundle(path, output, view, operation)
     named = connection.several(all_contexts)
     if len(named) == 1 and not all_contexts:
         [context] = named

@@ -64,6 +64,13 @@ TREE = Branch(
         ),
         "check": Leaf("check:check", "rules for cron, Prometheus and Nagios"),
         "tui": Leaf("tui:tui", "the dashboard: all of this on one screen, all day"),
+        "bundle": Branch(
+            "an incident in one file, which answers in the cluster's place",
+            {
+                "create": Leaf("bundle:create", "write all that the read commands see"),
+                "open": Leaf("bundle:open_", "verify the checksum, and say what is in it"),
+            },
+        ),
         "context": Branch(
             "named clusters",
             {

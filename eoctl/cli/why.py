@@ -10,8 +10,11 @@ from eoctl.cli.diagnose import Limits
 from eoctl.cli.emit import View, emit, error_line
 from eoctl.cli.inspect import with_gaps
 from eoctl.cli.options import Connection, Format, Topics
+from eoctl.cli.runner import ask
+from eoctl.config import Context
+from eoctl.kafka.cluster import Cluster
 from eoctl.operations import why as operation
-from eoctl.operations.session import with_cluster
+from eoctl.operations.source import Source
 from eoctl.render.tables import Column
 from eoctl.render.why import why_lines
 from eoctl.render.words import counted
@@ -44,19 +47,18 @@ def why(
     selectors = topics.selectors()
     if group is not None and selectors:
         raise UsageError("give a topic or --group, not both", where="--group")
-    context = connection.one()
-    answer = with_cluster(
-        context,
-        connection.seconds(),
-        lambda c: operation.why(
-            c,
+
+    async def explained(cluster: Cluster | Source, context: Context) -> Answer:
+        return await operation.why(
+            cluster,
             context,
             selectors,
             group,
             limits.settings(context),
             sample_interval=limits.interval,
-        ),
-    )
+        )
+
+    answer, context = ask(connection, explained)
     if output.output not in ("table", "wide"):
         emit(answer, WHY, output)
         return answer.exit_status

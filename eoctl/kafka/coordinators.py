@@ -13,7 +13,13 @@ from functools import cache, partial
 from typing import Any
 
 from eoctl.kafka import messages
-from eoctl.kafka.cluster import Cluster, PartitionMetadata, by_leader, missing_broker
+from eoctl.kafka.cluster import (
+    Cluster,
+    PartitionMetadata,
+    TopicMetadata,
+    by_leader,
+    missing_broker,
+)
 from eoctl.kafka.failures import WireError
 from recovery.facts import CoordinatorFacts, Missing, TransactionFacts, Transactions
 from recovery.formats.coordinator import coordinator_partition
@@ -36,7 +42,12 @@ def probe_ids(partitions: int) -> tuple[str, ...]:
 
 async def state_partitions(cluster: Cluster) -> tuple[PartitionMetadata, ...] | Missing:
     """The partitions of `__transaction_state`: none where no transaction was ever begun."""
-    topic = (await cluster.metadata([TRANSACTION_STATE])).topics[TRANSACTION_STATE]
+    metadata = await cluster.metadata([TRANSACTION_STATE])
+    return state_partitions_of(metadata.topics[TRANSACTION_STATE])
+
+
+def state_partitions_of(topic: TopicMetadata) -> tuple[PartitionMetadata, ...] | Missing:
+    """The same, of the topic as Metadata described it."""
     if topic.error == "UNKNOWN_TOPIC_OR_PARTITION":
         return ()
     if topic.error is not None:

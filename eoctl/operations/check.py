@@ -1,6 +1,7 @@
 """`check`: look once, hold what was seen against the thresholds of [check], for cron."""
 
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass
 
 from eoctl.config import CheckThresholds, Context
@@ -123,14 +124,10 @@ async def _observe(
     )
 
 
-async def check_alone(
-    cluster: Cluster,
-    context: Context,
-    limits: Thresholds,
-    settings: Settings,
-    *,
-    sample_interval: float,
-) -> Checked:
+async def alone(cluster: Cluster, checking: Coroutine[None, None, Checked]) -> Checked:
     """The same, only if no other check of this cluster runs. Raises BusyError."""
-    with only_one("check", f"cluster {cluster.cluster_id}"):
-        return await check(cluster, context, limits, settings, sample_interval=sample_interval)
+    try:
+        with only_one("check", f"cluster {cluster.cluster_id}"):
+            return await checking
+    finally:
+        checking.close()

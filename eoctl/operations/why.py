@@ -119,7 +119,7 @@ async def _row(
     config: Mapping[str, str | None],
 ) -> WhyRow:
     judged = [j for j in d.judged if j.about.topic_partition == (p.topic, p.partition)]
-    first = _holder(p, judged)
+    first = holder_of(p, judged)
     counted = await source.waiting(p, first.about.producer_id if first else None)
     rows = [hanging_row(j, context.argv, d.cluster_id) for j in judged]
     holder = next((r for j, r in zip(judged, rows, strict=True) if j is first), None)
@@ -149,7 +149,7 @@ async def _row(
     )
 
 
-def _holder(p: PartitionFacts, judged: Sequence[Judged]) -> Judged | None:
+def holder_of(p: PartitionFacts, judged: Sequence[Judged]) -> Judged | None:
     """Of the open transactions the one at the LSO."""
     sample = judged[0].newest if judged else None
     blocking = blocking_producer(sample.producers or ()) if sample else None
