@@ -67,6 +67,15 @@ class Case:
         """The id that is decided and still writes its markers, this partition's among them."""
         return self._naming_now("PrepareCommit", "PrepareAbort")
 
+    @property
+    def decided_unseen(self) -> bool:
+        """The partition's leader answers nobody, and its coordinator says that it is decided."""
+        return (
+            self.about.start_offset is None
+            and self.preparing is not None
+            and all(s.partition.error is not None for s in self.samples)
+        )
+
     @cached_property
     def ongoing(self) -> TransactionFacts | None:
         """The id that is Ongoing on this partition: with the start batch, or after it."""

@@ -4,6 +4,8 @@
 is `unknown`. Conditions ask a `recovery.case.Case`. What each rule rests on was seen on real
 brokers. Where something could be read two ways, the safe one was taken:
 
+- A partition whose leader answers nobody is `prepare` or `prepare-stuck` where its coordinator
+  says that it is decided and names it: that leader is what the markers wait for.
 - `unknown` comes where the missing thing matters. A transaction that its coordinator owns is known
   without the other coordinators, without a second look, and, if nothing has to be done, without
   the history; `fence` is then refused.
@@ -107,13 +109,16 @@ RULES: tuple[Rule, ...] = (
     # What could not be seen at all.
     _unknown(
         "partition-not-seen",
-        lambda c: any(s.partition.error is not None or s.partition.held is None for s in c.samples),
+        lambda c: (
+            not c.decided_unseen
+            and any(s.partition.error is not None or s.partition.held is None for s in c.samples)
+        ),
         lambda c: f"the leader of {c.about.name} did not give its offsets",
         "grant DESCRIBE on the topic, or wait until the partition has a leader",
     ),
     _unknown(
         "producers-not-seen",
-        lambda c: any(s.producers is None for s in c.samples),
+        lambda c: not c.decided_unseen and any(s.producers is None for s in c.samples),
         lambda c: (
             f"DescribeProducers of {c.about.name} did not answer"
             + "".join(f": {s.producers_missing.error}" for s in c.samples if s.producers_missing)
@@ -122,13 +127,17 @@ RULES: tuple[Rule, ...] = (
     ),
     _unknown(
         "no-open-transaction",
-        lambda c: c.about.producer_id is None or c.about.start_offset is None,
+        lambda c: (
+            not c.decided_unseen and (c.about.producer_id is None or c.about.start_offset is None)
+        ),
         lambda c: f"{c.about.name} is held, but its leader names no open transaction",
         "ask again: a marker may not have reached all replicas yet",
     ),
     _unknown(
         "start-batch-not-read",
-        lambda c: c.start is None or c.start.producer_id != c.about.producer_id,
+        lambda c: (
+            not c.decided_unseen and (c.start is None or c.start.producer_id != c.about.producer_id)
+        ),
         lambda c: (
             f"the batch at offset {c.about.start_offset} of {c.about.name} was not read, or "
             f"is not producer id {c.about.producer_id}'s"

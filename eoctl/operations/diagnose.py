@@ -31,6 +31,7 @@ from recovery.observation import OpenTransaction, Sample, Settings, StartBatch
 from recovery.verdicts import judge
 
 SECOND_LOOK_RULES = frozenset({"one-sample", "lost-seen-once"})
+PREPARING = ("PrepareCommit", "PrepareAbort")
 QUIET = frozenset({"open", "prepare"})  # verdicts that stand where the history cannot be read
 NOT_JUDGED = frozenset({"partition-not-seen", "producers-not-seen", "no-open-transaction"})
 
@@ -60,8 +61,11 @@ async def diagnose(
     known = {p.id for p in metadata.brokers.values()} | {
         replica for p in wanted for replica in p.replicas
     }
+    unseen = [p for p, facts in zip(wanted, offsets, strict=True) if facts.error is not None]
     topics = tuple(metadata.topics.values())
-    look = await _look(cluster, topics, held, settings) if held else None
+    look: _Look | None = None
+    if held or unseen:
+        look = await _look(cluster, topics, held, settings, unseen)
     judged: list[Judged] = []
     pause: float | None = None
     if look is not None:
@@ -83,7 +87,7 @@ async def diagnose(
         ),
         judged=tuple(judged),
         transactions=look.transactions if look else Transactions(),
-        missing=tuple(missing),
+        missing=tuple(dict.fromkeys(missing)),
         pause=pause,
         settings=settings,
     )
@@ -121,10 +125,15 @@ async def _look(
     topics: Sequence[TopicMetadata],
     held: Sequence[PartitionMetadata],
     settings: Settings,
+    unseen: Sequence[PartitionMetadata] = (),
 ) -> _Look:
-    """The partitions first, then the coordinators: an owner that ends meanwhile is no orphan."""
+    """The partitions first, then the coordinators: an owner that ends meanwhile is no orphan.
+
+    unseen: partitions whose leader did not answer. What waits for them is seen from the other
+    side: an id in Prepare* that names them cannot write its markers.
+    """
     at = time.monotonic()
-    offsets, missing = await collect.partition_offsets(cluster, topics, held)
+    offsets, missing = await collect.partition_offsets(cluster, topics, [*held, *unseen])
     rows, more = await collect.producers(cluster, held)
     missing += more
     pids = {
@@ -136,6 +145,10 @@ async def _look(
     transactions = Transactions()
     over_timeout = over_long = over_stuck = None
     named: tuple[PartitionFacts, ...] = ()
+    if unseen:
+        preparing = await coordinators.transactions(cluster, states=PREPARING)
+        missing += preparing.missing
+        pids |= {t.producer_id for t in preparing.rows}
     if pids:
         listed = await coordinators.transactions(cluster, producer_ids=sorted(pids))
         described, more = await coordinators.described(cluster, listed.rows)
@@ -202,7 +215,7 @@ async def _clocks(
         mine = {t.transactional_id for t in ongoing if t.timeout_ms == limit}
         over_timeout = None if ids is None or over_timeout is None else over_timeout | (ids & mine)
     if preparing:
-        over_stuck = await past(["PrepareCommit", "PrepareAbort"], settings.stuck_after)
+        over_stuck = await past(PREPARING, settings.stuck_after)
     return over_timeout, over_long, over_stuck
 
 
@@ -224,10 +237,20 @@ async def _named(
     return tuple(facts), []
 
 
-def _open_transactions(look: _Look) -> list[OpenTransaction]:
-    """Each producer's open transaction on each partition; one of None where nobody could tell."""
+def _open_transactions(look: _Look, held: Collection[TopicPartition]) -> list[OpenTransaction]:
+    """Each producer's open transaction on each partition; one of None where nobody could tell.
+
+    On a partition that was not seen at all: those of ids in Prepare* that name it.
+    """
     found: list[OpenTransaction] = []
     for (topic, partition), sample in sorted(look.samples.items()):
+        if (topic, partition) not in held:
+            found += [
+                OpenTransaction(topic, partition, t.producer_id, None)
+                for t in sample.transactions.rows
+                if t.state in PREPARING and (topic, partition) in (t.partitions or ())
+            ]
+            continue
         opened = [
             OpenTransaction(topic, partition, p.producer_id, p.current_txn_start_offset)
             for p in sample.producers or ()
@@ -247,7 +270,7 @@ async def _judge_all(
     settings: Settings,
     sample_interval: float,
 ) -> tuple[list[Judged], float | None, list[Missing]]:
-    opened = _open_transactions(look)
+    opened = _open_transactions(look, {(p.topic, p.partition) for p in held})
     facts = {key: sample.partition for key, sample in look.samples.items()}
     starts = await evidence.start_batches(
         cluster, [o for o in opened if o.producer_id is not None], facts
@@ -312,6 +335,14 @@ async def _histories(
     partitions = await coordinators.state_partitions(cluster)
     if isinstance(partitions, Missing):
         return {}, [partitions]
+    starts = starts | {
+        # nobody could read the batch: the epoch that its coordinator decided bounds it
+        w: StartBatch(w.producer_id, t.producer_epoch)
+        for w in wanted
+        if w.start_offset is None and w.producer_id is not None
+        for t in look.transactions.owners(w.producer_id)
+        if t.producer_epoch is not None
+    }
     candidates = [w for w in wanted if w in starts and w.producer_id is not None]
     pids = {w.producer_id for w in candidates if w.producer_id is not None}
     ids = {t.transactional_id for t in look.transactions.rows if t.producer_id in pids}

@@ -11,8 +11,15 @@ from itertools import product
 import pytest
 
 from recovery import repairs
-from recovery.facts import Missing, ProducerFacts, TransactionFacts, Transactions
+from recovery.facts import (
+    Missing,
+    PartitionFacts,
+    ProducerFacts,
+    TransactionFacts,
+    Transactions,
+)
 from recovery.formats.reader import UnknownVersion
+from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.history import History, StateRecord
 from recovery.observation import OpenTransaction, Sample, Settings, StartBatch
 from recovery.repairs import remedy_allowed
@@ -233,6 +240,47 @@ def _() -> Verdict:
     w, _i = live(name="flink-sink-3-17", timeout=60_000)
     w.tick(3_600_000)
     return judged(w)
+
+
+def _leader_silent(young: bool, state: str = "PrepareCommit") -> Verdict:
+    """The data partition's leader answers nobody; only the coordinator tells of it."""
+    w, i = live()
+    at = w.now
+    name, pid, epoch = i.name, i.pid, i.epoch
+    row = TransactionFacts(name, 1, pid, state, epoch + 1, 60_000, at, (P,))
+    seen = sample(w, P, CLEAR, SETTINGS)
+    unseen = replace(
+        seen,
+        partition=PartitionFacts(*P, leader=3, error="TIMED_OUT"),
+        producers=None,
+        topic_describe=False,
+        transactions=replace(seen.transactions, rows=(row,)),
+        over_stuck=frozenset() if young else frozenset({name}),
+        collected_at=at + (1_000 if young else 120_000),
+    )
+    decided = TransactionValue(
+        pid, epoch + 1, 60_000, TransactionState(state), (P,), at, at, client_transaction_version=2
+    )
+    past = History(pid, (name,), (), (StateRecord(name, HOME, 9, at, decided),), None, 0, None)
+    about = OpenTransaction(*P, pid, None)
+    verdict = judge(about, None, unseen, None, past, SETTINGS)
+    assert verdict is not None
+    return verdict
+
+
+@case("prepare: decided a moment ago, its data partition's leader silent", "prepare", "wait", None)
+def _() -> Verdict:
+    return _leader_silent(young=True)
+
+
+@case("prepare-stuck: decided long ago, that leader silent", "prepare-stuck", "restore-leader")
+def _() -> Verdict:
+    return _leader_silent(young=False)
+
+
+@unknown("an Ongoing id on a partition whose leader is silent", "partition-not-seen")
+def _() -> Verdict:
+    return _leader_silent(young=False, state="Ongoing")
 
 
 @case("prepare: decided, markers on their way", "prepare", "wait", "commit")
