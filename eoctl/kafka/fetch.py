@@ -278,6 +278,7 @@ class _Reader:
                     pending = self._asking(broker, mine, leaders, size, pause)
                 for item in items:
                     await self._queue.put(item)
+                    self._progress = time.monotonic()  # whoever takes it may take long
             return moved
         finally:
             pending.cancel()

@@ -258,3 +258,76 @@ def test_a_leader_that_dies_is_followed(lab3: Lab, topic: MakeTopic) -> None:
             lab3.start(broker)
     assert values_of(chunks, ranges[0]) == values[0]
     assert [ended[p].error for p in range(2)] == [None, None]
+
+
+def test_a_connection_that_breaks_meanwhile_is_made_anew(
+    lab1: Lab, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody took long over a chunk: that is no silence of the broker."""
+    monkeypatch.setattr(fetch, "WITHOUT_PROGRESS_SECONDS", 1.0)
+    name = topic(lab1)
+    values = produce(lab1, name, [3000], size=500)
+    whole = Range(name, 0, 0, 3000)
+    settings = client_settings(lab1.client_properties())
+
+    async def run() -> tuple[list[Chunk], Ended]:
+        async with Cluster(settings, Deadline(60)) as cluster:
+            chunks = []
+            async for item in fetch.read(cluster, [whole], partition_bytes=16 << 10):
+                if isinstance(item, Ended):
+                    break
+                chunks.append(item)
+                if len(chunks) == 3:
+                    await asyncio.sleep(2)
+                    (await cluster.connection(1)).close()
+            return chunks, item  # type: ignore[return-value]
+
+    chunks, ended = asyncio.run(run())
+    assert ended.error is None
+    assert values_of(chunks, whole) == values[0]
+
+
+@pytest.mark.long
+def test_a_log_that_went_another_way_is_an_error(lab3: Lab, topic: MakeTopic) -> None:
+    """An unclean election: the successor lacks records that a reader has seen."""
+    first, second, _ = lab3.broker_ids
+    name = topic(lab3)
+    settings = client_settings(lab3.client_properties())
+
+    async def write(more: int) -> None:
+        async with Client.to(lab3.bootstrap_servers) as client:
+            for _ in range(more):
+                await client.plain(name, 0, [Record(b"v" * 20_000)])
+
+    async def prepare() -> None:
+        async with Client.to(lab3.bootstrap_servers) as client:
+            config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+            await admin.set_config(client, TOPIC, name, config)
+            await admin.set_replicas(client, name, 0, [first])
+            await admin.set_replicas(client, name, 0, [first, second])
+
+    async def run() -> tuple[list[Chunk], list[Ended]]:
+        async with Cluster(settings, Deadline(120)) as cluster:
+            chunks, ended = [], []
+            whole = Range(name, 0, 0, 200)
+            async for item in fetch.read(cluster, [whole], partition_bytes=1 << 10):
+                if isinstance(item, Ended):
+                    ended.append(item)
+                    continue
+                chunks.append(item)
+                if item.fetch_offset == 60:
+                    await asyncio.to_thread(lab3.kill, first)
+                    await asyncio.to_thread(lab3.start, second)
+            return chunks, ended
+
+    asyncio.run(prepare())
+    asyncio.run(write(50))
+    lab3.kill(second)
+    try:
+        asyncio.run(write(150))
+        chunks, (ended,) = asyncio.run(run())
+        assert (ended.error, ended.position) == ("LOG_TRUNCATED", chunks[-1].next_offset)
+        assert "from 50 on" in ended.detail
+    finally:
+        for broker in (first, second):
+            lab3.start(broker)
