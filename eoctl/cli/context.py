@@ -14,6 +14,7 @@ from eoctl.operations import permissions
 from eoctl.operations.session import now_ms
 from eoctl.render.tables import Column
 from eoctl.render.words import counted
+from eoctl.stores.locks import lock_words
 from recovery.answers import Answer
 from recovery.errors import UsageError
 from recovery.rows import ContextRow, ContextSettingRow, ContextTestRow
@@ -109,7 +110,7 @@ def show(connection: Connection, output: Format) -> int:
             ("read_only", context.read_only),
             ("protected", context.protected),
             ("socks5", context.socks5),
-            ("lock_zookeeper", context.lock_zookeeper),
+            ("lock", lock_words(context.lock_zookeeper)),
         )
         if value
     ]

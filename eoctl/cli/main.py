@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from eoctl import __version__
 from eoctl.cli.options import Connection, flattened, remember_before
 from eoctl.cli.tree import TREE, Branch, Commands, Leaf
+from eoctl.stores.unfinished import unfinished_notice
 from recovery.errors import EoctlError, Exit
 
 
@@ -72,6 +73,8 @@ def run(argv: list[str] | None = None) -> int:
     if words == ["--version"]:
         print(f"eoctl {__version__}")
         return Exit.OK
+    if words[:1] not in (["journal"], ["completion"]) and (notice := unfinished_notice()):
+        _say(notice)
     try:
         status = _run(words)
         sys.stdout.flush()

@@ -66,7 +66,7 @@ def _run(
         check_cluster(cluster, cluster_id)
         # an answer lost on the way: the entry it left is ended, not planned anew
         begun = acting.unfinished_entry(f"txn-{wish.action}", cluster.cluster_id or "", scope)
-        if begun is not None and said.execute:
+        if begun is not None and said.execute and operations.is_wish(begun.plan, wish):
             print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
             return operations.Planned(begun.plan)
         return await operations.plan(

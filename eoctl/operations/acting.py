@@ -147,7 +147,7 @@ async def carry_out(
             where=door.context.title,
         )
     zookeeper = door.context.lock_zookeeper
-    async with locked(zookeeper, plan.cluster_id, plan.scope, who()) as ensure_held:
+    async with locked(zookeeper, plan.cluster_id, _lock_scope(plan), who()) as ensure_held:
         die_here_in_tests("locked")
         entry = _begun(plan, undoes)
         if entry is not None and entry.state == "done":
@@ -156,6 +156,11 @@ async def carry_out(
             entry = None
         walk = Walk(entry.plan if entry else plan, operation, ensure_held, entry)
         return await walk.to_the_end(door.argv, undoes)
+
+
+def _lock_scope(plan: Plan) -> str:
+    """What one change at a time holds: all remedies of a cluster exclude each other."""
+    return "transactions" if plan.kind.startswith("txn-") else plan.scope
 
 
 def _begun(plan: Plan, undoes: str | None) -> Entry | None:

@@ -79,6 +79,22 @@ class Planned:
     done: str | None = None
 
 
+def is_wish(plan: Plan, wish: Wish) -> bool:
+    """Does a plan do what is asked for now? An unfinished one of another transaction does not."""
+    [step] = plan.steps
+    p = step.parameters
+    if wish.action == "fence":
+        return step.target == wish.transactional_id and (
+            (wish.producer_id in (None, p["producer_id"]))
+            and wish.producer_epoch in (None, p["producer_epoch"])
+        )
+    return (p["producer_id"], p["start_offset"], p["outcome"]) == (
+        wish.producer_id,
+        wish.start_offset,
+        wish.outcome or "abort",
+    )
+
+
 async def plan(
     cluster: Cluster, context: Context, wish: Wish, settings: Settings, *, sample_interval: float
 ) -> Planned:

@@ -135,6 +135,25 @@ def _markers(lab: Lab, t: GroundTruth) -> list[str]:
     return found
 
 
+def test_an_unfinished_abort_of_another_transaction_is_not_carried_out(lab3: Lab) -> None:
+    """Killed before it was sent; then another producer's abort is asked for on that partition."""
+    [first] = break_(lab3, "orphan", hold=False)
+    [second] = break_(lab3, "orphan", topic=first.topic, partition=first.partition, hold=False)
+    assert first.producer_id != second.producer_id
+    words = _abort_words(lab3, first, "--execute", "--yes")
+    assert eoctl(*words, env=environment(EOCTL_TEST_KILL_AT="begun")).status == -signal.SIGKILL
+    other = eoctl(*_abort_words(lab3, second, "--execute", "--yes"))
+    assert other.status == 4, other.stdout + other.stderr
+    assert "unfinished" in other.stderr
+    assert _held(lab3, first) == ["orphan"]
+    assert _held(lab3, second) == ["orphan"]
+    named = eoctl("lso", lab=lab3)
+    assert "unfinished" in named.stderr
+    assert eoctl(*words).status == 0
+    assert _held(lab3, first) == []
+    assert _held(lab3, second) == ["orphan"]
+
+
 def test_live_transactions_are_not_aborted(lab3: Lab) -> None:
     [live] = break_(lab3, "open", hold=False)
     refused = eoctl(*_abort_words(lab3, live, "--execute", "--yes"))
