@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from eoctl.kafka import fetch
+from eoctl.kafka import fetch, fetch_reader
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.failures import Deadline
 from eoctl.kafka.fetch import Chunk, Ended, Range
@@ -80,7 +80,7 @@ def test_many_ranges_are_read_whole_and_in_order(lab1: Lab, topic: MakeTopic) ->
 
 
 def test_more_partitions_than_one_question_holds(lab1: Lab, topic: MakeTopic) -> None:
-    count = fetch.MOST_PARTITIONS + 30
+    count = fetch_reader.MOST_PARTITIONS + 30
     name = topic(lab1, partitions=count)
     values = produce(lab1, name, [1] * count)
     ranges = [Range(name, p, 0, 1) for p in range(count)]
@@ -264,7 +264,7 @@ def test_a_connection_that_breaks_meanwhile_is_made_anew(
     lab1: Lab, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody took long over a chunk: that is no silence of the broker."""
-    monkeypatch.setattr(fetch, "WITHOUT_PROGRESS_SECONDS", 1.0)
+    monkeypatch.setattr(fetch_reader, "WITHOUT_PROGRESS_SECONDS", 1.0)
     name = topic(lab1)
     values = produce(lab1, name, [3000], size=500)
     whole = Range(name, 0, 0, 3000)

@@ -1,0 +1,59 @@
+"""What a reader of record batches is asked for and gives: ranges, chunks, and how a range ended."""
+
+from dataclasses import dataclass
+
+from recovery.facts import TopicPartition
+
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+ENOUGH = "ENOUGH"  # as many chunks as were asked for
+ABOVE = "ABOVE_END"  # the range reaches beyond what this isolation level shows
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets [start, end) of one partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def key(self) -> TopicPartition:
+        return self.topic, self.partition
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one response held of one partition.
+
+    records: whole batches and perhaps a cut one at the end; the first may begin before
+    `fetch_offset`, the last may reach beyond the range. next_offset: after the last whole batch.
+    aborted: (producer id, first offset) as listed with this response; None at read_uncommitted.
+    """
+
+    topic: str
+    partition: int
+    fetch_offset: int
+    next_offset: int
+    records: bytes
+    aborted: tuple[tuple[int, int], ...] | None
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The last thing said of a range: read up to `position`.
+
+    error None: the range was read to its end; an offset of which no chunk had a record has none.
+    ABOVE_END: it reaches beyond the LSO (read_committed) or the high watermark. LOG_TRUNCATED: the
+    new leader does not have what was read. Otherwise Kafka's error name or why a broker was silent.
+    """
+
+    topic: str
+    partition: int
+    position: int
+    error: str | None = None
+    detail: str = ""
