@@ -294,7 +294,7 @@ def _if_you_wait(
     elif counted is not None and counted.oldest_timestamp is not None:
         deleted_at = counted.oldest_timestamp + int(retention)
         said += (
-            "; then retention deletes blocked records"
+            "; retention deletes blocked records"
             if deleted_at > now
             else ("; retention may already delete blocked records")
         )
