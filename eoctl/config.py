@@ -35,7 +35,7 @@ class ContextFile(BaseModel):
 
     bootstrap_servers: str | None = None
     command_config: str | None = None
-    properties: dict[str, str] = Field(default_factory=dict)
+    properties: dict[str, str] = Field(default_factory=dict, repr=False)
     read_only: bool = False
     protected: bool = False
     hosts: dict[str, str] = Field(default_factory=dict)
@@ -92,7 +92,7 @@ class Connect:
     context: str | None = None
     bootstrap_server: str | None = None
     command_config: str | None = None
-    properties: tuple[str, ...] = ()
+    properties: tuple[str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +181,14 @@ def contexts(config: ConfigFile) -> dict[str, ContextFile]:
     """All named clusters: the config file's, and running labs under names it does not take."""
     found: dict[str, ContextFile] = {}
     try:
-        folder = state_dir() / "contexts"
-        for path in sorted(folder.glob("*.json")):
-            found[path.stem] = ContextFile.model_validate_json(path.read_text(encoding="utf-8"))
-    except (UsageError, OSError, ValidationError):
-        found.clear()
+        files = sorted((state_dir() / "contexts").glob("*.json"))
+    except (UsageError, OSError):
+        files = []
+    for path in files:
+        try:
+            found[path.stem] = ContextFile.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError):
+            continue  # a lab that just ends; the others are as good as before
     return found | config.contexts
 
 
@@ -196,9 +199,10 @@ def chosen_context_path() -> Path:
 
 def _chosen_context() -> str | None:
     try:
-        return json.loads(chosen_context_path().read_text(encoding="utf-8"))["context"] or None
+        name = json.loads(chosen_context_path().read_bytes())["context"]
     except (UsageError, OSError, ValueError, KeyError, TypeError):
         return None
+    return name if isinstance(name, str) and name else None
 
 
 def context_name(asked: Connect, config: ConfigFile) -> str | None:
@@ -264,7 +268,9 @@ def resolve(asked: Connect) -> Context:
         if value:
             argv += [option, value]
     for pair in asked.properties:
-        if not SECRET_KEY.search(pair.split("=", 1)[0]):
+        key, _, value = pair.partition("=")
+        # where a secret is kept is none
+        if not SECRET_KEY.search(key) or re.match(r"(env|file):.", value.strip()):
             argv += ["-X", pair]
     return Context(
         name=name,
@@ -280,7 +286,9 @@ def resolve(asked: Connect) -> Context:
     )
 
 
-SECRET_KEY = re.compile(r"password|secret|jaas|token|ssl\.key|keystore\.key", re.IGNORECASE)
+SECRET_KEY = re.compile(
+    r"password|passphrase|secret|jaas|token|[._]key\s*$|key\.pem", re.IGNORECASE
+)
 
 
 def _read_command_config(path: Path) -> dict[str, str]:
@@ -301,6 +309,7 @@ def _extra_properties(pairs: tuple[str, ...]) -> dict[str, str]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            raise UsageError(f"-X {key!r} has no value", remedy="write -X key=value")
+            # what stands there may be a secret after a wrong sign
+            raise UsageError("a pair without `=`", where="-X", remedy="write -X key=value")
         extra[key.strip()] = value.strip()
     return extra

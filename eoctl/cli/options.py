@@ -50,7 +50,7 @@ class Connection:
     x: Annotated[
         list[str],
         typer.Option("-X", metavar="KEY=VALUE", help="one more client property"),
-    ] = field(default_factory=list)
+    ] = field(default_factory=list, repr=False)
     timeout: Annotated[
         str | None,
         typer.Option("--timeout", metavar="DURATION", help="bounds the command [30s]"),
@@ -117,9 +117,17 @@ class Connection:
             if not names:
                 raise UsageError("no contexts are known", where="--all-contexts")
         elif self.context and "," in self.context:
-            names = [name for name in self.context.split(",") if name]
+            names = [name.strip() for name in self.context.split(",") if name.strip()]
+            if not names:
+                raise UsageError("no context is named", where="--context")
         else:
             return [resolve(self.asked)]
+        if self.bootstrap_server or any(x.strip().startswith("bootstrap.servers") for x in self.x):
+            raise UsageError(
+                "several contexts have an address each",
+                where="--bootstrap-server",
+                remedy="name one context",
+            )
         return [resolve(dataclasses.replace(self.asked, context=name)) for name in names]
 
     def name_in_force(self) -> str | None:
