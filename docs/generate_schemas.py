@@ -49,6 +49,16 @@ class Envelope:
 _SCANNED = {"scanned": int, "held_back": int}
 _SEVERAL = {"context": str}  # --context a,b and --all-contexts
 _PLAN = Envelope(rows_journal.PlanRow)
+_BUNDLE = Envelope(
+    rows_check.BundlePartRow,
+    {
+        "file": str,
+        "sha256": str,
+        "eoctl_version": str,
+        "context": str | None,
+        "bootstrap_servers": str,
+    },
+)
 
 # The command's words joined by `-`.
 ENVELOPES: Mapping[str, Envelope] = {
@@ -99,6 +109,8 @@ ENVELOPES: Mapping[str, Envelope] = {
     ),
     "journal-resume": _PLAN,
     "journal-undo": _PLAN,
+    "bundle-create": _BUNDLE,
+    "bundle-open": _BUNDLE,
     "context-list": Envelope(rows.ContextRow),
     "context-show": Envelope(rows.ContextSettingRow, {"context": str}),
     "context-test": Envelope(

@@ -1,0 +1,245 @@
+"""A bundle file: what goes in comes out and is judged the same; whatever is damaged is refused."""
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from eoctl.kafka.cluster import PartitionMetadata, TopicMetadata
+from eoctl.stores import bundle_files
+from eoctl.stores.bundle_files import (
+    Bundle,
+    Origin,
+    SeenHistory,
+    facts_of,
+    judged_again,
+    listed,
+    without_verdicts,
+)
+from recovery.diagnosis import Diagnosis, Judged
+from recovery.errors import Exit, UsageError
+from recovery.facts import (
+    BrokerFacts,
+    Facts,
+    GroupFacts,
+    GroupOffsetFacts,
+    Missing,
+    ProducerFacts,
+    Transactions,
+)
+from recovery.formats.reader import UnknownVersion
+from recovery.history import StateLog
+from recovery.observation import Settings
+from recovery.verdicts import judge
+from recovery.waiting import Waiting
+from tests.share import share
+from tests.unit.check_facts import NOW, closed, partition
+from tests.unit.test_verdicts_model import EPOCHS, EYES, OPS, VERSIONS, play, world
+from tests.unit.transaction_model import Eyes, World, history, sample, start_batch
+
+RULES = Settings()
+
+
+def diagnosed(w: World, eyes: Eyes, *, twice: bool) -> Diagnosis:
+    """All that is open in a model world, looked at and judged."""
+    looks = {}
+    for about in w.open_transactions():
+        looks[about] = sample(w, about.topic_partition, eyes, RULES)
+    judged = []
+    w.tick(5000)
+    for about, first in looks.items():
+        second = sample(w, about.topic_partition, eyes, RULES) if twice else None
+        start = start_batch(w, about, eyes)
+        past = history(w, about, start, eyes, RULES) if start else None
+        verdict = judge(about, start, first, second, past, RULES)
+        if verdict is not None:
+            judged.append(Judged(about, start, first, second, past, verdict))
+    return Diagnosis("c", NOW, 3, 2, 1, 1, (), tuple(judged), Transactions(), (), 5.0, RULES)
+
+
+def bundle(d: Diagnosis) -> Bundle:
+    """A bundle with one of everything, and this diagnosis."""
+    gone = Missing("broker", "TIMED_OUT", "no answer", broker=3)
+    facts = Facts(
+        "c",
+        NOW,
+        scanned=2,
+        transaction_version=2,
+        partitions=(partition("t", 5), partition("t", None, 1)),
+        producers={("t", 0): (ProducerFacts("t", 0, 7, 1, None, NOW, None, 100),), ("t", 1): ()},
+        transactions=Transactions(),
+        missing=(gone,),
+    )
+    rest, opened, looks = without_verdicts(d)
+    offset = GroupOffsetFacts("g", "t", 0, 5, pending=True)
+    return Bundle(
+        eoctl_version="0",
+        created_at=NOW,
+        origin=Origin("prod", "b1:9092", ("--context", "prod"), True, False, (".*",), ()),
+        cluster_id="c",
+        brokers=(BrokerFacts(1, "b1", 9092),),
+        topics=(
+            TopicMetadata("t", "id", False, (PartitionMetadata("t", 0, 1, 0, (1,), None),), None),
+        ),
+        offsets=listed(facts),
+        producers=listed(facts),
+        transactions=Transactions(missing=(gone,)),
+        diagnosis=rest,
+        open_transactions=opened,
+        looks=looks,
+        groups=(GroupFacts("g", "Stable", members=(("c", "h"),), offsets=(offset,)),),
+        history=SeenHistory(50, (), (), everything=False, ids=frozenset({"a"})),
+        waiting=(("t", 0, Waiting(5, 1, 1, 1, None, True)), ("t", 1, None)),
+        topic_configs={"t": {"cleanup.policy": "delete", "retention.ms": None}},
+    )
+
+
+def empty() -> Diagnosis:
+    return Diagnosis("c", NOW, 3, 2, 1, 1, (), (), Transactions(), ())
+
+
+@given(VERSIONS, EPOCHS, OPS, EYES, st.booleans())
+@settings(
+    max_examples=share(1000, 60),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_verdict_is_judged_the_same_from_the_file(
+    tmp_path_factory: pytest.TempPathFactory,
+    versions: tuple[int, int, int],
+    epoch: int,
+    ops: list[tuple[str, int, int]],
+    eyes: Eyes,
+    twice: bool,
+) -> None:
+    w = world(versions, epoch, 0, 0, 0)
+    play(w, ops)
+    d = diagnosed(w, eyes, twice=twice)
+    path = tmp_path_factory.mktemp("bundle") / "b"
+    bundle_files.write(bundle(d), path)
+    found, _ = bundle_files.read(path)
+    assert judged_again(found) == replace(
+        d, settings=replace(RULES, two_phase_patterns=tuple(RULES.two_phase_patterns))
+    )
+
+
+def test_what_goes_in_comes_out(tmp_path: Path) -> None:
+    made = bundle(empty())
+    checksum = bundle_files.write(made, tmp_path / "b")
+    found, said = bundle_files.read(tmp_path / "b")
+    assert said == checksum
+    assert facts_of(found.offsets) == facts_of(made.offsets)
+    assert found.missing == made.missing
+    patterns = replace(found.diagnosis.settings, two_phase_patterns=RULES.two_phase_patterns)
+    assert replace(found, diagnosis=replace(found.diagnosis, settings=patterns)) == made
+
+
+def test_looks_are_shared(tmp_path: Path) -> None:
+    """A hundred open transactions of one look hold its coordinators once."""
+    w = World()
+    for number in range(30):
+        w.fresh(("t", number % 3))
+    common = sample(w, ("t", 0), Eyes(), RULES)
+    d = diagnosed(w, Eyes(), twice=False)
+    same = tuple(replace(j, first=common) for j in d.judged)
+    _, opened, looks = without_verdicts(replace(d, judged=same))
+    assert len(opened) == len(same) >= 3
+    assert looks == (common.transactions,)
+
+
+def test_history_survives(tmp_path: Path) -> None:
+    (record,) = closed("orders", NOW - 5).latest
+    unknown = replace(record, offset=6, value=UnknownVersion(9))
+    forgotten = replace(record, offset=7, value=None)
+    logs = (
+        StateLog(0, (record, unknown, forgotten), 3, NOW),
+        StateLog(1, (), 0, None, error="TIMED_OUT"),
+    )
+    made = bundle(empty())
+    kept = replace(made.history, logs=logs, everything=True)
+    bundle_files.write(replace(made, history=kept), tmp_path / "b")
+    assert bundle_files.read(tmp_path / "b")[0].history == kept
+
+
+def test_only_its_owner_may_read_it_and_nothing_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "b"
+    bundle_files.write(bundle(empty()), path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match="exists already"):
+        bundle_files.write(bundle(empty()), path)
+    assert path.read_bytes() == before
+
+
+def refused(path: Path) -> str:
+    """The one sentence with which a file is refused."""
+    with pytest.raises(UsageError) as error:
+        bundle_files.read(path)
+    assert error.value.exit_status is Exit.USAGE
+    sentence = error.value.sentence
+    assert "\n" not in sentence
+    assert str(path) in sentence
+    return sentence
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_cut_or_changed_file_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("bundle") / "b"
+    made = bundle(empty())
+    bundle_files.write(made, path)
+    whole = path.read_bytes()
+    at = data.draw(st.integers(0, len(whole) - 1))
+    path.write_bytes(whole[:at])
+    refused(path)
+    # bytes 3 to 9 of gzip's header: flags, time, system; what they say is not content
+    at = data.draw(st.integers(10, len(whole) - 1))
+    bit = 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1 :])
+    refused(path)
+
+
+def test_content_that_was_edited_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "b"
+    bundle_files.write(bundle(empty()), path)
+    header, content = gzip.decompress(path.read_bytes()).split(b"\n", 1)
+    path.write_bytes(gzip.compress(header + b"\n" + content.replace(b'"prod"', b'"test"')))
+    assert "its checksum is wrong" in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "two lines"),
+        (b"PK\x03\x04", "not a bundle"),
+        (gzip.compress(b"hello"), "two lines"),
+        (gzip.compress(b"hello\nworld\n"), "no header"),
+        (gzip.compress(b"[1]\nworld\n"), "no header"),
+        (gzip.compress(b'{"schema": "eoctl.bundle/v2", "sha256": ""}\n{}\n'), "another version"),
+    ],
+)
+def test_what_is_no_bundle_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
+    path = tmp_path / "b"
+    path.write_bytes(data)
+    assert said in refused(path)
+
+
+def test_facts_that_are_none_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    import hashlib
+
+    path = tmp_path / "b"
+    for content in (b"{}", b"[]", b"nonsense", b'{"eoctl_version": 5}'):
+        header = {"schema": bundle_files.SCHEMA, "sha256": hashlib.sha256(content).hexdigest()}
+        path.write_bytes(gzip.compress(json.dumps(header).encode() + b"\n" + content + b"\n"))
+        assert "its facts cannot be read" in refused(path)
+
+
+def test_a_missing_file_or_a_folder_is_said(tmp_path: Path) -> None:
+    assert "cannot be read" in refused(tmp_path / "none")
+    assert "cannot be read" in refused(tmp_path)
