@@ -1,0 +1,117 @@
+"""coast's topics: merge logs, changelogs with offsets attached, and regrouped streams.
+
+`coast.mg.<name>`: in which order inputs were merged. `coast.cl.<store>`: every record of state
+carries the next input and output offset. Partition p of each belongs to task p.
+Source: coast (Ben Kirwin), classes Messages, CoastStorageEngine, SafeBackend and wire.Protocol;
+text is Java's modified UTF-8 (java.io.DataInput).
+"""
+
+import struct
+from typing import NamedTuple
+
+from recovery.formats.reader import CorruptError, Reader
+
+MERGE_PREFIX, CHANGELOG_PREFIX = "coast.mg.", "coast.cl."
+MAX_TEXT = 65_535  # bytes
+
+_MERGE = struct.Struct(">iq")
+_ATTACHED = struct.Struct(">qq")
+
+
+class MergeRecord(NamedTuple):
+    """The next record of the merged stream: the one at `offset` of stream:partition."""
+
+    stream: str
+    partition: int
+    offset: int
+
+
+class ChangelogRecord(NamedTuple):
+    """One update of state. upstream: the next input offset after it; downstream: the next output
+    offset after what was sent for it."""
+
+    key: bytes
+    upstream: int
+    downstream: int
+    state: bytes
+
+
+class Regrouped(NamedTuple):
+    """A record that was sent to another partition. qualifier: the partition it came from, ASCII;
+    offset: in that one. A reader keeps it when offset >= its threshold for the qualifier."""
+
+    qualifier: bytes
+    offset: int
+    payload: bytes
+
+
+def decode_merge(value: bytes | None) -> MergeRecord:
+    """A merge log's value; its key is empty. Raises CorruptError."""
+    reader = Reader(_not_null(value, "merge log"), "value of a merge log's record")
+    stream = _text(reader)
+    partition, offset = reader.unpack(_MERGE)
+    _ends(reader)
+    if partition < 0 or offset < 0:
+        raise reader.corrupt(f"partition {partition}, offset {offset}")
+    return MergeRecord(stream, partition, offset)
+
+
+def encode_merge(record: MergeRecord) -> bytes:
+    """The value. Raises ValueError when the stream's name is too long."""
+    name = _modified_utf8(record.stream)
+    if len(name) > MAX_TEXT:
+        raise ValueError(f"a name of {len(name)} bytes")
+    return struct.pack(">H", len(name)) + name + _MERGE.pack(record.partition, record.offset)
+
+
+def decode_changelog(key: bytes | None, value: bytes | None) -> ChangelogRecord:
+    """A changelog's record. Raises CorruptError."""
+    keys = Reader(_not_null(key, "changelog"), "key of a changelog's record")
+    store_key = keys.take(keys.int32())
+    _ends(keys)
+    values = Reader(_not_null(value, "changelog"), "value of a changelog's record")
+    upstream, downstream = values.unpack(_ATTACHED)
+    state = values.take(values.int32())
+    _ends(values)
+    if upstream < 0 or downstream < 0:
+        raise values.corrupt(f"upstream {upstream}, downstream {downstream}")
+    return ChangelogRecord(store_key, upstream, downstream, state)
+
+
+def decode_regrouped(value: bytes | None) -> Regrouped:
+    """The value of a regrouped stream's record. Raises CorruptError."""
+    reader = Reader(_not_null(value, "regrouped stream"), "value of a regrouped record")
+    qualifier = reader.take(reader.int32())
+    offset = reader.int64()
+    payload = reader.take(reader.int32())
+    _ends(reader)
+    return Regrouped(qualifier, offset, payload)
+
+
+def _not_null(data: bytes | None, what: str) -> bytes:
+    if data is None:
+        raise CorruptError("it is null", where=f"record of a {what}")
+    return data
+
+
+def _ends(reader: Reader) -> None:
+    if reader.remaining:
+        raise reader.corrupt(f"{reader.remaining} bytes follow")
+
+
+def _text(reader: Reader) -> str:
+    """u16 length and modified UTF-8: NUL as C0 80, above U+FFFF as two surrogates of 3 bytes."""
+    length = reader.int16() & 0xFFFF
+    data = reader.take(length)
+    try:
+        # What UTF-8 forbids and this has: C0 80, and surrogates one by one.
+        units = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+        return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
+    except UnicodeDecodeError:
+        raise reader.corrupt("the stream's name is not modified UTF-8") from None
+
+
+def _modified_utf8(text: str) -> bytes:
+    units = text.encode("utf-16-be", "surrogatepass")
+    pairs = (chr(unit) for (unit,) in struct.iter_unpack(">H", units))
+    return "".join(pairs).encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")

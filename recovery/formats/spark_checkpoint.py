@@ -1,0 +1,166 @@
+"""Spark Structured Streaming's checkpoint directory: which batch is in flight, with which offsets.
+
+`offsets/N` is written before batch N runs, `commits/N` after it: the last N without a commit is
+replayed with exactly its ranges. Pure: `read` is given the files' texts by name.
+Source: Spark's classes OffsetSeqLog (versions 1 and 2), CommitLog, HDFSMetadataLog, and of the
+Kafka source KafkaSourceOffset, KafkaSourceInitialOffsetWriter.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from recovery.facts import TopicPartition
+from recovery.formats.reader import CorruptError
+
+Offsets = Mapping[TopicPartition, int]
+VOID = "-"  # SERIALIZED_VOID_OFFSET: the source has no offset in this batch
+
+_BATCH = re.compile(r"(offsets|commits)/(0|[1-9][0-9]*)")
+_SOURCE = re.compile(r"sources/([0-9]+)/0")
+_VERSION = re.compile(r"v([1-9][0-9]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A query's progress in its Kafka sources; other sources are left out.
+
+    query_id: the query's own. batch: the last one planned, None = none yet. committed: the last
+    one that is done. start, end: where batch `batch` begins and ends; a partition that is not in
+    `start` was not known before.
+    """
+
+    query_id: str | None
+    batch: int | None
+    committed: int | None
+    start: Offsets
+    end: Offsets
+
+    @property
+    def in_flight(self) -> bool:
+        """Will the last batch be run again?"""
+        return self.batch is not None and self.batch != self.committed
+
+
+def relevant(name: str) -> bool:
+    """Is this file, named relative to the directory, one that `read` looks at?"""
+    return name == "metadata" or bool(_BATCH.fullmatch(name) or _SOURCE.fullmatch(name))
+
+
+def read(files: Mapping[str, str]) -> Checkpoint:
+    """files: text by name relative to the directory; those that are not `relevant` are passed over.
+
+    Of offsets the last two are read, and the first ones of the sources. Raises CorruptError when
+    a file is not what it should be, or offsets and commits do not fit each other.
+    """
+    planned, done = _numbers(files, "offsets"), _numbers(files, "commits")
+    if done and (not planned or done[-1] > planned[-1]):
+        raise CorruptError(f"commits/{done[-1]} is there, offsets/{done[-1]} is not")
+    if not planned:
+        return Checkpoint(_query_id(files), None, None, {}, {})
+    batch = planned[-1]
+    committed = done[-1] if done else None
+    if committed is not None and committed < batch - 1:
+        # One batch at a time: Spark writes offsets/N+1 after commits/N.
+        raise CorruptError(
+            f"offsets/{batch} is the last, commits/{committed}: more than one batch is open"
+        )
+    if committed is not None:
+        _body(files[f"commits/{committed}"], f"commits/{committed}")
+    elif batch > 0:
+        raise CorruptError(f"offsets/{batch} is there, and no commit at all")
+    end = _offsets(files[f"offsets/{batch}"], f"offsets/{batch}")
+    start: dict[TopicPartition, int] = {}
+    if batch == 0:
+        for name in sorted(files):
+            if _SOURCE.fullmatch(name):
+                start |= _initial(files[name], name)
+    elif batch - 1 in planned:
+        start = _offsets(files[f"offsets/{batch - 1}"], f"offsets/{batch - 1}")
+    else:
+        raise CorruptError(f"offsets/{batch - 1} is missing: where batch {batch} begins")
+    for place, offset in start.items():
+        if end.get(place, offset) < offset:
+            raise CorruptError(
+                f"{place[0]}:{place[1]} ends at {end[place]}, below its start {offset}",
+                where=f"offsets/{batch}",
+            )
+    return Checkpoint(_query_id(files), batch, committed, start, end)
+
+
+def starting_offsets(offsets: Offsets) -> str:
+    """The value of the Kafka source's option `startingOffsets` (or `endingOffsets`)."""
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        topics.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(topics, separators=(",", ":"))
+
+
+def _numbers(files: Mapping[str, str], folder: str) -> list[int]:
+    found = (_BATCH.fullmatch(name) for name in files)
+    return sorted(int(match[2]) for match in found if match and match[1] == folder)
+
+
+def _query_id(files: Mapping[str, str]) -> str | None:
+    if "metadata" not in files:
+        return None
+    found = _json(files["metadata"], "metadata")
+    query_id = found.get("id") if isinstance(found, dict) else None
+    if not isinstance(query_id, str):
+        raise CorruptError("it has no id", where="metadata")
+    return query_id
+
+
+def _body(text: str, where: str) -> tuple[int, list[str]]:
+    """Version, and the lines after it; an empty file is one whose writer died."""
+    lines = text.split("\n")
+    match = _VERSION.fullmatch(lines[0].strip()) if lines else None
+    if match is None or len(lines) < 2:
+        raise CorruptError("it is not whole: version and metadata expected", where=where)
+    return int(match[1]), lines[1:]
+
+
+def _offsets(text: str, where: str) -> dict[TopicPartition, int]:
+    version, lines = _body(text, where)
+    if version > 2:
+        raise CorruptError(f"version {version} is not known", where=where)
+    if lines[0].strip():
+        _json(lines[0], where)
+    found: dict[TopicPartition, int] = {}
+    for line in lines[1:]:
+        written = line.partition(":")[2] if version == 2 else line
+        if written.strip() != VOID and written.strip():
+            found |= _kafka_offsets(_json(written, where), where)
+    return found
+
+
+def _initial(text: str, where: str) -> dict[TopicPartition, int]:
+    """`sources/N/0`: a zero byte (Spark 2.1 needed it), `v1`, then the first offsets."""
+    version, lines = _body(text.lstrip("\0"), where)
+    if version > 1:
+        raise CorruptError(f"version {version} is not known", where=where)
+    return _kafka_offsets(_json("".join(lines), where), where)
+
+
+def _kafka_offsets(value: Any, where: str) -> dict[TopicPartition, int]:
+    """{topic: {partition: offset}}; {} for the offset of a source that is not Kafka."""
+    if not isinstance(value, dict) or not all(isinstance(v, dict) for v in value.values()):
+        return {}
+    found: dict[TopicPartition, int] = {}
+    for topic, partitions in value.items():
+        for partition, offset in partitions.items():
+            if not partition.isdecimal() or type(offset) is not int:
+                return {}
+            if offset < 0:
+                raise CorruptError(f"{topic}:{partition} has the offset {offset}", where=where)
+            found[topic, int(partition)] = offset
+    return found
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CorruptError(f"not JSON: {error}", where=where) from None

@@ -1,0 +1,133 @@
+"""What a strategy says, and what is decided of it: the values between strategies and the plan."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from recovery.errors import RefusedError
+from recovery.facts import TopicPartition
+from recovery.stored import StoredOffset, StoredOutput, StoredPartition
+
+Direction = Literal["rewind", "skip", "none"]
+Guarantee = Literal["exactly-once", "at-least-once", "at-most-once"]
+
+
+class PendingError(RefusedError):
+    """An open transaction holds commits of the group: fence its owners first, then plan again.
+
+    transactional_ids: all of them; fewer than the pending commits where some were not found.
+    """
+
+    def __init__(
+        self, what: str, *, where: str, remedy: str, transactional_ids: tuple[str, ...]
+    ) -> None:
+        super().__init__(what, where=where, remedy=remedy)
+        self.transactional_ids = transactional_ids
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One condition. held: None = it could not be checked, it must be believed.
+
+    where: the partitions that it is about; equal sentences of several are told once.
+    """
+
+    name: str
+    held: bool | None
+    detail: str
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StateBound:
+    """The state that belongs to the restart: a changelog's partition up to `end`, not included."""
+
+    topic: str
+    partition: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """Where an input partition may start again, and the output offsets that go with it.
+
+    outputs: from there on, what was written is written again by the restart. merge: where its
+    merge log restarts. until: an exact end, where the restart has one (Spark's batch). new: the
+    store has no entry.
+    """
+
+    input: StoredOffset
+    outputs: tuple[StoredOutput, ...]
+    merge: tuple[TopicPartition, int] | None = None
+    until: int | None = None
+    state: tuple[StateBound, ...] = ()
+    checks: tuple[Check, ...] = ()
+    stored: StoredPartition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputDecision:
+    """records: visible data records between current and restart offset; None where they cannot be
+    counted. from_time, to_time: of the records at current and at restart offset, epoch ms."""
+
+    topic: str
+    partition: int
+    current_offset: int | None
+    restart_offset: int
+    direction: Direction
+    records: int | None
+    from_time: int | None = None
+    to_time: int | None = None
+    checks: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDecision:
+    """The first drop_first outputs are to be dropped: those of [start, end_offset)."""
+
+    topic: str
+    partition: int
+    start: int
+    end_offset: int
+    leader_epoch: int | None
+    drop_first: int
+    fed_by: tuple[TopicPartition, ...]
+    checks: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPlan:
+    """The whole decision. Each list is sorted by topic and partition.
+
+    store: what the store holds once the plan is applied, as positions, every partition of the
+    inputs; apply writes those that differ. starting_offsets: Spark's option.
+    """
+
+    app: str
+    strategy: str
+    inputs: tuple[InputDecision, ...]
+    outputs: tuple[OutputDecision, ...]
+    state: tuple[StateBound, ...]
+    guarantee: Guarantee
+    because: str
+    checks: tuple[Check, ...]
+    store: tuple[StoredPartition, ...]
+    starting_offsets: str | None = None
+
+
+def gathered(checks: tuple[Check, ...]) -> tuple[Check, ...]:
+    """Equal sentences told once, with their places: `orders:0, orders:1 and 8 more`."""
+    places: dict[tuple[str, bool | None, str], list[str]] = {}
+    for check in checks:
+        wheres = places.setdefault((check.name, check.held, check.detail), [])
+        if check.where is not None and check.where not in wheres:
+            wheres.append(check.where)
+    return tuple(
+        Check(name, held, detail, some(wheres) if wheres else None)
+        for (name, held, detail), wheres in places.items()
+    )
+
+
+def some(names: list[str], most: int = 3) -> str:
+    """`a, b, c and 4 more`."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

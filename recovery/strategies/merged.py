@@ -1,0 +1,97 @@
+"""merge-log: several inputs, read again in the order that the merge log recorded.
+
+The commit holds, for every input partition of a task, the input offset, the merge log's offset and
+the output's: restart there, replay the log to its tip, drop the first n outputs.
+"""
+
+from recovery.app_file import App, named
+from recovery.errors import RefusedError
+from recovery.facts import TopicPartition
+from recovery.strategies.decision import Basis, Check
+from recovery.strategies.input_rules import visible
+from recovery.strategies.observed import Count, MergeTail, Observed
+from recovery.strategies.output_rules import final_end
+from recovery.strategies.positions import stored_or_base
+
+
+def merge_log(app: App, observed: Observed, place: TopicPartition) -> Basis:
+    """Raises RefusedError where commit, log and input do not lead to one another."""
+    assert app.merge is not None
+    where, basis = named(place), stored_or_base(app, observed, place)
+    numbers = {output[1] for output in app.outputs_of(place)}
+    if len(numbers) != 1:
+        raise RefusedError(
+            f"it feeds the output partitions {sorted(numbers)}: a merge log's partition belongs to "
+            "one of them",
+            where=where,
+        )
+    merged = app.merge.topic, numbers.pop()
+    log = observed.log(merged)
+    tip, final = final_end(log)
+    start = _commit(app, observed, place, merged)
+    if not log.log_start_offset <= start <= tip:
+        raise RefusedError(
+            f"the commit is at {start}, the merge log is [{log.log_start_offset}, {tip}): the "
+            "order after the commit is lost",
+            where=named(merged),
+        )
+    offset, checks = basis.input.offset, [*basis.checks, final]
+    mine = observed.merge_tail(MergeTail(*merged, start, tip)).get(place)
+    if mine is not None:
+        if not mine.rising or mine.first < offset:
+            raise RefusedError(
+                f"the merge log [{start}, {tip}) goes back in it: the commit is at {offset}, the "
+                f"log's entries go from {mine.first} to {mine.last}",
+                where=where,
+                remedy="look at the log with `eoctl merge verify`",
+            )
+        top = observed.log(place).high_watermark
+        if mine.last >= top:
+            raise RefusedError(
+                f"the merge log names the offset {mine.last}, the log ends at {top}",
+                where=where,
+                remedy="the input lost records; look with `eoctl merge verify`",
+            )
+        skipped = visible(Count(*place, offset, mine.first), app.isolation, observed)
+        if skipped:
+            raise RefusedError(
+                f"{skipped} records of [{offset}, {mine.first}) are not in the merge log",
+                where=where,
+                remedy="look at the log with `eoctl merge verify`",
+            )
+    text = f"replay it from {start} to its tip {tip}, then read on"
+    checks.append(Check("merge-log", True, text, named(merged)))
+    return Basis(
+        basis.input,
+        basis.outputs,
+        merge=(merged, start),
+        checks=tuple(checks),
+        stored=basis.stored,
+    )
+
+
+def _commit(app: App, observed: Observed, place: TopicPartition, merged: TopicPartition) -> int:
+    """The merge offset of a task's commit; all of its inputs must hold the same."""
+    found: dict[int, TopicPartition] = {}
+    for entry in observed.stored:
+        outputs = app.outputs_of(entry.input.place)
+        if {output[1] for output in outputs} != {merged[1]}:
+            continue
+        if entry.merge is None:
+            raise RefusedError("the commit holds no merge offset", where=named(entry.input.place))
+        found.setdefault(entry.merge, entry.input.place)
+    if len(found) > 1:
+        (one, here), (other, there), *_ = sorted(found.items())
+        raise RefusedError(
+            f"{named(here)} was committed at {one} of the merge log, {named(there)} at {other}: "
+            "not one commit",
+            where=named(merged),
+        )
+    if found:
+        return next(iter(found))
+    if (start := observed.log(merged).log_start_offset) > 0:
+        raise RefusedError(
+            f"nothing was committed yet, and the merge log starts at {start}",
+            where=named(merged),
+        )
+    return 0

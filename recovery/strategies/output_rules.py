@@ -1,0 +1,239 @@
+"""How many outputs to drop, and when that can be known: n visible data records in [o, end).
+
+Every rule of "When n can be known" in docs/restart.md: a range that is not whole, an end that is
+not final, writers that cannot be one deterministic application are refused.
+"""
+
+from collections.abc import Sequence
+
+from recovery.app_file import App, named
+from recovery.errors import IncompleteError, RefusedError
+from recovery.facts import TopicPartition
+from recovery.formats.batches import NO_PRODUCER_ID
+from recovery.stored import StoredOutput, StoredPartition
+from recovery.strategies.decision import Check, OutputDecision, some
+from recovery.strategies.input_rules import identity
+from recovery.strategies.observed import Count, Counted, Log, Observed
+from recovery.strategies.producers import Producers, next_sequence
+
+
+def final_end(log: Log) -> tuple[int, Check]:
+    """The end of a log to which nothing can be added that is written already.
+
+    LEO = HW = LSO on two reads. Raises RefusedError while that is not so.
+    """
+    where = named(log.place)
+    if len(log.reads) < 2:
+        raise IncompleteError("its end was read only once", where=where)
+    for read in log.reads:
+        if read.log_end_offset is None:
+            raise IncompleteError("its log end offset could not be read at the leader", where=where)
+        if read.last_stable_offset < read.high_watermark:
+            raise RefusedError(
+                f"its end is not final: {read.high_watermark - read.last_stable_offset} offsets "
+                f"from {read.last_stable_offset} on are open",
+                where=where,
+                remedy="end the open transaction first: see `eoctl why`",
+            )
+        if read.high_watermark < read.log_end_offset:
+            raise RefusedError(
+                f"its end is not final: the leader has {read.log_end_offset} offsets, "
+                f"{read.high_watermark} are replicated; the rest appears later",
+                where=where,
+                remedy="wait until the followers are in sync, then plan again",
+            )
+    ends = [read.high_watermark for read in log.reads]
+    if len(set(ends)) > 1:
+        raise RefusedError(
+            f"its end is not final: it moved from {ends[0]} to {ends[-1]} meanwhile",
+            where=where,
+            remedy="somebody still writes: stop or fence the old process, then plan again",
+        )
+    return ends[-1], Check("end-final", True, "LEO = HW = LSO on two reads", where)
+
+
+def counted_range(
+    start: int, end: int, log: Log, observed: Observed
+) -> tuple[Counted, tuple[Check, ...]]:
+    """The counts of [start, end) of an output. Raises RefusedError where n would be a guess."""
+    where = named(log.place)
+    if start > end:
+        raise RefusedError(
+            f"the output offset {start} is above the end {end}: outputs were lost, or the commit "
+            "was written before them",
+            where=where,
+            remedy="look for an older commit whose outputs are all there",
+        )
+    if start < log.log_start_offset:
+        raise RefusedError(
+            f"the outputs [{start}, {log.log_start_offset}) are gone: the log starts at "
+            f"{log.log_start_offset}; they cannot be counted",
+            where=where,
+            remedy="for output-end give [app.base] an offset that is still there",
+        )
+    found = observed.count(Count(*log.place, start, end, producers=True))
+    counts, text = found.counts, f"of [{start}, {end})"
+    if counts.open:
+        raise RefusedError(
+            f"{counts.open} records {text} belong to open transactions",
+            where=where,
+            remedy="end them first: see `eoctl why`",
+        )
+    if counts.missing:
+        raise RefusedError(
+            f"{counts.missing} offsets {text} are missing (compacted or deleted): how many "
+            "outputs there were cannot be counted",
+            where=where,
+        )
+    return found, (Check("range-whole", True, "no output is missing or open", where),)
+
+
+def written_by_one(
+    found: Counted, stored: StoredOutput, log: Log, app: App, observed: Observed
+) -> tuple[Check, ...]:
+    """Can n be the outputs of one deterministic application? Raises RefusedError where not."""
+    where = named(log.place)
+    producers = found.producers
+    if producers is None:
+        raise IncompleteError("who wrote the range was not read", where=where)
+    for run in producers.runs:
+        if run.producer_id == NO_PRODUCER_ID:
+            raise RefusedError(
+                f"at {run.first_offset} a producer without an id wrote (PID -1): a retry may stand "
+                "twice, n means nothing",
+                where=where,
+                remedy="use an idempotent producer; now compare input and output record by record",
+            )
+    if (back := producers.interleaved) is not None:
+        first, other, again = back
+        raise RefusedError(
+            f"two producers wrote at the same time: {first.producer_id} at {first.first_offset}, "
+            f"{other.producer_id} at {other.first_offset}, {again.producer_id} again at "
+            f"{again.first_offset}; n means nothing",
+            where=where,
+            remedy="find the second process, and clean up with `eoctl dedup`",
+        )
+    if producers.gaps:
+        gap = producers.gaps[0]
+        raise RefusedError(
+            f"the sequence of producer {gap.producer_id} has a gap at {gap.offset}: (epoch, "
+            f"sequence) {gap.expected} expected, {gap.found} found; records were lost",
+            where=where,
+            remedy="look for the loss with `eoctl audit sequences`",
+        )
+    checks = [Check("sequences", True, "one producer at a time, no gap in the sequences", where)]
+    if not producers.runs:
+        checks = [Check("sequences", True, "nothing was written after the commit", where)]
+    checks += _stored_producer(stored, producers, log)
+    checks.append(_exclusive(producers.producer_ids, app, observed, where))
+    checks += _fenced(producers, observed, where)
+    return tuple(checks)
+
+
+def _stored_producer(stored: StoredOutput, producers: Producers, log: Log) -> list[Check]:
+    """Producer id, epoch and last sequence of the store against the broker's."""
+    if stored.producer_id is None or stored.producer_epoch is None:
+        return []
+    where, producer = named(log.place), stored.producer_id
+    then = stored.producer_epoch, stored.last_sequence
+    known = next((p for p in log.producers or () if p.producer_id == producer), None)
+    now = None if known is None else (known.producer_epoch, known.last_sequence)
+    begins = producers.first.get(producer)
+    if begins is not None:
+        # Each later epoch begins at 0 (transactions v2 raise it every time).
+        fits = begins[0] > then[0] and begins[1] == 0
+        if begins[0] == then[0]:
+            fits = then[1] is None or begins == next_sequence(then[0], then[1])
+        if not fits:
+            raise RefusedError(
+                f"producer {producer} goes on at (epoch, sequence) {begins} after {stored.offset}, "
+                f"the store holds {then}: they are not of the same moment",
+                where=where,
+                remedy="look for another commit of the application",
+            )
+    if now is None:
+        text = f"the broker does not know the stored producer {producer} any more"
+        return [Check("stored-producer", None, text, where)]
+    last = producers.last.get(producer, then)
+    if now[0] < last[0] or (
+        now[0] == last[0] and None not in (now[1], last[1]) and now[1] != last[1]
+    ):
+        raise RefusedError(
+            f"the broker knows producer {producer} at (epoch, sequence) {now}, store and log at "
+            f"{last}: a stale state, records were lost",
+            where=where,
+            remedy="look for the loss with `eoctl audit sequences`",
+        )
+    text = "the stored producer, epoch and sequence lead to the broker's"
+    return [Check("stored-producer", True, text, where)]
+
+
+def _exclusive(ids: Sequence[int], app: App, observed: Observed, where: str) -> Check:
+    """Did only this application write? Checked from producer ids where they can tell."""
+    told = some([str(i) for i in ids], most=5)
+    if not app.exclusive:
+        text = "exclusive = false: that only this application's outputs were counted is believed"
+        return Check("exclusive", None, f"{text}; written by {told or 'nobody'}", where)
+    own = observed.own_producers
+    if own is not None and (foreign := [str(i) for i in ids if i not in own]):
+        raise RefusedError(
+            f"producers that are not the application's own wrote there: {some(foreign, most=5)}",
+            where=where,
+            remedy="find them with `eoctl producers --resolve`; n would count their records too",
+        )
+    if len(ids) > 1 and own is None:
+        text = f"producers {told} wrote one after the other: believed to be the application's own"
+        return Check(
+            "exclusive", None, f"{text}, each having dropped what the one before wrote", where
+        )
+    text = f"written by producer {told} alone" if ids else "nobody wrote"
+    return Check("exclusive", True, text, where)
+
+
+def _fenced(producers: Producers, observed: Observed, where: str) -> list[Check]:
+    """Can the old process still write? Without a transactional id it cannot be fenced."""
+    if not producers.runs:
+        return []
+    if all(run.producer_id in observed.fenced for run in producers.runs):
+        return [Check("fenced", True, "the old producers are fenced", where)]
+    if all(run.transactional for run in producers.runs):
+        text = "not fenced: `eoctl txn fence` the application's transactional ids first"
+    else:
+        text = (
+            "not fenced; safe only if the old process is proven dead or its WRITE permission is "
+            "revoked"
+        )
+    return [Check("fenced", None, text, where)]
+
+
+def decide_output(
+    stored: StoredOutput,
+    fed_by: tuple[TopicPartition, ...],
+    app: App,
+    observed: Observed,
+    entry: StoredPartition | None,
+    *,
+    ordered: bool,
+) -> OutputDecision:
+    """n of one output partition. entry: of the store, where the offset is from there. ordered: the
+    order of its inputs is fixed (one input, or a merge log). Raises RefusedError."""
+    log = observed.log(stored.place)
+    is_stored = entry is not None and stored in entry.output
+    checks = identity(stored, log, observed) if is_stored else ()
+    end, final = final_end(log)
+    found, whole = counted_range(stored.offset, end, log, observed)
+    writers = written_by_one(found, stored, log, app, observed)
+    n = found.counts.data
+    if n and not ordered:
+        raise RefusedError(
+            f"{n} outputs were written after the commit by several inputs ({_places(fed_by)}): in "
+            "which order is recorded nowhere",
+            where=named(stored.place),
+            remedy="the strategy merge-log records it",
+        )
+    checks = (*checks, final, *whole, *writers)
+    return OutputDecision(*stored.place, stored.offset, end, log.leader_epoch, n, fed_by, checks)
+
+
+def _places(places: Sequence[TopicPartition]) -> str:
+    return some([named(p) for p in places])

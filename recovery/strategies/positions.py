@@ -1,0 +1,235 @@
+"""Strategies whose store says where to restart, and at which output offset that was committed.
+
+commit-pair, checkpoint, sql, transactional: the stored entry itself. changelog: the last record of
+the changelog. spark-checkpoint: the start of the batch in flight. Each gives the `Basis` of one
+input partition.
+"""
+
+from recovery.app_file import App, SparkCheckpointStore, TopicStore, named
+from recovery.errors import IncompleteError, RefusedError
+from recovery.facts import TopicPartition
+from recovery.stored import StoredOffset, StoredOutput, StoredPartition
+from recovery.strategies.decision import Basis, Check, PendingError, StateBound, some
+from recovery.strategies.observed import ChangelogTip, Observed
+from recovery.strategies.output_rules import final_end
+
+
+def stored_pair(app: App, observed: Observed, place: TopicPartition) -> Basis:
+    """commit-pair and sql: restart at the stored input offset; outputs from the stored ones on."""
+    return stored_or_base(app, observed, place)
+
+
+def checkpoint(app: App, observed: Observed, place: TopicPartition) -> Basis:
+    """The same, with the state in the commit."""
+    basis = stored_or_base(app, observed, place)
+    entry = basis.stored
+    if entry is not None and entry.state is None:
+        raise RefusedError(
+            "the commit holds no state",
+            where=named(place),
+            remedy="an application without state has the strategy commit-pair",
+        )
+    text = "the state begins empty" if entry is None else "the state is the one in the commit"
+    check = Check("state", True, text, named(place))
+    return Basis(basis.input, basis.outputs, checks=(*basis.checks, check), stored=entry)
+
+
+def transactional(app: App, observed: Observed, place: TopicPartition) -> Basis:
+    """Offsets committed in the transaction of the outputs: restart at the commit, n = 0.
+
+    Raises PendingError while a transaction holds a newer commit of the group.
+    """
+    if observed.pending:
+        ids = sorted({p.transactional_id for p in observed.pending if p.transactional_id})
+        places = sorted({named((p.topic, p.partition)) for p in observed.pending})
+        raise PendingError(
+            "an open transaction holds commits of the group that are not decided: fence first"
+            + ("" if ids else "; its transactional id was not found"),
+            where=some(places),
+            remedy=" and ".join(f"`eoctl txn fence {name}`" for name in ids)
+            or "find it with `eoctl txn list`",
+            transactional_ids=tuple(ids),
+        )
+    entry = observed.stored_at(place)
+    if entry is not None:
+        basis = Basis(entry.input, (), stored=entry)
+    else:
+        start = stored_or_base(app, observed, place)
+        basis = Basis(start.input, (), checks=start.checks)
+    outputs = []
+    checks = [Check("pending", True, "no commit of the group is pending", named(place))]
+    for output in app.outputs_of(place):
+        end, _ = final_end(observed.log(output))
+        outputs.append(StoredOutput(topic=output[0], partition=output[1], offset=end))
+        checks.append(_in_transactions(app, observed, output))
+    return Basis(basis.input, tuple(outputs), checks=(*basis.checks, *checks), stored=basis.stored)
+
+
+def _in_transactions(app: App, observed: Observed, output: TopicPartition) -> Check:
+    """n = 0 holds only for outputs inside the transaction: who wrote there outside of one?"""
+    where, log = named(output), observed.log(output)
+    if log.producers is None:
+        text = "which producers wrote outside of transactions could not be seen"
+        return Check("outputs-in-transaction", None, text, where)
+    # A producer without any marker, while nothing is open, has never written in a transaction.
+    plain = [
+        str(p.producer_id)
+        for p in log.producers
+        if p.coordinator_epoch is None or p.coordinator_epoch < 0
+    ]
+    if plain and app.exclusive:
+        raise RefusedError(
+            f"producers wrote outside of transactions: {some(plain, most=5)}; outputs that are not "
+            "in the transaction are not taken back with it",
+            where=where,
+            remedy="count them with the strategy commit-pair, or say exclusive = false if they "
+            "are not this application's",
+        )
+    if plain:
+        text = f"producers outside of transactions ({some(plain, most=5)}) are believed foreign"
+        return Check("outputs-in-transaction", None, text, where)
+    text = "every producer that the broker remembers there wrote in transactions"
+    return Check("outputs-in-transaction", True, text, where)
+
+
+def changelog(app: App, observed: Observed, place: TopicPartition) -> Basis:
+    """The last record of the changelog carries (upstream, downstream); the state is what a replay
+    up to it gives."""
+    assert isinstance(app.store, TopicStore)
+    log = observed.log((app.store.topic, place[1]))
+    end, final = final_end(log)
+    tip = observed.changelog_tip(ChangelogTip(*log.place, end))
+    if tip is None:
+        if log.log_start_offset:
+            raise RefusedError(
+                f"the changelog's records below {log.log_start_offset} are gone, and none is left",
+                where=named(log.place),
+            )
+        return stored_or_base(app, observed, place)
+    outputs = tuple(
+        StoredOutput(topic=topic, partition=partition, offset=tip.downstream)
+        for topic, partition in app.outputs_of(place)
+    )
+    start = StoredOffset(topic=place[0], partition=place[1], offset=tip.upstream)
+    bound = StateBound(*log.place, end)
+    text = "replay the changelog up to its end: its last record is the commit"
+    checks = (final, Check("state", True, text, named(log.place)))
+    stored = StoredPartition(input=start, output=outputs)
+    return Basis(start, outputs, state=(bound,), checks=checks, stored=stored)
+
+
+def spark_checkpoint(app: App, observed: Observed, place: TopicPartition) -> Basis:
+    """The batch in flight is replayed with exactly its ranges; twice the same only if the sink
+    drops batches that it has seen."""
+    assert isinstance(app.store, SparkCheckpointStore)
+    found, where = observed.spark, app.store.path
+    if found is None:
+        raise IncompleteError("the checkpoint was not read", where=where)
+    if found.batch is None:
+        raise RefusedError(
+            "the query has not planned a batch yet: it begins where its options say", where=where
+        )
+    if place not in found.end:
+        raise RefusedError(
+            f"batch {found.batch} does not read it: the topic is not the query's, or the "
+            "partition was added later",
+            where=named(place),
+            remedy=f"look at {where}/offsets/{found.batch}",
+        )
+    if not found.in_flight:
+        start = found.end[place]
+        text = f"batch {found.batch} is committed, none is in flight"
+        until = None
+    else:
+        if app.store.sink == "other":
+            raise RefusedError(
+                f"batch {found.batch} is replayed whole, and this sink does not drop what it has",
+                where=where,
+                remedy='say sink = "batch-id" if it drops batches it has seen; else clean up '
+                "afterwards with `eoctl dedup`",
+            )
+        if place not in found.start:
+            raise RefusedError(
+                f"where batch {found.batch} begins is not written: the partition is new in it",
+                where=named(place),
+            )
+        start, until = found.start[place], found.end[place]
+        text = f"batch {found.batch} is in flight: Spark replays exactly its ranges"
+    return Basis(
+        StoredOffset(topic=place[0], partition=place[1], offset=start),
+        (),
+        until=until,
+        checks=(Check("batch", True, text, where),),
+        stored=StoredPartition(
+            input=StoredOffset(topic=place[0], partition=place[1], offset=start)
+        ),
+    )
+
+
+def stored_or_base(app: App, observed: Observed, place: TopicPartition) -> Basis:
+    """The stored entry with every output that it must name; without one, the base.
+
+    An application that never committed starts at its base, by default the logs' start while that
+    is 0. A store that lacks one partition of several is not that: partitions were added, and the
+    base must be said.
+    """
+    outputs = app.outputs_of(place)
+    entry = observed.stored_at(place)
+    if entry is not None:
+        return Basis(entry.input, _named_outputs(entry, outputs), stored=entry)
+    said = [app.base_of(p) for p in (place, *outputs)]
+    if observed.stored and None in said:
+        raise RefusedError(
+            "the store has no entry for it, but for others: partitions were added, or it was "
+            "never committed",
+            where=named(place),
+            remedy=f'say in [app.base] where it begins: "{named(place)}" = 0'
+            + "".join(f', "{named(o)}" = 0' for o in outputs),
+        )
+    start, *ends = (base_offset(app, observed, p) for p in (place, *outputs))
+    check = Check("base", True, "never committed: it starts at its base", named(place))
+    return Basis(
+        StoredOffset(topic=place[0], partition=place[1], offset=start),
+        tuple(
+            StoredOutput(topic=o[0], partition=o[1], offset=end)
+            for o, end in zip(outputs, ends, strict=True)
+        ),
+        checks=(check,),
+    )
+
+
+def base_offset(app: App, observed: Observed, place: TopicPartition) -> int:
+    """Where counting starts: as the file says, else at the log's start while that is 0."""
+    said = app.base_of(place)
+    if said is not None:
+        return said
+    start = observed.log(place).log_start_offset
+    if start:
+        raise RefusedError(
+            f"the log starts at {start}, not at 0: what was there before is not known",
+            where=named(place),
+            remedy=f'say in [app.base] where counting starts: "{named(place)}" = OFFSET',
+        )
+    return 0
+
+
+def _named_outputs(
+    entry: StoredPartition, outputs: tuple[TopicPartition, ...]
+) -> tuple[StoredOutput, ...]:
+    """Exactly the outputs that the application file maps: one missing, and n is not known."""
+    found = {o.place: o for o in entry.output}
+    where = named(entry.input.place)
+    if absent := [named(o) for o in outputs if o not in found]:
+        raise RefusedError(
+            f"the commit names no output offset of {some(absent)}: what was written after it "
+            "cannot be counted",
+            where=where,
+            remedy="use the strategy that the application follows",
+        )
+    if foreign := [named(o) for o in found if o not in outputs]:
+        raise RefusedError(
+            f"the commit names the output {some(foreign)}, the application file does not",
+            where=where,
+            remedy="correct outputs or [app.mapping]",
+        )
+    return tuple(found[o] for o in outputs)
