@@ -226,10 +226,8 @@ def filter_as_typed(app: "Dashboard", text: str) -> None:
 
 
 def filter_done(app: "Dashboard", text: str | None) -> None:
-    """esc takes the filter away."""
-    if text is None:
-        app.table.state.filter = None
-        app.table.settle()
+    """The whole of what was typed; esc takes the filter away."""
+    filter_as_typed(app, text or "")
     app.tick()
 
 

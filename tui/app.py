@@ -175,11 +175,21 @@ class Dashboard(App[str]):
         self.call_after_refresh(self.tick)
 
     async def on_event(self, event: events.Event) -> None:
-        if isinstance(event, events.Key) and self.is_running:
+        if isinstance(event, events.Key) and not event.is_forwarded and self.is_running:
             self.message = ("", "text")
             if len(self.screen_stack) == 1:
                 self.table.drop_gone()
+                if not self.prompt.display:
+                    # here and not in the table's own queue: what is typed ahead behind `/` must
+                    # find the prompt open, or a name would be taken for commands
+                    await self.key_pressed(event.key)
+                    return
         await super().on_event(event)
+
+    async def key_pressed(self, key: str) -> None:
+        """Do what the list of keys says."""
+        if not await self._check_bindings(key, priority=True):
+            await self._check_bindings(key)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys that do not belong to this screen do not exist."""
@@ -225,7 +235,7 @@ class Dashboard(App[str]):
 
     def refocus(self) -> None:
         """Keys go to the table or the page."""
-        self._scrolled.focus()
+        self.screen_stack[0].set_focus(self._scrolled)
 
     def arrange(self) -> None:
         """Evidence beside the list where there is room, else below it."""

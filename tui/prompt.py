@@ -35,7 +35,8 @@ class Prompt(Input):
         self.value = sign + value
         self.display = True
         self.cursor_position = len(self.value)
-        self.focus()
+        # at once: what is typed next is already on its way
+        self.screen.set_focus(self)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
@@ -46,15 +47,15 @@ class Prompt(Input):
         else:
             self._typed(self._app, self.value[1:])
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        self._close(self.value[1:])
-
     def on_key(self, event: events.Key) -> None:
         if event.key == "escape":
             event.stop()
             event.prevent_default()
             self._close(None)
+        elif event.key == "enter":
+            event.stop()
+            event.prevent_default()
+            self._close(self.value[1:])
         elif event.key == "tab":
             event.stop()
             event.prevent_default()
@@ -65,6 +66,8 @@ class Prompt(Input):
                 self.cursor_position = len(self.value)
 
     def _close(self, text: str | None) -> None:
+        if not self.display:
+            return
         self.display = False
         self._app.refocus()
         self._done(self._app, text)

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
 
-from tests.tui.driving import lines_of, recording, run, running, text_of
+from tests.tui.driving import lines_of, recording, run, running, text_of, until
 from tui.app import Dashboard
 from tui.keys import COMMANDS, KEYS, bindings, exists
 from tui.overlays import Overlay
@@ -244,10 +245,33 @@ def test_priority_keys_work_while_something_is_typed_and_over_an_overlay(key: st
     run(test)
 
 
+def test_what_is_typed_ahead_goes_where_it_belongs() -> None:
+    """All of it is in the queue before the first key is handled."""
+    keys = ["2", "slash", *"resedy", "enter"]
+
+    async def test() -> None:
+        async with running(recording("orders")) as (app, pilot):
+            for key in keys:
+                name = {"slash": "/", "enter": "\r"}.get(key, key)
+                app.post_message(events.Key(key, name))
+            await until(pilot, lambda: app.table.state.filter is not None)
+            await until(pilot, lambda: not app.prompt.display)
+            assert app.place.view.name == "partitions"
+            assert len(app.screen_stack) == 1
+            assert app.table.state.filter is not None
+            assert app.table.state.filter.text == "resedy"
+
+    run(test)
+
+
 def test_commands() -> None:
     async def typed(pilot: Pilot[str], text: str) -> None:
-        names = {" ": "space", ":": "colon", "-": "minus", "_": "underscore"}
-        await pilot.press("colon", *[names.get(c, c) for c in text], "enter")
+        """Put into the prompt as if pasted."""
+        app = pilot.app
+        assert isinstance(app, Dashboard)
+        await pilot.press("colon")
+        app.prompt.value = f":{text}"
+        await pilot.press("enter")
 
     async def test() -> None:
         async with running(recording("orders")) as (app, pilot):
@@ -318,8 +342,6 @@ def test_a_recording_is_paused_and_sought() -> None:
                 ("greater_than_sign", last),
             ):
                 await pilot.press(key)
-                from tests.tui.driving import until
-
                 await until(pilot, lambda want=want: app.frame.position[0] == want)  # type: ignore[misc]
                 assert f"REPLAY {want}/{last}" in lines_of(app)[0]
             await pilot.press("p", "p", "r", "plus", "minus")
