@@ -100,9 +100,7 @@ async def _maybe_pending(
     if seen.topics[PROBE_TOPIC].error == "TOPIC_AUTHORIZATION_FAILED":
         text = "DESCRIBE on all topics is not granted: offsets of hidden topics are not shown"
         missing.append(Missing("topic", "TOPIC_AUTHORIZATION_FAILED", text))
-    if isinstance(homes, Missing):
-        missing.append(homes)
-    else:
+    if not isinstance(homes, Missing):  # hidden: any group may have one
         offsets, more = await collect.partition_offsets(cluster, (), homes)
         missing += [m for m in more if m.error != "LEADER_NOT_AVAILABLE"]
         held = {p.partition for p in offsets if p.held != 0}

@@ -125,13 +125,17 @@ async def _homes(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, int]
 async def _homes_by_asking(
     cluster: Cluster, names: Sequence[str]
 ) -> tuple[dict[str, int], dict[str, str]]:
-    """The same where `__consumer_offsets` is hidden from us: FindCoordinator (KIP-699)."""
-    question = messages.FindCoordinatorRequest(key_type=0, coordinator_keys=list(names))
-    answer = await cluster.ask_any(question, most=4)
-    homes = {c.key: c.node_id for c in answer.coordinators if not c.error_code}
-    refused = {
-        c.key: messages.error_name(c.error_code) for c in answer.coordinators if c.error_code
-    }
+    """The same where `__consumer_offsets` is hidden from us: FindCoordinator, group by group."""
+    homes: dict[str, int] = {}
+    refused: dict[str, str] = {}
+    for name in names:
+        question = messages.FindCoordinatorRequest(key_type=0, key=name, coordinator_keys=[name])
+        answer = await cluster.ask_any(question, most=4)
+        found = answer.coordinators[0] if answer.coordinators else answer  # version 4; below it
+        if found.error_code:
+            refused[name] = messages.error_name(found.error_code)
+        else:
+            homes[name] = found.node_id
     return homes, refused
 
 

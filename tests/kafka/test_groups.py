@@ -15,6 +15,15 @@ from typing import Any, TypeVar
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import Producer as Confluent
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from eoctl.kafka import messages
 from eoctl.kafka.cluster import Cluster
@@ -304,6 +313,35 @@ def test_what_is_denied_is_said(secure_lab: Lab, topic: MakeTopic) -> None:
     ran = eoctl("offsets", "show", "--group", group, "-o", "json", *as_user("nobody"))
     assert (ran.status, ran.rows) == (3, [])
     assert "GROUP_AUTHORIZATION_FAILED" in {e["error"] for e in ran.json["errors"]}
+
+
+def test_a_named_group_needs_no_look_at_the_internal_topic(
+    secure_lab: Lab, topic: MakeTopic
+) -> None:
+    """Managed clusters hide it; the brokers still tell who coordinates a group."""
+    name = topic(secure_lab)
+    group = f"g-{name}"
+    produce(secure_lab, name, 3)
+    commit(secure_lab, group, name, 2)
+    admin = AdminClient(secure_lab.client_properties())
+    deny = (
+        *(ResourceType.TOPIC, "__consumer_offsets", ResourcePatternType.LITERAL),
+        *("User:viewer", "*", AclOperation.DESCRIBE, AclPermissionType.DENY),
+    )
+    properties = secure_lab.client_properties("viewer")
+    words = ["-o", "json", *(f"-X{key}={value}" for key, value in properties.items())]
+    (made,) = admin.create_acls([AclBinding(*deny)]).values()
+    made.result(20)
+    try:
+        ran = eoctl("offsets", "show", "--group", group, *words)
+        every = eoctl("offsets", "show", *words)
+    finally:
+        (gone,) = admin.delete_acls([AclBindingFilter(*deny)]).values()
+        gone.result(20)
+    assert (ran.status, [r["committed_offset"] for r in ran.rows]) == (0, [2])
+    assert group in {r["group"] for r in every.rows}
+    # but whether these are all groups cannot be proven
+    assert (every.status, every.json["errors"][0]["topic"]) == (3, "__consumer_offsets")
 
 
 def test_a_coordinator_that_moves_is_followed(lab3: Lab, topic: MakeTopic) -> None:
