@@ -67,6 +67,32 @@ STEPS: tuple[Step, ...] = (
         exits=(1,),
     ),
     Step(
+        "That command. What it will do, on which facts, and with which hash: nothing is sent.",
+        ("txn", "abort", f"{PAYMENTS}:1", "--pid", "1", "--start-offset", "3"),
+    ),
+    Step(
+        "The same with --execute. Everything is looked at again right before, the marker goes to "
+        "one partition, and what became of it is read from the partition, not from the answer. "
+        "--yes stands for the question that a person would be asked.",
+        (
+            *("txn", "abort", f"{PAYMENTS}:1", "--pid", "1", "--start-offset", "3"),
+            *("--execute", "--yes"),
+        ),
+    ),
+    Step(
+        "The readers of payments proceed: the LSO is at the high watermark, and of the offsets "
+        "that they have passed now, three are the dropped transaction's.",
+        ("lso", f"{PAYMENTS}:1"),
+    ),
+    Step(
+        "Counted exactly, record by record: what they get, and what they do not.",
+        ("offsets", "count", f"{PAYMENTS}:1", "earliest", "lso"),
+    ),
+    Step(
+        "Who changed what, when: every change is in the journal, before it is made.",
+        ("journal", "list"),
+    ),
+    Step(
         "Every transactional id that a coordinator knows. The owner of the held payments is not "
         "among them.",
         ("txn", "list"),
