@@ -19,8 +19,8 @@ from eoctl.cli.shell_line import DEFAULT_BREAKS, Line, inserted, parse
 from recovery.errors import EoctlError, UsageError
 from recovery.quoting import quoted
 
-SECONDS = 0.65  # with Python's own start a second
-CLUSTER_SECONDS = 0.5
+SECONDS = 0.65  # with Python's own start a second; or $EOCTL_COMPLETION_SECONDS
+CLUSTER_SHARE = 0.75  # of them, for a cluster that is asked
 MOST_WORDS = 1000
 
 SCRIPT = """\
@@ -53,7 +53,7 @@ def completion(
         sys.stdout.write(SCRIPT)
         return 0
     signal.signal(signal.SIGALRM, _give_up)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, _seconds())
     typed = parse(line, breaks)
     try:
         offered = offers(typed)
@@ -66,6 +66,13 @@ def completion(
     found = [word for word in words if word is not None][:MOST_WORDS]
     print("\n".join([offered.how, *found]))
     return 0
+
+
+def _seconds() -> float:
+    try:
+        return max(0.1, float(os.environ["EOCTL_COMPLETION_SECONDS"]))
+    except (KeyError, ValueError):
+        return SECONDS
 
 
 def _give_up(number: int, frame: FrameType | None) -> None:
@@ -213,7 +220,7 @@ def _names(typed: Typed) -> Any:
         last("command_config"),
         typed.values.get("x", []),
     )
-    return names(connection.one(), CLUSTER_SECONDS)
+    return names(connection.one(), CLUSTER_SHARE * _seconds())
 
 
 def _topics(typed: Typed, current: str) -> Offers:

@@ -39,7 +39,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def environ(home: Path, **more: str) -> dict[str, str]:
-    found = environment(EOCTL_CACHE_DIR=str(home / "cache"), **more)
+    """With time enough on a busy machine; what the usual time is has a test of its own."""
+    patient = {"EOCTL_COMPLETION_SECONDS": "20", "EOCTL_CACHE_DIR": str(home / "cache")}
+    found = environment(**(patient | more))
     return found | {"PATH": f"{home / 'bin'}:{found['PATH']}"}
 
 
@@ -130,13 +132,17 @@ def test_nothing_is_said_and_little_time_taken(home: Path, tmp_path: Path) -> No
     broken.write_text("contexts = 3 [")
     assert complete(home, "eoctl --context nobody lso x") == []
     assert complete(home, "eoctl --context x lso ", EOCTL_CONFIG=str(broken)) == []
-    begin = time.monotonic()
-    complete(home, "eoctl --vers")
-    plain = time.monotonic() - begin
-    for server in ("127.0.0.1:9", "192.0.2.1:9092"):  # refused; TEST-NET-1, never answers
+
+    def seconds(line: str) -> float:
         begin = time.monotonic()
-        assert complete(home, f"eoctl --bootstrap-server {server} lso ") == []
-        assert time.monotonic() - begin < plain + 1
+        assert complete(home, line, EOCTL_COMPLETION_SECONDS="") in ([], ["--version"])
+        return time.monotonic() - begin
+
+    plain = min(seconds("eoctl --vers") for _ in range(3))
+    for server in ("127.0.0.1:9", "192.0.2.1:9092"):  # refused; TEST-NET-1, never answers
+        line = f"eoctl --bootstrap-server {server} lso "
+        # 0.65 s once it runs; starting takes as long as it takes on a busy machine
+        assert min(seconds(line) for _ in range(3)) < 2 * plain + 0.65
 
 
 def test_cache_is_private_and_asked_again_after_a_minute(
@@ -180,7 +186,7 @@ def test_tab_in_a_real_bash(home: Path, words: str) -> None:
         ("txn describe $'hostile\\047q\t", "hostile'quote"),
     ):
         child.send(f"{words} {typed}")
-        time.sleep(1.5)
+        time.sleep(0.5)  # bash reads on only when the Tab is done
         child.sendline("")  # runs it; what was run is in the history
         child.expect_exact("ready> ")
         child.sendline('eval "set -- $(HISTTIMEFORMAT= history 2 | head -1)"; echo "[${@: -1}]"')
