@@ -1,0 +1,704 @@
+"""Every refusal of docs/restart.md, one case each, and what a plan says besides."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from recovery.app_file import App, FileStore, KafkaGroupStore, MergeLog, SparkCheckpointStore
+from recovery.errors import IncompleteError, RefusedError
+from recovery.facts import ProducerFacts
+from recovery.formats.spark_checkpoint import Checkpoint
+from recovery.restart import decide, wanted
+from recovery.stored import StoredOffset, StoredOutput, StoredPartition
+from recovery.strategies.decision import PendingError, RestartPlan
+from recovery.strategies.observed import (
+    Count,
+    EpochEnd,
+    LogEnd,
+    Observed,
+    PendingCommit,
+    TimeAt,
+)
+from tests.unit.restart_model import ABORTED, DATA, MISSING, OPEN, World, with_reads
+
+FILE = FileStore(kind="file", path="p")
+GROUP = KafkaGroupStore(kind="kafka-group", group="g")
+SPARK = SparkCheckpointStore(kind="spark-checkpoint", path="/c")
+IN, OUT = ("in", 0), ("out", 0)
+
+
+def app(strategy: Any = "commit-pair", **more: Any) -> App:
+    fields = {"name": "a", "strategy": strategy, "inputs": ("in",), "outputs": ("out",)}
+    return App(**fields | {"store": FILE} | more)
+
+
+def entry(i: int = 4, o: int = 2, partition: int = 0, **more: Any) -> StoredPartition:
+    """more: fields of the input; with `out_` before their name, of the output."""
+    out: dict[str, Any] = {"topic": "out", "partition": partition, "offset": o}
+    out |= {k.removeprefix("out_"): v for k, v in more.items() if k.startswith("out_")}
+    inp = {k: v for k, v in more.items() if not k.startswith("out_")}
+    return StoredPartition(
+        input=StoredOffset(topic="in", partition=partition, offset=i, **inp),
+        output=(StoredOutput(**out),),
+    )
+
+
+def world(*entries: StoredPartition, inputs: int = 8, outputs: int = 5) -> World:
+    """`in` with 8 records; `out` with 5, of which 3 were written after the commit (4, 2)."""
+    made = World()
+    for number in range(inputs):
+        made.log("in").write(number)
+    for number in range(outputs):
+        made.log("out").write(number, 7)
+    made.commit(*(entries or (entry(),)))
+    return made
+
+
+def answered(made: World, application: App, change: Callable[[Observed], Observed]) -> Observed:
+    """All answers, with `change` made to the facts each time they are looked at."""
+    answers: dict[str, dict[Any, Any]] = {}
+    for _ in range(8):
+        observed = change(made.observe(answers))
+        wants = wanted(application, observed)
+        if not wants:
+            return observed
+        for want in wants:
+            name, answer = made.answer(want)
+            answers.setdefault(name, {})[want] = answer
+    raise AssertionError(wants)
+
+
+def refused(
+    made: World,
+    application: App | None = None,
+    change: Callable[[Observed], Observed] = lambda o: o,
+) -> RefusedError:
+    application = application or app()
+    with pytest.raises(RefusedError) as caught:
+        decide(application, answered(made, application, change))
+    assert caught.value.where
+    assert caught.value.exit_status == 4
+    return caught.value
+
+
+def plan(
+    made: World,
+    application: App | None = None,
+    change: Callable[[Observed], Observed] = lambda o: o,
+) -> RestartPlan:
+    application = application or app()
+    return decide(application, answered(made, application, change))
+
+
+def held(found: RestartPlan, name: str) -> bool | None:
+    """The worst that is said of a check."""
+    said = [c.held for c in found.checks if c.name == name]
+    assert said, f"{name} is not among {[c.name for c in found.checks]}"
+    return False if False in said else None if None in said else True
+
+
+def test_the_pair_of_the_world() -> None:
+    found = plan(world())
+    (i,), (o,) = found.inputs, found.outputs
+    assert (i.current_offset, i.restart_offset, i.direction, i.records) == (4, 4, "none", 0)
+    assert (o.start, o.end_offset, o.leader_epoch, o.drop_first, o.fed_by) == (2, 5, 0, 3, (IN,))
+    assert found.guarantee == "exactly-once"
+    assert "out:0 [2, 5) holds 3" in found.because
+    assert found.store == (entry(),)
+    for name in ("retained", "end-final", "range-whole", "sequences", "exclusive", "not-compacted"):
+        assert held(found, name) is True
+    for name in ("deterministic", "fenced", "topic-id", "leader-epoch"):
+        assert held(found, name) is None
+
+
+# The output's range
+
+
+def test_missing_outputs() -> None:
+    made = world()
+    made.log("out").entries[3].kind = MISSING
+    made.log("out").policy = "compact"
+    assert "1 offsets of [2, 5) are missing" in refused(made).what
+
+
+def test_aborted_outputs_and_markers_are_not_counted() -> None:
+    made = world()
+    out = made.log("out")
+    out.write("x", 8, transactional=True)
+    out.marker(8, ABORTED)
+    out.write("y", 8, transactional=True)
+    out.marker(8, DATA)
+    (o,) = plan(made).outputs
+    assert (o.start, o.end_offset, o.drop_first) == (2, 9, 4)
+
+
+def test_open_outputs() -> None:
+    made = world()
+    made.log("out").write("x", 7, transactional=True)
+    error = refused(made)
+    assert "its end is not final: 1 offsets from 5 on are open" in error.what
+    assert error.where == "out:0"
+
+    def settled(observed: Observed) -> Observed:
+        """The end looked final, and counting found something open all the same."""
+        return with_reads(observed, OUT, reads=(LogEnd(6, 6, 6),) * 2)
+
+    assert made.log("out").entries[-1].kind == OPEN
+    assert "1 records of [2, 6) belong to open" in refused(made, change=settled).what
+
+
+@pytest.mark.parametrize(
+    ("reads", "what"),
+    [
+        ((LogEnd(6, 5, 5), LogEnd(6, 5, 5)), "the leader has 6 offsets, 5 are replicated"),
+        ((LogEnd(5, 5, 5), LogEnd(6, 5, 5)), "the leader has 6 offsets, 5 are replicated"),
+        ((LogEnd(6, 5, 5), LogEnd(6, 6, 6)), "the leader has 6 offsets, 5 are replicated"),
+        ((LogEnd(4, 4, 4), LogEnd(5, 5, 5)), "it moved from 4 to 5"),
+        ((LogEnd(5, 5, 4), LogEnd(5, 5, 5)), "1 offsets from 4 on are open"),
+    ],
+)
+def test_an_end_that_is_not_final(reads: tuple[LogEnd, ...], what: str) -> None:
+    assert what in refused(world(), change=lambda o: with_reads(o, OUT, reads=reads)).what
+
+
+def test_an_end_that_was_not_read_twice_or_not_at_the_leader() -> None:
+    once: tuple[LogEnd, ...] = (LogEnd(5, 5, 5),)
+    hidden = (LogEnd(None, 5, 5), LogEnd(5, 5, 5))
+    with pytest.raises(IncompleteError, match="out:0: its end was read only once"):
+        plan(world(), change=lambda o: with_reads(o, OUT, reads=once))
+    with pytest.raises(IncompleteError, match="out:0: its log end offset"):
+        plan(world(), change=lambda o: with_reads(o, OUT, reads=hidden))
+
+
+def test_an_output_offset_above_the_end() -> None:
+    assert "the output offset 6 is above the end 5" in refused(world(entry(4, 6))).what
+
+
+def test_outputs_below_the_log_start() -> None:
+    made = world()
+    made.log("out").log_start = 3
+    assert "the outputs [2, 3) are gone" in refused(made).what
+
+
+# Who wrote it
+
+
+def test_a_producer_without_an_id() -> None:
+    made = world()
+    made.log("out").entries[4].producer_id = -1
+    error = refused(made)
+    assert "at 4 a producer without an id wrote (PID -1)" in error.what
+
+
+def test_interleaved_producers() -> None:
+    made = world()
+    made.log("out").write("z", 8)
+    made.log("out").write("a", 7)
+    assert "7 at 2, 8 at 5, 7 again at 6" in refused(made).what
+
+
+def test_an_aborted_zombie_between_is_no_interleaving() -> None:
+    made = world()
+    out = made.log("out")
+    out.write("z", 8, transactional=True)
+    out.marker(8, ABORTED)
+    out.write("a", 7)
+    assert plan(made).outputs[0].drop_first == 4
+
+
+def test_producers_one_after_the_other_are_believed() -> None:
+    made = world()
+    made.log("out").write("z", 8)
+    found = plan(made)
+    assert held(found, "exclusive") is None
+    assert any("producers 7, 8 wrote one after the other" in c.detail for c in found.checks)
+
+
+def test_a_gap_in_the_sequences() -> None:
+    made = world()
+    made.log("out").entries[4].sequence += 1
+    error = refused(made)
+    assert "gap at 4: (epoch, sequence) (0, 4) expected, (0, 5) found" in error.what
+
+
+def test_a_record_that_is_there_twice_is_a_gap_too() -> None:
+    made = world()
+    made.log("out").entries[4].sequence -= 1
+    assert "(0, 4) expected, (0, 3) found" in refused(made).what
+
+
+def test_foreign_producers() -> None:
+    foreign = lambda o: replace(o, own_producers=frozenset({9}))  # noqa: E731
+    assert "not the application's own wrote there: 7" in refused(world(), change=foreign).what
+    found = plan(world(), app(exclusive=False), change=foreign)
+    assert held(found, "exclusive") is None
+    assert any("exclusive = false" in c.detail and "7" in c.detail for c in found.checks)
+    own = plan(world(), change=lambda o: replace(o, own_producers=frozenset({7})))
+    assert held(own, "exclusive") is True
+
+
+def test_not_fenced_is_said() -> None:
+    def said(made: World) -> str:
+        return next(c.detail for c in plan(made).checks if c.name == "fenced")
+
+    made = world()
+    assert "safe only if the old process is proven dead or its WRITE permission" in said(made)
+    for e in made.log("out").entries:
+        e.transactional = True
+    assert "eoctl txn fence" in said(made)
+    made.fenced = {7}
+    assert held(plan(made), "fenced") is True
+
+
+STORED = {"out_producer_id": 7, "out_producer_epoch": 0, "out_last_sequence": 1}
+
+
+def known(epoch: int, sequence: int | None) -> Callable[[Observed], Observed]:
+    row = ProducerFacts("out", 0, 7, epoch, sequence, None, None, None)
+    return lambda o: with_reads(o, OUT, producers=(row,))
+
+
+def test_the_stored_producer_leads_to_the_brokers() -> None:
+    assert held(plan(world(entry(**STORED)), change=known(0, 4)), "stored-producer") is True
+    unknown = plan(world(entry(**STORED)))
+    assert held(unknown, "stored-producer") is None
+    # A later epoch is normal: transactions version 2 raise it at each end.
+    assert held(plan(world(entry(**STORED)), change=known(3, -1)), "stored-producer") is True
+
+
+@pytest.mark.parametrize(
+    ("changes", "broker", "what"),
+    [
+        ({"out_last_sequence": 2}, known(0, 4), "goes on at (epoch, sequence) (0, 2)"),
+        ({"out_last_sequence": 0}, known(0, 4), "goes on at (epoch, sequence) (0, 2)"),
+        ({"out_producer_epoch": 1}, known(1, 4), "goes on at (epoch, sequence) (0, 2)"),
+        ({}, known(0, 3), "the broker knows producer 7 at (epoch, sequence) (0, 3)"),
+        ({}, known(0, 5), "the broker knows producer 7 at (epoch, sequence) (0, 5)"),
+    ],
+)
+def test_a_stored_producer_that_does_not_fit(
+    changes: dict[str, int], broker: Callable[[Observed], Observed], what: str
+) -> None:
+    made = world(entry(**{**STORED, **changes}))
+    assert what in refused(made, change=broker).what
+
+
+def test_a_stale_epoch_at_the_broker() -> None:
+    stored = entry(8, 5, out_producer_id=7, out_producer_epoch=4, out_last_sequence=0)
+    assert "a stale state" in refused(world(stored), change=known(3, 9)).what
+
+
+# The input
+
+
+def test_a_restart_above_the_last_stable_offset() -> None:
+    made = world(entry(9, 2))
+    made.log("in").write("open", 3, transactional=True)
+    error = refused(made)
+    assert error.what == "the restart offset 9 is above the last stable offset 8"
+    assert error.where == "in:0"
+    # Who reads uncommitted has read it.
+    found = plan(made, app(isolation="read_uncommitted"))
+    assert found.inputs[0].restart_offset == 9
+    made.commit(entry(10, 2))
+    error = refused(made, app(isolation="read_uncommitted"))
+    assert error.what == "the restart offset 10 is above the high watermark 9"
+
+
+def test_retention() -> None:
+    made = world()
+    made.log("in").log_start = 6
+    error = refused(made)
+    assert "the offsets [4, 6) are gone" in error.what
+    made.log("in").log_start = 4
+    assert plan(made).inputs[0].restart_offset == 4
+
+
+def test_compacted_inputs_that_must_come_again() -> None:
+    made = world()
+    made.log("in").policy = "compact"
+    assert held(plan(made), "not-compacted") is True
+    made.log("in").entries[6].kind = MISSING
+    assert "1 offsets of [4, 8) are compacted away" in refused(made).what
+    made.log("in").policy = None
+    assert "compacted away" in refused(made).what
+    # Nothing is dropped: nothing must come again.
+    made.commit(entry(4, 5))
+    assert plan(made).outputs[0].drop_first == 0
+
+
+def test_a_topic_made_anew() -> None:
+    error = refused(world(entry(topic_id="old")))
+    assert "the topic was made anew" in error.what
+    assert (error.where, "old" in error.what, "id-in" in error.what) == ("in:0", True, True)
+    assert refused(world(entry(out_topic_id="old"))).where == "out:0"
+    found = plan(world(entry(topic_id="id-in", out_topic_id="id-out")))
+    assert held(found, "topic-id") is True
+
+
+def test_another_cluster() -> None:
+    assert "stored for cluster x, this is c" in refused(world(entry(cluster_id="x"))).what
+    assert plan(world(entry(cluster_id="c"))).guarantee == "exactly-once"
+
+
+def test_a_leader_epoch_that_diverged() -> None:
+    made = world(entry(leader_epoch=0))
+    assert held(plan(made), "leader-epoch") is None  # the output's is not stored
+
+    def shorter(place: tuple[str, int]) -> Callable[[Observed], Observed]:
+        return lambda o: replace(o, epoch_ends={**o.epoch_ends, EpochEnd(*place, 0): 1})
+
+    error = refused(made, change=shorter(IN))
+    assert "leader epoch 0 ends at 1, the stored offset is 4" in error.what
+    assert "equal up to 1" in (error.remedy or "")
+    assert refused(world(entry(out_leader_epoch=0)), change=shorter(OUT)).where == "out:0"
+
+
+def test_a_leader_epoch_of_the_future() -> None:
+    assert (
+        "stored in leader epoch 5, the leader is in 0" in refused(world(entry(leader_epoch=5))).what
+    )
+
+
+# Store, topics, mapping
+
+
+def two_partitions(*entries: StoredPartition) -> World:
+    made = world(*entries)
+    made.log("in", 1).write("x")
+    made.log("out", 1)
+    return made
+
+
+def test_partitions_added() -> None:
+    error = refused(two_partitions())
+    assert "the store has no entry for it, but for others" in error.what
+    assert error.where == "in:1"
+    assert '"in:1" = 0, "out:1" = 0' in (error.remedy or "")
+    found = plan(two_partitions(), app(base={"in:1": 0, "out:1": 0}))
+    assert [i.restart_offset for i in found.inputs] == [4, 0]
+    assert found.inputs[1].current_offset is None
+    assert found.store == (entry(), entry(0, 0, 1))
+
+
+def test_partitions_that_are_not_there() -> None:
+    error = refused(world(entry(), entry(0, 0, partition=3)))
+    assert "the store holds a position of in:3" in error.what
+    made = world()
+    made.log("in", 1)
+    made.commit(entry(0, 0, partition=1))
+    assert "it feeds out:1, which does not exist" in refused(made).what
+    assert "does not exist" in refused(world(), app(outputs=("out", "nope"))).what
+
+
+def test_never_committed() -> None:
+    made = world()
+    made.stored = '{"partitions":[]}'
+    found = plan(made)
+    assert (found.inputs[0].restart_offset, found.outputs[0].drop_first) == (0, 5)
+    made.log("in").log_start = 1
+    assert "the log starts at 1, not at 0" in refused(made).what
+    assert plan(made, app(base={"in:0": 1})).inputs[0].restart_offset == 1
+
+
+def test_a_pair_without_its_output() -> None:
+    made = world(StoredPartition(input=StoredOffset(topic="in", partition=0, offset=4)))
+    assert "the commit names no output offset of out:0" in refused(made).what
+    made = world(entry(4, 0, out_topic="other"))
+    made.log("other")
+    error = refused(made, app(outputs=(), mapping={"in:0": ()}, strategy="sql"))
+    assert "names the output other:0, the application file does not" in error.what
+
+
+def test_mapping() -> None:
+    made = world(entry(4, 0, out_partition=1))
+    made.log("out", 1).write("y", 9)
+    found = plan(made, app(mapping={"in:0": ("out:1",)}))
+    assert [(o.partition, o.drop_first) for o in found.outputs] == [(1, 1)]
+
+
+def test_several_outputs_of_one_input() -> None:
+    both = (
+        StoredOutput(topic="out", partition=0, offset=2),
+        StoredOutput(topic="out2", partition=0, offset=0),
+    )
+    made = world(StoredPartition(input=entry().input, output=both))
+    made.log("out2").write("y", 9)
+    found = plan(made, app(outputs=("out", "out2")))
+    assert [(o.topic, o.drop_first, o.fed_by) for o in found.outputs] == [
+        ("out", 3, (IN,)),
+        ("out2", 1, (IN,)),
+    ]
+
+
+SHARED = app(mapping={"in:0": ("out:0",), "in:1": ("out:0",)})
+
+
+def test_several_inputs_of_one_output() -> None:
+    made = world(entry(4, 5), entry(1, 5, 1, out_partition=0))
+    made.log("in", 1).write("x")
+    found = plan(made, SHARED)
+    assert [(o.topic, o.drop_first, o.fed_by) for o in found.outputs] == [
+        ("out", 0, (IN, ("in", 1)))
+    ]
+    made.commit(entry(4, 2), entry(1, 2, 1, out_partition=0))
+    assert "several inputs (in:0, in:1): in which order is recorded nowhere" in (
+        refused(made, SHARED).what
+    )
+    made.commit(entry(4, 2), entry(1, 3, 1, out_partition=0))
+    assert "in:0 was committed at its offset 2, in:1 at 3" in refused(made, SHARED).what
+
+
+def test_checkpoint_without_state() -> None:
+    assert "the commit holds no state" in refused(world(), app("checkpoint")).what
+
+
+# output-end
+
+
+def test_an_output_with_more_records_than_its_input() -> None:
+    made = world(inputs=4)
+    error = refused(made, app("output-end", store=None))
+    assert "the output holds 5 records since its base, the input fewer" in error.what
+
+
+def test_output_end_moves_the_stores_offset() -> None:
+    made = world(StoredPartition(input=StoredOffset(topic="in", partition=0, offset=7)))
+    found = plan(made, app("output-end", store=GROUP))
+    (i,) = found.inputs
+    assert (i.current_offset, i.restart_offset, i.direction, i.records) == (7, 5, "rewind", 2)
+    assert (i.from_time, i.to_time) == (7000, 5000)
+    assert found.store == (StoredPartition(input=StoredOffset(topic="in", partition=0, offset=5)),)
+    made.commit(StoredPartition(input=StoredOffset(topic="in", partition=0, offset=2)))
+    assert plan(made, app("output-end", store=GROUP)).inputs[0].direction == "skip"
+    # A commit that keeps a pair keeps a pair.
+    made.commit(entry(2, 1))
+    assert plan(made, app("output-end", store=GROUP)).store == (entry(5, 5),)
+
+
+def test_output_end_needs_its_base() -> None:
+    made = world()
+    made.log("in").log_start = 1
+    assert "the log starts at 1, not at 0" in refused(made, app("output-end", store=None)).what
+    made = world()
+    made.log("out").log_start = 1
+    assert refused(made, app("output-end", store=None)).where == "out:0"
+    described = app("output-end", store=None, base={"in:0": 3, "out:0": 1})
+    assert plan(made, described).inputs[0].restart_offset == 7
+    made.log("in").log_start = 4
+    assert "the offsets [3, 4) are gone" in refused(made, described).what
+
+
+def test_output_end_of_a_compacted_input() -> None:
+    made = world()
+    made.log("in").policy = "compact"
+    made.log("in").entries[1].kind = MISSING
+    assert "compacted away: the k-th record of now" in refused(made, app("output-end")).what
+
+
+def test_output_end_needs_one_input_for_an_output() -> None:
+    made = world(outputs=0)
+    made.log("in", 1), made.log("out")
+    described = app("output-end", store=None, mapping=SHARED.mapping)
+    assert "2 input partitions feed it" in refused(made, described).what
+
+
+def test_output_end_sees_that_its_input_was_made_anew() -> None:
+    made = world(entry(topic_id="old"))
+    assert "the topic was made anew" in refused(made, app("output-end", store=GROUP)).what
+
+
+# transactional
+
+
+def test_pending_commits_are_fenced_first() -> None:
+    made = world(entry(8, 5))
+    made.pending = [PendingCommit("in", 0, "tx-1", 7), PendingCommit("in", 1, "tx-0", 8)]
+    error = refused(made, app("transactional", store=GROUP))
+    assert isinstance(error, PendingError)
+    assert error.transactional_ids == ("tx-0", "tx-1")
+    assert "`eoctl txn fence tx-0` and `eoctl txn fence tx-1`" in (error.remedy or "")
+
+
+def test_outputs_outside_of_the_transaction() -> None:
+    def rows(coordinator_epoch: int) -> Callable[[Observed], Observed]:
+        row = ProducerFacts("out", 0, 7, 0, 4, None, coordinator_epoch, None)
+        return lambda o: with_reads(o, OUT, producers=(row,))
+
+    made, described = world(entry(8, 5)), app("transactional", store=GROUP)
+    assert held(plan(made, described, rows(0)), "outputs-in-transaction") is True
+    assert "wrote outside of transactions: 7" in refused(made, described, rows(-1)).what
+    foreign = plan(made, app("transactional", store=GROUP, exclusive=False), rows(-1))
+    assert held(foreign, "outputs-in-transaction") is None
+    unseen = plan(made, described, lambda o: with_reads(o, OUT, producers=None))
+    assert held(unseen, "outputs-in-transaction") is None
+
+
+def test_transactional_waits_for_open_outputs() -> None:
+    made = world(entry(8, 5))
+    made.log("out").write("x", 7, transactional=True)
+    assert "its end is not final" in refused(made, app("transactional", store=GROUP)).what
+
+
+# changelog
+
+
+def test_changelog_that_lost_its_records() -> None:
+    from recovery.app_file import TopicStore
+
+    described = app("changelog", store=TopicStore(kind="topic", topic="cl"))
+    made = world()
+    made.stored = '{"partitions":[]}'
+    made.log("cl").write((4, 2, "s"))
+    found = plan(made, described)
+    assert [(s.topic, s.partition, s.end) for s in found.state] == [("cl", 0, 1)]
+    assert (found.inputs[0].restart_offset, found.outputs[0].drop_first) == (4, 3)
+    made.log("cl").log_start = 1
+    assert "the changelog's records below 1 are gone" in refused(made, described).what
+
+
+# spark-checkpoint
+
+
+def spark(batch: int | None, committed: int | None) -> World:
+    made = world()
+    made.stored = '{"partitions":[]}'
+    made.spark = Checkpoint("q", batch, committed, {IN: 2}, {IN: 6})
+    return made
+
+
+def test_spark() -> None:
+    described = app("spark-checkpoint", store=SPARK, outputs=())
+    found = plan(spark(3, 3), described)
+    assert found.starting_offsets == '{"in":{"0":6}}'
+    error = refused(spark(3, 2), described)
+    assert "batch 3 is replayed whole" in error.what
+    assert "eoctl dedup" in (error.remedy or "")
+    for sink in ("batch-id", "eoctl"):
+        store = SPARK.model_copy(update={"sink": sink})
+        found = plan(spark(3, 2), app("spark-checkpoint", store=store, outputs=()))
+        assert found.starting_offsets == '{"in":{"0":2}}'
+        assert found.inputs[0].restart_offset == 2
+        made = spark(3, 2)
+        made.log("in").log_start = 3
+        assert (
+            "the offsets [2, 3) are gone"
+            in refused(made, app("spark-checkpoint", store=store, outputs=())).what
+        )
+    assert "has not planned a batch" in refused(spark(None, None), described).what
+    made = spark(3, 3)
+    made.log("in", 1)
+    assert "batch 3 does not read it" in refused(made, described).what
+
+
+def test_sparks_batch_must_end_in_the_log() -> None:
+    store = SPARK.model_copy(update={"sink": "eoctl"})
+    made = spark(3, 2)
+    made.spark = Checkpoint("q", 3, 2, {IN: 2}, {IN: 9})
+    error = refused(made, app("spark-checkpoint", store=store, outputs=()))
+    assert "offset 9 is above the last stable offset 8" in error.what
+
+
+# merge-log
+
+MERGING = app("merge-log", inputs=("left", "right"), merge=MergeLog(topic="m", format="json"))
+
+
+def merging(order: str, *, merge: int = 0, left: int = 0, right: int = 0, o: int = 0) -> World:
+    """`order`: which source each entry of the log names, l or r, in rising offsets."""
+    made, at = World(), {"l": 0, "r": 0}
+    for topic in ("left", "right"):
+        for number in range(6):
+            made.log(topic).write(number)
+    for letter in order:
+        made.log("m").write((({"l": "left", "r": "right"}[letter], 0), at[letter]))
+        at[letter] += 1
+    for number in range(4):
+        made.log("out").write(number, 7)
+    made.commit(
+        *(
+            StoredPartition(
+                input=StoredOffset(topic=topic, partition=0, offset=offset),
+                output=(StoredOutput(topic="out", partition=0, offset=o),),
+                merge=merge,
+            )
+            for topic, offset in (("left", left), ("right", right))
+        )
+    )
+    return made
+
+
+def test_merge_log_restarts_at_the_merge_offset() -> None:
+    found = plan(merging("llrlr", merge=2, left=2, right=0, o=1), MERGING)
+    assert [(i.topic, i.restart_offset) for i in found.inputs] == [
+        ("left", 2),
+        ("right", 0),
+        ("m", 2),
+    ]
+    assert [(o.start, o.drop_first, o.fed_by) for o in found.outputs] == [
+        (1, 3, (("left", 0), ("right", 0)))
+    ]
+
+
+def test_merge_logs_that_do_not_fit() -> None:
+    made = merging("llrlr", merge=2, left=3)
+    assert "goes back in it: the commit is at 3" in refused(made, MERGING).what
+    made = merging("llrlr", merge=2, left=1)
+    assert "1 records of [1, 2) are not in the merge log" in refused(made, MERGING).what
+    made = merging("llrlr", merge=6)
+    assert "the commit is at 6, the merge log is [0, 5)" in refused(made, MERGING).what
+    made = merging("llrlr")
+    made.log("m").log_start = 1
+    assert "the commit is at 0, the merge log is [1, 5)" in refused(made, MERGING).what
+    made = merging("llllllll")
+    assert "names the offset 7, the log ends at 6" in refused(made, MERGING).what
+    made = merging("llr")
+    made.log("m").write((("left", 0), 0))
+    assert "goes back in it" in refused(made, MERGING).what
+    made = merging("llrlr")
+    made.commit(
+        StoredPartition(
+            input=StoredOffset(topic="right", partition=0, offset=0),
+            output=(StoredOutput(topic="out", partition=0, offset=0),),
+            merge=1,
+        )
+    )
+    assert "committed at 0 of the merge log, right:0 at 1" in refused(made, MERGING).what
+
+
+# What is asked, and what could not be answered
+
+
+def test_a_question_without_an_answer() -> None:
+    want = Count("out", 0, 2, 5, producers=True)
+    observed = replace(world().observe(), unseen={want: "broker 3 did not answer"})
+    assert want not in wanted(app(), observed)
+    with pytest.raises(IncompleteError, match="out:0: broker 3 did not answer"):
+        decide(app(), observed)
+
+
+def test_deciding_too_early() -> None:
+    with pytest.raises(IncompleteError, match="not looked at"):
+        decide(app(), world().observe())
+
+
+def test_a_partition_that_could_not_be_seen() -> None:
+    with pytest.raises(IncompleteError, match="in:0: its offsets could not be read"):
+        plan(world(), change=lambda o: replace(o, logs={OUT: o.logs[OUT]}))
+
+
+def test_all_partitions_are_asked_at_once() -> None:
+    made = World()
+    for partition in range(50):
+        made.log("in", partition).write("x")
+        made.log("out", partition).write("y", 7)
+    made.commit(*(entry(0, 0, p) for p in range(50)))
+    wants = wanted(app(), made.observe())
+    assert {w.partition for w in wants if isinstance(w, Count)} == set(range(50))
+    assert not any(isinstance(w, TimeAt) for w in wants)
+    found = plan(made)
+    assert [o.drop_first for o in found.outputs] == [1] * 50
+    (check,) = (c for c in found.checks if c.name == "range-whole")
+    assert check.where == "out:0, out:1, out:2 and 47 more"
