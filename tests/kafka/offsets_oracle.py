@@ -1,7 +1,7 @@
 """What every offset of a partition is, as Kafka's own kind of clients see it, one by one."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,10 +96,23 @@ async def _control(client: Client, topic: str, partition: int) -> frozenset[int]
     )
 
 
-def _consumed(
-    lab: Lab, isolation: str, ranges: dict[tuple[str, int], tuple[int, int]]
-) -> dict[tuple[str, int], frozenset[int]]:
+Ranges = dict[tuple[str, int], tuple[int, int]]
+
+
+def consumed_number(lab: Lab, isolation: str, ranges: Ranges) -> int:
+    """How many records a consumer gives out."""
+    return sum(1 for _ in _messages(lab, isolation, ranges))
+
+
+def _consumed(lab: Lab, isolation: str, ranges: Ranges) -> dict[tuple[str, int], frozenset[int]]:
     """Offsets that a consumer gives out, up to the end at its isolation level."""
+    found: dict[tuple[str, int], set[int]] = {place: set() for place in ranges}
+    for place, offset in _messages(lab, isolation, ranges):
+        found[place].add(offset)
+    return {place: frozenset(offsets) for place, offsets in found.items()}
+
+
+def _messages(lab: Lab, isolation: str, ranges: Ranges) -> Iterator[tuple[tuple[str, int], int]]:
     consumer = Consumer(
         lab.client_properties()
         | {
@@ -110,7 +123,6 @@ def _consumed(
             "auto.offset.reset": "error",
         }
     )
-    found: dict[tuple[str, int], set[int]] = {place: set() for place in ranges}
     left = {place for place, (start, end) in ranges.items() if start < end}
     consumer.assign([TopicPartition(*place, ranges[place][0]) for place in left])
     while left:
@@ -118,11 +130,9 @@ def _consumed(
             error = message.error()
             place = (message.topic(), message.partition())
             if error is None:
-                found[place].add(message.offset())
+                yield place, message.offset()
             elif error.name() == "_PARTITION_EOF":
-                # an end that was reached before all was there is reached again
                 left.discard(place)
             else:
                 raise AssertionError(error)
     consumer.close()
-    return {place: frozenset(offsets) for place, offsets in found.items()}

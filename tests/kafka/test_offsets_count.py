@@ -1,8 +1,10 @@
 """`offsets count` against consumers that read record by record, on whatever a log may hold."""
 
 import asyncio
+import json
 import os
 import random
+import subprocess
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +25,7 @@ from eoctl.lab.producer import Producer
 from recovery.formats.counting import Counts
 from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.offsets_oracle import Seen, batches, look
+from tests.kafka.offsets_oracle import Seen, batches, consumed_number, look
 from tests.share import share
 
 COUNTS = (
@@ -388,3 +390,52 @@ def test_progress_is_for_terminals(lab1: Lab, mixed: dict[tuple[str, int], Seen]
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_ten_million_records(lab1: Lab, topic: MakeTopic) -> None:
+    """Counted as read_committed and read_uncommitted consumers count them, in bounded memory."""
+    from confluent_kafka import Producer as Confluent
+
+    name = topic(lab1, partitions=4)
+    number, each = share(10_000_000, 200_000), 5_000
+    committed = Confluent(
+        lab1.client_properties()
+        | {"transactional.id": name, "compression.type": "lz4", "batch.num.messages": 500}
+    )
+    committed.init_transactions(30)
+    data = 0
+    for begin in range(0, number, each):
+        committed.begin_transaction()
+        for i in range(begin, begin + each):
+            while True:
+                try:
+                    committed.produce(name, b"%020d" % i, partition=i % 4)
+                    break
+                except BufferError:
+                    committed.poll(0.05)
+        if begin // each % 7 == 3:
+            assert committed.flush(60) == 0
+            committed.abort_transaction(60)
+        else:
+            committed.commit_transaction(60)
+            data += each
+    words = ["--bootstrap-server", lab1.bootstrap_servers, "offsets", "count", name]
+    process = subprocess.Popen(
+        [*EOCTL, *words, "--to", "hw", "-o", "json"], env=environment(), stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    rows = json.loads(process.stdout.read())["rows"]
+    process.stdout.close()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    assert used.ru_maxrss <= 150 * 1024
+    sums = {column: sum(row[column] for row in rows) for column in COUNTS}
+    assert sums["data_records"] == data
+    assert sums["aborted_records"] == number - data
+    assert (sums["open_records"], sums["missing_offsets"]) == (0, 0)
+    for isolation, expected in (("read_committed", data), ("read_uncommitted", number)):
+        ends = {(name, row["partition"]): (0, row["to"]) for row in rows}
+        assert consumed_number(lab1, isolation, ends) == expected
