@@ -3,8 +3,10 @@
 Nothing below prints an error or ends the process. No traceback reaches the terminal.
 """
 
+import io
 import os
 import re
+import select
 import sys
 import traceback
 from importlib import import_module
@@ -15,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from eoctl import __version__
-from eoctl.cli.options import Connection, flattened, remember_before
+from eoctl.cli.options import Connection, flattened, forget_before, remember_before
 from eoctl.cli.tree import TREE, Branch, Commands, Leaf
 from eoctl.stores.unfinished import unfinished_notice
 from recovery.errors import EoctlError, Exit
@@ -69,30 +71,33 @@ def _group(connection: Connection) -> None:
 
 def run(argv: list[str] | None = None) -> int:
     """Run `eoctl ARGV`; the exit status."""
-    words = watch_words(sys.argv[1:] if argv is None else argv)
-    if words == ["--version"]:
-        print(f"eoctl {__version__}")
-        return Exit.OK
-    if words[:1] not in (["journal"], ["completion"]) and (notice := unfinished_notice()):
-        _say(notice)
+    forget_before()
+    if sys.stdout is None:  # closed from the start (`>&-`)
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     try:
-        status = _run(words)
+        status = _run(watch_words(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
-    except BrokenPipeError:
-        # the reader (`| head`) has seen enough
+    except OSError as error:
+        # or what is still unwritten fails once more when the process ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.OK
+        if isinstance(error, BrokenPipeError):
+            return Exit.OK  # the reader (`| head`) has seen enough
+        _say(f"stdout cannot be written: {error.strerror}")
+        return Exit.INCOMPLETE
     return status
 
 
 def _run(words: list[str]) -> int:
     try:
+        if words == ["--version"]:
+            print(f"eoctl {__version__}")
+            return Exit.OK
+        if words[:1] not in (["journal"], ["completion"]) and (notice := unfinished_notice()):
+            _say(notice)
         result = build("eoctl", TREE).main(words, prog_name="eoctl", standalone_mode=False)
         if result == Exit.INTERRUPTED:  # the parser's own answer to Ctrl-C
             raise KeyboardInterrupt
         return result if isinstance(result, int) else Exit.OK
-    except SystemExit:  # the parser's own answer to a closed pipe, in any mode
-        raise BrokenPipeError from None
     except EoctlError as error:
         _say(error.sentence)
         return error.exit_status
@@ -108,9 +113,9 @@ def _run(words: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         _say("interrupted")
         return Exit.INTERRUPTED
-    except BrokenPipeError:
-        raise
-    except Exception:
+    except (Exception, SystemExit):  # the latter is the parser's own answer to a closed pipe
+        if (failure := _stdout_failure()) is not None:
+            raise failure from None
         _say(f"an error of eoctl's own; please report it with {_report(words)}")
         return Exit.INTERNAL
 
@@ -121,15 +126,30 @@ def _say(sentence: str) -> None:
     print(f"eoctl: {visible(sentence, spaces=False)}", file=sys.stderr)
 
 
-_SECRET = re.compile(r"(?i)(password|secret|token|jaas)[^=\s]*=")
+def _stdout_failure() -> OSError | None:
+    """Why stdout takes no more, if it does not: a broken pipe may also be one to a broker."""
+    try:
+        sys.stdout.flush()
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), select.POLLOUT)
+    except io.UnsupportedOperation:  # no file at all
+        return None
+    except OSError as error:
+        return error
+    gone = any(events & select.POLLERR for _, events in poll.poll(0))
+    return BrokenPipeError() if gone else None
 
 
 def _report(words: list[str]) -> str:
     """Write what happened to a file; its path, or the last line where none can be written."""
-    from eoctl.config import state_dir
+    from eoctl.config import SECRET_KEY, state_dir
+    from eoctl.stores.journal import redacted
 
-    hidden = [word if not _SECRET.search(word) else "(hidden)" for word in words]
-    text = f"eoctl {__version__}\nPython {sys.version}\n{hidden}\n\n{traceback.format_exc()}"
+    happened = traceback.format_exc()
+    for key, _, value in (word.partition("=") for word in words):
+        if value and SECRET_KEY.search(key):
+            happened = happened.replace(value, "(hidden)")
+    text = f"eoctl {__version__}\nPython {sys.version}\n{redacted(words)}\n\n{happened}"
     try:
         folder = state_dir() / "reports"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -138,7 +158,7 @@ def _report(words: list[str]) -> str:
             Path(path).chmod(0o600)
             file.write(text)
     except (OSError, EoctlError):
-        return traceback.format_exc().strip().splitlines()[-1]
+        return happened.strip().splitlines()[-1]
     return str(path)
 
 

@@ -282,6 +282,11 @@ def before_command() -> Connection:
     return merged
 
 
+def forget_before() -> None:
+    """Called before each run: what one was given is not meant for the next."""
+    _before.clear()
+
+
 def remember_before(connection: Connection) -> None:
     """Called by each group with the connection options that stood before its command."""
     _before.append(connection)

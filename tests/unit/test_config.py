@@ -256,7 +256,7 @@ def test_without_a_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     assert servers(Connect(bootstrap_server="b:1")) == "b:1"
     with pytest.raises(UsageError, match="no cluster is named"):
         resolve(Connect())
-    with pytest.raises(UsageError, match="no HOME .* set HOME, XDG_STATE_HOME or EOCTL_STATE_DIR"):
+    with pytest.raises(UsageError, match=r"no HOME .* set HOME, XDG_STATE_HOME or EOCTL_STATE_DIR"):
         state_dir()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("EOCTL_CACHE_DIR", str(tmp_path / "c"))

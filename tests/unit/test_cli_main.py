@@ -1,0 +1,203 @@
+"""Exit statuses, streams and the report of eoctl's own errors, at the command line's one place."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eoctl.cli import context as context_commands
+from eoctl.cli.main import run, watch_words
+from recovery import errors
+from recovery.errors import EoctlError
+
+SECRET = "hunter2"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own, and nothing of ours in the environment."""
+    for name in [n for n in os.environ if n.startswith(("EOCTL_", "XDG_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """`context list` raises it."""
+
+    def load() -> None:
+        raise error
+
+    monkeypatch.setattr("eoctl.config.load_config", load)
+    monkeypatch.setattr(context_commands, "load_config", load, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        (errors.UsageError, 2),
+        (errors.IncompleteError, 3),
+        (errors.RefusedError, 4),
+        (errors.UnreachableError, 5),
+        (errors.UnverifiedError, 6),
+        (errors.BusyError, 75),
+    ],
+)
+def test_an_error_is_one_line_and_its_status(
+    kind: type[EoctlError],
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    failing(monkeypatch, kind("what\n\x1b[31m", where="where", remedy="remedy"))
+    assert run(["context", "list"]) == status
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "eoctl: where: what\\n\\x1b[31m; remedy\n")
+
+
+def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    failing(monkeypatch, KeyboardInterrupt())
+    assert run(["context", "list"]) == 130
+    assert capsys.readouterr().err.split() == ["eoctl:", "interrupted"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["no-such-command"],
+        ["context", "list", "--no-such-option"],
+        ["txn", "describe"],
+        ["context", "use", "a", "b"],
+        ["context", "list", "-o", "xml"],
+        ["lso", "--timeout", "never", "--bootstrap-server", "127.0.0.1:1"],
+        ["--context", "none", "lso"],
+        ["--context", ",", "lso"],
+        ["--context", ",", "status"],
+    ],
+)
+def test_wrong_words(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("eoctl: ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [[], ["txn"]])
+def test_no_words_at_all_show_the_help(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 2
+    assert "Usage: eoctl" in capsys.readouterr().out
+
+
+def test_an_error_of_our_own_leaves_a_report_without_secrets(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(monkeypatch, ValueError(f"cannot parse {SECRET}"))
+    words = ["context", "list", "--context", "seen"]
+    for key in (
+        "sasl.password",
+        "SASL.Password",
+        "ssl.keystore.key",
+        "ssl.key.pem",
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+    ):
+        words += ["-X", f"{key}={SECRET}"]
+    words += [f"-Xsasl.password={SECRET}"]
+    assert run(words) == 70
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    assert SECRET not in err
+    [report] = (home / ".local/state/eoctl/reports").iterdir()
+    assert str(report) in err
+    text = report.read_text()
+    assert "ValueError: cannot parse" in text
+    assert "seen" in text
+    assert SECRET not in text
+    assert report.stat().st_mode & 0o077 == 0
+    assert report.parent.stat().st_mode & 0o077 == 0
+
+
+def test_where_no_report_can_be_written(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "file").write_text("")
+    monkeypatch.setenv("EOCTL_STATE_DIR", str(home / "file"))
+    failing(monkeypatch, ValueError(f"first\nlast {SECRET}"))
+    assert run(["context", "list", "-X", f"sasl.password={SECRET}"]) == 70
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "last" in err
+    assert SECRET not in err
+
+
+def test_connection_options_of_one_run_are_not_those_of_the_next(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["--context", "gone", "lso"]) == 2
+    assert "no context 'gone'" in capsys.readouterr().err
+    assert run(["lso"]) == 2
+    assert "no cluster is named" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "by a broker"), SystemExit(1)])
+def test_only_a_closed_stdout_is_a_closed_pipe(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Somebody else's broken pipe must not end as `done, nothing wrong`."""
+    failing(monkeypatch, error)
+    assert run(["context", "list"]) == 70
+    assert "own" in capsys.readouterr().err
+
+
+def shell(script: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        ["bash", "-c", script.replace("eoctl", f"{sys.executable} -m eoctl")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=Path(__file__).parents[2],
+        env={k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"},
+    )
+
+
+@pytest.mark.parametrize("words", ["--version", "--help", "context list", "completion bash"])
+def test_a_reader_that_has_seen_enough(words: str) -> None:
+    # the pipe is surely closed before the first word is written
+    done = shell(f"{{ sleep 0.3; eoctl {words}; echo $? >&2; }} | true")
+    assert done.stderr == "0\n"
+
+
+@pytest.mark.parametrize("words", ["--version", "context list", "--help"])
+def test_a_full_disk_is_not_silent(words: str) -> None:
+    done = shell(f"eoctl {words} > /dev/full")
+    assert done.returncode == 3
+    assert done.stderr == "eoctl: stdout cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("words", ["--version", "context list", "--help"])
+def test_a_stdout_that_is_closed_from_the_start(words: str) -> None:
+    done = shell(f"eoctl {words} >&-")
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["lso", "-w"], ["lso", "-w", "5"]),
+        (["lso", "-w", "orders"], ["lso", "-w", "5", "orders"]),
+        (["lso", "--watch", "2m", "orders"], ["lso", "--watch", "2m", "orders"]),
+        (["lso", "-w", "0.5"], ["lso", "-w", "0.5"]),
+        (["lso", "--watch=7"], ["lso", "--watch=7"]),
+        (["lso", "--", "-w"], ["lso", "--", "-w"]),
+    ],
+)
+def test_watch_without_its_number(words: list[str], expected: list[str]) -> None:
+    assert watch_words(words) == expected
