@@ -1,0 +1,162 @@
+"""The parts beneath the screens: trends, layout, recordings, tables, and memory over a day."""
+
+import gc
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eoctl.render.width import cells
+from recovery.errors import UsageError
+from tests.share import share
+from tests.tui.driving import RECORDINGS
+from tests.tui.large import AT, large
+from tui.frame import Builder
+from tui.recording import Writer, read, shifted
+from tui.table import Filter, TableState
+from tui.tables import Column, TableData, TableRow, fitted, layout, narrowed, table_data
+from tui.trend import BUCKET_MS, BUCKETS, MOST, Trend
+from tui.views import VIEWS
+
+COLUMN = Column("name", "NAME", "name", (8, 8, 8), "N", 1)
+
+
+def rows_of(*names: str) -> TableData:
+    rows = [TableRow(n, (n,), (n,)) for n in names]
+    return table_data((COLUMN,), rows, collected_at=1, empty="")
+
+
+def test_a_sparkline_has_floor_0_a_shared_ceiling_and_gaps() -> None:
+    trend = Trend()
+    trend.add(0, {"a:0": 100})
+    trend.add(10 * BUCKET_MS, {"a:0": 50, "b:0": 1})
+    trend.add((BUCKETS - 1) * BUCKET_MS, {"b:0": 0})
+    assert trend.ceiling == 100
+    line = trend.line("a:0", BUCKETS, 100)
+    assert len(line) == BUCKETS
+    assert line[0] == "█"
+    assert line[1:10] == " " * 9, "no sample was taken: nothing is drawn"
+    assert "▁" < line[10] < "█"
+    assert line[-1] == "▁", "0 is the floor"
+    assert trend.line("b:0", BUCKETS, 100)[10] == "▂", "above 0 is above the floor"
+    assert trend.line("nobody", 10, 100) == ""
+    assert trend.line(None, BUCKETS, trend.total)[0] == "█"
+    assert set(trend.line("a:0", 30, 100, ascii_only=True)) <= set(" _.-:=+*#")
+    trend.add(BUCKETS * BUCKET_MS, {})
+    assert trend.ceiling == 50, "half an hour later it is forgotten"
+
+
+def test_a_narrower_sparkline_keeps_the_peaks() -> None:
+    assert narrowed("▁█▁ ▂▁", 3) == "█▁▂"
+
+
+@pytest.mark.parametrize("view", [v for v in VIEWS if v.columns], ids=lambda v: v.name)
+@given(width=st.integers(40, 300), digits=st.integers(1, 19))
+def test_a_line_never_overflows_and_numbers_are_never_cut(
+    view: object, width: int, digits: int
+) -> None:
+    columns = view.columns  # type: ignore[attr-defined]
+    number = "9" * digits
+    texts = tuple(number if c.kind == "number" else "n\u0301😀x" * 60 + ":3" for c in columns)
+    data = table_data(columns, [TableRow("k", texts, ())], collected_at=1, empty="")
+    shown = layout(data, width)
+    assert len(shown) >= 2
+    total = 2 + sum(size for _, size in shown) + 2 * len(shown) - 3
+    assert total <= width or len(shown) == 2
+    for i, size in shown:
+        text = fitted(texts[i], columns[i], size)
+        assert cells(text) == size
+        if columns[i].kind == "number":
+            assert text.strip() == number
+
+
+def test_rows_stay_where_they_are_until_a_key() -> None:
+    state = TableState(rows_of("a", "b", "c"))
+    state.settle()
+    state.cursor, state.moved = "b", True
+    state.renew(rows_of("d", "c", "b"))
+    assert state.order == ["a", "b", "c", "d"]
+    assert set(state.gone) == {"a"}
+    assert state.cursor == "b"
+    state.renew(rows_of("a", "b"))
+    assert set(state.gone) == {"c", "d"}, "a is back"
+    state.sort, state.descending = 0, True
+    state.settle()
+    assert state.order[:2] == ["b", "a"]
+    assert state.cursor == "b"
+
+
+def test_a_filter_is_a_regular_expression_that_can_be_inverted() -> None:
+    row = TableRow("k", ("Orders:3", "x"), ())
+    assert Filter.parse("^orders").keeps(row)
+    assert not Filter.parse("!^orders").keeps(row)
+    assert Filter.parse(r"3\s+x").keeps(row), "across cells"
+
+
+@pytest.mark.parametrize("name", ["orders", "empty", "dead", "denied"])
+def test_a_recording_written_again_is_the_same(name: str, tmp_path: Path) -> None:
+    path = RECORDINGS / f"{name}.jsonl"
+    writer = Writer(tmp_path / "again")
+    for snapshot in read(path):
+        writer.add(snapshot)
+    writer.close()
+    assert (tmp_path / "again").read_bytes() == path.read_bytes()
+
+
+def test_a_recording_that_is_none(tmp_path: Path) -> None:
+    bad = tmp_path / "bad"
+    lines = (RECORDINGS / "empty.jsonl").read_text(encoding="ascii").splitlines(keepends=True)
+    for text, said in (
+        ("", "not a recording"),
+        ("[1]\n", "not a recording"),
+        ("\ufffd\n", "not a recording"),
+        (lines[0] + '{"title": 3}\n', "line 2 is no snapshot"),
+        (lines[0] + "null\n", "line 2 is no snapshot"),
+    ):
+        bad.write_text(text, encoding="utf-8")
+        with pytest.raises(UsageError, match=said):
+            list(read(bad))
+    with pytest.raises(UsageError, match="No such file"):
+        list(read(tmp_path / "none"))
+    with pytest.raises(UsageError, match="cannot be written"):
+        Writer(bad)
+    whole = len(list(read(RECORDINGS / "empty.jsonl")))
+    bad.write_text("".join(lines)[:-5], encoding="ascii")
+    assert len(list(read(bad))) == whole - 1, "a line that was cut off ends it"
+
+
+def test_memory_stays_bounded_over_eight_hours() -> None:
+    """5,760 snapshots (a share of them, further apart): every ring turns over many times."""
+    number = share(8 * 3600 // 5)
+    step = 8 * 3600 * 1000 // number
+    snapshots = list(read(RECORDINGS / "orders.jsonl"))[-3:]
+    builder, state = Builder(), TableState(TableData(()))
+    sizes = []
+    tracemalloc.start()
+    try:
+        for n in range(number):
+            frame = builder.frame(shifted(snapshots[n % 3], n * step))
+            state.renew(frame.tables["partitions"])
+            if n in (number // 4, number - 1):
+                gc.collect()
+                sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert sizes[1] < sizes[0] * 1.1 + 50_000, sizes
+
+
+def test_trends_are_bounded_whatever_is_held() -> None:
+    trend = Trend()
+    for n in range(60):
+        trend.add(AT + n * BUCKET_MS, {f"t:{n * 500 + k}": k + 1 for k in range(500)})
+    assert len(trend) <= MOST
+
+
+def test_a_row_that_did_not_change_is_the_same_object() -> None:
+    builder = Builder()
+    first = builder.frame(large(500, 0)).tables["partitions"].by_key
+    second = builder.frame(large(500, 1)).tables["partitions"].by_key
+    same = sum(first[key] is second[key] for key in first)
+    assert 0.8 * len(first) < same < len(first)
