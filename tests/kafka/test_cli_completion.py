@@ -1,5 +1,6 @@
 """Completion as bash does it: the script is sourced in a real bash and driven by words and Tabs."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -148,14 +149,15 @@ def test_nothing_is_said_and_little_time_taken(home: Path, tmp_path: Path) -> No
 def test_cache_is_private_and_asked_again_after_a_minute(
     lab1: Lab, home: Path, words: str, topic: MakeTopic
 ) -> None:
-    import os
-
     folder = home / "cache" / "completion"
     assert folder.stat().st_mode & 0o777 == 0o700
     files = list(folder.glob("*.json"))
     assert files
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    complete(home, f"{words} lso ")  # whoever was still asking has done so
     fresh = topic(lab1, name="appears")
+    for path in files:
+        os.utime(path)
     assert complete(home, f"{words} lso appears") == []  # within the minute
     for path in files:
         os.utime(path, (time.time() - 61,) * 2)
