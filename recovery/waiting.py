@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from recovery.formats.batches import NO_PRODUCER_ID, batch_headers
+from recovery.formats.batches import NO_PRODUCER_ID, TIMESTAMP_TYPE, batch_headers
 from recovery.formats.records import ControlType, marker
 
 
@@ -56,8 +56,11 @@ def waiting(
                     else:
                         plain += ended
                 continue
-            if oldest is None and h.records_count and h.base_timestamp >= 0:
-                oldest = h.base_timestamp if not h.has_delete_horizon else h.max_timestamp
+            if oldest is None and h.records_count:
+                # LogAppendTime leaves the client's base timestamp, and sets the maximum only
+                append_time = h.attributes & TIMESTAMP_TYPE or h.has_delete_horizon
+                time = h.max_timestamp if append_time else h.base_timestamp
+                oldest = time if time >= 0 else None
             if h.is_transactional and h.producer_id != NO_PRODUCER_ID:
                 open_by[h.producer_id] += h.records_count
             else:
