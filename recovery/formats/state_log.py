@@ -43,7 +43,7 @@ def state_log(
                 isinstance(value, TransactionValue) and value.producer_id == pid
             ):
                 names.add(record.transactional_id)
-    for name in names:
+    for name in names - {""}:  # no id at all, and found everywhere
         for record in _decoded(partition, parts, name.encode("utf-8", "surrogatepass")):
             if record.transactional_id == name:
                 found[record.offset] = record

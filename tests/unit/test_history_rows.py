@@ -125,7 +125,7 @@ def test_each_id_by_itself_in_offset_order() -> None:
         ("a", 14, None, True),
         ("b", 5, None, False),
     ]
-    assert rows[2].state is rows[2].producer_id is rows[2].timeout_ms is None
+    assert (rows[2].state, rows[2].producer_id, rows[2].timeout_ms) == (None, None, None)
 
 
 def test_what_is_not_there_is_null_and_not_minus_one() -> None:

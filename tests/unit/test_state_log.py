@@ -1,0 +1,188 @@
+"""One partition of `__transaction_state` from its bytes, against the records it was made of.
+
+Values are encoded here, from Kafka's TransactionLogKey.json and TransactionLogValue.json; whether
+the log is whole is decided offset by offset.
+"""
+
+import random
+import struct
+from dataclasses import dataclass
+
+import pytest
+
+from recovery.formats.reader import CorruptError, UnknownVersion
+from recovery.formats.state_log import state_log
+from recovery.formats.transaction_state import TransactionValue
+from tests.unit.formats_build import Item, batch, seal
+
+T = 1_700_000_000_000
+CHANCE = struct.unpack(">q", b"order-1-")[0]
+"""A producer id whose bytes are also the beginning of an id."""
+IDS = ["orders", "orders-1", "order-1-x", "rder", "ö-1", "a"]
+HOMES = {name: pid for name, pid in zip(IDS, [7, 8, CHANCE, 2**40, 9, 10], strict=True)}
+
+
+def key(name: str, version: int = 0) -> bytes:
+    raw = name.encode()
+    return struct.pack(">hh", version, len(raw)) + raw
+
+
+def value(pid: int, epoch: int, version: int, previous: int = -1) -> bytes:
+    """An Ongoing value with one topic and one partition."""
+    head = struct.pack(">hqhib", version, pid, epoch, 60_000, 1)
+    times = struct.pack(">qq", T, T)
+    if version == 0:
+        topics = struct.pack(">ih", 1, 1) + b"t" + struct.pack(">ii", 1, 0)
+        return head + topics + times
+    topics = b"\x02" + b"\x02t" + b"\x02" + struct.pack(">i", 0) + b"\x00"
+    tags = b"\x01\x00\x08" + struct.pack(">q", previous) if previous >= 0 else b"\x00"
+    return head + topics + times + tags
+
+
+@dataclass
+class Put:
+    """A record as it was written: pid None = tombstone, epoch its epoch."""
+
+    offset: int
+    name: str
+    pid: int | None
+    epoch: int
+
+
+def random_log(r: random.Random) -> tuple[list[bytes], list[Put], list[bool], int]:
+    """Batches, records that are left, per offset whether something is left, and the end."""
+    batches: list[bytes] = []
+    left: list[Put] = []
+    present: list[bool] = [False] * (r.choice([0, 0, 3]))
+    for _ in range(r.randrange(1, 15)):
+        n = r.randrange(1, 6)
+        base = len(present)
+        items = []
+        keeps = r.random() < 0.75
+        for i in range(n):
+            kept = keeps or r.random() < 0.5
+            present.append(kept)
+            if not kept:
+                continue
+            name = r.choice(IDS)
+            # a producer id that ran out of epochs is followed by another
+            pid = HOMES[name] + r.choice([0, 0, 0, 100]) if r.random() < 0.85 else None
+            put = Put(base + i, name, pid, r.randrange(100))
+            left.append(put)
+            previous = HOMES[r.choice(IDS)] if r.random() < 0.2 else -1
+            data = None if pid is None else value(pid, put.epoch, r.choice([0, 1]), previous)
+            items.append(Item(i, T + base + i, key(name), data))
+        if items or r.random() < 0.5:  # an empty batch stays, or goes
+            last, codec = base + n - 1, r.choice([0, 0, 1])
+            made = batch(base, items, codec=codec, last_offset=last) if items else None
+            batches.append(made or emptied(base, last))
+    end = len(present)
+    if r.random() < 0.2:
+        end += 2
+        present += [False, False]
+    return batches, left, present, end
+
+
+def emptied(base: int, last: int) -> bytes:
+    out = bytearray(batch(base, [Item(0)], last_offset=last)[:61])
+    struct.pack_into(">i", out, 57, 0)
+    return seal(out)
+
+
+def responses(r: random.Random, batches: list[bytes]) -> list[bytes]:
+    """As fetched: split anywhere between batches, some repeated, the last one cut."""
+    out, at = [], 0
+    while at < len(batches):
+        upto = r.randrange(at + 1, len(batches) + 1)
+        again = batches[max(0, at - r.randrange(3)) : at]
+        cut = batches[upto][: r.randrange(len(batches[upto]))] if upto < len(batches) else b""
+        out.append(b"".join([*again, *batches[at:upto]]) + cut)
+        at = upto
+    return out + [b""] * r.randrange(2)
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_as_the_records_say(seed: int) -> None:
+    r = random.Random(seed)
+    batches, left, present, end = random_log(r)
+    pids = r.sample(sorted(HOMES.values()), r.randrange(3))
+    asked = r.choice([(), None, r.sample(IDS, 2)])
+    log = state_log(4, responses(r, batches), end, pids, asked)
+
+    names = set(IDS) if asked is None else set(asked) | {p.name for p in left if p.pid in pids}
+    wanted = [p for p in left if p.name in names]
+    assert [r.offset for r in log.records] == [p.offset for p in wanted]
+    for record, put in zip(log.records, wanted, strict=True):
+        assert (record.transactional_id, record.partition) == (put.name, 4)
+        assert record.timestamp == T + put.offset
+        if put.pid is None:
+            assert record.value is None
+        else:
+            assert isinstance(record.value, TransactionValue)
+            found = (record.value.producer_id, record.value.producer_epoch)
+            assert found == (put.pid, put.epoch)
+
+    # never too early: from there on, every offset is there
+    assert all(present[log.whole_from : end])
+    gaps = [offset for offset in range(end) if not present[offset]]
+    if not gaps:
+        assert log.whole_from == 0
+    else:
+        # nor later than the first batch behind the last gap
+        ends = [struct.unpack_from(">q", b)[0] for b in batches] + [end]
+        assert log.whole_from == min(e for e in ends if e > gaps[-1])
+    behind = [p for p in left if p.offset >= log.whole_from]
+    assert log.whole_since == (T + behind[0].offset if behind else None)
+
+
+def log_of(*records: tuple[bytes | None, bytes | None]) -> bytes:
+    return batch(0, [Item(i, T, k, v) for i, (k, v) in enumerate(records)])
+
+
+def test_an_id_within_another_is_not_it() -> None:
+    data = log_of(
+        (key("orders-10"), value(1, 0, 1)),
+        (key("orders-1"), value(2, 0, 1)),
+        (key("rders-1"), None),
+    )
+    log = state_log(0, [data], 3, (), ["orders-1"])
+    assert [r.offset for r in log.records] == [1]
+
+
+def test_all_records_of_every_id_that_ever_bore_the_producer_id() -> None:
+    """Tombstones and earlier producer ids too, before and after."""
+    data = log_of(
+        (key("a"), value(5, 0, 0)),
+        (key("a"), value(7, 0, 0)),
+        (key("b"), value(6, 0, 0)),
+        (key("a"), value(8, 0, 0)),
+        (key("a"), None),
+    )
+    log = state_log(0, [data], 5, [7])
+    assert [r.offset for r in log.records] == [0, 1, 3, 4]
+
+
+def test_a_value_of_a_later_version_is_said() -> None:
+    later = struct.pack(">hq", 2, 7) + b"whatever comes"
+    log = state_log(0, [log_of((key("a"), later), (key("b"), value(6, 0, 0)))], 2, [7])
+    [record] = log.records
+    assert (record.transactional_id, record.value) == ("a", UnknownVersion(2))
+
+
+@pytest.mark.parametrize("unknown", [key("a", 1), None])
+def test_a_key_that_cannot_be_read_is_no_hole_in_a_history(unknown: bytes | None) -> None:
+    with pytest.raises(CorruptError, match="__transaction_state-4 offset 0"):
+        state_log(4, [log_of((unknown, value(7, 0, 1)))], 1, [7])
+
+
+@pytest.mark.parametrize("name", ["", "\udc80", "\0"])
+def test_an_id_that_no_coordinator_has(name: str) -> None:
+    log = state_log(0, [log_of((key("a"), value(7, 0, 1))), b""], 1, (), [name])
+    assert log.records == ()
+
+
+def test_an_empty_partition() -> None:
+    for buffers in ([], [b""]):
+        log = state_log(0, buffers, 0, [7])
+        assert (log.records, log.whole_from, log.whole_since) == ((), 0, None)
+        assert state_log(0, buffers, 9, [7]).whole_from == 9
