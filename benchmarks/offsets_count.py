@@ -51,7 +51,7 @@ def measure() -> Iterator[Measured | Memory]:
             topic, stored = f"count-{name}", _fill(one, f"count-{name}", codec)
             what = f"count {RECORDS:,} records, {stored >> 20} MiB, codec {codec}"
             counting = [*EOCTL, "--bootstrap-server", one.bootstrap_servers]
-            counting += ["offsets", "count", topic, "--to", "hw", "-o", "csv"]
+            counting += ["offsets", "count", topic, "--end", "hw", "-o", "csv"]
             ours = command(counting, least=PARTITIONS + 1)
             consume = [sys.executable, "-c", CONSUME, one.bootstrap_servers, topic]
             consume += [str(PARTITIONS), str(RECORDS)]

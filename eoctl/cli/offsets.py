@@ -105,10 +105,10 @@ def offsets_count(
         ),
     ] = None,
     start: Annotated[
-        str | None, typer.Option("--from", metavar="FROM", help="instead of FROM [earliest]")
+        str | None, typer.Option("--start", metavar="FROM", help="instead of FROM [earliest]")
     ] = None,
     end: Annotated[
-        str | None, typer.Option("--to", metavar="TO", help="instead of TO, not included [lso]")
+        str | None, typer.Option("--end", metavar="TO", help="instead of TO, not included [lso]")
     ] = None,
     regex: Annotated[
         list[str] | None,
@@ -119,17 +119,17 @@ def offsets_count(
 ) -> int:
     """Exactly what lies between two offsets: data, aborted, control, open records, holes."""
     named = list(words or ())
-    where = ("--from", "--to")
-    if start is None and end is None and not regex:
+    where = ("--start", "--end")
+    if start is None and end is None and not regex and len(named) > 1:
         if len(named) != 3:
             raise UsageError(
-                "give TOPIC:P FROM TO, or any number of topics with --from and --to",
+                "give TOPIC:P FROM TO, or any number of topics with --start and --end",
                 remedy="eoctl offsets count orders:3 earliest lso",
             )
         *named, start, end = named
         where = ("FROM", "TO")
     if not named and not regex:
-        raise UsageError("no topic is named", remedy="eoctl offsets count orders --to lso")
+        raise UsageError("no topic is named", remedy="eoctl offsets count orders --end lso")
     selectors = [*map(parse_selector, named), *map(regex_selector, regex or ())]
     now = now_ms()
     bounds = (

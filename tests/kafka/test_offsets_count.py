@@ -120,7 +120,7 @@ def test_the_command_says_the_same(lab1: Lab, mixed: dict[tuple[str, int], Seen]
     assert sum(expected.values()) == seen.high - 3
     assert (row["from"], row["to"], row["error"]) == (3, seen.high, None)
     ran = eoctl(
-        "offsets", "count", topic, "--from", "earliest", "--to", "lso", "-o", "json", lab=lab1
+        "offsets", "count", topic, "--start", "earliest", "--end", "lso", "-o", "json", lab=lab1
     )
     assert {r["partition"]: [r[n] for n in COUNTS] for r in ran.rows} == {
         p: [s.counts(s.log_start, s.stable)[n] for n in COUNTS] for (_, p), s in mixed.items()
@@ -299,7 +299,7 @@ def test_what_cannot_be_counted_is_a_row_with_an_error(lab1: Lab, topic: MakeTop
             await client.plain(name, 0, [Record(b"a")] * 5)
 
     asyncio.run(write())
-    ran = eoctl("offsets", "count", name, "--from", "0", "--to", "5", "-o", "json", lab=lab1)
+    ran = eoctl("offsets", "count", name, "--start", "0", "--end", "5", "-o", "json", lab=lab1)
     assert (ran.status, ran.json["complete"]) == (3, False)
     assert [(r["data_records"], r["error"]) for r in ran.rows] == [
         (5, None),
@@ -312,15 +312,24 @@ def test_what_cannot_be_counted_is_a_row_with_an_error(lab1: Lab, topic: MakeTop
     ran = eoctl("offsets", "count", f"{name}:0", "5", "4", lab=lab1)
     assert (ran.status, ran.stdout) == (2, "")
     assert "runs backwards" in ran.stderr
-    ran = eoctl("offsets", "count", "no-such-topic", name, "--to", "hw", "-o", "json", lab=lab1)
+    ran = eoctl("offsets", "count", "no-such-topic", name, "--end", "hw", "-o", "json", lab=lab1)
     assert ran.status == 3
     assert [r["data_records"] for r in ran.rows] == [5, 0]
-    for words in ((name,), (name, "0"), (name, "0", "soon"), ("--to", "hw"), (name, "-1", "2")):
+    ran = eoctl("offsets", "count", f"{name}:0", "-o", "json", lab=lab1)
+    assert [(r["from"], r["to"], r["data_records"]) for r in ran.rows] == [(0, 5, 5)]
+    for words in (
+        (),
+        (name, "0"),
+        (name, name, name, name),
+        (name, "0", "soon"),
+        ("--end", "hw"),
+        (name, "-1", "2"),
+    ):
         assert eoctl("offsets", "count", *words, lab=lab1).status == 2
 
 
 def test_instants_are_the_first_record_not_older(lab1: Lab, topic: MakeTopic) -> None:
-    name = topic(lab1)
+    name = topic(lab1, config={"retention.ms": "-1"})
     base = 1_700_000_000_000
 
     async def write() -> None:
@@ -381,9 +390,9 @@ def test_a_bit_that_fell_over_is_found_by_its_checksum(lab1: Lab, topic: MakeTop
 
 def test_progress_is_for_terminals(lab1: Lab, mixed: dict[tuple[str, int], Seen]) -> None:
     topic = next(iter(mixed))[0]
-    ran = eoctl("offsets", "count", topic, "--to", "hw", lab=lab1)
+    ran = eoctl("offsets", "count", topic, "--end", "hw", lab=lab1)
     assert "counting" not in ran.stderr
-    words = ["--bootstrap-server", lab1.bootstrap_servers, "offsets", "count", topic, "--to", "hw"]
+    words = ["--bootstrap-server", lab1.bootstrap_servers, "offsets", "count", topic, "--end", "hw"]
     child = pexpect.spawn(EOCTL[0], [*EOCTL[1:], *words], env=environment(), encoding="utf-8")
     child.expect(r"counting: [0-9.]+ [KMG]?i?B, offsets \d+/\d+")
     child.expect("data record")
@@ -423,7 +432,7 @@ def test_ten_million_records(lab1: Lab, topic: MakeTopic) -> None:
             data += each
     words = ["--bootstrap-server", lab1.bootstrap_servers, "offsets", "count", name]
     process = subprocess.Popen(
-        [*EOCTL, *words, "--to", "hw", "-o", "json"], env=environment(), stdout=subprocess.PIPE
+        [*EOCTL, *words, "--end", "hw", "-o", "json"], env=environment(), stdout=subprocess.PIPE
     )
     assert process.stdout is not None
     rows = json.loads(process.stdout.read())["rows"]
