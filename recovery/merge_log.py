@@ -1,0 +1,167 @@
+"""Merge logs: the recorded order in which several inputs were read, so that it can be read again.
+
+A merge log's partition holds one entry for each record of the merged stream. Its format is coast's
+(`recovery.formats.coast`) or JSON {"topic", "partition", "offset"}. Findings in one:
+`recovery.merge_verify`; emitting it again: `recovery.merge_replay`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from recovery.errors import RefusedError, UsageError
+from recovery.facts import TopicPartition
+from recovery.formats.coast import MergeRecord, decode_merge, encode_merge
+from recovery.formats.reader import CorruptError
+from recovery.quoting import quoted
+from recovery.strategies.observed import SourceRange
+
+
+class Entry(NamedTuple):
+    """The next record of the merged stream is the one at `offset` of topic:partition."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    @property
+    def place(self) -> TopicPartition:
+        return self.topic, self.partition
+
+
+class MergeFormat(Protocol):
+    """How an entry stands in a record."""
+
+    def decode(self, key: bytes | None, value: bytes | None) -> Entry:
+        """Raises CorruptError."""
+        ...
+
+    def encode(self, entry: Entry) -> tuple[bytes | None, bytes]:
+        """Key and value."""
+        ...
+
+
+class CoastFormat:
+    """Empty key; stream name, partition and offset in binary."""
+
+    def decode(self, key: bytes | None, value: bytes | None) -> Entry:
+        if key:
+            raise CorruptError(f"its key has {len(key)} bytes", where="record of a coast merge log")
+        return Entry(*decode_merge(value))
+
+    def encode(self, entry: Entry) -> tuple[bytes | None, bytes]:
+        return b"", encode_merge(MergeRecord(*entry))
+
+
+class JsonFormat:
+    """Any key; an object with topic, partition and offset, and whatever else."""
+
+    def decode(self, key: bytes | None, value: bytes | None) -> Entry:
+        try:
+            found: Any = json.loads(value or b"")
+            topic, partition, offset = (found[name] for name in Entry._fields)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise _no_entry(value) from None
+        if not isinstance(topic, str) or not topic:
+            raise _no_entry(value)
+        for number in (partition, offset):
+            if type(number) is not int or number < 0:
+                raise _no_entry(value)
+        return Entry(topic, partition, offset)
+
+    def encode(self, entry: Entry) -> tuple[bytes | None, bytes]:
+        return None, json.dumps(entry._asdict(), separators=(",", ":")).encode()
+
+
+def _no_entry(value: bytes | None) -> CorruptError:
+    text = "null" if value is None else quoted(value.decode("utf-8", "replace"))
+    return CorruptError(f"{text} names no topic, partition and offset", where="merge log's record")
+
+
+FORMATS: Mapping[str, MergeFormat] = {"coast": CoastFormat(), "json": JsonFormat()}
+
+
+def merge_format(name: str) -> MergeFormat:
+    """Raises UsageError."""
+    if name not in FORMATS:
+        raise UsageError(f"{quoted(name)} is no format", remedy=f"write {' or '.join(FORMATS)}")
+    return FORMATS[name]
+
+
+class Tail:
+    """What a stretch of a merge log names of each source; `add` its entries in their order."""
+
+    def __init__(self) -> None:
+        self._sources: dict[TopicPartition, SourceRange] = {}
+        self.entries = 0
+
+    def add(self, entry: Entry) -> None:
+        before = self._sources.get(entry.place)
+        self.entries += 1
+        if before is None:
+            self._sources[entry.place] = SourceRange(entry.offset, entry.offset, 1)
+            return
+        rising = before.rising and entry.offset > before.last
+        self._sources[entry.place] = SourceRange(
+            before.first, entry.offset, before.entries + 1, rising
+        )
+
+    @property
+    def sources(self) -> dict[TopicPartition, SourceRange]:
+        return dict(self._sources)
+
+
+@dataclass(frozen=True, slots=True)
+class InputRange:
+    """Offsets [start, end) of an input that will be read; `entries` of them are in the log."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan:
+    """From a commit to the tip of a merge log's partition: entries [start, tip), the inputs that
+    they name, and how many outputs are to be dropped because they are there."""
+
+    topic: str
+    partition: int
+    start: int
+    tip: int
+    inputs: tuple[InputRange, ...]
+    drop_first: int
+
+
+def merge_plan(
+    merge: TopicPartition,
+    start: int,
+    tip: int,
+    sources: Mapping[TopicPartition, SourceRange],
+    *,
+    drop_first: int,
+    committed: Mapping[TopicPartition, int] | None = None,
+) -> MergePlan:
+    """What a replay of [start, tip) reads. committed: each input's offset in the same commit; what
+    was not committed begins with its first entry.
+
+    Raises RefusedError where the log goes back below a commit, or within itself.
+    """
+    committed = committed or {}
+    inputs = []
+    for place in sorted(sources.keys() | committed.keys()):
+        found = sources.get(place)
+        begin = committed.get(place, found.first if found else 0)
+        if found is not None and (not found.rising or found.first < begin):
+            raise RefusedError(
+                f"the merge log [{start}, {tip}) goes back in it: committed {begin}, entries from "
+                f"{found.first} to {found.last}",
+                where=f"{place[0]}:{place[1]}",
+                remedy="look at the log with `eoctl merge verify`",
+            )
+        end, entries = (begin, 0) if found is None else (found.last + 1, found.entries)
+        inputs.append(InputRange(*place, begin, end, entries))
+    return MergePlan(*merge, start, tip, tuple(inputs), drop_first)

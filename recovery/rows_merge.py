@@ -1,0 +1,68 @@
+"""The rows of `merge verify` and `merge plan`."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from recovery.merge_log import MergePlan
+from recovery.rows import Row
+
+Finding = Literal["unreadable", "foreign", "absent", "repeat", "disorder", "hole", "output-ahead"]
+
+
+class MergeFindingRow(Row):
+    """One thing wrong in a merge log.
+
+    unreadable: no entry of the format. foreign: names no input of the application. absent: there
+    is no data record at that offset. repeat: the offset, or a later one, was named before, and it
+    is none that was left out. disorder: it was left out before. hole: records of an input between
+    two entries that the log leaves out. output-ahead: more outputs than entries.
+    """
+
+    topic: str = Field(description="the merge log")
+    partition: int
+    merge_offset: int | None = Field(description="of the entry; of a hole: of the entry after it")
+    finding: Finding
+    input_topic: str | None
+    input_partition: int | None
+    offset: int | None = Field(description="in the input; of a hole: the first that is left out")
+    last_offset: int | None = Field(description="of a hole: the last that is left out")
+    records: int | None = Field(description="how many records are concerned")
+    detail: str
+
+
+class MergeInput(Row):
+    """Offsets [from, to) of an input that a replay reads; entries: how many the log names."""
+
+    topic: str
+    partition: int
+    start: int = Field(serialization_alias="from")
+    end: int = Field(serialization_alias="to")
+    entries: int
+
+
+class MergePlanRow(Row):
+    """A replay of the entries [from, to) of a merge log's partition."""
+
+    topic: str
+    partition: int
+    start: int = Field(serialization_alias="from")
+    tip: int = Field(serialization_alias="to")
+    inputs: list[MergeInput]
+    drop_first: int
+
+
+def merge_plan_row(plan: MergePlan) -> MergePlanRow:
+    return MergePlanRow(
+        topic=plan.topic,
+        partition=plan.partition,
+        start=plan.start,
+        tip=plan.tip,
+        inputs=[
+            MergeInput(
+                topic=i.topic, partition=i.partition, start=i.start, end=i.end, entries=i.entries
+            )
+            for i in plan.inputs
+        ],
+        drop_first=plan.drop_first,
+    )
