@@ -5,7 +5,9 @@ It never computes what a frame can hold. Everything it draws from the cluster we
 """
 
 import asyncio
+import gc
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -135,7 +137,14 @@ class Dashboard(App[str]):
         self.call_after_refresh(self.begin)
 
     def begin(self) -> None:
-        """The first paint is done: start asking."""
+        """The first paint is done: start asking.
+
+        The feed's thread makes many rows; a key must not wait for it, nor for the collector of
+        garbage to look at all that was loaded at the start.
+        """
+        sys.setswitchinterval(0.001)
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)
         self.feed.start(self.post)
         self.tell_wants()
 

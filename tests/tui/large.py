@@ -6,7 +6,7 @@ from eoctl.operations.snapshot import Snapshot
 from recovery.answers import Answer
 from recovery.rows import Blocking, BrokerRow, LsoRow, TxnListRow
 from tui.feed import Post
-from tui.frame import Builder
+from tui.frame import Builder, Frame
 
 AT = 1_795_000_000_000
 
@@ -93,10 +93,14 @@ class LargeFeed:
 
     def again(self) -> None:
         """The next round."""
-        snapshot = large(self._partitions, self._round)
+        self._post(self.frame(self._round))
         self._round += 1
+
+    def frame(self, round_: int) -> Frame:
+        """The frame of one round."""
+        snapshot = large(self._partitions, round_)
         self._now = snapshot.taken_at
-        self._post(self._builder.frame(snapshot))
+        return self._builder.frame(snapshot)
 
     def now(self) -> int:
         return self._now

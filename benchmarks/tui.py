@@ -1,0 +1,157 @@
+"""The dashboard with 10,000 partitions, through a pseudo-terminal: key to repaint, refresh, start.
+
+A key's time runs from its byte going in to the last byte of what it changed coming out, while a
+new snapshot arrives every second. Start is compared with an empty Textual app.
+"""
+
+import asyncio
+import os
+import pty
+import select
+import statistics
+import struct
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fcntl import ioctl
+from termios import TIOCSWINSZ
+
+from benchmarks.side_by_side import Measured
+
+PARTITIONS = 10_000
+KEYS = 300
+QUIET = 0.015  # seconds without output that end a repaint
+EMPTY = """
+from textual.app import App
+from textual.widgets import Static
+class Empty(App):
+    def compose(self):
+        yield Static("1 Overview")
+Empty().run()
+"""
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of one kind, against a limit."""
+
+    what: str
+    seconds: Sequence[float]
+    goal: str
+
+    def lines(self) -> list[str]:
+        ordered = sorted(self.seconds)
+        p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+        middle = statistics.median(ordered)
+        text = (
+            f"median {middle * 1e3:.1f} ms  p99 {p99 * 1e3:.1f} ms  max {ordered[-1] * 1e3:.1f} ms"
+        )
+        return [self.what, f"  {text}   goal: {self.goal}"]
+
+
+class Screen:
+    """A program on a pseudo-terminal of 200x60."""
+
+    def __init__(self, code: str) -> None:
+        self.begin = time.perf_counter()
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            os.environ.pop("NO_COLOR", None)
+            os.environ["TERM"] = "xterm-256color"
+            os.execv(sys.executable, [sys.executable, "-c", code])
+        ioctl(self._fd, TIOCSWINSZ, struct.pack("HHHH", 60, 200, 0, 0))
+
+    def until(self, text: bytes, seconds: float = 60) -> float:
+        """Seconds since the start when this text had come out."""
+        seen = b""
+        while text not in seen:
+            if not select.select([self._fd], [], [], seconds)[0]:
+                raise SystemExit(f"{text!r} did not come: {seen[-500:]!r}")
+            seen = seen[-100:] + os.read(self._fd, 65536)
+        return time.perf_counter() - self.begin
+
+    def press(self, key: bytes) -> float:
+        """Seconds from the byte in to the last byte out before it is quiet."""
+        while select.select([self._fd], [], [], QUIET)[0]:
+            os.read(self._fd, 65536)
+        begin = last = time.perf_counter()
+        os.write(self._fd, key)
+        while select.select([self._fd], [], [], QUIET if last > begin else 2.0)[0]:
+            os.read(self._fd, 65536)
+            last = time.perf_counter()
+        return last - begin
+
+    def close(self) -> None:
+        os.write(self._fd, b"\x03")
+        while True:
+            try:
+                if not os.read(self._fd, 65536):
+                    break
+            except OSError:
+                break
+        os.waitpid(self.pid, 0)
+
+
+def busy() -> None:
+    """Run the dashboard on a made-up cluster that changes every second (in the child)."""
+    from tests.tui.large import LargeFeed
+    from tui.app import Dashboard
+
+    feed = LargeFeed(PARTITIONS)
+
+    def again() -> None:
+        while True:
+            time.sleep(1.0)
+            feed.again()
+
+    threading.Thread(target=again, daemon=True).start()
+    Dashboard(feed, view="partitions").run()
+
+
+def _start(code: str, rounds: int = 7) -> list[float]:
+    found = []
+    for _ in range(rounds):
+        screen = Screen(code)
+        found.append(screen.until(b"1 Overview"))
+        screen.close()
+    return found
+
+
+def _refreshes() -> list[float]:
+    """Seconds of the UI thread per new snapshot of 10,000 partitions, a tenth of them changed."""
+    from tests.tui.driving import running, until
+    from tests.tui.large import LargeFeed
+    from tui.app import Renewed
+
+    found: list[float] = []
+
+    async def main() -> None:
+        feed = LargeFeed(PARTITIONS)
+        async with running(feed, (200, 60)) as (app, pilot):
+            await until(pilot, lambda: app.frame is not None)
+            await pilot.press("2")
+            for number in range(1, 21):
+                frame = feed.frame(number)
+                begin = time.thread_time()
+                app.on_renewed(Renewed(frame))
+                found.append(time.thread_time() - begin)
+                await pilot.pause()
+
+    asyncio.run(main())
+    return found
+
+
+def measure() -> Iterator[Measured | Times]:
+    screen = Screen("from benchmarks.tui import busy; busy()")
+    screen.until(b"topic-0199")
+    times = [screen.press(b"jjjkGg/\x1b"[n % 6 : n % 6 + 1]) for n in range(KEYS)]
+    screen.close()
+    yield Times(f"key to repaint, {PARTITIONS:,} partitions, refreshing", times, "p99 < 50 ms")
+    yield Times("UI thread per refresh", _refreshes(), "< 30 ms")
+    ours = _start(
+        "from tests.tui.large import LargeFeed; from tui.app import Dashboard;"
+        "Dashboard(LargeFeed(0)).run()"
+    )
+    yield Measured("start to first paint", ours, _start(EMPTY), "empty Textual", "0.5x or more")

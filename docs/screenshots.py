@@ -1,0 +1,50 @@
+"""`python -m docs.screenshots`: pictures of the dashboard for README and docs, as SVG.
+
+They show a recording of a real lab (tests/tui/recordings), so that nothing in them is made up.
+"""
+
+import asyncio
+from pathlib import Path
+
+from tui.app import Dashboard, Place
+from tui.feed import ReplayFeed
+from tui.views import BY_NAME
+
+RECORDING = Path(__file__).parents[1] / "tests" / "tui" / "recordings" / "orders.jsonl"
+FOLDER = Path(__file__).parent / "screenshots"
+SHOTS = (
+    ("overview", "", "dark"),
+    ("partitions", "", "dark"),
+    ("transactions", "", "dark"),
+    ("groups", "", "light"),
+    ("why", "orders:3", "dark"),
+    ("timeline", "orders-enricher-0_3", "contrast"),
+)
+
+
+async def shoot(name: str, about: str, theme: str) -> str:
+    """One screen at 120x32 as SVG."""
+    feed = ReplayFeed(RECORDING, still=True)
+    feed.seek(1_000_000)
+    app = Dashboard(feed, theme=theme)
+    async with app.run_test(size=(120, 32)) as pilot:
+        while app.frame is None or app.frame.position is None or len(set(app.frame.position)) > 1:
+            await pilot.pause(0.02)
+        app.go(Place(BY_NAME[name], about))
+        await pilot.pause()
+        picture = app.export_screenshot(title=f"eoctl tui: {name}")
+    feed.stop()
+    return picture
+
+
+def main() -> None:
+    """Write every picture anew."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, about, theme in SHOTS:
+        path = FOLDER / f"tui-{name}.svg"
+        path.write_text(asyncio.run(shoot(name, about, theme)), encoding="utf-8")
+        print(path.relative_to(Path.cwd()))
+
+
+if __name__ == "__main__":
+    main()
