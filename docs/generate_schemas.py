@@ -22,6 +22,7 @@ from recovery import (
     rows_journal,
     rows_lab,
     rows_offsets,
+    rows_segments,
     rows_why,
 )
 from recovery.rows import ErrorRow
@@ -95,7 +96,12 @@ ENVELOPES: Mapping[str, Envelope] = {
     "txn-fence": _PLAN,
     "txn-resolve": _PLAN,
     "txn-apply": _PLAN,
-    "producers": Envelope(rows.ProducerRow, {"scanned": int}),
+    "producers": Envelope(
+        rows.ProducerRow,
+        {"scanned": int},
+        {"segments": list[rows_segments.SegmentRow]},  # --segment
+    ),
+    "producers-blocks": Envelope(rows_segments.ProducerBlockRow),
     "offsets-show": Envelope(rows_offsets.OffsetsShowRow, {"groups": list[GroupState]}),
     "offsets-count": Envelope(rows_offsets.OffsetsCountRow),
     "check": Envelope(

@@ -309,8 +309,29 @@ def producers(
         typer.Option("--resolve", help="with transactional ids and zombies, from coordinators"),
     ] = False,
     internal: Annotated[bool, typer.Option("--internal", help="internal topics too")] = False,
+    segment: Annotated[
+        list[str] | None,
+        typer.Option("--segment", metavar="DIR", help="a broker's own files: LOG_DIR/TOPIC-P"),
+    ] = None,
+    blocks: Annotated[
+        bool,
+        typer.Option("--blocks", help="PID blocks handed out, by --segment or --zookeeper"),
+    ] = False,
+    zookeeper: Annotated[
+        str | None, typer.Option("--zookeeper", metavar="HOST:PORT", help="for --blocks")
+    ] = None,
 ) -> int:
     """Producer ids, epochs, last sequences and open transactions, partition by partition."""
+    if segment or blocks or zookeeper:
+        from eoctl.cli import segments
+
+        if output.interval is not None or resolve or topics.selectors() or connection.from_:
+            raise UsageError("files are read once, alone", where="--segment, --blocks")
+        if not blocks and zookeeper is None:
+            return segments.show_segments(output, segment or (), pid or ())
+        if not blocks or pid:
+            raise UsageError("tells of blocks only", where="--zookeeper", remedy="add --blocks")
+        return segments.show_blocks(output, segment or (), zookeeper)
     scope = operations.Scope(topics.selectors(), internal)
     return show(
         connection,

@@ -1,0 +1,110 @@
+"""What a partition leader knows of its producers, computed from record batches as the leader does.
+
+Begin with a `.snapshot` (or nothing), apply every later batch in offset order.
+Source: Kafka's ProducerStateManager, ProducerAppendInfo and ProducerStateEntry.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from recovery.facts import ProducerFacts
+from recovery.formats.batches import NO_PRODUCER_ID, BatchHeader
+from recovery.formats.broker_files import ProducerState
+from recovery.formats.reader import Buffer
+from recovery.formats.records import ControlType, marker
+
+
+@dataclass(slots=True)
+class _Producer:
+    epoch: int
+    last_sequence: int = -1
+    last_timestamp: int = -1
+    coordinator_epoch: int = -1
+    txn_start: int = -1
+
+
+@dataclass(slots=True)
+class ProducerTable:
+    """Producers of one partition as of `end`, the offset after the last batch applied.
+
+    aborted: markers applied that aborted a transaction with records.
+    """
+
+    end: int = 0
+    aborted: int = 0
+    _producers: dict[int, _Producer] = field(default_factory=dict)
+
+    @classmethod
+    def from_snapshot(cls, offset: int, rows: Iterable[ProducerState]) -> "ProducerTable":
+        """The state before `offset`, as the file of that name holds it."""
+        return cls(
+            end=offset,
+            _producers={
+                r.producer_id: _Producer(
+                    epoch=r.producer_epoch,
+                    last_sequence=r.last_sequence,
+                    last_timestamp=r.timestamp,
+                    coordinator_epoch=r.coordinator_epoch,
+                    txn_start=r.current_txn_first_offset,
+                )
+                for r in rows
+            },
+        )
+
+    def apply(self, buffer: Buffer, header: BatchHeader) -> None:
+        """One batch at or above `end`. Raises CorruptError for a marker that is none."""
+        self.end = header.last_offset + 1
+        if header.producer_id == NO_PRODUCER_ID:
+            return
+        if header.is_control:
+            self._marker(buffer, header)
+            return
+        p = self._at_epoch(header)
+        p.last_sequence = header.last_sequence
+        p.last_timestamp = header.max_timestamp
+        if header.is_transactional and p.txn_start < 0:
+            p.txn_start = header.base_offset
+
+    def _marker(self, buffer: Buffer, header: BatchHeader) -> None:
+        said = marker(buffer, header)
+        if said is None or said.type is ControlType.OTHER or said.coordinator_epoch is None:
+            return  # emptied by compaction: the whole transaction is gone, and nothing is applied
+        p = self._at_epoch(header)
+        if said.type is ControlType.ABORT and p.txn_start >= 0:
+            self.aborted += 1
+        p.coordinator_epoch = said.coordinator_epoch
+        p.last_timestamp = header.max_timestamp
+        p.txn_start = -1
+
+    def _at_epoch(self, header: BatchHeader) -> _Producer:
+        """The producer of a batch; a new epoch forgets its sequences."""
+        p = self._producers.setdefault(header.producer_id, _Producer(header.producer_epoch))
+        if p.epoch != header.producer_epoch:
+            p.epoch, p.last_sequence = header.producer_epoch, -1
+        return p
+
+    @property
+    def first_open(self) -> int | None:
+        """Where the first open transaction begins; None: none is open."""
+        starts = [p.txn_start for p in self._producers.values() if p.txn_start >= 0]
+        return min(starts, default=None)
+
+    def facts(self, topic: str, partition: int) -> tuple[ProducerFacts, ...]:
+        """The producers as DescribeProducers would give them."""
+
+        def known(value: int) -> int | None:
+            return value if value >= 0 else None
+
+        return tuple(
+            ProducerFacts(
+                topic=topic,
+                partition=partition,
+                producer_id=pid,
+                producer_epoch=p.epoch,
+                last_sequence=known(p.last_sequence),
+                last_timestamp=known(p.last_timestamp),
+                coordinator_epoch=known(p.coordinator_epoch),
+                current_txn_start_offset=known(p.txn_start),
+            )
+            for pid, p in sorted(self._producers.items())
+        )
