@@ -142,8 +142,8 @@ def test_nothing_is_said_and_little_time_taken(home: Path, tmp_path: Path) -> No
     plain = min(seconds("eoctl --vers") for _ in range(3))
     for server in ("127.0.0.1:9", "192.0.2.1:9092"):  # refused; TEST-NET-1, never answers
         line = f"eoctl --bootstrap-server {server} lso "
-        # 0.65 s once it runs; starting takes as long as it takes on a busy machine
-        assert min(seconds(line) for _ in range(3)) < 2 * plain + 0.65
+        # 0.65 s once it runs, far from the 5 s of who asks on behind it; the rest is a busy machine
+        assert min(seconds(line) for _ in range(3)) < plain + 2
 
 
 def test_cache_is_private_and_asked_again_after_a_minute(
