@@ -149,7 +149,7 @@ def _coordinator_not_seen(broker: int, failure: WireError, led: int, count: int)
         return Missing(
             "feature",
             failure.error,
-            f"{failure.detail}: listing transactions needs Kafka 3.0, by duration 3.7 or above",
+            f"{failure.detail}: listing transactions needs Kafka 3.0, by duration 3.8 or above",
             broker=broker,
         )
     return missing_broker(
