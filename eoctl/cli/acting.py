@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -135,6 +136,12 @@ def plan_lines(plan: Plan) -> list[str]:
     return [visible(line, spaces=False) for line in lines]
 
 
+def executing(words: Sequence[str]) -> list[str]:
+    """The same command with --execute: before `--`, behind which all words are arguments."""
+    at = words.index("--") if "--" in words else len(words)
+    return [*words[:at], "--execute", *words[at:]]
+
+
 def plan_row(plan: Plan, outcome: Outcome | None) -> PlanRow:
     """The plan as scripts read it, and what became of it."""
     became = {one.number: one for one in outcome.steps} if outcome else {}
@@ -150,7 +157,7 @@ def plan_row(plan: Plan, outcome: Outcome | None) -> PlanRow:
         )
         for number, step in enumerate(plan.steps, 1)
     ]
-    again = ["eoctl", *redacted(sys.argv[1:]), "--execute"]
+    again = ["eoctl", *executing(redacted(sys.argv[1:]))]
     return PlanRow(
         action=plan.action,
         kind=plan.kind,

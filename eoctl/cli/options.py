@@ -276,10 +276,7 @@ _before: list[Connection] = []
 
 def before_command() -> Connection:
     """The connection options given before the command's name."""
-    merged = Connection()
-    for given in _before:
-        merged = given.over(merged)
-    return merged
+    return _before[-1] if _before else Connection()
 
 
 def forget_before() -> None:
@@ -288,5 +285,5 @@ def forget_before() -> None:
 
 
 def remember_before(connection: Connection) -> None:
-    """Called by each group with the connection options that stood before its command."""
+    """Called by each group with the options before its command, an outer group's among them."""
     _before.append(connection)

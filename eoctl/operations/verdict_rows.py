@@ -25,15 +25,16 @@ def remedy_argv(
     start = ["eoctl", *connection, "txn"]
     end = ["--cluster-id", cluster_id] if cluster_id else []
     if remedy.action in ("abort", "resolve"):
-        argv = [*start, remedy.action, about.name, "--pid", str(about.producer_id)]
-        argv += ["--start-offset", str(about.start_offset)]
+        # a topic may begin with a dash, like an id
+        dashed = about.name.startswith("-")
+        argv = [*start, remedy.action, *([] if dashed else [about.name])]
+        argv += ["--pid", str(about.producer_id), "--start-offset", str(about.start_offset)]
         if remedy.action == "resolve":
             argv += ["--outcome", str(remedy.outcome)]
-        return argv + end
+        return [*argv, *end, *(["--", about.name] if dashed else [])]
     if remedy.action == "fence" and remedy.transactional_id is not None:
         argv = [*start, "fence", "--pid", str(remedy.producer_id)]
         argv += ["--epoch", str(remedy.producer_epoch), *end]
-        # an id may begin with a dash
         return [*argv, "--", remedy.transactional_id]
     return None
 
@@ -160,7 +161,7 @@ def status_rows(d: Diagnosis, groups: dict[str, int] | None = None) -> list[Stat
                 age_clock=oldest.verdict.age_clock,
                 groups=None if groups is None else groups.get(name, 0),
                 worst=worst.about.name,
-                next=f"why {worst.about.name}",
+                next=f"why {'-- ' if worst.about.topic.startswith('-') else ''}{worst.about.name}",
             )
         )
     return rows

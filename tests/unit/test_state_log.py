@@ -19,7 +19,7 @@ T = 1_700_000_000_000
 CHANCE = struct.unpack(">q", b"order-1-")[0]
 """A producer id whose bytes are also the beginning of an id."""
 IDS = ["orders", "orders-1", "order-1-x", "rder", "ö-1", "a"]
-HOMES = {name: pid for name, pid in zip(IDS, [7, 8, CHANCE, 2**40, 9, 10], strict=True)}
+HOMES = dict(zip(IDS, [7, 8, CHANCE, 2**40, 9, 10], strict=True))
 
 
 def key(name: str, version: int = 0) -> bytes:
