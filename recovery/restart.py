@@ -15,6 +15,7 @@ from recovery.formats.spark_checkpoint import starting_offsets
 from recovery.stored import StoredOffset, StoredOutput, StoredPartition
 from recovery.strategies.decision import (
     Basis,
+    Change,
     Check,
     InputDecision,
     OutputDecision,
@@ -81,6 +82,13 @@ def decide(app: App, observed: Observed) -> RestartPlan:
         return _decide(app, observed)
     except Unobserved as question:
         raise IncompleteError(f"not looked at: {question}") from None
+
+
+def changes(plan: RestartPlan, observed: Observed) -> tuple[Change, ...]:
+    """What apply writes, as positions (`recovery.stored.as_kept` for the store): the entries of
+    plan.store that differ from what the store holds."""
+    found = (Change(observed.stored_at(entry.input.place), entry) for entry in plan.store)
+    return tuple(change for change in found if change.before != change.after)
 
 
 def places(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
@@ -242,14 +250,16 @@ def _comes_again(observed: Observed, basis: Basis, place: TopicPartition) -> Che
 def _kept(app: App, basis: Basis) -> StoredPartition | None:
     """The store's entry once the plan is applied: input offset and the outputs' that belong to it.
 
-    An entry that stays where it is stays as it is. None: nothing to write, since the state that
-    belongs to a first commit is the application's to make.
+    An entry that stays where it is stays as it is. None: never written. Changelog and Spark's
+    checkpoint are their owner's, and so is the state that belongs to a first commit.
     """
     entry, place = basis.stored, basis.input.place
+    if app.strategy in ("changelog", "spark-checkpoint"):
+        return None
     if entry is not None and entry.input.offset == basis.input.offset:
         return entry
-    if app.strategy in ("checkpoint", "changelog", "spark-checkpoint"):
-        return entry
+    if app.strategy == "checkpoint":
+        return None
     start = StoredOffset(topic=place[0], partition=place[1], offset=basis.input.offset)
     alone = app.strategy == "output-end" and (entry is None or not entry.output)
     if alone or app.strategy == "transactional":

@@ -95,11 +95,19 @@ class OutputDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """One compare-and-set on a store: `after` instead of exactly `before`. None: no entry."""
+
+    before: StoredPartition | None
+    after: StoredPartition
+
+
+@dataclass(frozen=True, slots=True)
 class RestartPlan:
     """The whole decision. Each list is sorted by topic and partition.
 
-    store: what the store holds once the plan is applied, as positions, every partition of the
-    inputs; apply writes those that differ. starting_offsets: Spark's option.
+    store: what the store holds once the plan is applied, as positions; without the partitions that
+    are not written. `recovery.restart.changes` tells what differs. starting_offsets: Spark's.
     """
 
     app: str

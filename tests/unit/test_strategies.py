@@ -10,7 +10,7 @@ from recovery.app_file import App, FileStore, KafkaGroupStore, MergeLog, SparkCh
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import ProducerFacts
 from recovery.formats.spark_checkpoint import Checkpoint
-from recovery.restart import decide, wanted
+from recovery.restart import changes, decide, wanted
 from recovery.stored import StoredOffset, StoredOutput, StoredPartition
 from recovery.strategies.decision import PendingError, RestartPlan
 from recovery.strategies.observed import (
@@ -476,6 +476,23 @@ def test_output_end_moves_the_stores_offset() -> None:
     # A commit that keeps a pair keeps a pair.
     made.commit(entry(2, 1))
     assert plan(made, app("output-end", store=GROUP)).store == (entry(5, 5),)
+
+
+def test_what_apply_writes() -> None:
+    made = world(StoredPartition(input=StoredOffset(topic="in", partition=0, offset=7)))
+    described = app("output-end", store=GROUP)
+    observed = answered(made, described, lambda o: o)
+    (change,) = changes(decide(described, observed), observed)
+    assert (change.before, change.after) == (
+        made.entries()[0],
+        StoredPartition(input=StoredOffset(topic="in", partition=0, offset=5)),
+    )
+    observed = answered(world(), app(), lambda o: o)
+    assert changes(decide(app(), observed), observed) == ()
+    never = world()
+    never.stored = '{"partitions":[]}'
+    observed = answered(never, app(), lambda o: o)
+    assert [c.before for c in changes(decide(app(), observed), observed)] == [None]
 
 
 def test_output_end_needs_its_base() -> None:
