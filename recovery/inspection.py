@@ -95,8 +95,8 @@ def seconds_since(then_ms: int, now_ms: int) -> float:
 def producer_rows(facts: Facts, *, resolve: bool) -> list[ProducerRow]:
     """One row per producer and partition, by topic, partition, producer id.
 
-    resolve: transactional ids from the coordinators, and stale_epoch: the coordinator has given
-    the id a newer epoch, or the same id another producer id, than this producer writes with.
+    resolve: transactional ids from the coordinators (none where the id has another producer id
+    by now), and `stale_epoch`.
     """
     rows: list[ProducerRow] = []
     for producers in facts.producers.values():
@@ -125,17 +125,16 @@ def stale_epoch(
     """Whether a newer incarnation of this producer lives: a zombie, if it still writes.
 
     Before transactions v2 an epoch rises only when a producer is initialised again, so any
-    older epoch is stale. Under v2 (KIP-890) it rises at every end too: then only an open
-    transaction of an older epoch proves it, equal epochs disprove it, and the rest is None.
+    older epoch is stale. Under v2 (KIP-890) it rises at every end too: then equal epochs disprove
+    it, and only Empty proves it, which nothing but an initialisation writes. An open transaction
+    of an older epoch may be a live producer's: its end is being written, or its marker got lost.
     """
     if owner is None or owner.producer_epoch is None or transaction_version is None:
         return None
     lag = owner.producer_epoch - producer.producer_epoch
     if lag <= 0:
         return False
-    if transaction_version < 2 or producer.current_txn_start_offset is not None:
-        return True
-    return None
+    return True if transaction_version < 2 or owner.state == "Empty" else None
 
 
 def txn_list_rows(rows: Sequence[TransactionFacts], now_ms: int) -> list[TxnListRow]:
