@@ -8,6 +8,7 @@ to be dropped. Beyond the tip, `extend` says what to append to the log before it
 import json
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 from recovery.errors import RefusedError
@@ -53,6 +54,18 @@ class Emit(NamedTuple, Generic[T]):
     send: bool
 
 
+class _Source(Generic[T]):
+    """One input: records that arrived and were not emitted, as (arrival, offset, record), and how
+    many of them, or of those to come, the log names."""
+
+    __slots__ = ("named", "place", "records")
+
+    def __init__(self, place: TopicPartition) -> None:
+        self.place = place
+        self.records: deque[tuple[int, int, T]] = deque()
+        self.named = 0
+
+
 class Replay(Generic[T]):
     """Matches the entries of a merge log's partition with the records of its inputs.
 
@@ -62,32 +75,43 @@ class Replay(Generic[T]):
 
     def __init__(self, merge: TopicPartition, position: Position) -> None:
         self._merge = merge
-        self.position = position
-        self._order: deque[tuple[int, Entry]] = deque()
-        self._records: dict[TopicPartition, deque[tuple[int, int, T]]] = {}
-        self._named: dict[TopicPartition, int] = {}
+        self._next, self._left = position
+        self._logged = position.merge_offset - 1
+        self._order: deque[tuple[int, Entry, _Source[T]]] = deque()
+        self._sources: dict[TopicPartition, _Source[T]] = {}
         self._arrivals = 0
+
+    @property
+    def position(self) -> Position:
+        """What is to be committed with all that was emitted until now."""
+        return Position(self._next, self._left)
 
     def log(self, merge_offset: int, entry: Entry) -> None:
         """The next data record of the merge log, read or just appended."""
-        if merge_offset < self.position.merge_offset or (
-            self._order and merge_offset <= self._order[-1][0]
-        ):
+        if merge_offset <= self._logged:
             raise ValueError(f"entry {merge_offset} out of order")
-        self._order.append((merge_offset, entry))
-        self._named[entry.place] = self._named.get(entry.place, 0) + 1
+        self._logged = merge_offset
+        source = self._source(entry[:2])
+        source.named += 1
+        self._order.append((merge_offset, entry, source))
 
     def record(self, place: TopicPartition, offset: int, record: T) -> None:
         """The next visible data record of an input."""
         self._arrivals += 1
-        self._records.setdefault(place, deque()).append((self._arrivals, offset, record))
+        self._source(place).records.append((self._arrivals, offset, record))
+
+    def _source(self, place: TopicPartition) -> _Source[T]:
+        source = self._sources.get(place)
+        if source is None:
+            source = self._sources[place] = _Source(place)
+        return source
 
     @property
     def waits_for(self) -> TopicPartition | None:
         """The input whose record is the next one, where it has not arrived; None: not the inputs
         are waited for, but the log."""
-        if self._order and not self._records.get(self._order[0][1].place):
-            return self._order[0][1].place
+        if self._order and not self._order[0][2].records:
+            return self._order[0][2].place
         return None
 
     def ready(self) -> Iterator[Emit[T]]:
@@ -95,17 +119,21 @@ class Replay(Generic[T]):
 
         Raises RefusedError where the next record of an input is not the one in the log.
         """
-        while self._order and self.waits_for is None:
-            merge_offset, entry = self._order[0]
-            _, offset, record = self._records[entry.place][0]
-            if offset != entry.offset:
+        order = self._order
+        while order and order[0][2].records:
+            merge_offset, entry, source = order[0]
+            _, offset, record = source.records[0]
+            if offset != entry[2]:
                 self._refuse(merge_offset, entry, offset)
-            self._order.popleft()
-            self._records[entry.place].popleft()
-            self._named[entry.place] -= 1
-            left = self.position.drop_left
-            self.position = Position(merge_offset + 1, max(left - 1, 0))
-            yield Emit(merge_offset, entry, record, send=left == 0)
+            order.popleft()
+            source.records.popleft()
+            source.named -= 1
+            self._next = merge_offset + 1
+            if self._left:
+                self._left -= 1
+                yield Emit(merge_offset, entry, record, False)
+            else:
+                yield Emit(merge_offset, entry, record, True)
 
     def extend(self, most: int | None = None) -> tuple[Entry, ...]:
         """Entries for the records that arrived and that the log does not name, in the order in
@@ -113,9 +141,9 @@ class Replay(Generic[T]):
         read to its tip, and by one process alone.
         """
         unnamed = sorted(
-            (arrival, place, offset)
-            for place, records in self._records.items()
-            for arrival, offset, _ in list(records)[self._named.get(place, 0) :]
+            (arrival, source.place, offset)
+            for source in self._sources.values()
+            for arrival, offset, _ in islice(source.records, source.named, None)
         )
         return tuple(Entry(*place, offset) for _, place, offset in unnamed[:most])
 

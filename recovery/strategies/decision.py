@@ -124,13 +124,13 @@ class RestartPlan:
 
 def gathered(checks: tuple[Check, ...]) -> tuple[Check, ...]:
     """Equal sentences told once, with their places: `orders:0, orders:1 and 8 more`."""
-    places: dict[tuple[str, bool | None, str], list[str]] = {}
+    places: dict[tuple[str, bool | None, str], dict[str, None]] = {}
     for check in checks:
-        wheres = places.setdefault((check.name, check.held, check.detail), [])
-        if check.where is not None and check.where not in wheres:
-            wheres.append(check.where)
+        wheres = places.setdefault((check.name, check.held, check.detail), {})
+        if check.where is not None:
+            wheres.setdefault(check.where)
     return tuple(
-        Check(name, held, detail, some(wheres) if wheres else None)
+        Check(name, held, detail, some(list(wheres)) if wheres else None)
         for (name, held, detail), wheres in places.items()
     )
 

@@ -4,7 +4,7 @@ import json
 import string
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.app_file import (
@@ -234,6 +234,7 @@ PARTITIONS = st.lists(
 
 
 @given(PARTITIONS)
+@settings(deadline=None)
 def test_stored_offsets_come_back_as_they_were(partitions: tuple[StoredPartition, ...]) -> None:
     text = dump_stored(partitions)
     assert parse_stored(text, "s") == partitions

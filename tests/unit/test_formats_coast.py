@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.formats.coast import (
@@ -33,6 +33,7 @@ def java_utf(text: str) -> bytes:
 
 
 @given(st.text(max_size=20), st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1))
+@settings(deadline=None)
 def test_merge_records(stream: str, partition: int, offset: int) -> None:
     written = java_utf(stream) + struct.pack(">iq", partition, offset)
     record = MergeRecord(stream, partition, offset)
@@ -77,6 +78,7 @@ def test_merge_records_that_are_none(value: bytes | None) -> None:
 
 
 @given(st.binary(max_size=30))
+@settings(deadline=None)
 def test_no_bytes_break_the_decoders(value: bytes) -> None:
     for decode in (decode_merge, decode_regrouped, lambda v: decode_changelog(v, v)):
         try:
@@ -86,6 +88,7 @@ def test_no_bytes_break_the_decoders(value: bytes) -> None:
 
 
 @given(st.binary(max_size=9), st.integers(0, 2**63 - 1), st.integers(0, 99), st.binary(max_size=9))
+@settings(deadline=None)
 def test_changelog_records(key: bytes, upstream: int, downstream: int, state: bytes) -> None:
     written = struct.pack(">i", len(key)) + key
     value = struct.pack(">qqi", upstream, downstream, len(state)) + state

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recovery.errors import RefusedError, UsageError
@@ -27,6 +27,7 @@ ENTRIES = st.builds(
 
 
 @given(st.sampled_from(["coast", "json"]), ENTRIES)
+@settings(deadline=None)
 def test_entries_come_back(name: str, entry: Entry) -> None:
     form = merge_format(name)
     assert form.decode(*form.encode(entry)) == entry
@@ -133,7 +134,7 @@ def merged(draw: st.DrawFn) -> tuple[list[Entry], dict[TopicPartition, ModelLog]
 
 
 @given(merged(), st.integers(1, 5))
-@settings(max_examples=share(300))
+@settings(max_examples=share(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_true_log_has_no_findings(
     log: tuple[list[Entry], dict[TopicPartition, ModelLog]], step: int
 ) -> None:
@@ -146,7 +147,7 @@ BREAKS = ["hole", "repeat", "foreign", "absent", "swap"]
 
 
 @given(merged(), st.sampled_from(BREAKS), st.integers(1, 5), st.data())
-@settings(max_examples=share(1000))
+@settings(max_examples=share(1000), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_broken_log_has_exactly_that_finding(
     log: tuple[list[Entry], dict[TopicPartition, ModelLog]],
     kind: str,
@@ -337,7 +338,7 @@ def replayed(world: World, follow: bool, batch: int, planned: MergePlan) -> Gene
     st.integers(1, 4),
     st.lists(st.integers(1, 30), max_size=5),
 )
-@settings(max_examples=share(1500))
+@settings(max_examples=share(1500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_replay_killed_anywhere_gives_the_log_once(
     log: tuple[list[Entry], dict[TopicPartition, ModelLog]],
     committed: int,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.errors import RefusedError, UsageError
@@ -110,6 +110,7 @@ TOPICS = st.text("aA.-_1", min_size=1, max_size=4)
 
 
 @given(st.lists(st.tuples(TOPICS, st.integers(0, 12)), max_size=5, unique=True))
+@settings(deadline=None)
 def test_no_two_partitions_share_a_variable(places: list[TopicPartition]) -> None:
     """Refused exactly when two topics of a partition number are equal once upper-cased."""
     plan = replace(
@@ -147,6 +148,7 @@ def test_a_collision_names_both() -> None:
         min_size=1,
     )
 )
+@settings(deadline=None)
 def test_csv_comes_back(offsets: dict[TopicPartition, int]) -> None:
     assert import_csv(export_csv(offsets.items()), "f", "g") == offsets
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recovery.app_file import App, FileStore, KafkaGroupStore, MergeLog, TopicStore
@@ -79,7 +79,7 @@ def copying(topics: tuple[str, ...], isolation: str) -> Any:
     st.booleans(),
     st.sampled_from(["read_committed", "read_uncommitted"]),
 )
-@settings(max_examples=share(500))
+@settings(max_examples=share(500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_output_end(
     shape: str, kills: list[int], copies: int, pinned: bool, isolation: Any
 ) -> None:
@@ -164,7 +164,7 @@ def abort_open(world: World) -> None:
     st.sampled_from(["commit-pair", "checkpoint"]),
     st.sampled_from(["next", "last"]),
 )
-@settings(max_examples=share(1500))
+@settings(max_examples=share(1500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_commit_pair_and_checkpoint(
     shape: str,
     kills: list[int],
@@ -227,7 +227,7 @@ def counting(world: World, start: Start) -> Generator[None]:
 
 
 @given(SHAPES, KILLS)
-@settings(max_examples=share(500))
+@settings(max_examples=share(500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_changelog(shape: str, kills: list[int]) -> None:
     described = app("changelog", store=TopicStore(kind="topic", topic="changes"))
     worlds = [World(), World()]
@@ -278,7 +278,7 @@ def fence(world: World) -> None:
 
 
 @given(SHAPES, KILLS, st.integers(1, 4))
-@settings(max_examples=share(500))
+@settings(max_examples=share(500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_transactional(shape: str, kills: list[int], every: int) -> None:
     described = app("transactional", store=GROUP)
     world, whole = World(), World()
@@ -306,7 +306,7 @@ def into_database(world: World, start: Start) -> Generator[None]:
 
 
 @given(SHAPES, KILLS)
-@settings(max_examples=share(200))
+@settings(max_examples=share(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_sql(shape: str, kills: list[int]) -> None:
     worlds = [World(), World()]
     for world, stops in zip(worlds, ([], kills), strict=True):
@@ -354,7 +354,7 @@ def batches(world: World, start: Start) -> Generator[None]:
 
 
 @given(SHAPES.filter(bool), KILLS)
-@settings(max_examples=share(300))
+@settings(max_examples=share(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_spark_checkpoint(shape: str, kills: list[int]) -> None:
     from recovery.app_file import SparkCheckpointStore
 
@@ -427,7 +427,7 @@ class Merging:
     KILLS,
     st.integers(1, 4),
 )
-@settings(max_examples=share(800))
+@settings(max_examples=share(800), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_merge_log(left: str, right: str, order: list[int], kills: list[int], every: int) -> None:
     described = app(
         "merge-log",

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.formats.batches import CONTROL, MAX_SEQUENCE, TRANSACTIONAL, BatchHeader
@@ -24,6 +24,7 @@ def header(
     st.integers(0, 10),
     st.integers(0, 30),
 )
+@settings(deadline=None)
 def test_runs_of_any_cut(batches: list[tuple[int, int, bool]], start: int, length: int) -> None:
     """Oracle: the producer of every single offset. A range may begin and end mid-batch."""
     runs, offset, sequences = ProducerRuns(start, start + length), 0, dict.fromkeys((7, 8, 9), 0)
