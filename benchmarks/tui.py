@@ -84,7 +84,7 @@ class Screen:
         return last - begin
 
     def close(self) -> None:
-        os.write(self._fd, b"\x03")
+        os.write(self._fd, b"\x11")  # ctrl+q ends both
         while True:
             try:
                 if not os.read(self._fd, 65536):

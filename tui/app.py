@@ -142,7 +142,7 @@ class Dashboard(App[str]):
         The feed's thread makes many rows; a key must not wait for it, nor for the collector of
         garbage to look at all that was loaded at the start.
         """
-        sys.setswitchinterval(0.001)
+        sys.setswitchinterval(0.0002)
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
         self.feed.start(self.post)
