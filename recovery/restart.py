@@ -31,6 +31,7 @@ from recovery.strategies.output_rules import decide_output
 from recovery.strategies.positions import (
     changelog,
     checkpoint,
+    refuse_pending,
     spark_checkpoint,
     stored_pair,
     transactional,
@@ -92,8 +93,9 @@ def changes(plan: RestartPlan, observed: Observed) -> tuple[Change, ...]:
 
 
 def places(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
-    """All partitions of the inputs, sorted. Raises RefusedError for a topic that is not there, and
-    for a store that knows other partitions than there are."""
+    """All partitions of the inputs, sorted. Raises PendingError, and RefusedError for a topic that
+    is not there and for a store that knows other partitions than there are."""
+    refuse_pending(observed)
     for topic in (*app.inputs, *app.outputs, *((app.merge.topic,) if app.merge else ())):
         if topic not in observed.partition_counts:
             raise RefusedError("the topic does not exist", where=topic)

@@ -22,6 +22,7 @@ from recovery.strategies.decision import (
 )
 from recovery.strategies.input_rules import moved, readable
 from recovery.strategies.observed import Log, Observed, OffsetAt, Unobserved, Want
+from recovery.strategies.positions import refuse_pending
 
 TargetKind = Literal[
     "to-earliest",
@@ -90,19 +91,13 @@ def decide_adhoc(
     target: Target, group: str, places: Sequence[TopicPartition], observed: Observed
 ) -> RestartPlan:
     """The plan for these partitions. Raises RefusedError, IncompleteError."""
+    refuse_pending(observed)
     try:
         inputs = tuple(_move(target, place, observed) for place in sorted(places))
     except Unobserved as question:
         raise IncompleteError(f"not looked at: {question}") from None
     guarantee, because = _guarantee(target, inputs)
     checks = [c for decision in inputs for c in decision.checks] + list(_pairs(observed, inputs))
-    if observed.pending:
-        pending = [named((p.topic, p.partition)) for p in observed.pending]
-        raise RefusedError(
-            "an open transaction holds commits of the group that are not decided",
-            where=some(pending),
-            remedy="fence it first: `eoctl txn list` and `eoctl txn fence`",
-        )
     return RestartPlan(
         app=group,
         strategy=target.kind,

@@ -71,14 +71,14 @@ def readable(offset: int, log: Log, isolation: Isolation) -> Check:
             where=where,
             remedy="what is open below it must be decided first: see `eoctl why`"
             if offset <= log.high_watermark
-            else "the log lost records, or the position is of another log",
+            else "there is no such offset: records were lost, or it is of another log",
         )
     if offset < log.log_start_offset:
         raise RefusedError(
             f"the offsets [{offset}, {log.log_start_offset}) are gone: the log starts at "
             f"{log.log_start_offset}, the restart is at {offset}",
             where=where,
-            remedy="read them from a copy, or begin anew with [app.base]",
+            remedy=f"what begins at {log.log_start_offset} leaves them out",
         )
     return Check("retained", True, "everything from the restart on is still there", where)
 

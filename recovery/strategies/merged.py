@@ -7,7 +7,7 @@ the output's: restart there, replay the log to its tip, drop the first n outputs
 from recovery.app_file import App, named
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
-from recovery.strategies.decision import Basis, Check
+from recovery.strategies.decision import Basis, Check, some
 from recovery.strategies.input_rules import visible
 from recovery.strategies.observed import Count, MergeTail, Observed
 from recovery.strategies.output_rules import final_end
@@ -17,7 +17,7 @@ from recovery.strategies.positions import stored_or_base
 def merge_log(app: App, observed: Observed, place: TopicPartition) -> Basis:
     """Raises RefusedError where commit, log and input do not lead to one another."""
     assert app.merge is not None
-    where, basis = named(place), stored_or_base(app, observed, place)
+    where = named(place)
     numbers = {output[1] for output in app.outputs_of(place)}
     if len(numbers) != 1:
         raise RefusedError(
@@ -25,7 +25,7 @@ def merge_log(app: App, observed: Observed, place: TopicPartition) -> Basis:
             "one of them",
             where=where,
         )
-    merged = app.merge.topic, numbers.pop()
+    merged, basis = (app.merge.topic, numbers.pop()), stored_or_base(app, observed, place)
     log = observed.log(merged)
     tip, final = final_end(log)
     start = _commit(app, observed, place, merged)
@@ -36,7 +36,14 @@ def merge_log(app: App, observed: Observed, place: TopicPartition) -> Basis:
             where=named(merged),
         )
     offset, checks = basis.input.offset, [*basis.checks, final]
-    mine = observed.merge_tail(MergeTail(*merged, start, tip)).get(place)
+    tail = observed.merge_tail(MergeTail(*merged, start, tip))
+    if foreign := [named(p) for p in sorted(tail) if not _feeds(app, observed, p, merged)]:
+        raise RefusedError(
+            f"entries of [{start}, {tip}) name {some(foreign)}, which does not feed this output",
+            where=named(merged),
+            remedy="look at the log with `eoctl merge verify`",
+        )
+    mine = tail.get(place)
     if mine is not None:
         if not mine.rising or mine.first < offset:
             raise RefusedError(
@@ -68,6 +75,12 @@ def merge_log(app: App, observed: Observed, place: TopicPartition) -> Basis:
         checks=tuple(checks),
         stored=basis.stored,
     )
+
+
+def _feeds(app: App, observed: Observed, place: TopicPartition, merged: TopicPartition) -> bool:
+    """Is it an input partition of this merge log's task?"""
+    exists = place[0] in app.inputs and place[1] < observed.partition_counts[place[0]]
+    return exists and merged[1] in {output[1] for output in app.outputs_of(place)}
 
 
 def _commit(app: App, observed: Observed, place: TopicPartition, merged: TopicPartition) -> int:

@@ -5,6 +5,8 @@ the changelog. spark-checkpoint: the start of the batch in flight. Each gives th
 input partition.
 """
 
+import shlex
+
 from recovery.app_file import App, SparkCheckpointStore, TopicStore, named
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TopicPartition
@@ -35,21 +37,7 @@ def checkpoint(app: App, observed: Observed, place: TopicPartition) -> Basis:
 
 
 def transactional(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    """Offsets committed in the transaction of the outputs: restart at the commit, n = 0.
-
-    Raises PendingError while a transaction holds a newer commit of the group.
-    """
-    if observed.pending:
-        ids = sorted({p.transactional_id for p in observed.pending if p.transactional_id})
-        places = sorted({named((p.topic, p.partition)) for p in observed.pending})
-        raise PendingError(
-            "an open transaction holds commits of the group that are not decided: fence first"
-            + ("" if ids else "; its transactional id was not found"),
-            where=some(places),
-            remedy=" and ".join(f"`eoctl txn fence {name}`" for name in ids)
-            or "find it with `eoctl txn list`",
-            transactional_ids=tuple(ids),
-        )
+    """Offsets committed in the transaction of the outputs: restart at the commit, n = 0."""
     entry = observed.stored_at(place)
     if entry is not None:
         basis = Basis(entry.input, (), stored=entry)
@@ -63,6 +51,21 @@ def transactional(app: App, observed: Observed, place: TopicPartition) -> Basis:
         outputs.append(StoredOutput(topic=output[0], partition=output[1], offset=end))
         checks.append(_in_transactions(app, observed, output))
     return Basis(basis.input, tuple(outputs), checks=(*basis.checks, *checks), stored=basis.stored)
+
+
+def refuse_pending(observed: Observed) -> None:
+    """Raises PendingError while a transaction holds a newer commit of the group."""
+    if not observed.pending:
+        return
+    ids = sorted({p.transactional_id for p in observed.pending if p.transactional_id})
+    raise PendingError(
+        "an open transaction holds commits of the group that are not decided: fence first"
+        + ("" if ids else "; its transactional id was not found"),
+        where=some(sorted({named((p.topic, p.partition)) for p in observed.pending})),
+        remedy=" and ".join(shlex.join(["eoctl", "txn", "fence", name]) for name in ids)
+        or "find it with `eoctl txn list`",
+        transactional_ids=tuple(ids),
+    )
 
 
 def _in_transactions(app: App, observed: Observed, output: TopicPartition) -> Check:

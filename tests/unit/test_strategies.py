@@ -1,5 +1,6 @@
 """Every refusal of docs/restart.md, one case each, and what a plan says besides."""
 
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -536,7 +537,14 @@ def test_pending_commits_are_fenced_first() -> None:
     error = refused(made, app("transactional", store=GROUP))
     assert isinstance(error, PendingError)
     assert error.transactional_ids == ("tx-0", "tx-1")
-    assert "`eoctl txn fence tx-0` and `eoctl txn fence tx-1`" in (error.remedy or "")
+    assert error.remedy == "eoctl txn fence tx-0 and eoctl txn fence tx-1"
+    # A group is a group, whatever the strategy that keeps its offsets there.
+    assert isinstance(refused(made, app(store=GROUP)), PendingError)
+    made.pending = [PendingCommit("in", 0, "a'b; rm", 7)]
+    error = refused(made, app(store=GROUP))
+    assert shlex.split(error.remedy or "") == ["eoctl", "txn", "fence", "a'b; rm"]
+    made.pending = [PendingCommit("in", 0, None, 7)]
+    assert "was not found" in refused(made, app(store=GROUP)).what
 
 
 def test_outputs_outside_of_the_transaction() -> None:
@@ -610,6 +618,14 @@ def test_spark() -> None:
     assert "batch 3 does not read it" in refused(made, described).what
 
 
+def test_a_partition_that_is_new_in_sparks_batch() -> None:
+    store = SPARK.model_copy(update={"sink": "eoctl"})
+    made = spark(3, 2)
+    made.spark = Checkpoint("q", 3, 2, {}, {IN: 6})
+    error = refused(made, app("spark-checkpoint", store=store, outputs=()))
+    assert "where batch 3 begins is not written" in error.what
+
+
 def test_sparks_batch_must_end_in_the_log() -> None:
     store = SPARK.model_copy(update={"sink": "eoctl"})
     made = spark(3, 2)
@@ -659,6 +675,25 @@ def test_merge_log_restarts_at_the_merge_offset() -> None:
     ]
 
 
+def test_merge_logs_of_other_tasks() -> None:
+    made = merging("ll")
+    for topic in ("left", "right", "out", "m"):
+        made.log(topic, 1)
+    base = dict.fromkeys(("left:1", "right:1", "out:1"), 0)
+    described = MERGING.model_copy(update={"base": base})
+    assert plan(made, described).outputs[1].fed_by == (("left", 1), ("right", 1))
+    made.log("m", 1).write((("left", 0), 0))
+    assert refused(made, described).where == "m:1"
+    crossed = described.model_copy(update={"mapping": {"left:0": ("out:0", "out:1")}})
+    assert "feeds the output partitions [0, 1]" in refused(made, crossed).what
+    entries = [e.model_copy(update={"merge": None}) for e in made.entries()]
+    made.commit(*entries)
+    assert "the commit holds no merge offset" in refused(made, MERGING).what
+    made.stored = '{"partitions":[]}'
+    made.log("m").log_start = 1
+    assert "nothing was committed yet, and the merge log starts at 1" in refused(made, MERGING).what
+
+
 def test_merge_logs_that_do_not_fit() -> None:
     made = merging("llrlr", merge=2, left=3)
     assert "goes back in it: the commit is at 3" in refused(made, MERGING).what
@@ -671,6 +706,10 @@ def test_merge_logs_that_do_not_fit() -> None:
     assert "the commit is at 0, the merge log is [1, 5)" in refused(made, MERGING).what
     made = merging("llllllll")
     assert "names the offset 7, the log ends at 6" in refused(made, MERGING).what
+    for foreign in (("other", 0), ("left", 7)):
+        made = merging("llr")
+        made.log("m").write((foreign, 0))
+        assert f"name {foreign[0]}:{foreign[1]}, which does not feed" in refused(made, MERGING).what
     made = merging("llr")
     made.log("m").write((("left", 0), 0))
     assert "goes back in it" in refused(made, MERGING).what
