@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +19,6 @@ from eoctl.render.words import counted
 from recovery.answers import Answer
 from recovery.errors import UsageError
 from recovery.quoting import quoted
-from recovery.rows import Row
 from recovery.rows_lab import LabBrokerRow, LabDownRow
 from recovery.times import duration
 
@@ -29,17 +28,12 @@ if TYPE_CHECKING:
 Name = Annotated[str, typer.Option("--name", metavar="NAME", help="of the lab")]
 
 
-def context_name(lab: str) -> str:
-    """The context that a running lab is."""
-    return "lab" if lab == "default" else f"lab-{lab}"
-
-
 def _rows(lab: "Lab") -> list[LabBrokerRow]:
     record, status = lab.record, lab.status()
     return [
         LabBrokerRow(
             lab=lab.name,
-            context=context_name(lab.name),
+            context=lab.context_name,
             broker=broker.broker,
             state=broker.state,
             address=broker.address,
@@ -143,7 +137,7 @@ def up(
         lab = cluster.up(spec, ivy_settings=ivy_settings, progress=progress)
     rows = _rows(lab)
     emit(Answer("lab-up", lab.record.cluster_id, now_ms(), rows), BROKERS, output)
-    context = "" if lab.name == "default" else f" --context {context_name(lab.name)}"
+    context = "" if lab.name == "default" else f" --context {lab.context_name}"
     note(f"next: `eoctl status{context}`, `eoctl lab break --help`; {_end_by(lab.name)}")
     return 0
 
@@ -190,7 +184,7 @@ def down(
     lab.down(keep_data=keep_data)
     row = LabDownRow(
         lab=name,
-        context=context_name(lab.name),
+        context=lab.context_name,
         brokers=len(record.nodes),
         data="kept" if keep_data else "deleted",
         folder=str(lab.folder),
@@ -305,7 +299,7 @@ def break_(
         if key not in COMMON | breaks.KINDS[kind].takes:
             raise UsageError(f"`{kind}` does not take {OPTIONS[key]}", remedy="see --help")
     lab = cluster.load(name)
-    truths = cast("list[Row]", breaks.break_(lab, kind, **asked))
+    truths = breaks.break_(lab, kind, **asked)
     emit(Answer("lab-break", lab.record.cluster_id, now_ms(), truths), TRUTHS, output)
     return 0
 

@@ -192,9 +192,13 @@ class Lab:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(entry.model_dump_json(indent=1), encoding="utf-8")
 
+    @property
+    def context_name(self) -> str:
+        """The context that a running lab is."""
+        return "lab" if self.name == "default" else f"lab-{self.name}"
+
     def _context_path(self) -> Path:
-        name = "lab" if self.name == "default" else f"lab-{self.name}"
-        return state_dir().absolute() / "contexts" / f"{name}.json"
+        return state_dir().absolute() / "contexts" / f"{self.context_name}.json"
 
     def _process(self, broker_id: int) -> Process:
         process = self.record.node(broker_id).process

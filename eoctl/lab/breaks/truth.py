@@ -7,11 +7,10 @@ It is never read back from what eoctl itself says.
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from eoctl.lab.client import NOT_NOW, Client, Record
 from eoctl.lab.producer import Producer
 from recovery.errors import UnverifiedError
+from recovery.rows import Row
 
 # With verification switched off a moment ago, the broker may not have heard of that yet.
 STRAY_NOT_YET = NOT_NOW | {"INVALID_TXN_STATE", "INVALID_PRODUCER_ID_MAPPING"}
@@ -21,20 +20,18 @@ Content = Literal[
 ]
 
 
-class OffsetTruth(BaseModel):
+class OffsetTruth(Row):
     """What lies at one offset.
 
     missing: compacted away. open: in a transaction that no marker ended, whoever owns it.
     lost: decided as `outcome` says, but its marker is not there.
     """
 
-    model_config = ConfigDict(frozen=True)
-
     offset: int
     content: Content
 
 
-class GroundTruth(BaseModel):
+class GroundTruth(Row):
     """One trouble that was made. Null = does not apply. Offsets before a break are not listed.
 
     verdict: what recovery's rules should call it (interface: txn-hanging). producer_id,
@@ -44,8 +41,6 @@ class GroundTruth(BaseModel):
     outcome: what was decided for `lost` records. refused: Kafka's error for the zombie's write.
     frozen_broker: answers nothing until it is thawed. owner_pid: process that holds it open.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     kind: str
     variant: str | None = None
