@@ -86,11 +86,12 @@ def table(answer: Answer, view: View, output: Format) -> list[str]:
         wide=output.output == "wide",
         headers=not output.no_headers,
         colour=on_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb",
-        ascii_only=not _utf8(),
+        ascii_only=not utf8(),
     )
 
 
-def _utf8() -> bool:
+def utf8() -> bool:
+    """Whether stdout takes any character."""
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eoctl.cli.diagnose import Limits
-from eoctl.cli.emit import View, emit, error_line
+from eoctl.cli.emit import View, emit, error_line, utf8
 from eoctl.cli.inspect import with_gaps
 from eoctl.cli.options import Connection, Format, Topics
 from eoctl.cli.runner import ask
@@ -70,7 +70,13 @@ def _page(answer: Answer, title: str) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for number, row in enumerate(answer.rows):
         assert isinstance(row, WhyRow)
-        lines = why_lines(row, context=title, collected_at=answer.collected_at, width=width)
+        lines = why_lines(
+            row,
+            context=title,
+            collected_at=answer.collected_at,
+            width=width,
+            ascii_only=not utf8(),
+        )
         print("\n" * bool(number) + "\n".join(lines))
     sys.stdout.flush()
     for error in answer.errors:

@@ -1,10 +1,11 @@
 """The page of `why`: one partition's story, top to bottom, as lines of text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from eoctl.render.sanitise import visible
-from eoctl.render.width import cells, cut_end
+from eoctl.render.width import cells, cut_middle
 from eoctl.render.words import Age, age, count, counted
+from recovery.rows_diagnosis import TxnHangingRow
 from recovery.rows_why import WhyRow
 from recovery.times import rfc3339
 
@@ -23,9 +24,12 @@ def why_lines(
     title = f"{row.topic}:{row.partition}  {row.headline}"
     clock = (rfc3339(collected_at) or "")[11:19] + "Z"
     seen = f"{context}  {clock}  saw {row.brokers_up}/{row.brokers_known} brokers"
-    lines = [visible(f"{title}    {seen}", ascii_only=ascii_only)]
+    dots = "..." if ascii_only else "…"
+    lines = _first(
+        visible(title, ascii_only=ascii_only), visible(seen, ascii_only=ascii_only), width, dots
+    )
     for label, text in _parts(row, collected_at):
-        lines += _labelled(label, visible(text, ascii_only=ascii_only), width)
+        lines += _labelled(label, visible(text, ascii_only=ascii_only), width, dots)
     held = row.held_by
     if held is not None and held.remedy.command is not None:
         lines.append(" next (shows the plan, changes nothing):")
@@ -33,12 +37,26 @@ def why_lines(
     return lines
 
 
-def _labelled(label: str, text: str, width: int | None) -> list[str]:
+def _first(title: str, seen: str, width: int | None, dots: str) -> list[str]:
+    """What it is about and how it was seen: one line, or where that is too long one each."""
+    line = f"{title}    {seen}"
+    if width is None or cells(line) <= width:
+        return [line]
+    room = max(width - 1, 20)
+    return [part for text in (title, seen) for part in _wrapped(text, room, dots)]
+
+
+def _labelled(label: str, text: str, width: int | None, dots: str) -> list[str]:
     """Words wrapped behind their label; off a terminal on one line."""
     head = f" {label:<{LABEL - 1}}"
     if width is None or cells(head + text) <= width:
         return [head + text]
-    room = max(width - LABEL, 20)
+    parts = _wrapped(text, max(width - LABEL, 20), dots)
+    return [(head if number == 0 else " " * LABEL) + part for number, part in enumerate(parts)]
+
+
+def _wrapped(text: str, room: int, dots: str) -> list[str]:
+    """Lines of at most `room` cells; a word that is longer loses its middle."""
     lines, line = [], ""
     for word in text.split(" "):
         if line and cells(line) + 1 + cells(word) > room:
@@ -46,11 +64,7 @@ def _labelled(label: str, text: str, width: int | None) -> list[str]:
             line = word
         else:
             line = f"{line} {word}" if line else word
-    lines.append(line)
-    return [
-        (head if number == 0 else " " * LABEL) + cut_end(part, room)
-        for number, part in enumerate(lines)
-    ]
+    return [cut_middle(part, room, dots) for part in [*lines, line]]
 
 
 def _parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
@@ -59,12 +73,7 @@ def _parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
         return [*parts, ("error", row.error)]
     held = row.held_by
     if held is not None:
-        text = f"pid {held.producer_id} epoch {held.start_batch_epoch}, first offset "
-        text += f"{held.start_offset}, "
-        text += f"{held.transactional_id}" if held.transactional_id else "no transactional id"
-        if held.state:
-            text += f", {held.state}"
-        parts.append(("held by", text))
+        parts.append(("held by", _held_by(held)))
         if held.age_seconds is not None:
             clock = (
                 "the coordinator's clock"
@@ -96,6 +105,15 @@ def _parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
     return parts
 
 
+def _held_by(held: TxnHangingRow) -> str:
+    if held.producer_id is None:
+        return "not known"
+    text = f"pid {held.producer_id} epoch {_or_unknown(held.start_batch_epoch)}"
+    text += f", first offset {_or_unknown(held.start_offset)}"
+    text += f", {held.transactional_id or 'no transactional id'}"
+    return text + (f", {held.state}" if held.state else "")
+
+
 def _readers(row: WhyRow, now: int) -> str:
     text = f"LSO {_or_unknown(row.last_stable_offset)}  HW {_or_unknown(row.high_watermark)}"
     w = row.waiting
@@ -112,12 +130,13 @@ def _or_unknown(value: int | None) -> str:
 
 
 def _history(row: WhyRow) -> str:
-    words: Mapping[int, str] = {
-        n: f"{(rfc3339(h.timestamp) or '?')[11:19]} {'forgotten' if h.tombstone else h.state}"
-        f" epoch {h.producer_epoch}" + (f" ({h.epoch_bump})" if h.epoch_bump else "")
-        for n, h in enumerate(row.history)
-    }
-    return ", ".join(words.values())
+    words = []
+    for h in row.history:
+        word = (rfc3339(h.timestamp) or "")[11:19] or "?"
+        word += f" {'forgotten' if h.tombstone else h.state or 'not understood'}"
+        word += "" if h.producer_epoch is None else f" epoch {h.producer_epoch}"
+        words.append(word + (f" ({h.epoch_bump})" if h.epoch_bump else ""))
+    return ", ".join(words)
 
 
 def _waiting(row: WhyRow, now: int) -> str:
