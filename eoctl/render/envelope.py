@@ -12,6 +12,8 @@ from typing import Literal, Protocol
 from eoctl.render.sanitise import visible
 from recovery.times import rfc3339
 
+_ENCODER = json.JSONEncoder(allow_nan=False)  # json.dumps would make one for each row
+
 
 class Model(Protocol):
     """A pydantic model, as far as it is needed here."""
