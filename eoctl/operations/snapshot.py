@@ -84,7 +84,7 @@ class Wants:
 class Snapshot:
     """Everything known of a cluster, each part an answer with its own collected_at (epoch ms).
 
-    A part that was not asked for yet is None. taken_at: when the newest part came. cost: seconds
+    A part that was not asked for yet is None. taken_at: when the last round ended. cost: seconds
     in which answered requests of the last round of each kind were under way; share: of the time
     between two rounds. intervals: seconds between two rounds of `look` and of `judge`. problem: why
     the last round failed; the parts are then older. why_about, history_about: of what these are.
@@ -286,11 +286,9 @@ async def _round(session: Session, use: Callable[[Cluster], Awaitable[dict[str, 
 
 def renewed(snapshot: Snapshot, newest: Round, rounds: Sequence[Round]) -> Snapshot:
     """The snapshot with the newest round's parts; cost and requests of the last of each kind."""
-    made = replace(snapshot, **newest.parts)  # type: ignore[arg-type]
-    answers = (getattr(made, part) for part in PARTS)
     return replace(
-        made,
-        taken_at=max(snapshot.taken_at, *(a.collected_at for a in answers if a is not None), 0),
+        replace(snapshot, **newest.parts),  # type: ignore[arg-type]
+        taken_at=now_ms(),
         cost=sum(r.cost for r in rounds),
         requests=sum(r.requests for r in rounds),
         problem=next((r.problem for r in rounds if r.problem is not None), None),

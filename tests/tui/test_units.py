@@ -128,8 +128,8 @@ def test_a_recording_that_is_none(tmp_path: Path) -> None:
 
 
 def test_memory_stays_bounded_over_eight_hours() -> None:
-    """5,760 snapshots (a share of them, further apart): every ring turns over many times."""
-    number = share(8 * 3600 // 5)
+    """2,880 snapshots (a share of them, further apart): every ring turns over many times."""
+    number = share(8 * 3600 // 10)
     step = 8 * 3600 * 1000 // number
     snapshots = list(read(RECORDINGS / "orders.jsonl"))[-3:]
     builder, state = Builder(), TableState(TableData(()))
