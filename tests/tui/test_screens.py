@@ -13,7 +13,7 @@ from tests.tui.driving import lines_of, recording, run, running, runs
 from tests.tui.large import LargeFeed
 from tui.app import Place
 from tui.feed import Feed
-from tui.views import VIEWS
+from tui.views import VIEWS, WHY
 
 GOLDEN = Path(__file__).parent / "golden"
 SIZES = ((80, 24), (120, 40), (200, 60))
@@ -33,7 +33,9 @@ def test_golden_screens(name: str, size: tuple[int, int]) -> None:
     async def look() -> None:
         async with running(feed_of(name), size) as (app, pilot):
             for view in VIEWS:
-                if view.number:
+                if view is WHY:
+                    app.go(Place(view, "orders:3"))
+                elif view.number:
                     await pilot.press(str(view.number))
                 else:
                     app.go(Place(view, "orders-enricher-0_3"))
