@@ -58,10 +58,10 @@ def _story(row: WhyRow, s: "Snapshot", width: int) -> list[Line]:
     told = why_lines(row, context=s.title, collected_at=s.taken_at, width=width - 1)
     role = HEADLINES.get(row.headline.split(" ")[0], "text")
     lines: list[Line] = [((f" {visible(f'{row.topic}:{row.partition}  {row.headline}')}", role),)]
-    lines += [((text[:14], "dim"), (text[14:], "text")) for text in told[1:] if text[:3] != "   "]
+    end = next((n for n, text in enumerate(told) if text.startswith(" next (")), len(told))
+    lines += [((text[:14], "dim"), (text[14:], "text")) for text in told[1:end]]
     command = row.held_by.remedy.command if row.held_by else None
     if command is not None:
-        lines = [line for line in lines if not "".join(t for t, _ in line).startswith(" next (")]
         lines += [(), ((" next (shows the plan, changes nothing):", "dim"),)]
         # to be copied with `e`: on the screen it may wrap
         lines += [((part, "key"),) for part in _chunks(command, width - 4)]
