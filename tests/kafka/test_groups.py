@@ -164,7 +164,12 @@ def test_every_group_of_three_brokers_is_listed(lab3: Lab, topic: MakeTopic) -> 
     theirs = lab3.run_tool(TOOL, "--bootstrap-server", lab3.bootstrap_servers, "--list")
     assert sorted(g.group for g in listed) == sorted(theirs.stdout.split())
     mine = {g.group: g for g in found if g.group in names}
-    assert {g.coordinator for g in mine.values()} == {1, 2, 3}
+
+    async def coordinators() -> dict[str, int]:
+        async with Client.to(lab3.bootstrap_servers) as client:
+            return {group: await client.coordinator(group, GROUP) for group in names}
+
+    assert {name: g.coordinator for name, g in mine.items()} == asyncio.run(coordinators())
     assert all(g.members == () and g.state == "Empty" for g in mine.values())
     expected = {group: [(name, 0, i % 3)] for i, group in enumerate(names)}
     for groups in (mine.values(), at):
@@ -376,13 +381,20 @@ def test_a_coordinator_that_moves_is_followed(lab3: Lab, topic: MakeTopic) -> No
 
 
 def test_a_frozen_coordinator_is_missed_and_named(lab3: Lab, topic: MakeTopic) -> None:
-    topic(lab3, replicas=3)
-    lab3.freeze(2)
+    commit(lab3, "some-group", topic(lab3, replicas=3), 0)
+
+    async def home() -> int:
+        async with Client.to(lab3.bootstrap_servers) as client:
+            return await client.coordinator("some-group", GROUP)
+
+    broker = asyncio.run(home())
+    lab3.freeze(broker)
     try:
-        _, missing = ask(lab3, list_groups)
+        listed, missing = ask(lab3, list_groups)
     finally:
-        lab3.thaw(2)
-    assert ("coordinator", 2) in {(m.scope, m.broker) for m in missing}
+        lab3.thaw(broker)
+    assert "some-group" not in {g.group for g in listed}
+    assert ("coordinator", broker) in {(m.scope, m.broker) for m in missing}
 
 
 def test_our_schemas_are_kafkas(lab1: Lab) -> None:
