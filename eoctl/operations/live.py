@@ -1,15 +1,17 @@
-"""A live cluster as a Source: each question goes to the brokers."""
+"""A live cluster as a Source: each question goes to the brokers.
+
+What a question needs is loaded when it is asked: lists start without the rules.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from eoctl.kafka import committed, configs, coordinators, groups
 from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.fetch import Range, read_all
-from eoctl.operations import diagnose, history, inspect
+from eoctl.operations import inspect
 from eoctl.operations.inspect import Scope, TxnFilter
 from eoctl.operations.session import now_ms
-from eoctl.operations.source import Configs, StateLogs
-from recovery.diagnosis import Diagnosis
 from recovery.facts import (
     Facts,
     GroupFacts,
@@ -19,8 +21,12 @@ from recovery.facts import (
     TransactionFacts,
     Transactions,
 )
-from recovery.observation import Settings
-from recovery.waiting import Waiting, waiting
+
+if TYPE_CHECKING:
+    from eoctl.operations.source import Configs, StateLogs
+    from recovery.diagnosis import Diagnosis
+    from recovery.observation import Settings
+    from recovery.waiting import Waiting
 
 CHUNKS = 16  # of 4 MiB: what is read to count the waiting records of one partition
 TOPIC_KEYS = ("cleanup.policy", "retention.ms")
@@ -50,16 +56,22 @@ class Live:
         return await inspect.look_at_transactions(self._cluster, wanted, describe=describe)
 
     async def find(self, ids: Sequence[str]) -> tuple[list[TransactionFacts], list[Missing], int]:
+        from eoctl.kafka import coordinators
+
         partitions = await coordinators.state_partitions(self._cluster)
         found, missing = await coordinators.find(self._cluster, ids)
         return found, missing, 0 if isinstance(partitions, Missing) else len(partitions)
 
     async def state_logs(self, ids: Sequence[str], producer_ids: Sequence[int]) -> StateLogs:
+        from eoctl.operations import history
+
         return await history.read_state_logs(self._cluster, ids, producer_ids)
 
     async def diagnose(
         self, scope: Scope, settings: Settings, *, sample_interval: float
     ) -> Diagnosis:
+        from eoctl.operations import diagnose
+
         return await diagnose.diagnose(
             self._cluster, scope, settings, sample_interval=sample_interval
         )
@@ -67,6 +79,8 @@ class Live:
     async def groups(
         self, partitions: Sequence[TopicPartition] | None
     ) -> tuple[list[GroupFacts], list[Missing]]:
+        from eoctl.kafka import committed, groups
+
         listed, missing = await groups.list_groups(self._cluster)
         found, more = await committed.with_offsets(self._cluster, listed, partitions)
         if partitions is not None:
@@ -75,11 +89,16 @@ class Live:
         return described, [*missing, *more, *also]
 
     async def named_groups(self, names: Sequence[str]) -> tuple[list[GroupFacts], list[Missing]]:
+        from eoctl.kafka import committed, groups
+
         found, missing = await groups.find_groups(self._cluster, names)
         with_offsets, more = await committed.with_offsets(self._cluster, found)
         return with_offsets, [*missing, *more]
 
     async def waiting(self, p: PartitionFacts, producer_id: int | None) -> Waiting | None:
+        from eoctl.kafka.fetch import Range, read_all
+        from recovery.waiting import waiting
+
         if p.last_stable_offset is None or p.high_watermark is None:
             return None
         chunks, ended = await read_all(
@@ -100,7 +119,11 @@ class Live:
         )
 
     async def topic_configs(self, topics: Sequence[str]) -> tuple[Configs, list[Missing]]:
+        from eoctl.kafka import configs
+
         return await configs.topic_configs(self._cluster, topics, TOPIC_KEYS)
 
     async def expirations(self) -> tuple[Configs, list[Missing]]:
+        from eoctl.kafka import configs
+
         return await configs.broker_configs(self._cluster, BROKER_KEYS)

@@ -4,27 +4,29 @@ Every operation asks a `Source` for facts and judges them itself, so that a bund
 the same code as a cluster. `eoctl.operations.live` and `eoctl.operations.offline` are the two.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from eoctl.kafka.cluster import Cluster
-from recovery.diagnosis import Diagnosis
-from recovery.facts import (
-    Facts,
-    GroupFacts,
-    Missing,
-    PartitionFacts,
-    TopicPartition,
-    TransactionFacts,
-    Transactions,
-)
-from recovery.history import StateLog
-from recovery.observation import Settings
-from recovery.waiting import Waiting
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `lso` and `txn list` need neither rules nor histories to start
     from eoctl.operations.inspect import Scope, TxnFilter
+    from recovery.diagnosis import Diagnosis
+    from recovery.facts import (
+        Facts,
+        GroupFacts,
+        Missing,
+        PartitionFacts,
+        TopicPartition,
+        TransactionFacts,
+        Transactions,
+    )
+    from recovery.history import StateLog
+    from recovery.observation import Settings
+    from recovery.waiting import Waiting
 
 Configs = Mapping[str, Mapping[str, str | None]]
 """Topic name or broker id, as text → settings in force."""
@@ -52,17 +54,15 @@ class Source(Protocol):
         """When what was asked last was seen, epoch ms by our clock."""
         ...
 
-    async def look(self, scope: "Scope") -> Facts:
+    async def look(self, scope: Scope) -> Facts:
         """Offsets of the partitions in scope, and of the held ones what holds them."""
         ...
 
-    async def producers(
-        self, scope: "Scope", producer_ids: Sequence[int], *, resolve: bool
-    ) -> Facts:
+    async def producers(self, scope: Scope, producer_ids: Sequence[int], *, resolve: bool) -> Facts:
         """Producers of the partitions in scope; resolve: and the ids that bear their PIDs."""
         ...
 
-    async def transactions(self, wanted: "TxnFilter", *, describe: bool) -> Transactions:
+    async def transactions(self, wanted: TxnFilter, *, describe: bool) -> Transactions:
         """Every coordinator's transactions that pass the filter."""
         ...
 
@@ -75,7 +75,7 @@ class Source(Protocol):
         ...
 
     async def diagnose(
-        self, scope: "Scope", settings: Settings, *, sample_interval: float
+        self, scope: Scope, settings: Settings, *, sample_interval: float
     ) -> Diagnosis:
         """Every open transaction on the held partitions in scope, judged."""
         ...
