@@ -32,7 +32,8 @@ async def history(
         or ((since is None or row.timestamp >= since) and (until is None or row.timestamp < until))
     ]
     named = {row.transactional_id for row in rows}
-    homes = {coordinator_partition(name, found.partitions) for name in named}
+    asked = named | set(ids or ())
+    homes = {coordinator_partition(name, found.partitions) for name in asked if found.partitions}
     whole = not found.missing and all(
         log.whole_from == 0 for log in found.logs if log.partition in homes
     )

@@ -190,7 +190,7 @@ def _owner(j: Judged, facts: Sequence[GroupFacts]) -> OwnerRow:
             f"{client} at {host}"
             for g in facts
             for client, host in g.members or ()
-            if name is not None and name.startswith(g.group)
+            if name is not None and g.group and f"{name}-".startswith(f"{g.group}-")
         }
     )
     coordinators = j.newest.transactions.coordinators

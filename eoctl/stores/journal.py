@@ -48,11 +48,19 @@ def who() -> dict[str, Any]:
 
 
 def redacted(argv: Sequence[str]) -> list[str]:
-    """A command line without the values of secret properties."""
-    words = []
+    """A command line without the values of secret properties.
+
+    Only `-X key=value` holds any; a transactional id may look like one and stays as it is.
+    """
+    words: list[str] = []
     for word in argv:
-        key, equals, _ = word.partition("=")
-        words.append(f"{key}=(hidden)" if equals and SECRET_KEY.search(key) else word)
+        start = "-X" if word.startswith("-X") and len(word) > 2 else ""
+        key, equals, value = word[len(start) :].partition("=")
+        is_property = bool(start) or words[-1:] == ["-X"]
+        told_elsewhere = value.startswith(("env:", "file:"))
+        if is_property and equals and SECRET_KEY.search(key) and not told_elsewhere:
+            word = f"{start}{key}=(hidden)"
+        words.append(word)
     return words
 
 

@@ -172,6 +172,12 @@ def test_an_entry_is_written_read_and_ended(journal: Journal) -> None:
 
 
 def test_secrets_of_a_command_line_are_hidden() -> None:
+    assert redacted(["txn", "fence", "my-token-x=1", "-Xsasl.password=p"]) == [
+        *("txn", "fence", "my-token-x=1"),
+        "-Xsasl.password=(hidden)",
+    ]
+    kept = ["-X", "sasl.password=env:SECRET"]
+    assert redacted(kept) == kept
     assert redacted(["-X", "ssl.key.password=a=b", "x=1", "--context", "p"]) == [
         "-X",
         "ssl.key.password=(hidden)",
