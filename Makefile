@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install lock check format test test-long bench demo schemas test-fresh clean
+.PHONY: help install lock check format test test-long bench demo schemas screenshots test-fresh clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -54,6 +54,9 @@ demo: install ## start a real Kafka, break it, look at it through eoctl
 
 schemas: install ## write docs/schemas from the row models
 	$(BIN)/python -m docs.generate_schemas
+
+screenshots: install ## pictures of the dashboard for README and docs
+	$(BIN)/python -m docs.screenshots
 
 test-fresh: ## try `make demo` and `make test` in a fresh clone with empty caches
 	bash tests/fresh_clone.sh

@@ -7,7 +7,7 @@ import os
 import sys
 from importlib import import_module
 
-CLAIMS = ("help", "lso", "transactions", "hanging")
+CLAIMS = ("help", "lso", "transactions", "hanging", "tui")
 
 
 def main() -> None:
