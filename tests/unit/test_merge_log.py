@@ -90,6 +90,7 @@ def verify(
     def tell() -> None:
         while needs := verifier.needs():
             for place, (start, until) in needs.items():
+                assert start < until <= bounds[place][1], "nothing is beyond the end"
                 part = min(until, start + step)
                 verifier.input(place, [o for o, _ in inputs[place].visible(start, part)], part)
 

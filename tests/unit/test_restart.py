@@ -287,6 +287,9 @@ def test_markers_alone_are_no_records() -> None:
     plan = adhoc(world(7), Target("shift-by", 2))
     assert (plan.inputs[0].direction, plan.inputs[0].records) == ("skip", 0)
     assert plan.guarantee == "at-least-once"
+    plan = adhoc(world(9), Target("shift-by", -2))
+    assert (plan.inputs[0].direction, plan.inputs[0].records) == ("rewind", 0)
+    assert plan.because == "what was processed after the last commit comes again"
 
 
 def test_without_a_commit() -> None:

@@ -758,3 +758,22 @@ def test_all_partitions_are_asked_at_once() -> None:
     assert [o.drop_first for o in found.outputs] == [1] * 50
     (check,) = (c for c in found.checks if c.name == "range-whole")
     assert check.where == "out:0, out:1, out:2 and 47 more"
+
+
+def test_rounds_do_not_grow_with_the_partitions() -> None:
+    """Everything that may be asked at once is: three rounds for one partition and for thirty."""
+    made = World()
+    for partition in range(30):
+        made.log("in", partition).write("x")
+        made.log("in", partition).policy = "compact"
+        made.log("out", partition).write("y", 7)
+    made.commit(*(entry(0, 0, p, leader_epoch=0) for p in range(30)))
+    answers: dict[str, dict[Any, Any]] = {}
+    rounds = []
+    while wants := wanted(app(), made.observe(answers)):
+        rounds.append(len(wants))
+        for want in wants:
+            name, answer = made.answer(want)
+            answers.setdefault(name, {})[want] = answer
+    assert rounds == [60, 30]  # leader epochs and outputs' ranges, then the inputs' holes
+    assert decide(app(), made.observe(answers)).guarantee == "exactly-once"
