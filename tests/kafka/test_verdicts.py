@@ -227,3 +227,59 @@ def test_a_stuck_prepare_names_the_leader_that_is_missing(
         assert refused.status in (3, 4), refused.stderr
     finally:
         lab.down()
+
+
+@pytest.mark.long
+def test_a_lost_marker_whose_history_was_compacted_is_unknown(
+    start_lab: Callable[[LabSpec], Lab],
+) -> None:
+    """The Prepare record vanishes under what follows it: a missing proof proves nothing."""
+    import asyncio
+
+    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+    from eoctl.lab.client import Client, Record
+    from eoctl.lab.producer import Producer
+
+    lab = start_lab(
+        LabSpec(name="compacted", brokers=2, settings={"log.cleaner.backoff.ms": "200"})
+    )
+    try:
+        [lost] = [t for t in break_(lab, "marker-lost") if t.verdict == "marker-lost"]
+        assert lost.transactional_id is not None
+        name: str = lost.transactional_id
+        elsewhere = break_(lab, "zombie")[0]
+        resource = ConfigResource(
+            ConfigResource.Type.TOPIC,
+            "__transaction_state",
+            incremental_configs=[
+                ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+                for key, value in (
+                    ("segment.ms", "1000"),
+                    ("min.cleanable.dirty.ratio", "0.001"),
+                    ("max.compaction.lag.ms", "1000"),
+                )
+            ],
+        )
+        admin = AdminClient(lab.client_properties())
+        for done in admin.incremental_alter_configs([resource]).values():
+            done.result(20)
+
+        async def go_on() -> None:
+            async with Client.to(lab.bootstrap_servers) as client:
+                producer = await Producer.init(client, name)
+                await producer.send(elsewhere.topic, elsewhere.partition, [Record(b"x")])
+                await producer.commit()
+
+        verdicts: list[str] = []
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and verdicts[-1:] != ["unknown"]:
+            asyncio.run(go_on())
+            time.sleep(1.5)
+            found = judged(lab, lost.topic)
+            verdicts += [j.verdict.name for j in found.judged]
+            assert all(j.verdict.remedy.action != "abort" for j in found.judged)
+        assert set(verdicts) <= {"marker-lost", "unknown"}
+        assert verdicts[-1] == "unknown", verdicts
+    finally:
+        lab.down()
