@@ -2,20 +2,21 @@
 
 `restart plan APP.toml` starts here. One table, [app], with [app.store] and, where they are needed,
 [app.mapping], [app.base], [app.mirror], [app.merge]. docs/restart.md shows one.
-What its store holds: `recovery.stored`.
+Stores: `recovery.store_tables`; what they hold: `recovery.stored`.
 """
 
 import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from recovery.errors import UsageError
 from recovery.facts import TopicPartition
 from recovery.offset_bounds import MAX_OFFSET
 from recovery.quoting import quoted
 from recovery.selectors import parse_selector
+from recovery.store_tables import Name, SqlStore, Store, Table, TopicStore, ZooKeeperStore
 
 Strategy = Literal[
     "output-end",
@@ -28,103 +29,10 @@ Strategy = Literal[
     "spark-checkpoint",
 ]
 Isolation = Literal["read_committed", "read_uncommitted"]
-Name = Annotated[str, Field(min_length=1, max_length=249)]
-Text = Annotated[str, Field(min_length=1)]
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
-
-
-class _Store(_Table):
-    """position: `next`, the next offset to process, or `last`, the last one that was processed;
-    said of every offset that the store keeps."""
-
-    position: Literal["next", "last"] = "next"
-
-
-class KafkaGroupStore(_Store):
-    """Committed offsets of a consumer group; the outputs stand in the commit's metadata."""
-
-    kind: Literal["kafka-group"]
-    group: Name
-
-
-class FileStore(_Store):
-    """A JSON file."""
-
-    kind: Literal["file"]
-    path: Text
-
-
-class TopicStore(_Store):
-    """A compacted topic of the application: the JSON object is the value under `key`. With the
-    strategy `changelog` the topic is the changelog itself, and there is no key."""
-
-    kind: Literal["topic"]
-    topic: Name
-    key: Text | None = None
-
-
-class ZooKeeperStore(_Store):
-    """connect: host:port,host:port/chroot. path: `/consumers/<group>/offsets` with a node of
-    decimal text for each partition, or any other node, which then holds the JSON object."""
-
-    kind: Literal["zookeeper"]
-    connect: Text
-    path: Annotated[str, Field(pattern="^/.*[^/]$")]
-
-    @property
-    def is_consumer_offsets(self) -> bool:
-        """Decimal text per partition, as Kafka's old consumers kept it: no room for outputs."""
-        parts = self.path.split("/")
-        return len(parts) == 4 and (parts[1], parts[3]) == ("consumers", "offsets")
-
-
-class SqlColumns(_Table):
-    """The table's columns by what they hold. Those that are null are not there.
-
-    app: the application's name, where several share the table. output: the JSON of the outputs;
-    state: bytes.
-    """
-
-    app: Text | None = None
-    topic: Text = "topic"
-    partition: Text = "partition"
-    offset: Text = "offset"
-    output: Text | None = None
-    state: Text | None = None
-    merge: Text | None = None
-    cluster_id: Text | None = None
-    topic_id: Text | None = None
-    leader_epoch: Text | None = None
-
-
-class SqlStore(_Store):
-    """url: SQLAlchemy's, or `env:NAME` or `file:PATH` that hold it. A row for each partition."""
-
-    kind: Literal["sql"]
-    url: Annotated[str, Field(min_length=1, repr=False)]
-    table: Text
-    columns: SqlColumns = SqlColumns()
-
-
-class SparkCheckpointStore(_Store):
-    """A Structured Streaming checkpoint directory; it is never written.
-
-    sink: `batch-id` drops a batch that it has seen, `eoctl` is eoctl's own, `other` is any other.
-    """
-
-    kind: Literal["spark-checkpoint"]
-    path: Text
-    sink: Literal["batch-id", "eoctl", "other"] = "other"
-
-
-Store = KafkaGroupStore | FileStore | TopicStore | ZooKeeperStore | SqlStore | SparkCheckpointStore
 _Described = Annotated[Store, Field(discriminator="kind")]
 
 
-class MergeLog(_Table):
+class MergeLog(Table):
     """[app.merge]: the topic with the order in which inputs were merged; its partition p is that
     of the outputs' partition p."""
 
@@ -132,7 +40,7 @@ class MergeLog(_Table):
     format: Literal["coast", "json"]
 
 
-class App(_Table):
+class App(Table):
     """[app], checked: every topic and partition that it names fits the others.
 
     mapping, base: as written; use `outputs_of` and `base_of`.
@@ -144,8 +52,10 @@ class App(_Table):
     outputs: Annotated[tuple[Name, ...], Field(strict=False)] = ()
     isolation: Isolation = "read_committed"
     exclusive: bool = True
-    mapping: dict[str, Annotated[tuple[str, ...], Field(strict=False)]] = {}
-    base: dict[str, Annotated[int, Field(ge=0, le=MAX_OFFSET)]] = {}
+    mapping: dict[str, Annotated[tuple[str, ...], Field(strict=False)]] = Field(
+        default_factory=dict
+    )
+    base: dict[str, Annotated[int, Field(ge=0, le=MAX_OFFSET)]] = Field(default_factory=dict)
     store: _Described | None = None
     mirror: _Described | None = None
     merge: MergeLog | None = None
@@ -167,7 +77,7 @@ class App(_Table):
         return self.store.position if self.store is not None else "next"
 
 
-class _File(_Table):
+class _File(Table):
     app: App
 
 

@@ -7,9 +7,10 @@ input partition.
 
 import shlex
 
-from recovery.app_file import App, SparkCheckpointStore, TopicStore, named
+from recovery.app_file import App, named
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TopicPartition
+from recovery.store_tables import SparkCheckpointStore, TopicStore
 from recovery.stored import StoredOffset, StoredOutput, StoredPartition
 from recovery.strategies.decision import Basis, Check, PendingError, StateBound, some
 from recovery.strategies.observed import ChangelogTip, Observed

@@ -7,17 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.app_file import (
-    App,
-    FileStore,
-    KafkaGroupStore,
-    SqlStore,
-    TopicStore,
-    ZooKeeperStore,
-    parse_app_file,
-)
+from recovery.app_file import App, parse_app_file
 from recovery.errors import UsageError
 from recovery.formats.reader import CorruptError
+from recovery.store_tables import FileStore, KafkaGroupStore, SqlStore, TopicStore, ZooKeeperStore
 from recovery.stored import (
     StoredOffset,
     StoredOutput,

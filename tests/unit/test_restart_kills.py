@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recovery.app_file import App, FileStore, KafkaGroupStore, MergeLog, TopicStore
+from recovery.app_file import App, MergeLog
 from recovery.errors import RefusedError
+from recovery.store_tables import FileStore, KafkaGroupStore, TopicStore
 from recovery.stored import StoredOffset, StoredOutput, StoredPartition
 from recovery.strategies.decision import PendingError
 from recovery.strategies.observed import PendingCommit
@@ -356,7 +357,7 @@ def batches(world: World, start: Start) -> Generator[None]:
 @given(SHAPES.filter(bool), KILLS)
 @settings(max_examples=share(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_spark_checkpoint(shape: str, kills: list[int]) -> None:
-    from recovery.app_file import SparkCheckpointStore
+    from recovery.store_tables import SparkCheckpointStore
 
     store = SparkCheckpointStore(kind="spark-checkpoint", path="/c", sink="batch-id")
     world = World()

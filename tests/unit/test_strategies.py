@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from recovery.app_file import App, FileStore, KafkaGroupStore, MergeLog, SparkCheckpointStore
+from recovery.app_file import App, MergeLog
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import ProducerFacts
 from recovery.formats.spark_checkpoint import Checkpoint
 from recovery.restart import changes, decide, wanted
+from recovery.store_tables import FileStore, KafkaGroupStore, SparkCheckpointStore
 from recovery.stored import StoredOffset, StoredOutput, StoredPartition
 from recovery.strategies.decision import PendingError, RestartPlan
 from recovery.strategies.observed import (
@@ -571,7 +572,7 @@ def test_transactional_waits_for_open_outputs() -> None:
 
 
 def test_changelog_that_lost_its_records() -> None:
-    from recovery.app_file import TopicStore
+    from recovery.store_tables import TopicStore
 
     described = app("changelog", store=TopicStore(kind="topic", topic="cl"))
     made = world()
