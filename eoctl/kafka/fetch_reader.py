@@ -67,6 +67,7 @@ class Reader:
         self._empty: dict[TopicPartition, int] = {}  # answers in a row without any record
         self._epochs: dict[TopicPartition, int] = {}  # leader epoch of the last batch read
         self._moved: set[TopicPartition] = set()
+        self._limits: dict[TopicPartition, int] = {}  # the highest that was told of each
         self._progress = time.monotonic()
         self._why: dict[TopicPartition, tuple[str, str]] = {}
 
@@ -256,9 +257,12 @@ class Reader:
         except CorruptError as error:
             yield Ended(*key, r.start, "CORRUPT_MESSAGE", error.sentence)
             return
+        limit = p.last_stable_offset if self._isolation else p.high_watermark
+        seen = self._limits[key] = max(limit, self._limits.get(key, limit))
         if last is None or last.last_offset < r.start:
-            limit = p.last_stable_offset if self._isolation else p.high_watermark
-            if r.start >= limit and (key not in self._moved or self._stands_still()):
+            # a new leader's high watermark lags behind what the old one told: wait for it
+            settled = key not in self._moved and limit >= seen
+            if r.start >= limit and (settled or self._stands_still()):
                 what = "last stable offset" if self._isolation else "high watermark"
                 yield Ended(*key, r.start, ABOVE, f"the {what} is {limit}")
             elif self._empty.get(key, 0) > MOST_EMPTY and self._stands_still():
