@@ -65,8 +65,15 @@ def lab1(start_lab: Callable[[LabSpec], Lab]) -> Lab:
 
 @pytest.fixture(scope="session")
 def lab3(start_lab: Callable[[LabSpec], Lab]) -> Lab:
-    """Three brokers, open listener. Shared: a test that stops one starts it again."""
-    return start_lab(LabSpec(name="three", brokers=3))
+    """Three brokers, open listener. Shared: a test that stops one starts it again.
+
+    Which then takes its partitions back within seconds, for the tests that follow.
+    """
+    rebalance = {
+        "leader.imbalance.check.interval.seconds": "2",
+        "leader.imbalance.per.broker.percentage": "0",
+    }
+    return start_lab(LabSpec(name="three", brokers=3, settings=rebalance))
 
 
 @pytest.fixture(scope="session")
