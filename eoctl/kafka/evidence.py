@@ -231,31 +231,31 @@ async def state_logs(
     logs: list[StateLog] = []
     ranges: list[Range] = []
     anew: list[Range] = []
-    kept: dict[int, bytes] = {}
+    kept: dict[int, tuple[bytes, BatchHeader]] = {}
     for p in facts:
         if p.error is not None or p.high_watermark is None or p.log_start_offset is None:
             logs.append(StateLog(p.partition, (), 0, None, error=p.error or "NOT_SEEN"))
             continue
         whole = Range(p.topic, p.partition, p.log_start_offset, p.high_watermark)
         data, last = _kept(cache, p.partition)
-        if last is not None and whole.start <= last < whole.end:
-            kept[p.partition] = data
-            ranges.append(replace(whole, start=last))
+        if last is not None and whole.start <= last.base_offset < whole.end:
+            kept[p.partition] = data, last
+            ranges.append(replace(whole, start=last.base_offset))
             anew.append(whole)
         else:
             ranges.append(whole)
     refused: list[Range] = []
     async for partition, buffers, end, error in _read_each(cluster, ranges):
-        data = kept.get(partition, b"")
-        if data and not _continues(data, buffers):
+        before = kept.get(partition)
+        if before is not None and not _continues(before[1], buffers):
             refused += [r for r in anew if r.partition == partition]
             continue
         logs.append(
-            _log(partition, data, buffers, end, error, producer_ids, transactional_ids, cache)
+            _log(partition, before, buffers, end, error, producer_ids, transactional_ids, cache)
         )
     async for partition, buffers, end, error in _read_each(cluster, refused):
         logs.append(
-            _log(partition, b"", buffers, end, error, producer_ids, transactional_ids, cache)
+            _log(partition, None, buffers, end, error, producer_ids, transactional_ids, cache)
         )
     return sorted(logs, key=lambda log: log.partition)
 
@@ -281,8 +281,8 @@ async def _read_each(
             )
 
 
-def _kept(cache: Cache | None, partition: int) -> tuple[bytes, int | None]:
-    """What the cache has, and the first offset of its last batch; None: nothing of use."""
+def _kept(cache: Cache | None, partition: int) -> tuple[bytes, BatchHeader | None]:
+    """What the cache has, and the header of its last batch; None: nothing of use."""
     data = cache.load(partition) if cache is not None else b""
     try:
         scan = scan_headers(data)
@@ -291,20 +291,18 @@ def _kept(cache: Cache | None, partition: int) -> tuple[bytes, int | None]:
         return b"", None
     if not len(scan) or scan.end != len(data):
         return b"", None
-    return data, header_at(data, int(scan.positions[-1])).base_offset
+    return data, header_at(data, int(scan.positions[-1]))
 
 
-def _continues(data: bytes, buffers: Sequence[bytes]) -> bool:
+def _continues(last: BatchHeader, buffers: Sequence[bytes]) -> bool:
     """The first batch read is the last one kept: the log was neither compacted nor cut there."""
-    scan = scan_headers(data)
-    last = header_at(data, int(scan.positions[-1]))
     first = next((h for b in buffers for h in batch_headers(b)), None)
     return first is not None and (first.base_offset, first.crc) == (last.base_offset, last.crc)
 
 
 def _log(
     partition: int,
-    data: bytes,
+    before: tuple[bytes, BatchHeader] | None,
     buffers: Sequence[bytes],
     end: int,
     error: str | None,
@@ -314,11 +312,8 @@ def _log(
 ) -> StateLog:
     if error is not None:
         return StateLog(partition, (), 0, None, error=error)
-    parts = [data] if data else []
-    seen = -1
-    if data:
-        scan = scan_headers(data)
-        seen = header_at(data, int(scan.positions[-1])).last_offset
+    parts = [before[0]] if before else []
+    seen = before[1].last_offset if before else -1
     grown = False
     try:
         for buffer in buffers:
