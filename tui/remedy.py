@@ -56,7 +56,7 @@ def wish_of(row: TxnHangingRow) -> "Wish":
 
 def make_plan(feed: "LiveFeed", rows: Sequence[TxnHangingRow], cluster_id: str | None) -> "Planned":
     """One remedy's plan, or one of many for marked rows. Raises EoctlError. Takes seconds."""
-    from eoctl.operations import remedy
+    from eoctl.operations import remedy, remedy_many
     from eoctl.operations.diagnose import diagnose
     from eoctl.operations.inspect import Scope
     from eoctl.operations.session import with_cluster
@@ -81,7 +81,7 @@ def make_plan(feed: "LiveFeed", rows: Sequence[TxnHangingRow], cluster_id: str |
             feed.settings,
             sample_interval=feed.sample_interval,
         )
-        many = await remedy.plan_many(
+        many = await remedy_many.plan_many(
             cluster,
             feed.context,
             found,

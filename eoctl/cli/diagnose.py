@@ -171,11 +171,11 @@ async def _write_plan(
     interval: float,
     file: Path,
 ) -> None:
-    from eoctl.operations import remedy
+    from eoctl.operations import remedy_many
     from eoctl.stores import plan_files
 
-    made = await remedy.plan_many(
-        cluster, context, found, verdicts or remedy.MANY_VERDICTS, sample_interval=interval
+    made = await remedy_many.plan_many(
+        cluster, context, found, verdicts or remedy_many.MANY_VERDICTS, sample_interval=interval
     )
     if made is None:
         print("eoctl: no plan is written: no remedy may be carried out", file=sys.stderr)
