@@ -62,6 +62,14 @@ TREE = Branch(
                 "undo": Leaf("journal:undo", "put back what a change did"),
             },
         ),
+        "jobs": Branch(
+            "recovery jobs launched from here, running and past",
+            {
+                "list": Leaf("jobs:list_", "all jobs, the oldest first"),
+                "show": Leaf("jobs:show", "one job: state, progress, the end of its log"),
+                "cancel": Leaf("jobs:cancel", "stop a job, and all that belongs to it"),
+            },
+        ),
         "check": Leaf("check:check", "rules for cron, Prometheus and Nagios"),
         "tui": Leaf("tui:tui", "the dashboard: all of this on one screen, all day"),
         "bundle": Branch(

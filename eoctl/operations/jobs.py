@@ -1,0 +1,140 @@
+"""Recovery jobs launched from here: list them, show one, cancel one.
+
+A job is a process in a session of its own. Whoever belongs to that session (the JVM, Python
+workers in process groups of their own) ends with it: cancelling asks the job to stop, then
+looks for what is left, ends that, and looks again.
+"""
+
+import os
+import signal
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from eoctl.lab.processes import Process, wait_ended
+from eoctl.stores.jobs import Job, JobFolder, Jobs
+from recovery.errors import Exit, RefusedError, UnverifiedError, UsageError
+from recovery.rows_jobs import JobRow, JobState
+
+GRACE_SECONDS = 20.0
+LEFTOVER_SECONDS = 5.0
+
+
+def list_jobs() -> list[JobRow]:
+    """All jobs known here, the oldest first. A folder without a readable record is left out."""
+    rows = []
+    for folder in Jobs().all():
+        with suppress(UsageError):
+            rows.append(row(folder))
+    return rows
+
+
+def show(job_id: str) -> tuple[JobRow, list[str]]:
+    """One job, and the last lines of its log. Raises UsageError."""
+    folder = Jobs().get(job_id)
+    return row(folder), folder.log_tail(20)
+
+
+def cancel(job_id: str, grace: float = GRACE_SECONDS) -> JobRow:
+    """Stop a job and all processes of its session. Its row, seen after that.
+
+    Raises UsageError for an unknown job, RefusedError for one that has ended or runs on another
+    host, UnverifiedError when something of it is still alive.
+    """
+    folder = Jobs().get(job_id)
+    job = folder.read()
+    if job.host != socket.gethostname():
+        raise RefusedError(
+            f"it was launched on {job.host}", where=job.id, remedy="cancel it from that host"
+        )
+    process = Process(job.pid, job.process)
+    if state(job) not in ("running", "lost"):
+        raise RefusedError(f"it has ended: {state(job)}", where=job.id)
+    process.send(signal.SIGTERM)
+    process.send(signal.SIGCONT)
+    wait_ended([process], grace)
+    end_session(job.pid)
+    if process.alive or (left := session_members(job.pid)):
+        pids = ", ".join(map(str, left if not process.alive else [job.pid]))
+        raise UnverifiedError(f"process {pids} did not end", where=job.id)
+    folder.end(Exit.INTERRUPTED, error="cancelled", cancelled=True)
+    return row(folder)
+
+
+def end_session(session: int) -> None:
+    """SIGTERM, then SIGKILL, to whatever is left of a session that eoctl made for a job."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        members = session_members(session)
+        for pid in members:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        end = time.monotonic() + LEFTOVER_SECONDS
+        while session_members(session) and time.monotonic() < end:
+            time.sleep(0.05)
+
+
+def session_members(session: int) -> list[int]:
+    """Processes that belong to a session; a pid is not used again while one of them lives."""
+    own = os.getpid()
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        pid = int(path.name)
+        with suppress(OSError, IndexError):
+            # man proc_pid_stat: the name in parentheses may hold anything; 3 state, 6 session
+            fields = (path / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            if int(fields[3]) == session and fields[0] not in "ZX" and pid != own:
+                found.append(pid)
+    return found
+
+
+def state(job: Job) -> JobState:
+    """running, succeeded, failed, cancelled, or lost: no end, and its process is gone."""
+    if job.ended is not None:
+        if job.cancelled:
+            return "cancelled"
+        # a finding (1), an unproven result (3): the job did its work
+        done = (Exit.OK, Exit.FINDING, Exit.INCOMPLETE)
+        return "succeeded" if job.exit_status in done and job.error is None else "failed"
+    if job.host != socket.gethostname() or Process(job.pid, job.process).alive:
+        return "running"
+    return "lost"
+
+
+def row(folder: JobFolder) -> JobRow:
+    """A job as it stands now. Raises UsageError for an unreadable record."""
+    job = folder.read()
+    now_state = state(job)
+    if now_state == "lost":  # it may have ended between the two looks
+        job = folder.read()
+        now_state = state(job)
+    last = folder.last_report() or {}
+    return JobRow(
+        id=job.id,
+        state=now_state,
+        job=job.job,
+        engine=job.engine,
+        master=job.master,
+        context=job.context,
+        cluster_id=job.cluster_id,
+        summary=job.summary,
+        user=job.user,
+        host=job.host,
+        pid=job.pid,
+        argv=list(job.argv),
+        started=job.started,
+        ended=job.ended,
+        exit_status=job.exit_status,
+        error=job.error,
+        output=job.output,
+        log=str(folder.log),
+        stage=last.get("stage"),
+        stages_done=last.get("stages_done"),
+        stages_total=last.get("stages_total"),
+        records=last.get("records"),
+        records_total=last.get("records_total"),
+        bytes=last.get("bytes"),
+        eta_seconds=last.get("eta_seconds") if now_state == "running" else None,
+        reported=last.get("at"),
+        result=dict(job.result),
+    )
