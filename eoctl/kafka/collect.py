@@ -126,17 +126,23 @@ async def _offsets_of(
     return facts, missing
 
 
-def list_offsets(wanted: Iterable[PartitionMetadata], timestamp: int, level: int) -> Any:
-    """A ListOffsets request for `wanted` (KIP-79, KIP-98): timestamp -1 latest, -2 earliest."""
+def list_offsets(
+    wanted: Iterable[PartitionMetadata], timestamp: int, level: int, *, replica: int = -1
+) -> Any:
+    """A ListOffsets request for `wanted` (KIP-79, KIP-98): timestamp -1 latest, -2 earliest.
+
+    replica: -1 asks as a client; another number is told what replicas see, at this leader epoch.
+    """
     request = messages.ListOffsetsRequest
     topic, partition = request.ListOffsetsTopic, request.ListOffsetsTopic.ListOffsetsPartition
     grouped: dict[str, list[Any]] = {}
     for p in wanted:
+        epoch = -1 if replica == -1 or p.leader_epoch is None else p.leader_epoch
         grouped.setdefault(p.topic, []).append(
-            partition(partition_index=p.partition, current_leader_epoch=-1, timestamp=timestamp)
+            partition(partition_index=p.partition, current_leader_epoch=epoch, timestamp=timestamp)
         )
     return request(
-        replica_id=-1,
+        replica_id=replica,
         isolation_level=level,
         topics=[topic(name=name, partitions=rows) for name, rows in grouped.items()],
     )
@@ -232,3 +238,41 @@ def _producer(topic: str, partition: int, row: Any) -> ProducerFacts:
         coordinator_epoch=known(row.coordinator_epoch),
         current_txn_start_offset=known(row.current_txn_start_offset),
     )
+
+
+async def offsets_at(
+    cluster: Cluster, wanted: Sequence[PartitionMetadata], instants: Iterable[int]
+) -> tuple[dict[TopicPartition, dict[int, int]], list[Missing]]:
+    """For each partition: instant → offset of the first record not older (ListOffsets).
+
+    An instant after all records is left out; a partition that was not told is not in the result.
+    """
+    found: dict[TopicPartition, dict[int, int]] = {(p.topic, p.partition): {} for p in wanted}
+    missing: list[Missing] = []
+    led, leaderless = by_leader(wanted)
+    for p in leaderless:
+        found.pop((p.topic, p.partition))
+    for instant in set(instants):
+        answers, failures = await cluster.ask_each(
+            {
+                broker: partial(
+                    cluster.ask, broker, list_offsets(mine, instant, READ_UNCOMMITTED), most=9
+                )
+                for broker, mine in led.items()
+            }
+        )
+        missing += [missing_broker(b, error) for b, error in failures.items()]
+        for p in (p for b in failures for p in led[b]):
+            found.pop((p.topic, p.partition), None)
+        for broker, answer in answers.items():
+            for t in answer.topics:
+                for row in t.partitions:
+                    place = (t.name, row.partition_index)
+                    if row.error_code:
+                        name = messages.error_name(row.error_code)
+                        text = "the leader did not find the offset of an instant"
+                        missing.append(Missing("partition", name, text, broker, *place))
+                        found.pop(place, None)
+                    elif row.offset >= 0 and place in found:
+                        found[place][instant] = row.offset
+    return found, missing

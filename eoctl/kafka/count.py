@@ -8,16 +8,18 @@ it a second pass at read_uncommitted counts what is open. The rules: `recovery.f
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import methodcaller
 
 from eoctl.kafka import fetch
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.fetch import READ_COMMITTED, READ_UNCOMMITTED, Chunk, Range
+from eoctl.kafka.visible import data_batches
 from recovery.facts import Missing, TopicPartition
 from recovery.formats.counting import Counts, ExactCount
 from recovery.formats.reader import CorruptError
+from recovery.strategies.producers import ProducerRuns
 
 Progress = Callable[[int, int, int], None]
 """Called with bytes read, offsets done and offsets in all, after each chunk."""
@@ -28,6 +30,7 @@ class Cuts:
     """Where to count: between each two neighbours of `offsets`, which ascend.
 
     log_start_offset, last_stable_offset: as observed before; the answer is that of this moment.
+    producers: told of every data batch between the outermost cuts.
     """
 
     topic: str
@@ -35,6 +38,7 @@ class Cuts:
     offsets: tuple[int, ...]
     log_start_offset: int
     last_stable_offset: int
+    producers: ProducerRuns | None = field(default=None, compare=False)
 
     @property
     def key(self) -> TopicPartition:
@@ -71,6 +75,7 @@ class _Pieces:
     def __init__(self, wanted: Cuts) -> None:
         stable = wanted.last_stable_offset
         self.all = [ExactCount(low, high, stable) for low, high in pairwise(wanted.offsets)]
+        self._producers = wanted.producers
         self.end = wanted.offsets[-1]
         self.stable = min(stable, self.end)
         self.skip_to(wanted.log_start_offset)
@@ -89,6 +94,11 @@ class _Pieces:
             if not piece.done and piece.next_offset < chunk.next_offset:
                 piece.add(chunk.fetch_offset, chunk.records, chunk.aborted, check_crc=check_crc)
                 check_crc = False  # once for each chunk
+        if self._producers is not None:
+            for header, visible in data_batches(chunk):
+                # what is open is no output yet, whoever wrote it
+                decided = visible and header.base_offset < self.stable
+                self._producers.add(header, visible=decided)
 
 
 class _Counter:

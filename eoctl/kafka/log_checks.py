@@ -5,23 +5,33 @@ from functools import partial
 from typing import Any
 
 from eoctl.kafka import messages
-from eoctl.kafka.cluster import Cluster, PartitionMetadata
+from eoctl.kafka.cluster import Cluster, PartitionMetadata, missing_broker
 from eoctl.kafka.collect import READ_UNCOMMITTED, list_offsets
 from eoctl.kafka.failures import WireError
-from recovery.facts import TopicPartition
+from recovery.facts import Missing, TopicPartition
 
 EARLIEST_LOCAL = -4
 
 
-async def epoch_ends(
-    cluster: Cluster, wanted: Mapping[TopicPartition, tuple[int, int, int]]
-) -> dict[TopicPartition, int]:
+Wanted = Mapping[TopicPartition, tuple[int, int, int]]
+"""(leader, its present epoch, the epoch asked for) of each partition."""
+
+
+async def epoch_ends(cluster: Cluster, wanted: Wanted) -> dict[TopicPartition, int]:
     """Where an epoch ends in the leaders' logs (OffsetForLeaderEpoch, KIP-101 and KIP-320).
 
-    wanted: (leader, its present epoch, the epoch asked for). An offset below what a reader has
-    read of that epoch means that the log went another way: a replica that was not in sync was
-    elected. A partition whose leader did not tell is not in the result.
+    An offset below what a reader has read of that epoch means that the log went another way: a
+    replica that was not in sync was elected. A partition whose leader did not tell, or does not
+    know the epoch, is not in the result.
     """
+    found, _ = await asked_epoch_ends(cluster, wanted)
+    return {place: end for place, end in found.items() if end is not None}
+
+
+async def asked_epoch_ends(
+    cluster: Cluster, wanted: Wanted
+) -> tuple[dict[TopicPartition, int | None], list[Missing]]:
+    """The same; None where the leader does not know the epoch, and who did not tell."""
     request = messages.OffsetForLeaderEpochRequest
     topic = request.OffsetForLeaderTopic
     grouped: dict[int, dict[str, list[Any]]] = {}
@@ -36,16 +46,22 @@ async def epoch_ends(
         )
         for leader, topics in grouped.items()
     }
-    answers, _ = await cluster.ask_each(
+    answers, failures = await cluster.ask_each(
         {leader: partial(cluster.ask, leader, q, most=3) for leader, q in questions.items()}
     )
-    return {
-        (t.topic, p.partition): p.end_offset
-        for answer in answers.values()
-        for t in answer.topics
-        for p in t.partitions
-        if not p.error_code and p.end_offset >= 0
-    }
+    missing = [missing_broker(b, error, detail="leader epochs") for b, error in failures.items()]
+    found: dict[TopicPartition, int | None] = {}
+    for broker, answer in answers.items():
+        for t in answer.topics:
+            for p in t.partitions:
+                place = (t.topic, p.partition)
+                if p.error_code:
+                    name = messages.error_name(p.error_code)
+                    text = "the leader did not tell where the leader epoch ends"
+                    missing.append(Missing("partition", name, text, broker, *place))
+                else:
+                    found[place] = p.end_offset if p.end_offset >= 0 else None
+    return found, missing
 
 
 async def is_local(cluster: Cluster, broker: int, place: TopicPartition, offset: int) -> bool:

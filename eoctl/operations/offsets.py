@@ -6,10 +6,9 @@ with an error.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from eoctl.kafka import collect, committed, count, groups, messages
-from eoctl.kafka.cluster import Cluster, PartitionMetadata, by_leader, missing_broker
+from eoctl.kafka import collect, committed, count, groups
+from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.count import Cuts, Progress
 from eoctl.operations.inspect import Scope, selected
 from eoctl.operations.session import now_ms
@@ -50,7 +49,8 @@ async def count_offsets(
     metadata, wanted, missing = await selected(cluster, Scope(tuple(selectors)))
     facts, more = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
     missing += more
-    times, more = await _offsets_at(cluster, wanted, [b for b in (start, end) if b.kind == "time"])
+    instants = [b.value for b in (start, end) if b.kind == "time"]
+    times, more = await collect.offsets_at(cluster, wanted, instants)
     missing += more
     ranges: dict[TopicPartition, tuple[int, int]] = {}
     errors: dict[TopicPartition, str] = {}
@@ -108,45 +108,6 @@ async def _count(
         max_rate=reading.max_rate,
         progress=reading.progress,
     )
-
-
-async def _offsets_at(
-    cluster: Cluster, wanted: Sequence[PartitionMetadata], bounds: Sequence[Bound]
-) -> tuple[dict[TopicPartition, dict[int, int]], list[Missing]]:
-    """For each partition: instant → offset of the first record not older (ListOffsets).
-
-    An instant after all records is left out; a partition that was not told is not in the result.
-    """
-    found: dict[TopicPartition, dict[int, int]] = {(p.topic, p.partition): {} for p in wanted}
-    missing: list[Missing] = []
-    led, _ = by_leader(wanted)
-    for instant in {b.value for b in bounds}:
-        answers, failures = await cluster.ask_each(
-            {
-                broker: partial(
-                    cluster.ask,
-                    broker,
-                    collect.list_offsets(mine, instant, collect.READ_UNCOMMITTED),
-                    most=9,
-                )
-                for broker, mine in led.items()
-            }
-        )
-        missing += [missing_broker(b, error) for b, error in failures.items()]
-        for p in (p for b in failures for p in led[b]):
-            found.pop((p.topic, p.partition), None)
-        for broker, answer in answers.items():
-            for t in answer.topics:
-                for row in t.partitions:
-                    place = (t.name, row.partition_index)
-                    if row.error_code:
-                        name = messages.error_name(row.error_code)
-                        text = "the leader did not find the offset of an instant"
-                        missing.append(Missing("partition", name, text, broker, *place))
-                        found.pop(place, None)
-                    elif row.offset >= 0 and place in found:
-                        found[place][instant] = row.offset
-    return found, missing
 
 
 async def show_offsets(
