@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eoctl.render.envelope import csv_lines
 from eoctl.render.sanitise import visible
 from eoctl.render.shell import command as shell_command
 from recovery.errors import EoctlError
-from recovery.rows_diagnosis import TxnHangingRow
-from recovery.times import duration
-from tui import head, overlays, pages
+from tui import head, overlays
 from tui.feed import LiveFeed
 from tui.keys import UNSORTED, completions
 from tui.lines import Line
@@ -22,6 +19,7 @@ from tui.table import Filter
 from tui.views import BY_NAME, TIMELINE, WHY
 
 if TYPE_CHECKING:
+    from recovery.rows_diagnosis import TxnHangingRow
     from tui.app import Dashboard
 
 
@@ -59,6 +57,8 @@ def _text_lines(texts: Sequence[str], role: str = "text") -> Sequence[Line]:
 
 def show_json(app: "Dashboard") -> None:
     """The cursor's row, or the page's answer."""
+    from tui import pages
+
     if app.place.view.kind == "page":
         snapshot = app.frame.snapshot if app.frame else None
         answer = (snapshot.why if app.place.view is WHY else snapshot.history) if snapshot else None
@@ -139,7 +139,7 @@ def remedy(app: "Dashboard") -> None:
     app.push_screen(Remedy(app.feed, rows, snapshot.cluster_id), closed)
 
 
-def _judged(app: "Dashboard") -> list[TxnHangingRow]:
+def _judged(app: "Dashboard") -> "list[TxnHangingRow]":
     """The judged transactions meant: bound to the rows' keys as they are at the key press."""
     if app.place.view.kind == "page":
         page = app.frame.snapshot.why if app.frame and app.place.view is WHY else None
@@ -191,6 +191,8 @@ def _remember(app: "Dashboard", text: str, *, copy: bool) -> None:
 
 def write(app: "Dashboard") -> None:
     """The rows shown as CSV, or the page as text, into a new file in the working directory."""
+    from eoctl.render.envelope import csv_lines
+
     now = datetime.datetime.fromtimestamp(app.feed.now() / 1000, datetime.UTC)
     stem = f"eoctl-{app.place.view.name}-{now:%Y%m%dT%H%M%SZ}"
     if app.place.view.kind == "page":
@@ -283,6 +285,8 @@ def _open(app: "Dashboard", word: str, rest: str) -> None:
 
 
 def _interval(app: "Dashboard", rest: str) -> None:
+    from recovery.times import duration
+
     try:
         seconds = duration(rest if not rest.isdigit() else f"{rest}s", where=":interval")
     except EoctlError as error:

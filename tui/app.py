@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.app import App, ComposeResult
@@ -21,9 +21,8 @@ from textual.message import Message
 
 from eoctl.render.words import age as age_words
 from recovery.errors import EoctlError
-from tui import actions, head, pages
+from tui import actions, head
 from tui.feed import INTERVALS, Feed
-from tui.frame import Frame
 from tui.keys import KEYS, Key, bindings, exists
 from tui.lines import Bar, Page
 from tui.overlays import Overlay
@@ -33,6 +32,9 @@ from tui.tables import TableData
 from tui.themes import register
 from tui.views import BY_NAME, OVERVIEW, TIMELINE, VIEWS, WHY, View
 
+if TYPE_CHECKING:
+    from tui.frame import Frame
+
 SIDE_BESIDE = 120  # from this width on the evidence stands beside the list, else below it
 SAYS_LINES = 4
 
@@ -40,7 +42,7 @@ SAYS_LINES = 4
 class Renewed(Message):
     """A newer frame."""
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: "Frame") -> None:
         super().__init__()
         self.frame = frame
 
@@ -148,7 +150,7 @@ class Dashboard(App[str]):
         self.feed.start(self.post)
         self.tell_wants()
 
-    def post(self, news: Frame | str) -> None:
+    def post(self, news: "Frame | str") -> None:
         """Called by the feed, in its thread."""
         self.post_message(Failed(news) if isinstance(news, str) else Renewed(news))
 
@@ -263,6 +265,8 @@ class Dashboard(App[str]):
 
     def show_page(self) -> None:
         """The page of this screen, from the newest frame."""
+        from tui import pages
+
         snapshot = self.frame.snapshot if self.frame else None
         about = self.place.about
         make = pages.why_page if self.place.view is WHY else pages.timeline_page
@@ -273,6 +277,8 @@ class Dashboard(App[str]):
     def show_evidence(self) -> None:
         """Beside a list: what the cursor's row stands on."""
         if self.place.view.kind == "evidence":
+            from tui import pages
+
             row = self.table.current
             source = row.source if row else None
             self.side.show(
@@ -391,6 +397,8 @@ class Dashboard(App[str]):
         self.prompt.ask(":", actions.command_as_typed, actions.command_done)
 
     def action_help(self) -> None:
+        from tui import pages
+
         view, replay, may = self.place.view, self.feed.replay, self.may_change
         self.push_screen(
             Overlay(

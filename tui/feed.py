@@ -13,11 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from recovery.observation import Settings
-
 if TYPE_CHECKING:
     from eoctl.config import Context
     from eoctl.operations.snapshot import Round, Snapshot
+    from recovery.observation import Settings
     from tui.frame import Builder, Frame
 
 INTERVALS = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -62,7 +61,7 @@ class LiveFeed:
         self.context = context
         self.interval = interval
         self._seconds = seconds
-        self.settings = settings or Settings(two_phase_patterns=context.two_phase_patterns)
+        self._limits = settings
         self.sample_interval = sample_interval
         self._record = record
         self._ascii_only = ascii_only
@@ -72,6 +71,13 @@ class LiveFeed:
         self._task: asyncio.Task[None] | None = None
         self._woken: list[asyncio.Event] = []
         self._thread: threading.Thread | None = None
+
+    @property
+    def settings(self) -> "Settings":
+        """The limits of judging."""
+        from recovery.observation import Settings
+
+        return self._limits or Settings(two_phase_patterns=self.context.two_phase_patterns)
 
     def start(self, post: Post) -> None:
         """Begin; frames arrive by `post` from another thread."""

@@ -5,10 +5,12 @@ Made in the feed's thread; the widget (table.py) only draws it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from eoctl.render.width import cells, cut_end, cut_middle
-from recovery.rows_diagnosis import TxnHangingRow
+
+if TYPE_CHECKING:
+    from recovery.rows_diagnosis import TxnHangingRow
 
 Kind = Literal["mark", "name", "partition", "number", "text", "spark"]
 
@@ -56,7 +58,7 @@ class TableRow:
     mark: str = ""
     source: object = None
     opens: tuple[str, str] | None = None
-    judged: TxnHangingRow | None = None
+    judged: "TxnHangingRow | None" = None
 
     @property
     def command(self) -> str | None:

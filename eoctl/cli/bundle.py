@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from eoctl.cli.diagnose import Limits
 from eoctl.cli.emit import View, emit
 from eoctl.cli.inspect import with_gaps
+from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, Format
 from eoctl.operations import bundle as operation
 from eoctl.operations.session import with_cluster

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from eoctl.cli.diagnose import Limits
 from eoctl.cli.emit import View, emit, error_line
 from eoctl.cli.inspect import with_gaps
+from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, Format
 from eoctl.cli.runner import of_bundle, run_each
 from eoctl.config import Context, load_config, state_dir

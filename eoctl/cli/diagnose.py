@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from eoctl.cli.emit import View
 from eoctl.cli.inspect import age_cell, with_gaps
+from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, Output, Topics
 from eoctl.cli.runner import show, show_all
 from eoctl.config import Context
@@ -24,41 +24,8 @@ from eoctl.render.words import count, counted, spoken_age
 from recovery.answers import Answer
 from recovery.diagnosis import ORDER, Diagnosis, mark
 from recovery.errors import UsageError
-from recovery.observation import Settings
 from recovery.rows_diagnosis import HistoryRow, StatusRow, TxnHangingRow
-from recovery.times import duration, instant
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When a transaction counts as long or stuck, and how far apart the two looks are."""
-
-    sample_interval: Annotated[
-        str, typer.Option("--sample-interval", metavar="D", help="between the two looks")
-    ] = "5s"
-    long_after: Annotated[
-        str, typer.Option("--long-after", metavar="D", help="open for longer is `long`")
-    ] = "15m"
-    stuck_after: Annotated[
-        str, typer.Option("--stuck-after", metavar="D", help="prepared for longer is stuck")
-    ] = "60s"
-    clock_skew: Annotated[
-        str, typer.Option("--clock-skew", metavar="D", help="clocks may differ by so much")
-    ] = "5s"
-
-    @property
-    def interval(self) -> float:
-        """Seconds between the two looks."""
-        return duration(self.sample_interval, where="--sample-interval")
-
-    def settings(self, context: Context) -> Settings:
-        """The limits as the rules take them."""
-        return Settings(
-            long_after=round(duration(self.long_after, where="--long-after") * 1000),
-            stuck_after=round(duration(self.stuck_after, where="--stuck-after") * 1000),
-            clock_skew=round(duration(self.clock_skew, where="--clock-skew") * 1000),
-            two_phase_patterns=context.two_phase_patterns,
-        )
+from recovery.times import instant
 
 
 def _hanging_cells(row: TxnHangingRow) -> Mapping[str, object]:

@@ -1,13 +1,14 @@
 """`txn abort`, `txn fence`, `txn resolve`, `txn apply`: the remedies, each a plan first."""
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from eoctl.cli.acting import Change, Execute
-from eoctl.cli.diagnose import Limits
+from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, Format
 from eoctl.kafka.cluster import Cluster
 from eoctl.operations import acting
@@ -15,6 +16,7 @@ from eoctl.operations import remedy as operations
 from eoctl.operations.session import with_cluster
 from eoctl.stores import plan_files
 from recovery.errors import Exit, RefusedError, UsageError
+from recovery.remedies import Action
 from recovery.selectors import parse_selector
 
 ACTING_SECONDS = 60.0
@@ -24,24 +26,52 @@ ClusterId = Annotated[
     str | None, typer.Option("--cluster-id", metavar="ID", help="refuse any other cluster")
 ]
 Pid = Annotated[int | None, typer.Option("--pid", "--producer-id", metavar="N")]
-StartOffset = Annotated[
-    int | None, typer.Option("--start-offset", metavar="O", help="first offset of the transaction")
-]
-Where = Annotated[str | None, typer.Argument(metavar="TOPIC:P")]
-Topic = Annotated[str | None, typer.Option("--topic", metavar="TOPIC")]
-Partition = Annotated[str | None, typer.Option("--partition", metavar="P")]
 
 
-def _one_partition(text: str | None, topic: str | None, partition: str | None) -> str:
-    """The one partition meant, as `orders:3`."""
-    given = text or topic
-    if not given:
-        raise UsageError("no partition is named", remedy="write TOPIC:P, like orders:3")
-    selector = parse_selector(given, partitions=partition)
-    ranges = selector.partitions
-    if selector.literal is None or not ranges or len(ranges) != 1 or ranges[0][0] != ranges[0][1]:
-        raise UsageError(f"{given!r} is not one partition", remedy="write TOPIC:P, like orders:3")
-    return f"{selector.literal}:{ranges[0][0]}"
+@dataclass(frozen=True)
+class OpenHere:
+    """The one open transaction meant: its partition, its producer id and its first offset."""
+
+    where: Annotated[str | None, typer.Argument(metavar="TOPIC:P")] = None
+    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC")] = None
+    partition: Annotated[str | None, typer.Option("--partition", metavar="P")] = None
+    pid: Pid = None
+    start_offset: Annotated[
+        int | None,
+        typer.Option("--start-offset", metavar="O", help="first offset of the transaction"),
+    ] = None
+    cluster_id: ClusterId = None
+
+    def name(self) -> str:
+        """The partition, as `orders:3`. Raises UsageError for none or several."""
+        given = self.where or self.topic
+        if not given:
+            raise UsageError("no partition is named", remedy="write TOPIC:P, like orders:3")
+        selector = parse_selector(given, partitions=self.partition)
+        ranges = selector.partitions
+        if (
+            selector.literal is None
+            or not ranges
+            or len(ranges) != 1
+            or ranges[0][0] != ranges[0][1]
+        ):
+            raise UsageError(
+                f"{given!r} is not one partition", remedy="write TOPIC:P, like orders:3"
+            )
+        return f"{selector.literal}:{ranges[0][0]}"
+
+    def wish(
+        self, action: Action, outcome: str | None = None, accept_unknown_outcome: bool = False
+    ) -> operations.Wish:
+        """What is asked for. Raises UsageError when a part of it is not named."""
+        return operations.Wish(
+            action,
+            partition=self.name(),
+            producer_id=_required(self.pid, "--pid"),
+            start_offset=_required(self.start_offset, "--start-offset"),
+            outcome=outcome,
+            accept_unknown_outcome=accept_unknown_outcome,
+        )
 
 
 def _required(value: int | None, option: str) -> int:
@@ -57,10 +87,10 @@ def _run(
     limits: Limits,
     cluster_id: str | None,
     wish: operations.Wish,
-    scope: str,
 ) -> int:
     context = connection.one()
     seconds = connection.seconds(ACTING_SECONDS)
+    scope = wish.partition or f"id {wish.transactional_id}"
 
     async def planned(cluster: Cluster) -> operations.Planned:
         check_cluster(cluster, cluster_id)
@@ -95,26 +125,10 @@ def check_cluster(cluster: Cluster, cluster_id: str | None) -> None:
 
 
 def abort(
-    connection: Connection,
-    output: Format,
-    said: Execute,
-    limits: Limits,
-    where: Where = None,
-    topic: Topic = None,
-    partition: Partition = None,
-    pid: Pid = None,
-    start_offset: StartOffset = None,
-    cluster_id: ClusterId = None,
+    connection: Connection, output: Format, said: Execute, limits: Limits, open_here: OpenHere
 ) -> int:
     """Abort an orphan: a transaction that no coordinator owns. Shows the plan; --execute acts."""
-    target = _one_partition(where, topic, partition)
-    wish = operations.Wish(
-        "abort",
-        partition=target,
-        producer_id=_required(pid, "--pid"),
-        start_offset=_required(start_offset, "--start-offset"),
-    )
-    return _run(connection, output, said, limits, cluster_id, wish, target)
+    return _run(connection, output, said, limits, open_here.cluster_id, open_here.wish("abort"))
 
 
 def resolve(
@@ -122,11 +136,7 @@ def resolve(
     output: Format,
     said: Execute,
     limits: Limits,
-    where: Where = None,
-    topic: Topic = None,
-    partition: Partition = None,
-    pid: Pid = None,
-    start_offset: StartOffset = None,
+    open_here: OpenHere,
     outcome: Annotated[
         str | None, typer.Option("--outcome", metavar="commit|abort", help="must be the proven one")
     ] = None,
@@ -136,21 +146,12 @@ def resolve(
             "--accept-unknown-outcome", help="the history is compacted and you know the outcome"
         ),
     ] = False,
-    cluster_id: ClusterId = None,
 ) -> int:
     """Write the marker that a coordinator decided and that got lost. --execute acts."""
-    target = _one_partition(where, topic, partition)
     if outcome not in ("commit", "abort"):
         raise UsageError("is commit or abort", where="--outcome")
-    wish = operations.Wish(
-        "resolve",
-        partition=target,
-        producer_id=_required(pid, "--pid"),
-        start_offset=_required(start_offset, "--start-offset"),
-        outcome=outcome,
-        accept_unknown_outcome=accept_unknown_outcome,
-    )
-    return _run(connection, output, said, limits, cluster_id, wish, target)
+    wish = open_here.wish("resolve", outcome, accept_unknown_outcome)
+    return _run(connection, output, said, limits, open_here.cluster_id, wish)
 
 
 def fence(
@@ -174,7 +175,7 @@ def fence(
         producer_epoch=epoch,
         owner_is_gone=owner_is_gone,
     )
-    return _run(connection, output, said, limits, cluster_id, wish, f"id {transactional_id}")
+    return _run(connection, output, said, limits, cluster_id, wish)
 
 
 def apply(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eoctl.cli.diagnose import Limits
+from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection
 from recovery.errors import Exit, UsageError
 from recovery.times import duration

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from eoctl.cli.diagnose import Limits
 from eoctl.cli.emit import View, emit, error_line, utf8
 from eoctl.cli.inspect import with_gaps
+from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, Format, Topics
 from eoctl.cli.runner import ask
 from eoctl.config import Context

@@ -1,0 +1,46 @@
+"""The options of judging: when a transaction is long or stuck, how far apart two looks are."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from recovery.times import duration
+
+if TYPE_CHECKING:  # the dashboard paints before it loads the rules
+    from eoctl.config import Context
+    from recovery.observation import Settings
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a transaction counts as long or stuck, and how far apart the two looks are."""
+
+    sample_interval: Annotated[
+        str, typer.Option("--sample-interval", metavar="D", help="between the two looks")
+    ] = "5s"
+    long_after: Annotated[
+        str, typer.Option("--long-after", metavar="D", help="open for longer is `long`")
+    ] = "15m"
+    stuck_after: Annotated[
+        str, typer.Option("--stuck-after", metavar="D", help="prepared for longer is stuck")
+    ] = "60s"
+    clock_skew: Annotated[
+        str, typer.Option("--clock-skew", metavar="D", help="clocks may differ by so much")
+    ] = "5s"
+
+    @property
+    def interval(self) -> float:
+        """Seconds between the two looks."""
+        return duration(self.sample_interval, where="--sample-interval")
+
+    def settings(self, context: "Context") -> "Settings":
+        """The limits as the rules take them."""
+        from recovery.observation import Settings
+
+        return Settings(
+            long_after=round(duration(self.long_after, where="--long-after") * 1000),
+            stuck_after=round(duration(self.stuck_after, where="--stuck-after") * 1000),
+            clock_skew=round(duration(self.clock_skew, where="--clock-skew") * 1000),
+            two_phase_patterns=context.two_phase_patterns,
+        )
