@@ -52,7 +52,7 @@ def records(buffer: Buffer, header: BatchHeader) -> Iterator[Record]:
     Raises CorruptError when they do not decompress, do not parse, or are not as many as the header
     says; records before the damage have been yielded by then. Does not check the CRC.
     """
-    data = _decompressed(buffer, header)
+    data = decompressed(buffer, header)
     append_time = header.max_timestamp if header.attributes & TIMESTAMP_TYPE else None
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     position, least, most = 0, 0, header.last_offset - base_offset
@@ -157,6 +157,14 @@ def _record(
     return offset_delta, time_delta, key, value, headers, end
 
 
+def headers_of(section: bytes) -> tuple[tuple[str, bytes | None], ...]:
+    """The headers in a record's last part. Raises IndexError or ValueError when malformed."""
+    found, position = _headers(section, 0)
+    if position != len(section):
+        raise ValueError("the headers do not fill their part")
+    return found
+
+
 def _headers(data: bytes, position: int) -> tuple[_Headers, int]:
     count, position = _varint(data, position)
     if count < 0:
@@ -171,7 +179,8 @@ def _headers(data: bytes, position: int) -> tuple[_Headers, int]:
     return tuple(headers), position
 
 
-def _decompressed(buffer: Buffer, header: BatchHeader) -> bytes:
+def decompressed(buffer: Buffer, header: BatchHeader) -> bytes:
+    """The bytes of a batch's records. Raises CorruptError when they do not decompress."""
     start, end = header.position + HEADER_SIZE, header.position + header.size
     data = bytes(memoryview(buffer)[start:end])
     if not header.attributes & CODEC_MASK or not data:

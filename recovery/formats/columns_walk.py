@@ -1,0 +1,134 @@
+"""Finding records in bytes: varints at many positions at once, and the chain of record lengths.
+
+Source: Kafka's class ByteUtils (zigzag varints, seven bits a byte, low group first).
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_LONGEST = 10
+_STRIDE_LEAST = 16  # records of one length in a row that pay for a look ahead
+_SCALAR_RUN = 256  # records walked one by one before looking again
+
+
+def varints(
+    data: "NDArray[np.uint8]", position: "NDArray[np.int64]"
+) -> tuple["NDArray[np.int64]", "NDArray[np.int64]"]:
+    """The zigzag varints at `position`, and the positions behind them.
+
+    Ten bytes at most, the rest of what does not end by then is ignored; the caller's checks of
+    lengths and ends find what is malformed. At least ten bytes must follow each position.
+    """
+    import numpy as np
+
+    byte = data[position].astype(np.uint64)
+    value = byte & 0x7F
+    behind = position + 1
+    more = np.flatnonzero(byte & 0x80)
+    shift = 7
+    while len(more) and shift < 7 * _LONGEST:
+        at = position[more] + shift // 7
+        byte = data[at].astype(np.uint64)
+        value[more] |= (byte & 0x7F) << np.uint64(shift)
+        behind[more] = at + 1
+        more = more[(byte & 0x80) != 0]
+        shift += 7
+    signed = (value >> np.uint64(1)).astype(np.int64) ^ -(value & np.uint64(1)).astype(np.int64)
+    return signed, behind
+
+
+def record_starts(
+    data: "NDArray[np.uint8]",
+    first: "NDArray[np.int64]",
+    behind: "NDArray[np.int64]",
+    count: "NDArray[np.int64]",
+) -> tuple["NDArray[np.int64]", int]:
+    """Where each record begins, batch after batch, and how many batches were walked.
+
+    Batch i has count[i] records in data[first[i]:behind[i]], which they fill exactly: a batch where
+    they do not ends the walk. A record's length tells where the next one is, which no vector
+    operation can do; but records of one size follow each other, and a look at all their lengths at
+    once tells how far that holds. What varies is walked one by one.
+    """
+    import numpy as np
+
+    view = memoryview(data)  # type: ignore[arg-type]
+    runs: list[NDArray[np.int64]] = []
+    starts: list[int] = []
+    for batch, (position, end, left) in enumerate(
+        zip(first.tolist(), behind.tolist(), count.tolist(), strict=True)
+    ):
+        while left:
+            if left >= _STRIDE_LEAST:
+                stride, same = _same_length(data, position, end, left)
+                if same >= _STRIDE_LEAST:
+                    if starts:
+                        runs.append(np.array(starts, np.int64))
+                        starts = []
+                    runs.append(position + stride * np.arange(same, dtype=np.int64))
+                    position += stride * same
+                    left -= same
+                    continue
+            for _ in range(min(left, _SCALAR_RUN)):
+                starts.append(position)
+                byte = view[position]
+                if byte < 0x80:
+                    length, position = byte, position + 1
+                elif (second := view[position + 1]) < 0x80:
+                    length, position = byte & 0x7F | second << 7, position + 2
+                else:
+                    length, position = _long(view, position)
+                if length & 1 or position + (length >> 1) > end:
+                    return np.zeros(0, np.int64), batch
+                position += length >> 1
+            left -= min(left, _SCALAR_RUN)
+        if position != end:
+            return np.zeros(0, np.int64), batch
+    runs.append(np.array(starts, np.int64))
+    return np.concatenate(runs), len(first)
+
+
+def _long(view: memoryview, position: int) -> tuple[int, int]:
+    """A varint of up to ten bytes, not yet unzigzagged, and the position behind it.
+
+    1, as of length -1, where it is longer.
+    """
+    value = 0
+    for group in range(_LONGEST):
+        byte = view[position + group]
+        value |= (byte & 0x7F) << 7 * group
+        if byte < 0x80:
+            return value, position + group + 1
+    return 1, position
+
+
+def _same_length(data: "NDArray[np.uint8]", position: int, end: int, left: int) -> tuple[int, int]:
+    """(stride, n): the n records from `position` on have the same length as the first.
+
+    n is 0 for lengths that are not written in one or two bytes.
+    """
+
+    low, high = int(data[position]), int(data[position + 1])
+    if low < 0x80:
+        width, length = 1, low
+    elif high < 0x80:
+        width, length = 2, low & 0x7F | high << 7
+    else:
+        return 0, 0
+    if length & 1:
+        return 0, 0
+    stride = width + (length >> 1)
+    fit = min(left, (end - position) // stride)
+    # a glance at a few first: to look at all of them is in vain where sizes vary
+    for some in (min(fit, _STRIDE_LEAST), fit):
+        if some < _STRIDE_LEAST:
+            return 0, 0
+        same = data[position : position + stride * some : stride] == low
+        if width == 2:
+            same &= data[position + 1 : position + stride * some : stride] == high
+        if not same.all():
+            return stride, int(same.argmin())
+    return stride, fit
