@@ -1,0 +1,1 @@
+"""Where applications keep their position: Kafka groups, topics, ZooKeeper, SQL, files."""

@@ -1,0 +1,76 @@
+"""Blocking calls (a database, ZooKeeper, a disk) in a thread that nobody waits for too long.
+
+A call that was given up must not write later, when its server wakes up: it asks `Job.writing`
+right before each request that changes something, and is stopped there.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+class SilentError(Exception):
+    """No answer in time. sent: had something that changes the store been sent?"""
+
+    def __init__(self, seconds: float, *, sent: bool) -> None:
+        super().__init__(f"no answer within {seconds:g} s")
+        self.sent = sent
+
+
+class Job:
+    """One blocking call. sent: something that changes the store was sent."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._given_up = False
+        self.sent = False
+
+    def writing(self) -> None:
+        """Called by the thread right before it sends a change. Raises once it was given up."""
+        with self._lock:
+            if self._given_up:
+                raise SilentError(0, sent=self.sent)
+            self.sent = True
+
+    def give_up(self) -> bool:
+        """From now on nothing is sent; was something?"""
+        with self._lock:
+            self._given_up = True
+            return self.sent
+
+
+async def bounded(call: Callable[[Job], Result], seconds: float) -> Result:
+    """`call` in a daemon thread of its own. Raises SilentError, and what `call` raises."""
+    job = Job()
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Result] = loop.create_future()
+
+    def set_result(result: Result | None, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result, failed = None, None
+        try:
+            result = call(job)
+        except BaseException as error:
+            failed = error
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(set_result, result, failed)
+
+    threading.Thread(target=run, name="eoctl-store", daemon=True).start()
+    try:
+        async with asyncio.timeout(seconds):
+            return await done
+    except TimeoutError:
+        raise SilentError(seconds, sent=job.give_up()) from None
+    finally:
+        job.give_up()

@@ -1,0 +1,224 @@
+"""Positions as a consumer group's committed offsets; the outputs stand in the metadata.
+
+Kafka has no compare-and-set for them: read, compare, and commit without a member, which the
+coordinator takes only while the group has none.
+"""
+
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+from eoctl.kafka import commit
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.commit import Committed, NotSentError
+from eoctl.kafka.committed import with_offsets
+from eoctl.kafka.failures import WireError
+from eoctl.kafka.groups import find_groups
+from eoctl.stores.offsets.store import (
+    Contents,
+    EnsureHeld,
+    Entry,
+    Kept,
+    Write,
+    held_before,
+    left,
+    refuse_differences,
+)
+from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
+from recovery.facts import GroupOffsetFacts, TopicPartition
+from recovery.store_tables import KafkaGroupStore
+from recovery.stored import (
+    StoredOffset,
+    StoredPartition,
+    as_kept,
+    dump_metadata,
+    next_positions,
+    parse_metadata,
+)
+
+EMPTY = ("Empty", "Dead")
+WRITABLE = ("classic", "consumer")
+_DENIED = ("GROUP_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED")
+_REMEDIES = {
+    "UNKNOWN_MEMBER_ID": "the group has members again: stop the application",
+    "NON_EMPTY_GROUP": "the group has members again: stop the application",
+    "GROUP_SUBSCRIBED_TO_TOPIC": "the group has members again: stop the application",
+    "OFFSET_METADATA_TOO_LARGE": "raise the brokers' offset.metadata.max.bytes",
+    "GROUP_AUTHORIZATION_FAILED": "grant READ (and DELETE, for undo) on the group",
+    "TOPIC_AUTHORIZATION_FAILED": "grant READ on the topic",
+}
+_UNKNOWN = frozenset({"REQUEST_TIMED_OUT", "COORDINATOR_NOT_AVAILABLE", "UNKNOWN_SERVER_ERROR"})
+
+
+class GroupOffsets:
+    """The store of [app.store] kind = "kafka-group"."""
+
+    compares = False
+
+    def __init__(
+        self, described: KafkaGroupStore, cluster: Cluster, inputs: Sequence[str] | None
+    ) -> None:
+        self._described = described
+        self._cluster = cluster
+        self._inputs = inputs
+        self.name = f"group {described.group}"
+
+    async def read(self) -> Contents:
+        self._cluster.forgive()
+        found, missing = await find_groups(self._cluster, [self._described.group])
+        if found and (found[0].type or "").lower() == "share":
+            raise RefusedError(
+                "a share group has no positions: its records are acknowledged one by one",
+                where=self.name,
+            )
+        if found:
+            found, more = await with_offsets(self._cluster, found)
+            missing += more
+        for m in missing:
+            hidden = m.scope == "topic" and m.topic is None and self._inputs is not None
+            if not hidden:  # which topics are ours is known then, and they can be seen
+                raise IncompleteError(f"{m.error}: {m.detail}", where=self.name)
+        if not found:
+            raise IncompleteError("its coordinator did not tell", where=self.name)
+        group = found[0]
+        facts = {
+            "type": (group.type or "classic").lower(),
+            "state": group.state,
+            "members": None if group.members is None else len(group.members),
+        }
+        return Contents(
+            exists=group.state != "Dead",
+            entries=tuple(self._entry(o) for o in group.offsets if o.committed_offset is not None),
+            facts=facts,
+            pending=tuple(o for o in group.offsets if o.pending),
+        )
+
+    def _entry(self, o: GroupOffsetFacts) -> Entry:
+        kept = {
+            "offset": o.committed_offset,
+            "leader_epoch": o.leader_epoch,
+            "metadata": o.metadata or "",
+        }
+        return Entry(self._position((o.topic, o.partition), kept), kept)
+
+    def _position(self, place: TopicPartition, kept: Kept) -> StoredPartition:
+        where = f"{self.name}, {place[0]}:{place[1]}"
+        found = StoredPartition(
+            input=StoredOffset(
+                topic=place[0],
+                partition=place[1],
+                offset=kept["offset"],
+                leader_epoch=kept["leader_epoch"],
+            ),
+            output=parse_metadata(kept["metadata"], where),
+        )
+        return next_positions([found], self._described.position)[0]
+
+    def kept(self, position: StoredPartition) -> Kept:
+        p = as_kept([position], self._described.position)[0]
+        if p.input.offset < 0:
+            raise RefusedError(
+                "a group cannot keep that nothing was done yet (-1)",
+                where=f"{self.name}, {p.input.topic}:{p.input.partition}",
+            )
+        kept = {
+            "offset": p.input.offset,
+            "leader_epoch": p.input.leader_epoch,
+            "metadata": dump_metadata(p.output),
+        }
+        if self._position(p.input.place, kept) != position:
+            raise RefusedError(
+                "a group has no room for state, merge offset or the ids of cluster and topic",
+                where=f"{self.name}, {p.input.topic}:{p.input.partition}",
+            )
+        return kept
+
+    async def write(
+        self, writes: Sequence[Write], ensure_held: EnsureHeld, *, dissolve: bool = False
+    ) -> None:
+        contents = await self.read()
+        self._refuse_unsafe(contents)
+        refuse_differences(contents, writes, self.name)
+        commits = {w.place: _committed(w.after) for w in writes if w.after is not None}
+        deletes = [w.place for w in writes if w.after is None and w.before is not None]
+        sent = False
+        if commits:
+            held_before(ensure_held, written=sent)
+            await self._send(
+                commit.commit_offsets(self._cluster, self._described.group, commits), writes, sent
+            )
+            sent = True
+        if deletes:
+            held_before(ensure_held, written=sent)
+            await self._send(
+                commit.delete_offsets(self._cluster, self._described.group, deletes), writes, sent
+            )
+            sent = True
+        if dissolve and not commits:
+            await self._dissolve(ensure_held, sent)
+
+    async def _dissolve(self, ensure_held: EnsureHeld, sent: bool) -> None:
+        """Delete the group that only a plan had made, once nothing is committed in it."""
+        contents = await self.read()
+        if not contents.exists or contents.entries:
+            return
+        self._refuse_unsafe(contents)
+        held_before(ensure_held, written=sent)
+
+        async def delete() -> commit.Said:
+            error = await commit.delete_group(self._cluster, self._described.group)
+            return {} if error == "GROUP_ID_NOT_FOUND" else {("", 0): error}
+
+        await self._send(delete(), (), sent)
+
+    def _refuse_unsafe(self, contents: Contents) -> None:
+        kind, state = contents.facts["type"], contents.facts["state"]
+        if kind not in WRITABLE:
+            raise RefusedError(f"a {kind} group is not written", where=self.name)
+        if state not in EMPTY:
+            members = contents.facts["members"]
+            known = "" if members is None else f" with {members} members"
+            raise RefusedError(
+                f"the group is {state}{known}", where=self.name, remedy="stop the application first"
+            )
+        if contents.pending:
+            o = contents.pending[0]
+            raise RefusedError(
+                f"an open transaction holds a commit of {o.topic}:{o.partition}",
+                where=self.name,
+                remedy="fence its owner first",
+            )
+
+    async def _send(
+        self, request: Awaitable[commit.Said], writes: Sequence[Write], sent: bool
+    ) -> None:
+        """Raises RefusedError where nothing was written, else UnverifiedError."""
+        trouble: str
+        try:
+            said = await request
+            wrong = {place: error for place, error in said.items() if error != "NONE"}
+            if not wrong:
+                return
+            place, error = min(wrong.items())
+            of = f" of {place[0]}:{place[1]}" if place[0] else ""
+            trouble, remedy = f"the coordinator answered {error}{of}", _REMEDIES.get(error)
+            if not sent and len(wrong) == len(said) and not set(wrong.values()) & _UNKNOWN:
+                raise RefusedError(trouble, where=self.name, remedy=remedy)
+        except NotSentError as failure:
+            trouble, remedy = str(failure), None
+            if not sent:
+                raise RefusedError(f"{trouble}; nothing was written", where=self.name) from None
+        except WireError as failure:
+            trouble, remedy = f"the coordinator's answer was lost: {failure.detail}", None
+        if writes and await self._is_done(writes):
+            return
+        raise UnverifiedError(trouble, where=self.name, remedy=remedy)
+
+    async def _is_done(self, writes: Sequence[Write]) -> bool:
+        try:
+            return not left(await self.read(), writes)
+        except EoctlError:
+            return False
+
+
+def _committed(kept: Kept | Any) -> Committed:
+    return Committed(kept["offset"], kept["leader_epoch"], kept["metadata"])

@@ -1,0 +1,47 @@
+"""Stores that keep all partitions in one JSON object: a file, a record, a node of ZooKeeper."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from eoctl.stores.offsets.store import Entry, Kept, Write
+from recovery.stored import (
+    Position,
+    StoredPartition,
+    as_kept,
+    dump_stored,
+    next_positions,
+    parse_stored,
+)
+
+
+def entries_of(text: str, position: Position, where: str) -> tuple[Entry, ...]:
+    """The object's entries, sorted. Raises CorruptError."""
+    kept = sorted(parse_stored(text, where), key=lambda p: p.input.place)
+    return tuple(
+        Entry(at, _plain(p)) for at, p in zip(next_positions(kept, position), kept, strict=True)
+    )
+
+
+def kept_of(at: StoredPartition, position: Position) -> Kept:
+    """A position as it stands in the object."""
+    return _plain(as_kept([at], position)[0])
+
+
+def written(text: str | None, writes: Sequence[Write], where: str) -> str | None:
+    """The object after these writes, the others' order kept; None when nothing is left in it."""
+    after = {w.place: w.after for w in writes}
+    there = [] if text is None else [(p.input.place, _plain(p)) for p in parse_stored(text, where)]
+    rows = [after.pop(place, kept) for place, kept in there]
+    left = [row for row in (*rows, *after.values()) if row is not None]
+    if not left:
+        return None
+    return json.dumps({"partitions": left}, indent=1) + "\n"
+
+
+EMPTY = dump_stored(()) + "\n"
+
+
+def _plain(p: StoredPartition) -> dict[str, Any]:
+    [row] = json.loads(dump_stored([p]))["partitions"]
+    return dict(row)

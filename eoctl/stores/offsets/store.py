@@ -1,0 +1,181 @@
+"""The one interface to stores of offsets: read everything, compare-and-set, back to absence.
+
+A store keeps one entry for each input partition. `Entry.kept` is that entry exactly as it stands
+there, as JSON; a `Write` names it, so that whatever came in between is found and never overwritten,
+and the reverse of a `Write` puts back what was there. `open_store` opens any of them.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from eoctl.kafka.cluster import Cluster
+from recovery.app_file import App
+from recovery.errors import EoctlError, RefusedError, UnverifiedError, UsageError
+from recovery.facts import GroupOffsetFacts, TopicPartition
+from recovery.formats.spark_checkpoint import Checkpoint
+from recovery.plan import differences
+from recovery.store_tables import (
+    FileStore,
+    KafkaGroupStore,
+    Store,
+)
+from recovery.stored import StoredPartition
+
+Kept = Mapping[str, Any]
+"""An entry as its store keeps it: JSON without floats. A group: offset, leader_epoch, metadata."""
+
+EnsureHeld = Callable[[], None]
+ANSWER_SECONDS = 10.0  # how long a store may stay silent
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One input partition: `position` in positions (the next offset), `kept` as it stands there."""
+
+    position: StoredPartition
+    kept: Kept
+
+    @property
+    def place(self) -> TopicPartition:
+        return self.position.input.place
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What one read of a store showed.
+
+    exists: is there such a group, node, file, key or table at all? entries: all of them, sorted,
+    whatever their topics. facts: what else must not change meanwhile (a group: type, state and
+    members). pending: a group's commits that an open transaction holds. spark: the checkpoint.
+    """
+
+    exists: bool
+    entries: tuple[Entry, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    pending: tuple[GroupOffsetFacts, ...] = ()
+    spark: Checkpoint | None = None
+
+    def at(self, place: TopicPartition) -> Entry | None:
+        return next((entry for entry in self.entries if entry.place == place), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """`after` instead of exactly `before`; None is no entry."""
+
+    topic: str
+    partition: int
+    before: Kept | None
+    after: Kept | None
+
+    @property
+    def place(self) -> TopicPartition:
+        return self.topic, self.partition
+
+    @property
+    def reverse(self) -> "Write":
+        return Write(self.topic, self.partition, self.after, self.before)
+
+
+class OffsetStore(Protocol):
+    """An open store. Every call ends within the store's bound, a frozen server included."""
+
+    @property
+    def name(self) -> str:
+        """Which store, as it may be shown: never with a password."""
+        ...
+
+    @property
+    def compares(self) -> bool:
+        """Does the store itself compare and set? Else: read, compare, write, read again."""
+        ...
+
+    async def read(self) -> Contents:
+        """Raises IncompleteError (CorruptError for what is not its format), UnreachableError."""
+        ...
+
+    def kept(self, position: StoredPartition) -> Kept:
+        """How it keeps this entry. Raises RefusedError where it has no room for all of it."""
+        ...
+
+    async def write(
+        self, writes: Sequence[Write], ensure_held: EnsureHeld, *, dissolve: bool = False
+    ) -> None:
+        """Do all of them; each partition at most once. ensure_held is asked before each request.
+
+        dissolve: the store itself was not there before; it is removed once nothing is left in it.
+        Returns: all of it stands there. RefusedError: nothing was written. UnverifiedError: some
+        of it was, or nobody can tell; read again.
+        """
+        ...
+
+
+def left(contents: Contents, writes: Sequence[Write]) -> tuple[Write, ...]:
+    """The writes that are not done yet, for a run that goes on where another was killed.
+
+    Raises RefusedError where neither `before` nor `after` is there.
+    """
+    found = {entry.place: entry.kept for entry in contents.entries}
+    todo = tuple(w for w in writes if found.get(w.place) != w.after)
+    refuse_differences(contents, todo)
+    return todo
+
+
+def refuse_differences(contents: Contents, writes: Sequence[Write], where: str = "") -> None:
+    """Raises RefusedError that names what is not as the writes say it must be."""
+    found = {entry.place: entry.kept for entry in contents.entries}
+    then = {f"{w.topic}:{w.partition}": w.before for w in writes}
+    now = {f"{w.topic}:{w.partition}": found.get(w.place) for w in writes}
+    changed = differences(then, now)
+    if changed:
+        more = f" (and {len(changed) - 3} more)" if len(changed) > 3 else ""
+        raise RefusedError(
+            f"the store holds something else: {'; '.join(changed[:3])}{more}",
+            where=where or None,
+            remedy="somebody wrote meanwhile: plan again",
+        )
+
+
+def held_before(ensure_held: EnsureHeld, *, written: bool) -> None:
+    """Ask for the lock before a request. written: an earlier one was sent.
+
+    Raises RefusedError while nothing was sent, else UnverifiedError.
+    """
+    try:
+        ensure_held()
+    except EoctlError as error:
+        kind = UnverifiedError if written else RefusedError
+        raise kind(error.what, where=error.where, remedy=error.remedy) from None
+
+
+@asynccontextmanager
+async def open_store(
+    described: Store,
+    *,
+    cluster: Cluster | None = None,
+    app: App | None = None,
+    seconds: float = ANSWER_SECONDS,
+) -> AsyncIterator[OffsetStore]:
+    """Open what [app.store] or [app.mirror] describes. cluster: for groups and topics.
+
+    app: its name chooses the rows of a shared SQL table. seconds: how long the store may stay
+    silent. Raises UsageError, UnreachableError.
+    """
+    if isinstance(described, KafkaGroupStore):
+        from eoctl.stores.offsets.group import GroupOffsets
+
+        yield GroupOffsets(described, _needed(cluster), None if app is None else app.inputs)
+    elif isinstance(described, FileStore):
+        from eoctl.stores.offsets.file import FileOffsets
+
+        yield FileOffsets(described, seconds)
+    else:
+        raise UsageError(f"{described.kind} cannot be opened yet")
+
+
+def _needed(cluster: Cluster | None) -> Cluster:
+    if cluster is None:
+        raise UsageError("this store is in Kafka: name a cluster")
+    return cluster

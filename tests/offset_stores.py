@@ -1,0 +1,111 @@
+"""What every store of offsets must do, once, for the tests of each of them."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import pytest
+
+from eoctl.stores.offsets.store import Contents, Kept, OffsetStore, Write, left
+from recovery.errors import EoctlError, RefusedError
+from recovery.facts import TopicPartition
+from recovery.stored import StoredOffset, StoredOutput, StoredPartition
+
+Open = Callable[[], AbstractAsyncContextManager[OffsetStore]]
+
+
+def free() -> None:
+    """A lock that is held."""
+
+
+def position(
+    place: TopicPartition, offset: int, output: int | None = None, **more: Any
+) -> StoredPartition:
+    outputs = () if output is None else (StoredOutput(topic="out", partition=7, offset=output),)
+    start = StoredOffset(topic=place[0], partition=place[1], offset=offset)
+    return StoredPartition(input=start, output=outputs, **more)
+
+
+def read(open_: Open) -> Contents:
+    async def look() -> Contents:
+        async with open_() as store:
+            return await store.read()
+
+    return asyncio.run(look())
+
+
+def kept(open_: Open, at: StoredPartition) -> Kept:
+    async def ask() -> Kept:
+        async with open_() as store:
+            return store.kept(at)
+
+    return asyncio.run(ask())
+
+
+def change(
+    open_: Open,
+    *changes: tuple[TopicPartition, Kept | None, Kept | None],
+    held: Callable[[], None] = free,
+    dissolve: bool = False,
+) -> None:
+    """write() of (place, before, after)."""
+
+    async def do() -> None:
+        async with open_() as store:
+            writes = [Write(*place, before, after) for place, before, after in changes]
+            await store.write(writes, held, dissolve=dissolve)
+
+    asyncio.run(do())
+
+
+def there_and_back(open_: Open, places: tuple[TopicPartition, TopicPartition], **more: Any) -> None:
+    """Absent, written, read back, refused where it differs, put back to absence."""
+    a, b = places
+    output = more.pop("output", 5)
+    empty = read(open_)
+    assert empty.entries == ()
+    first, second = position(a, 10, output, **more), position(b, 0, output, **more)
+    at_a, at_b = kept(open_, first), kept(open_, second)
+    change(open_, (a, None, at_a), (b, None, at_b))
+    found = read(open_)
+    assert found.exists
+    assert {e.place: e.position for e in found.entries} == {a: first, b: second}
+    assert {e.place: e.kept for e in found.entries} == {a: at_a, b: at_b}
+
+    moved = position(a, 7, output, **more)
+    at_moved = kept(open_, moved)
+    with pytest.raises(RefusedError, match="the store holds something else") as refusal:
+        change(open_, (a, None, at_moved))
+    assert f"{a[0]}:{a[1]}" in refusal.value.sentence
+    with pytest.raises(RefusedError, match="the store holds something else"):
+        change(open_, (b, at_b, at_b), (a, at_moved, at_a))
+    with pytest.raises(RefusedError, match="the store holds something else"):
+        change(open_, ((a[0], a[1] + 40), at_a, at_moved))
+    assert read(open_).entries == found.entries
+
+    asked = []
+    change(open_, (a, at_a, at_moved), held=lambda: asked.append(1))
+    assert asked  # no request without the lock
+    writes = [Write(*a, at_a, at_moved)]
+    assert left(read(open_), writes) == ()
+    assert left(found, writes) == tuple(writes)
+    with pytest.raises(RefusedError):
+        left(read(open_), [Write(*a, at_a, at_b)])
+
+    before = read(open_).entries
+    with pytest.raises(RefusedError, match="the lock is gone"):
+        change(open_, (a, at_moved, at_a), (b, at_b, at_a), held=_lost)
+    assert read(open_).entries == before
+
+    change(open_, (a, at_moved, at_a))
+    assert read(open_).entries == found.entries
+    change(open_, (a, at_a, None))  # not dissolved: the store itself stays
+    assert [e.place for e in read(open_).entries] == [b]
+    change(open_, (b, at_b, None), dissolve=not empty.exists)
+    assert read(open_).entries == ()
+    assert read(open_).exists == empty.exists
+
+
+def _lost() -> None:
+    raise EoctlError("the lock is gone")
