@@ -23,6 +23,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from eoctl.folders import cache_dir as cache_dir
+from eoctl.folders import config_path as config_path
+from eoctl.folders import state_dir as state_dir
+from eoctl.kafka.property_names import SECRET_KEY as SECRET_KEY
 from recovery.errors import UsageError
 
 TWO_PHASE_DEFAULT = (r".*-\d+-\d+$",)
@@ -120,40 +124,6 @@ class Context:
         return self.name or self.properties.get("bootstrap.servers", "?")
 
 
-def _home_folder(variable: str, xdg: str, fallback: str) -> Path:
-    """$variable, else $xdg/eoctl, else ~/fallback/eoctl. Raises UsageError without a home."""
-    if os.environ.get(variable):
-        return Path(os.environ[variable])
-    if os.environ.get(xdg):
-        return Path(os.environ[xdg]) / "eoctl"
-    home = os.environ.get("HOME")
-    if not home:
-        raise UsageError(
-            "there is no HOME to keep files in", remedy=f"set HOME, {xdg} or {variable}"
-        )
-    return Path(home) / fallback / "eoctl"
-
-
-def state_dir() -> Path:
-    """Where journal, jobs, plans, locks and labs are kept."""
-    return _home_folder("EOCTL_STATE_DIR", "XDG_STATE_HOME", ".local/state")
-
-
-def cache_dir() -> Path:
-    """Where jars and caches are kept; may be deleted at any time."""
-    return _home_folder("EOCTL_CACHE_DIR", "XDG_CACHE_HOME", ".cache")
-
-
-def config_path() -> Path | None:
-    """The config file, which need not exist; None where there is no place to look."""
-    if os.environ.get("EOCTL_CONFIG"):
-        return Path(os.environ["EOCTL_CONFIG"])
-    try:
-        return _home_folder("", "XDG_CONFIG_HOME", ".config") / "config.toml"
-    except UsageError:
-        return None
-
-
 def load_config() -> ConfigFile:
     """The config file's content; defaults when there is none. Raises UsageError with the line."""
     path = config_path()
@@ -242,7 +212,10 @@ def resolve(asked: Connect) -> Context:
         command_config = command_config or os.environ.get("EOCTL_COMMAND_CONFIG")
     properties: dict[str, str] = {}
     if entry.command_config:
-        properties |= _read_command_config(Path(entry.command_config))
+        path, home = Path(entry.command_config).expanduser(), config_path()
+        if home is not None and name in config.contexts:
+            path = home.parent / path  # cron starts eoctl anywhere
+        properties |= _read_command_config(path)
     properties |= entry.properties
     if entry.token_command:
         properties["token_command"] = entry.token_command
@@ -284,11 +257,6 @@ def resolve(asked: Connect) -> Context:
         accept_missing=tuple(entry.accept_missing),
         lock_zookeeper=entry.lock_zookeeper,
     )
-
-
-SECRET_KEY = re.compile(
-    r"password|passphrase|secret|jaas|token|[._]key\s*$|key\.pem", re.IGNORECASE
-)
 
 
 def _read_command_config(path: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from eoctl.kafka.credentials import Secret, resolve
-from eoctl.kafka.property_names import LIBRDKAFKA_ONLY, refuse_misspelt
+from eoctl.kafka.property_names import LIBRDKAFKA_ONLY, SECRET_KEY, refuse_misspelt
 from eoctl.kafka.security import Security
 from recovery.errors import UsageError
 
@@ -23,14 +23,12 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 DEFAULT_PORT = 9092
 DEFAULT_REQUEST_TIMEOUT_MS = 3000
 
-_SECRET_KEY = re.compile(r"password|secret|jaas|\.key$|key\.pem|passphrase|token")
-
 
 class Properties(dict[str, str]):
     """Client properties whose repr shows no secret."""
 
     def __repr__(self) -> str:
-        return repr({k: "***" if _SECRET_KEY.search(k) else v for k, v in self.items()})
+        return repr({k: "***" if SECRET_KEY.search(k) else v for k, v in self.items()})
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,11 @@ from collections.abc import Mapping
 
 from recovery.errors import UsageError
 
+SECRET_KEY = re.compile(
+    r"password|passphrase|secret|jaas|token|[._]key\s*$|key\.pem", re.IGNORECASE
+)
+"""Client properties whose values are never shown."""
+
 # Only librdkafka knows these: a file with one of them has no Java escapes and continuation lines.
 LIBRDKAFKA_ONLY = frozenset(
     [

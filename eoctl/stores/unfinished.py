@@ -1,8 +1,9 @@
 """Was a change left unfinished? Asked at every start of eoctl, so nothing heavy is loaded here."""
 
-import os
 from contextlib import suppress
-from pathlib import Path
+
+from eoctl.folders import state_dir
+from recovery.errors import UsageError
 
 
 def unfinished_notice() -> str | None:
@@ -10,26 +11,13 @@ def unfinished_notice() -> str | None:
 
     Changes that a living process carries out right now are not named. Never raises.
     """
-    folder = _open_entries()
     try:
-        if folder is None or not any(folder.iterdir()):
+        if not any((state_dir() / "journal" / "open").iterdir()):
             return None
-    except OSError:
+    except (OSError, UsageError):
         return None
     with suppress(Exception):  # a broken journal is told by the commands that need it
         return _notice()
-    return None
-
-
-def _open_entries() -> Path | None:
-    """STATE/journal/open, as eoctl.config.state_dir finds it, without loading the settings."""
-    for variable, below in (
-        ("EOCTL_STATE_DIR", ""),
-        ("XDG_STATE_HOME", "eoctl"),
-        ("HOME", ".local/state/eoctl"),
-    ):
-        if os.environ.get(variable):
-            return Path(os.environ[variable], below, "journal", "open")
     return None
 
 

@@ -294,6 +294,30 @@ def test_no_secret_in_what_is_printed(key: str, home: Path) -> None:
     assert SECRET not in repr(ContextFile(properties={key: SECRET}))
 
 
+def test_a_relative_command_config_lies_beside_the_config_file(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cron starts eoctl in another folder; what the command line names is found from there."""
+    write(home, '[contexts.p]\nbootstrap_servers = "p:1"\ncommand_config = "c/p.properties"\n')
+    beside = home / ".config/eoctl/c"
+    beside.mkdir()
+    (beside / "p.properties").write_text("client.id=beside\n")
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "c").mkdir(parents=True)
+    (elsewhere / "c" / "p.properties").write_text("client.id=here\n")
+    monkeypatch.chdir(elsewhere)
+    assert resolve(Connect(context="p")).properties["client.id"] == "beside"
+    asked = Connect(bootstrap_server="p:1", command_config="c/p.properties")
+    assert resolve(asked).properties["client.id"] == "here"
+
+
+@pytest.mark.parametrize("key", SECRETS)
+def test_one_pattern_hides_secrets_everywhere(key: str) -> None:
+    from eoctl.kafka.properties import Properties
+
+    assert SECRET not in repr(Properties({key: SECRET}))
+
+
 @pytest.mark.parametrize("value", ["env:KAFKA_PASSWORD", "file:/run/secrets/kafka"])
 def test_where_a_secret_is_kept_is_none(value: str) -> None:
     asked = Connect(bootstrap_server="b:1", properties=(f"sasl.password={value}",))

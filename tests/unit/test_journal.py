@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoctl.config import state_dir
 from eoctl.stores import unfinished as notices
 from eoctl.stores.journal import Journal, redacted
 from recovery.errors import IncompleteError, RefusedError, UsageError
@@ -218,28 +217,10 @@ def test_every_start_is_quick_and_loads_nothing_while_nothing_is_unfinished(tmp_
         assert float(done.stdout) < 0.001
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {"EOCTL_STATE_DIR": "/x/y"},
-        {"XDG_STATE_HOME": "/x"},
-        {"HOME": "/h"},
-        {"EOCTL_STATE_DIR": "", "XDG_STATE_HOME": "/x", "HOME": "/h"},
-        {"EOCTL_STATE_DIR": "/e", "XDG_STATE_HOME": "/x", "HOME": "/h"},
-        {},
-    ],
-)
-def test_the_notice_looks_where_the_journal_is(
-    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_place_for_a_journal_there_is_no_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("EOCTL_STATE_DIR", "XDG_STATE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    if environment:
-        assert notices._open_entries() == state_dir() / "journal" / "open"
-    else:
-        assert notices._open_entries() is None
+    assert notices.unfinished_notice() is None
 
 
 def _append_many(folder: Path, name: str, count: int) -> None:
