@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from eoctl.kafka import messages
 from eoctl.kafka.cluster import Cluster, PartitionMetadata
@@ -231,8 +231,8 @@ class Client:
             found.append(int(row.offset))
         return found[0], found[1], found[2]
 
-    async def read(self, topic: str, partition: int) -> dict[int, tuple[bytes | None, bool]]:
-        """Every offset still in the log: its key, and whether it is a control record.
+    async def batches(self, topic: str, partition: int) -> list[Any]:
+        """Every batch still in the log of a small partition.
 
         Decoded by kafka-python, so that what eoctl's own reader says can be held against it.
         """
@@ -240,7 +240,7 @@ class Client:
 
         start, _, end = await self.offsets(topic, partition)
         broker = await self.leader(topic, partition)
-        found: dict[int, tuple[bytes | None, bool]] = {}
+        found: list[Any] = []
         while start < end:
             wanted = messages.FetchRequest.FetchTopic
             part = wanted.FetchPartition(
@@ -257,14 +257,20 @@ class Client:
             answer = await self.cluster.ask(broker, question, least=4, most=11)
             row = answer.responses[0].partitions[0]
             refuse(row.error_code, f"Fetch of {topic}:{partition}")
-            batches = MemoryRecords(bytes(row.records or b""))
-            if not batches.has_next():
+            new = list(MemoryRecords(bytes(row.records or b"")))
+            if not new:
                 break  # only the empty rest of a compacted segment lies before the end
-            for batch in batches:
-                for record in batch:
-                    found[record.offset] = (record.key, batch.is_control_batch)
-                start = batch.next_offset
+            found += new
+            start = new[-1].next_offset
         return found
+
+    async def read(self, topic: str, partition: int) -> dict[int, tuple[bytes | None, bool]]:
+        """Every offset still in the log: its key, and whether it is a control record."""
+        return {
+            record.offset: (record.key, batch.is_control_batch)
+            for batch in await self.batches(topic, partition)
+            for record in batch
+        }
 
     async def transaction(self, transactional_id: str) -> TransactionFacts | None:
         """The id as its coordinator describes it; None if it does not know it."""

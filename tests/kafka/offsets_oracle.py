@@ -3,12 +3,10 @@
 import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from eoctl.kafka import messages
-from eoctl.lab.client import Client, refuse
+from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 
 
@@ -55,42 +53,10 @@ def look(lab: Lab, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], S
     }
 
 
-async def batches(client: Client, topic: str, partition: int) -> list[Any]:
-    """All batches of a small partition, decoded by kafka-python."""
-    from kafka.record.memory_records import MemoryRecords
-
-    start, _, end = await client.offsets(topic, partition)
-    wanted = messages.FetchRequest.FetchTopic
-    found: list[Any] = []
-    while start < end:
-        part = wanted.FetchPartition(
-            partition=partition, fetch_offset=start, partition_max_bytes=1 << 22
-        )
-        question = messages.FetchRequest(
-            replica_id=-1,
-            max_wait_ms=500,
-            min_bytes=1,
-            max_bytes=1 << 22,
-            isolation_level=0,
-            topics=[wanted(topic=topic, partitions=[part])],
-        )
-        answer = await client.cluster.ask(
-            await client.leader(topic, partition), question, least=4, most=11
-        )
-        row = answer.responses[0].partitions[0]
-        refuse(row.error_code, f"Fetch of {topic}:{partition}")
-        new = list(MemoryRecords(bytes(row.records or b"")))
-        if not new:
-            break  # nothing is left up to the end
-        found += new
-        start = new[-1].next_offset
-    return found
-
-
 async def _control(client: Client, topic: str, partition: int) -> frozenset[int]:
     return frozenset(
         record.offset
-        for batch in await batches(client, topic, partition)
+        for batch in await client.batches(topic, partition)
         if batch.is_control_batch
         for record in batch
     )

@@ -25,7 +25,7 @@ from eoctl.lab.producer import Producer
 from recovery.formats.counting import Counts
 from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.offsets_oracle import Seen, batches, consumed_number, look
+from tests.kafka.offsets_oracle import Seen, consumed_number, look
 from tests.share import share
 
 COUNTS = (
@@ -247,7 +247,7 @@ def _wait_for_the_cleaner(lab: Lab, topic: str, number: int) -> None:
             found = 0
             for p in range(number):
                 start, _, high = await client.offsets(topic, p)
-                left = sum(b.records_count for b in await batches(client, topic, p))
+                left = sum(b.records_count for b in await client.batches(topic, p))
                 found += left < high - start
             return found
 
