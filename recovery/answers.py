@@ -15,7 +15,7 @@ class Answer:
     schema: the command's words joined by `-`, without prefix and version. collected_at: epoch
     ms, our clock. extra: more fields of the envelope. judging: a finding changes the exit
     status (`status`, `txn hanging`, ...); lists and shown plans never do. finding_first: a
-    finding beats an incomplete answer (`check`).
+    finding beats an incomplete answer (`check`). notes: sentences for people, on stderr.
     """
 
     schema: str
@@ -27,6 +27,7 @@ class Answer:
     judging: bool = False
     finding: bool = False
     finding_first: bool = False
+    notes: Sequence[str] = ()
 
     @property
     def complete(self) -> bool:

@@ -51,6 +51,7 @@ class Diagnosis:
 
     partitions: those that are held or could not be seen. pause: seconds between the two looks,
     None when one was enough. described: (transactional ids Ongoing or Prepare*, cluster-wide).
+    notes: sentences for people about what was asked.
     """
 
     cluster_id: str | None
@@ -65,6 +66,7 @@ class Diagnosis:
     missing: tuple[Missing, ...]
     pause: float | None = None
     settings: Settings = field(default_factory=Settings)
+    notes: tuple[str, ...] = ()
 
     @property
     def findings(self) -> tuple[Judged, ...]:

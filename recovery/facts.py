@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 TopicPartition = tuple[str, int]
 
-NO_TIMESTAMP = -1
-
 
 @dataclass(frozen=True, slots=True)
 class Missing:
@@ -176,7 +174,8 @@ class Facts:
 
     scanned: partitions looked at, those not in `partitions` included. producers: of partitions
     that were asked and answered; one that is absent is not known. transaction_version: the
-    finalized feature `transaction.version` (0 where the cluster knows no such feature).
+    finalized feature `transaction.version` (0 where the cluster knows no such feature). notes:
+    sentences for people about what was asked.
     """
 
     cluster_id: str | None
@@ -189,6 +188,7 @@ class Facts:
     transactions: Transactions | None = None
     groups: tuple[GroupFacts, ...] = ()
     missing: tuple[Missing, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:

@@ -116,6 +116,18 @@ def missing(selectors: Iterable[Selector], partition_counts: Mapping[str, int]) 
     return sentences
 
 
+def unmatched(
+    selectors: Iterable[Selector], partitions: Iterable[tuple[str, int]]
+) -> tuple[str, ...]:
+    """A sentence for each pattern that matches none of these partitions: most likely misspelt."""
+    there = list(partitions)
+    return tuple(
+        f"no partition matches {quoted(s.text)}"
+        for s in selectors
+        if s.literal is None and not any(s.matches(*place) for place in there)
+    )
+
+
 def _refuse_illegal(topic: str, where: str | None) -> None:
     """Kafka's rules for topic names (Topic.validate); in a glob the glob's characters as well."""
     glob = not _GLOB_CHARACTERS.isdisjoint(topic)

@@ -63,6 +63,8 @@ def emit(
     for line in lines:
         out.write(line + "\n")
     out.flush()
+    for note in answer.notes:
+        print(f"eoctl: {visible(note, spaces=False)}", file=sys.stderr)
     if kind in ("json", "jsonl"):
         return
     for error in answer.errors:

@@ -79,6 +79,8 @@ def _page(answer: Answer, title: str) -> None:
         )
         print("\n" * bool(number) + "\n".join(lines))
     sys.stdout.flush()
+    for note in answer.notes:
+        print(f"eoctl: {note}", file=sys.stderr)
     for error in answer.errors:
         print(f"? {error_line(error)}", file=sys.stderr)
     held = [r for r in answer.rows if isinstance(r, WhyRow) and r.stuck]

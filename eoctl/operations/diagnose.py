@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from eoctl.kafka import collect, coordinators, evidence, messages
 from eoctl.kafka.cluster import Cluster, PartitionMetadata, TopicMetadata
 from eoctl.kafka.failures import WireError
-from eoctl.operations.inspect import Scope, selected
+from eoctl.operations.inspect import Scope, matching_nothing, selected
 from eoctl.operations.session import now_ms
 from eoctl.stores.state_cache import state_cache
 from recovery.diagnosis import Diagnosis, Judged
@@ -90,6 +90,7 @@ async def diagnose(
         missing=tuple(dict.fromkeys(missing)),
         pause=pause,
         settings=settings,
+        notes=matching_nothing(scope, wanted),
     )
 
 

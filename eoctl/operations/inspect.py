@@ -24,7 +24,7 @@ from recovery.inspection import (
     txn_describe_rows,
     txn_list_rows,
 )
-from recovery.selectors import Selector
+from recovery.selectors import Selector, unmatched
 from recovery.selectors import missing as missing_names
 
 STATES = (
@@ -91,6 +91,11 @@ def choose(
     return wanted, missing
 
 
+def matching_nothing(scope: Scope, wanted: Sequence[PartitionMetadata]) -> tuple[str, ...]:
+    """A sentence for each pattern that matches nothing: no error, but seldom what was meant."""
+    return unmatched(scope.selectors, [(p.topic, p.partition) for p in wanted])
+
+
 def _topic_problem(error: str) -> str:
     if error == "UNKNOWN_TOPIC_OR_PARTITION":
         return "no such topic, or no permission to see it"
@@ -112,6 +117,7 @@ async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
         transaction_version=cluster.transaction_version,
         partitions=tuple(partitions),
         missing=tuple(missing),
+        notes=matching_nothing(scope, wanted),
     )
     if not held:
         return facts
@@ -169,6 +175,7 @@ def lso_answer(facts: Facts, scope: Scope, *, show_all: bool) -> Answer:
         rows=[r for r in rows if shown(r.topic, r.held == 0)],
         errors=error_rows(facts.missing),
         extra={"scanned": facts.scanned, "held_back": len(held)},
+        notes=facts.notes,
     )
 
 
@@ -274,6 +281,7 @@ async def producers(
         rows=producer_rows(facts, resolve=resolve),
         errors=error_rows(facts.missing),
         extra={"scanned": facts.scanned},
+        notes=facts.notes,
     )
 
 
@@ -303,6 +311,7 @@ async def look_at_producers(
         producers=found,
         transactions=transactions,
         missing=tuple(missing),
+        notes=matching_nothing(scope, wanted),
     )
 
 

@@ -6,7 +6,13 @@ from dataclasses import replace
 from eoctl.config import Context
 from eoctl.kafka.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
 from eoctl.kafka.coordinators import NOT_FOUND, TRANSACTION_STATE, state_partitions_of
-from eoctl.operations.inspect import Scope, TxnFilter, choose, topics_named
+from eoctl.operations.inspect import (
+    Scope,
+    TxnFilter,
+    choose,
+    matching_nothing,
+    topics_named,
+)
 from eoctl.operations.source import Configs, StateLogs
 from eoctl.stores.bundle_files import Bundle, facts_of, judged_again
 from recovery.diagnosis import Diagnosis
@@ -93,6 +99,7 @@ class Offline:
                 seen[p.topic, p.partition] for p in wanted if (p.topic, p.partition) in seen
             ),
             missing=missing,
+            notes=matching_nothing(scope, wanted),
         )
 
     async def producers(self, scope: Scope, producer_ids: Sequence[int], *, resolve: bool) -> Facts:
@@ -112,6 +119,7 @@ class Offline:
             },
             transactions=owners if resolve else None,
             missing=missing,
+            notes=matching_nothing(scope, wanted),
         )
 
     async def transactions(self, wanted: TxnFilter, *, describe: bool) -> Transactions:
@@ -207,6 +215,7 @@ class Offline:
             partitions=tuple(p for p in d.partitions if (p.topic, p.partition) in inside),
             judged=judged,
             missing=missing,
+            notes=matching_nothing(scope, wanted),
             pause=d.pause if any(j.second for j in judged) else None,
         )
 

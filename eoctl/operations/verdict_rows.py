@@ -121,6 +121,7 @@ def hanging_answer(
         },
         judging=True,
         finding=bool(d.findings),
+        notes=d.notes,
     )
 
 

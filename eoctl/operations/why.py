@@ -95,6 +95,7 @@ def _answer(
         extra={"group": group},
         judging=True,
         finding=d is not None and any(j.about.topic_partition in shown for j in d.findings),
+        notes=() if d is None else d.notes,
     )
 
 

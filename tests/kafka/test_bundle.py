@@ -172,6 +172,23 @@ def test_live_and_bundle_say_the_same(
         assert live.out or live.err
 
 
+@pytest.mark.parametrize(
+    "command", [("lso",), ("why",), ("producers",), ("txn", "hanging")], ids=str
+)
+def test_a_pattern_that_matches_nothing_is_said_and_is_no_error(
+    command: tuple[str, ...], scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A misspelt glob must not look like a cluster without trouble. As kubectl: stderr, exit 0."""
+    server = ("--bootstrap-server", scene.lab.bootstrap_servers)
+    for where in (server, ("--from", str(scene.bundle))):
+        for form in ("table", "json"):
+            said = run(capsys, *command, "orders-*:3", "orphan-*", *where, "-o", form)
+            assert "eoctl: no partition matches 'orders-*:3'\n" in said.err
+            assert "orphan-*'" not in said.err
+            said = run(capsys, *command, "--regex", "order.", *where, "-o", form)
+            assert (said.status, "no partition matches 'order.'" in said.err) == (0, True)
+
+
 def test_the_comparison_sees_all_kinds_of_trouble(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.errors import UsageError
-from recovery.selectors import Selector, missing, parse_selector, regex_selector
+from recovery.selectors import Selector, missing, parse_selector, regex_selector, unmatched
 
 LEGAL = st.text("abcXYZ019._-", min_size=1, max_size=249).filter(lambda t: t not in (".", ".."))
 
@@ -184,3 +184,12 @@ def test_what_is_named_and_missing() -> None:
         "orders:6-9 does not exist; the topic has partitions 0-5",
         "one:1 does not exist; the topic has only partition 0",
     ]
+
+
+def test_only_patterns_that_match_nothing_are_unmatched() -> None:
+    chosen = [parse_selector(s) for s in ("a*", "b*", "a*:1", "a*:0,2", "gone")]
+    assert unmatched(chosen, [("ab", 0), ("ab", 2)]) == (
+        "no partition matches 'b*'",
+        "no partition matches 'a*:1'",
+    )
+    assert unmatched([], []) == ()
