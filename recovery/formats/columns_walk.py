@@ -10,8 +10,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LONGEST = 10
-_STRIDE_LEAST = 16  # records of one length in a row that pay for a look ahead
-_SCALAR_RUN = 256  # records walked one by one before looking again
+_STRIDE_LEAST = 128  # records of one length in a row that pay for looking at them at once
+_SCALAR_RUN = 512  # records walked one by one before looking again
+_GLANCE = 16
+_LOCK_STEP_LEAST = 64  # batches side by side that pay for walking them at once
 
 
 def varints(
@@ -49,10 +51,50 @@ def record_starts(
     """Where each record begins, batch after batch, and how many batches were walked.
 
     Batch i has count[i] records in data[first[i]:behind[i]], which they fill exactly: a batch where
-    they do not ends the walk. A record's length tells where the next one is, which no vector
-    operation can do; but records of one size follow each other, and a look at all their lengths at
-    once tells how far that holds. What varies is walked one by one.
+    they do not ends the walk. A record's length tells where the next one is, so that no single
+    vector operation can do it; but many batches can be walked side by side.
     """
+    if int(count.sum()) >= _LOCK_STEP_LEAST * int(count.max(initial=0)):
+        return _lock_step(data, first, behind, count)
+    return _one_by_one(data, first, behind, count)
+
+
+def _lock_step(
+    data: "NDArray[np.uint8]",
+    first: "NDArray[np.int64]",
+    behind: "NDArray[np.int64]",
+    count: "NDArray[np.int64]",
+) -> tuple["NDArray[np.int64]", int]:
+    """The n-th record of every batch at once."""
+    import numpy as np
+
+    none = np.zeros(0, np.int64)
+    order = np.argsort(-count, kind="stable")  # batches with most records first: who is left ...
+    position, end, size = first[order], behind[order], count[order]
+    slot = (np.cumsum(count) - count)[order]
+    starts = np.empty(int(count.sum()), np.int64)
+    width = np.searchsorted(-size, -np.arange(int(size[0]) if len(size) else 0), side="left")
+    for step, n in enumerate(width.tolist()):  # ... at each step are the first n
+        starts[slot[:n] + step] = position[:n]
+        length, at = varints(data, position[:n])
+        position[:n] = at + length
+        wrong = (length < 0) | (length > end[:n] - at)
+        if wrong.any():
+            return none, int(order[int(wrong.argmax())])
+    wrong = position != end
+    if wrong.any():
+        return none, int(order[int(wrong.argmax())])
+    return starts, len(first)
+
+
+def _one_by_one(
+    data: "NDArray[np.uint8]",
+    first: "NDArray[np.int64]",
+    behind: "NDArray[np.int64]",
+    count: "NDArray[np.int64]",
+) -> tuple["NDArray[np.int64]", int]:
+    """One record after the other; but records of one size follow each other, and a look at all
+    their lengths at once tells how far that holds."""
     import numpy as np
 
     view = memoryview(data)  # type: ignore[arg-type]
@@ -123,8 +165,8 @@ def _same_length(data: "NDArray[np.uint8]", position: int, end: int, left: int) 
     stride = width + (length >> 1)
     fit = min(left, (end - position) // stride)
     # a glance at a few first: to look at all of them is in vain where sizes vary
-    for some in (min(fit, _STRIDE_LEAST), fit):
-        if some < _STRIDE_LEAST:
+    for some in (_GLANCE, fit):
+        if fit < _STRIDE_LEAST:
             return 0, 0
         same = data[position : position + stride * some : stride] == low
         if width == 2:

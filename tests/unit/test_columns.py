@@ -1,6 +1,7 @@
 """Records as columns against kafka-python's slow record parser, record for record."""
 
 import itertools
+import random
 import struct
 import warnings
 from typing import Any
@@ -40,7 +41,7 @@ def logs(draw: st.DrawFn) -> bytes:
     offset, out = draw(st.integers(0, 5)), b""
     for _ in range(draw(st.integers(1, 5))):
         same = draw(st.booleans())  # many records of one size, as changelogs have
-        count = draw(st.integers(0, 80 if same else 12))
+        count = draw(st.sampled_from((0, 3, 20, 300)) if same else st.integers(0, 12))
         steps = draw(st.lists(st.sampled_from((1, 1, 1, 2, 70)), min_size=count, max_size=count))
         offsets = list(itertools.accumulate(steps))
         times = st.integers(-1, 200_000) if draw(st.booleans()) else st.just(0)
@@ -266,3 +267,23 @@ def test_nothing() -> None:
     assert found.rows().num_rows == 0
     assert found.rows().schema == columns.rows_schema()
     assert isinstance(found.key.array(), pa.LargeBinaryArray)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_small_batches(seed: int) -> None:
+    """As producers with a short linger leave them: they are walked side by side."""
+    chance, out, offset = random.Random(seed), [], 0
+    for _ in range(300):
+        count = chance.randrange(1, 5)
+        items = [Item(i, T, b"k", bytes(chance.choice((0, 55, 62, 9000)))) for i in range(count)]
+        out.append(batch(offset, items))
+        offset += count
+    buffer = b"".join(out)
+    assert fast(decode(buffer, ())) == slow(buffer)
+    hit = bytearray(buffer)
+    start = len(b"".join(out[:200]))
+    hit[start + 61] ^= 2  # the length of a record
+    with pytest.raises(CorruptError, match="record 0 is malformed") as error:
+        decode(bytes(hit), (), check_crc=False)
+    base = struct.unpack_from(">q", buffer, start)[0]
+    assert str(base) in str(error.value.where)
