@@ -4,22 +4,23 @@ A Frame is frozen; the app only draws it. Rows whose model did not change are th
 in the frame before, so that nothing is made or drawn twice.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from eoctl.render.sanitise import visible
-from eoctl.render.words import age as age_words
-from recovery.diagnosis import ORDER, mark
-from recovery.rows import LsoRow, ProducerRow, TxnListRow
+from recovery.rows import LsoRow, ProducerRow, Row, TxnListRow
 from recovery.rows_diagnosis import TxnHangingRow
+from recovery.rows_offsets import OffsetsShowRow
+from tui import rows as make
 from tui import views
 from tui.overview import overview, stuck
 from tui.tables import TableData, TableRow, table_data
 from tui.trend import Trend
 
 if TYPE_CHECKING:
-    from eoctl.operations.snapshot import GroupOffsetRow, Snapshot
+    from eoctl.operations.snapshot import Snapshot
     from recovery.answers import Answer
 
 
@@ -38,27 +39,30 @@ class Builder:
 
     def __init__(self, *, ascii_only: bool = False) -> None:
         self.ascii_only = ascii_only
+        # the app drops the frame before the last: kept here so long, its many rows die in the
+        # feed's thread and not between a key and its repaint
+        self._recent: deque[Frame] = deque(maxlen=3)
         self.forget()
 
     def forget(self) -> None:
         """Begin anew: another cluster, or another place in a recording."""
         self.trend = Trend()
-        self._before: dict[tuple[str, str], tuple[object, TableRow]] = {}
         self._last: Answer | None = None
+        self._recent.clear()
 
     def frame(self, s: "Snapshot", position: tuple[int, int] | None = None) -> Frame:
         """The frame of a snapshot."""
         self.feed(s)
-        kept: dict[tuple[str, str], tuple[object, TableRow]] = {}
         tables = {
-            "partitions": self._partitions(s, kept),
-            "transactions": _transactions(s),
-            "producers": self._producers(s, kept),
-            "groups": self._groups(s, kept),
+            "partitions": self._partitions(s),
+            "transactions": self._transactions(s),
+            "producers": self._producers(s),
+            "groups": self._groups(s),
         }
-        self._before = kept
         says, tables["overview"] = overview(s, self.trend, self.text)
-        return Frame(s, tables, says, position)
+        frame = Frame(s, tables, says, position)
+        self._recent.append(frame)
+        return frame
 
     def text(self, value: str) -> str:
         """Safe to draw."""
@@ -77,106 +81,45 @@ class Builder:
         }
         self.trend.add(answer.collected_at, held)
 
-    def _cached(
-        self,
-        kept: dict[tuple[str, str], tuple[object, TableRow]],
-        table: str,
-        key: str,
-        source: object,
-        make: Callable[[], TableRow],
-    ) -> TableRow:
-        known = self._before.get((table, key))
-        row = known[1] if known is not None and known[0] == source else make()
-        kept[table, key] = (source, row)
-        return row
+    def _before(self, table: str) -> Mapping[str, TableRow]:
+        return self._recent[-1].tables[table].by_key if self._recent else {}
 
-    def _partitions(
-        self, s: "Snapshot", kept: dict[tuple[str, str], tuple[object, TableRow]]
-    ) -> TableData:
+    def _partitions(self, s: "Snapshot") -> TableData:
         answer = s.partitions
         ceiling = self.trend.ceiling
-        titles = {"trend": f"^{ceiling}"} if ceiling else {}
         verdicts = worst_verdicts(s.hanging)
-        rows: list[TableRow] = []
-        for r in answer.rows if answer else ():
-            assert isinstance(r, LsoRow)
+        before = self._before("partitions")
+        first: list[TableRow] = []
+        rest: list[TableRow] = []
+        for r in cast("list[LsoRow]", answer.rows if answer else ()):
             name = f"{r.topic}:{r.partition}"
             verdict = verdicts.get(name) if r.held else None
             spark = self.trend.line(name, 30, ceiling, ascii_only=self.ascii_only)
-            source = (r, verdict, spark)
-            rows.append(
-                self._cached(
-                    kept,
-                    "partitions",
-                    name,
-                    source,
-                    lambda r=r, name=name, v=verdict, spark=spark: self._partition_row(  # type: ignore[misc]
-                        r, name, v, spark
-                    ),
-                )
-            )
-        rows.sort(key=_held_first)
+            row = before.get(name)
+            if (
+                row is None
+                or row.cells[SPARK] != spark
+                or not same(row.judged, verdict)
+                or not same(row.source, r)
+            ):
+                row = make.partition_row(r, name, verdict, spark, self.text)
+            (first if r.held or row.mark else rest).append(row)
+        first.sort(key=_held_first)
         return table_data(
             views.PARTITIONS.columns,
-            rows,
+            [*first, *rest],
             collected_at=answer.collected_at if answer else None,
             empty="no partitions" if answer else _waiting(s),
-            titles=titles,
+            titles={"trend": f"^{ceiling}"} if ceiling else {},
         )
 
-    def _partition_row(
-        self, r: LsoRow, name: str, verdict: TxnHangingRow | None, spark: str
-    ) -> TableRow:
-        b = r.blocking
-        if r.error:
-            sign, held_by = "?", r.error
-        elif verdict is not None:
-            sign = mark(verdict.verdict) or ""
-            held_by = verdict.transactional_id or f"pid {verdict.producer_id}, no owner"
-        else:
-            sign = "" if r.blocking_known else "?"
-            held_by = (b.transactional_id or f"pid {b.producer_id}") if b else ""
-            held_by = held_by if r.blocking_known else "not known"
-        seconds = b.age_seconds if b else None
-        return TableRow(
-            name,
-            (
-                sign,
-                self.text(name),
-                _number(r.last_stable_offset),
-                _number(r.high_watermark),
-                _number(r.held),
-                spark,
-                _age(seconds, b.age_clock if b else None),
-                self.text(held_by) if held_by else "",
-                _number(r.leader),
-            ),
-            (
-                None,
-                (r.topic, r.partition),
-                r.last_stable_offset,
-                r.high_watermark,
-                r.held,
-                None,
-                seconds,
-                held_by or None,
-                r.leader,
-            ),
-            sign,
-            r,
-            ("why", name),
-            verdict,
-        )
-
-    def _producers(
-        self, s: "Snapshot", kept: dict[tuple[str, str], tuple[object, TableRow]]
-    ) -> TableData:
+    def _producers(self, s: "Snapshot") -> TableData:
         answer = s.producers
         now = answer.collected_at if answer else 0
         rows: list[TableRow] = []
         for r in answer.rows if answer else ():
             assert isinstance(r, ProducerRow)
-            rows.append(self._producer_row(r, now))
+            rows.append(make.producer_row(r, now, self.text))
         rows.sort(key=_urgency)
         return table_data(
             views.PRODUCERS.columns,
@@ -185,56 +128,29 @@ class Builder:
             empty="no producer has written lately" if answer else _waiting(s),
         )
 
-    def _producer_row(self, r: ProducerRow, now: int) -> TableRow:
-        name = f"{r.topic}:{r.partition}"
-        sign = "?" if r.error else "!" if r.stale_epoch else ""
-        seconds = None if r.last_timestamp is None else (now - r.last_timestamp) / 1000
-        opens = ("timeline", r.transactional_id) if r.transactional_id else ("why", name)
-        return TableRow(
-            f"{name}:{r.producer_id}",
-            (
-                sign,
-                self.text(name),
-                str(r.producer_id),
-                str(r.producer_epoch),
-                _number(r.last_sequence),
-                _number(r.current_txn_start_offset),
-                _age(seconds, "producer"),
-                self.text(r.transactional_id) if r.transactional_id else "-",
-                "zombie" if r.stale_epoch else "",
-            ),
-            (
-                None,
-                (r.topic, r.partition),
-                r.producer_id,
-                r.producer_epoch,
-                r.last_sequence,
-                r.current_txn_start_offset,
-                seconds,
-                r.transactional_id,
-                r.stale_epoch,
-            ),
-            sign,
-            r,
-            opens,
-        )
-
-    def _groups(
-        self, s: "Snapshot", kept: dict[tuple[str, str], tuple[object, TableRow]]
-    ) -> TableData:
+    def _groups(self, s: "Snapshot") -> TableData:
         answer = s.groups
         findings = [
             h for h in (s.hanging.rows if s.hanging else ()) if isinstance(h, TxnHangingRow)
         ]
-        rows = [
-            self._cached(
-                kept,
-                "groups",
-                f"{r.group}\0{r.topic}:{r.partition}",  # type: ignore[attr-defined]
-                (r, held_up := stuck(r, findings)),  # type: ignore[arg-type]
-                lambda r=r, held_up=held_up: self._group_row(r, held_up),  # type: ignore[misc]
-            )
-            for r in (answer.rows if answer else ())
+        listed = cast("list[dict[str, str | None]]", answer.extra.get("groups", ()) if answer else ())
+        states = {str(g["group"]): g["state"] for g in listed}
+        bare = set(states)
+        before = self._before("groups")
+        rows: list[TableRow] = []
+        for g in answer.rows if answer else ():
+            assert isinstance(g, OffsetsShowRow)
+            state = states.get(g.group)
+            bare.discard(g.group)
+            sign = "?" if g.error else "!" if stuck(g, findings) else ""
+            row = before.get(f"{g.group}\0{g.topic}:{g.partition}")
+            if row is None or row.mark != sign or row.sort[-1] != state or not same(row.source, g):
+                row = make.group_row(g, state, sign, self.text)
+            rows.append(row)
+        rows += [
+            make.bare_group_row(name, state, self.text)
+            for name, state in states.items()
+            if name in bare
         ]
         rows.sort(key=_urgency)
         return table_data(
@@ -244,38 +160,38 @@ class Builder:
             empty="no groups" if answer else _waiting(s),
         )
 
-    def _group_row(self, r: "GroupOffsetRow", held_up: bool) -> TableRow:
-        name = None if r.topic is None else f"{r.topic}:{r.partition}"
-        sign = "?" if r.error else "!" if held_up else ""
-        words = "yes" if r.pending else "-" if r.pending is None else "no"
-        return TableRow(
-            f"{r.group}\0{name}",
-            (
-                sign,
-                self.text(r.group),
-                self.text(name) if name else "-",
-                _number(r.committed_offset),
-                _number(r.last_stable_offset),
-                _number(r.lag),
-                _number(r.lag_hw),
-                words,
-                r.error or r.state or "-",
-            ),
-            (
-                None,
-                r.group,
-                None if name is None else (r.topic, r.partition),
-                r.committed_offset,
-                r.last_stable_offset,
-                r.lag,
-                r.lag_hw,
-                words,
-                r.state,
-            ),
-            sign,
-            r,
-            ("why", name) if name else None,
+    def _transactions(self, s: "Snapshot") -> TableData:
+        """Every transactional id, with the worst verdict on what it has open; then the strays."""
+        judged: dict[str, list[TxnHangingRow]] = {}
+        for h in s.hanging.rows if s.hanging else ():
+            assert isinstance(h, TxnHangingRow)
+            owner = h.transactional_id if h.verdict not in ("orphan", "marker-lost") else None
+            key = f"id\0{owner}" if owner is not None else f"pid\0{h.producer_id}"
+            judged.setdefault(key, []).append(h)
+        rows: list[TableRow] = []
+        for t in s.transactions.rows if s.transactions else ():
+            assert isinstance(t, TxnListRow)
+            key = f"id\0{t.transactional_id}"
+            rows.append(make.listed_row(key, t, judged.pop(key, []), self.text))
+        rows += [make.stray_row(key, found) for key, found in judged.items()]
+        rows.sort(key=_urgency)
+        answer = s.transactions
+        return table_data(
+            views.TRANSACTIONS.columns,
+            rows,
+            collected_at=answer.collected_at if answer else None,
+            empty="no transactional ids" if answer else _waiting(s),
         )
+
+
+SPARK = next(i for i, c in enumerate(views.PARTITIONS.columns) if c.kind == "spark")
+
+
+def same(a: object, b: object) -> bool:
+    """Two models with the same values? pydantic's own comparison takes three times as long."""
+    if a is b:
+        return True
+    return isinstance(a, Row) and isinstance(b, Row) and a.__dict__ == b.__dict__
 
 
 def worst_verdicts(answer: "Answer | None") -> dict[str, TxnHangingRow]:
@@ -285,106 +201,6 @@ def worst_verdicts(answer: "Answer | None") -> dict[str, TxnHangingRow]:
         assert isinstance(r, TxnHangingRow)
         found.setdefault(f"{r.topic}:{r.partition}", r)  # the answer has the worst first
     return found
-
-
-def _transactions(s: "Snapshot") -> TableData:
-    """Every transactional id, with the worst verdict on what it has open; strays without an id."""
-    judged: dict[str, list[TxnHangingRow]] = {}
-    for h in s.hanging.rows if s.hanging else ():
-        assert isinstance(h, TxnHangingRow)
-        owner = h.transactional_id if h.verdict not in ("orphan", "marker-lost") else None
-        key = f"id\0{owner}" if owner is not None else f"pid\0{h.producer_id}"
-        judged.setdefault(key, []).append(h)
-    rows: list[TableRow] = []
-    for t in s.transactions.rows if s.transactions else ():
-        assert isinstance(t, TxnListRow)
-        key = f"id\0{t.transactional_id}"
-        rows.append(_listed_row(key, t, judged.pop(key, [])))
-    rows += [_stray_row(key, found) for key, found in judged.items()]
-    rows.sort(key=_urgency)
-    answer = s.transactions
-    return table_data(
-        views.TRANSACTIONS.columns,
-        rows,
-        collected_at=answer.collected_at if answer else None,
-        empty="no transactional ids" if answer else _waiting(s),
-    )
-
-
-def _listed_row(key: str, t: TxnListRow, found: Sequence[TxnHangingRow]) -> TableRow:
-    h = found[0] if found else None
-    late = bool(t.age_seconds and t.timeout_ms and t.age_seconds * 1000 > t.timeout_ms)
-    sign = "?" if t.error else (mark(h.verdict) or "") if h else "!" if late else ""
-    verdict = h.verdict if h else "-"
-    return TableRow(
-        key,
-        (
-            sign,
-            visible(t.transactional_id, spaces=True) or '""',
-            verdict,
-            t.error or t.state or "-",
-            _age(t.age_seconds, "coordinator"),
-            "-" if t.timeout_ms is None else age_words(t.timeout_ms / 1000),
-            _number(t.partitions),
-            _number(t.producer_id),
-            _number(t.producer_epoch),
-            _number(t.coordinator),
-        ),
-        (
-            None,
-            t.transactional_id,
-            None if h is None else ORDER.index(h.verdict),
-            t.state,
-            t.age_seconds,
-            t.timeout_ms,
-            t.partitions,
-            t.producer_id,
-            t.producer_epoch,
-            t.coordinator,
-        ),
-        sign,
-        h or t,
-        ("timeline", t.transactional_id),
-        h,
-    )
-
-
-def _stray_row(key: str, found: Sequence[TxnHangingRow]) -> TableRow:
-    h = found[0]
-    name = h.transactional_id
-    said = f"(was {visible(name, spaces=True)})" if name else "(no owner)"
-    sign = mark(h.verdict) or ""
-    return TableRow(
-        key,
-        (
-            sign,
-            said,
-            h.verdict,
-            h.state or "-",
-            _age(h.age_seconds, h.age_clock),
-            "-",
-            str(len(found)),
-            _number(h.producer_id),
-            _number(h.producer_epoch),
-            "-",
-        ),
-        (
-            None,
-            said,
-            ORDER.index(h.verdict),
-            h.state,
-            h.age_seconds,
-            None,
-            len(found),
-            h.producer_id,
-            h.producer_epoch,
-            None,
-        ),
-        sign,
-        h,
-        ("why", f"{h.topic}:{h.partition}"),
-        h,
-    )
 
 
 _URGENCY = {"!!": 0, "!": 1, "?": 2}
@@ -400,16 +216,6 @@ def _held_first(row: TableRow) -> tuple[int, float, bool]:
     assert isinstance(r, LsoRow)
     seconds = r.blocking.age_seconds if r.blocking else None
     return _urgency(row), -(seconds or 0.0), not r.held
-
-
-def _number(value: int | None) -> str:
-    return "-" if value is None else str(value)
-
-
-def _age(seconds: float | None, clock: str | None) -> str:
-    if seconds is None:
-        return ""
-    return age_words(max(seconds, 0.0), producer_clock=clock == "producer")
 
 
 def _waiting(s: "Snapshot") -> str:

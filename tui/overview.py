@@ -8,12 +8,13 @@ from eoctl.render.words import count, counted, spoken_age
 from recovery.diagnosis import ORDER, mark
 from recovery.rows import BrokerRow, ErrorRow, LsoRow
 from recovery.rows_diagnosis import TxnHangingRow
+from recovery.rows_offsets import OffsetsShowRow
 from tui import views
 from tui.tables import TableData, TableRow, table_data
 from tui.trend import Trend
 
 if TYPE_CHECKING:
-    from eoctl.operations.snapshot import GroupOffsetRow, Snapshot
+    from eoctl.operations.snapshot import Snapshot
 
 Line = tuple[tuple[str, str], ...]
 QUIET = ("open", "prepare")
@@ -192,15 +193,20 @@ def _place(e: ErrorRow) -> str:
     return e.id or e.scope
 
 
-def _group_rows(s: "Snapshot") -> "list[GroupOffsetRow]":
-    return list(s.groups.rows) if s.groups else []  # type: ignore[arg-type]
+def _group_rows(s: "Snapshot") -> list[OffsetsShowRow]:
+    return [g for g in (s.groups.rows if s.groups else ()) if isinstance(g, OffsetsShowRow)]
 
 
-def stuck(g: "GroupOffsetRow", hanging: Iterable[TxnHangingRow]) -> bool:
+def at_the_lso(g: OffsetsShowRow) -> bool:
+    """Has the group read all that its readers may see, and more is held back from them?"""
+    return g.lag is not None and g.lag <= 0 and (g.lag_hw or 0) > g.lag
+
+
+def stuck(g: OffsetsShowRow, hanging: Iterable[TxnHangingRow]) -> bool:
     """Is the group held up by a transaction that is a finding? By one within its limits it is
     held up for a moment, again and again: that is how exactly-once works."""
     return any(
-        ((h.topic, h.partition) == (g.topic, g.partition) and bool(g.held_up))
+        ((h.topic, h.partition) == (g.topic, g.partition) and at_the_lso(g))
         or (g.group in h.groups and bool(g.pending))
         for h in hanging
         if h.verdict not in QUIET
@@ -211,10 +217,10 @@ def _groups(
     s: "Snapshot", hanging: list[TxnHangingRow], text: Callable[[str], str]
 ) -> list[TableRow]:
     """Groups that stand at an LSO, one line each: their worst partition."""
-    worst: dict[str, GroupOffsetRow] = {}
+    worst: dict[str, OffsetsShowRow] = {}
     more: dict[str, int] = {}
     for g in _group_rows(s):
-        if g.topic is None or not stuck(g, hanging):
+        if not stuck(g, hanging):
             continue
         more[g.group] = more.get(g.group, 0) + 1
         known = worst.get(g.group)
@@ -223,7 +229,9 @@ def _groups(
     rows = []
     for name, g in worst.items():
         place = f"{g.topic}:{g.partition}"
-        says = f"stands at the LSO of {place}" if g.held_up else f"a commit for {place} is pending"
+        says = (
+            f"stands at the LSO of {place}" if at_the_lso(g) else f"a commit for {place} is pending"
+        )
         if more[name] > 1:
             says += f" and {counted(more[name] - 1, 'other')}"
         rows.append(
@@ -231,7 +239,7 @@ def _groups(
                 f"group\0{name}",
                 (
                     "!",
-                    "group held up" if g.held_up else "group pending",
+                    "group held up" if at_the_lso(g) else "group pending",
                     text(name),
                     "-" if g.lag_hw is None else str(g.lag_hw),
                     "",

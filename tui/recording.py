@@ -10,11 +10,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from eoctl.operations.snapshot import PARTS, GroupOffsetRow, Snapshot
+from eoctl.operations.snapshot import PARTS, Snapshot
 from recovery.answers import Answer
 from recovery.errors import UsageError
 from recovery.rows import BrokerRow, ErrorRow, LsoRow, ProducerRow, Row, TxnListRow
 from recovery.rows_diagnosis import HistoryRow, TxnHangingRow
+from recovery.rows_offsets import OffsetsShowRow
 from recovery.rows_why import WhyRow
 
 SCHEMA = "eoctl.recording/v1"
@@ -22,7 +23,7 @@ MODELS: Mapping[str, type[Row]] = {
     "brokers": BrokerRow,
     "partitions": LsoRow,
     "transactions": TxnListRow,
-    "groups": GroupOffsetRow,
+    "groups": OffsetsShowRow,
     "producers": ProducerRow,
     "hanging": TxnHangingRow,
     "why": WhyRow,

@@ -102,7 +102,7 @@ def table_data(
     numbers = [i for i, c in enumerate(columns) if c.kind == "number"]
     widest = [0] * len(columns)
     for i in numbers:
-        widest[i] = max((len(row.cells[i]) for row in rows), default=0)
+        widest[i] = max(map(len, [row.cells[i] for row in rows]), default=0)
     return TableData(
         tuple(columns),
         tuple(by_key.values()),

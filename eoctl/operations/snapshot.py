@@ -27,9 +27,10 @@ from eoctl.operations.verdict_rows import hanging_answer
 from eoctl.operations.why import why
 from recovery.answers import Answer, error_rows
 from recovery.errors import EoctlError
-from recovery.facts import Facts, GroupFacts, GroupOffsetFacts, Missing, PartitionFacts
+from recovery.facts import Facts, GroupFacts, Missing
+from recovery.group_rows import offsets_show_rows
 from recovery.observation import Settings
-from recovery.rows import BrokerRow, Row
+from recovery.rows import BrokerRow
 from recovery.selectors import parse_selector
 
 PARTS = (
@@ -42,28 +43,6 @@ PARTS = (
     "why",
     "history",
 )
-
-
-class GroupOffsetRow(Row):
-    """A group on one partition: where it stands between log start, LSO and high watermark.
-
-    lag = LSO - committed, lag_hw = HW - committed. held_up: it has read all that readers may see
-    and more is waiting. topic and partition are null of a group without any commit.
-    """
-
-    group: str
-    type: str | None
-    state: str | None
-    topic: str | None
-    partition: int | None
-    committed_offset: int | None
-    pending: bool | None
-    last_stable_offset: int | None
-    high_watermark: int | None
-    lag: int | None
-    lag_hw: int | None
-    held_up: bool | None
-    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,35 +215,20 @@ async def _committed(cluster: Cluster) -> tuple[list[GroupFacts], list[Missing]]
 
 
 def _groups(facts: Facts, found: Sequence[GroupFacts], missing: Sequence[Missing]) -> Answer:
-    known = {(p.topic, p.partition): p for p in facts.partitions}
-    rows = [
-        _group_row(g, o, None if o is None else known.get((o.topic, o.partition)))
-        for g in found
-        for o in (g.offsets or (None,))
-    ]
-    return Answer("groups", facts.cluster_id, now_ms(), rows, error_rows(missing))
-
-
-def _group_row(
-    g: GroupFacts, o: GroupOffsetFacts | None, p: PartitionFacts | None
-) -> GroupOffsetRow:
-    at = o.committed_offset if o else None
-    lso, hw = (p.last_stable_offset, p.high_watermark) if p else (None, None)
-    lag = None if at is None or lso is None else max(0, lso - at)
-    return GroupOffsetRow(
-        group=g.group,
-        type=g.type,
-        state=g.state,
-        topic=o.topic if o else None,
-        partition=o.partition if o else None,
-        committed_offset=at,
-        pending=o.pending if o else None,
-        last_stable_offset=lso,
-        high_watermark=hw,
-        lag=lag,
-        lag_hw=None if at is None or hw is None else max(0, hw - at),
-        held_up=None if lag is None or p is None else lag == 0 and bool(p.held),
-        error=o.error if o else None,
+    """As `offsets show`, against the partitions of the same round."""
+    rows = offsets_show_rows(
+        [o for g in found for o in g.offsets],
+        {(p.topic, p.partition): p for p in facts.partitions},
+        pending_producers={},
+        data_records={},
+    )
+    return Answer(
+        "offsets-show",
+        facts.cluster_id,
+        now_ms(),
+        rows,
+        error_rows(missing),
+        extra={"groups": [{"group": g.group, "type": g.type, "state": g.state} for g in found]},
     )
 
 

@@ -68,7 +68,7 @@ def large(partitions: int, round_: int = 0) -> Snapshot:
         brokers=Answer("brokers", None, at, brokers),
         partitions=Answer("lso", None, at, rows, extra={"scanned": partitions}),
         transactions=Answer("txn-list", None, at, ids, extra={"open": len(ids)}),
-        groups=Answer("groups", None, at, []),
+        groups=Answer("offsets-show", None, at, [], extra={"groups": []}),
         producers=Answer("producers", None, at, []),
         hanging=Answer("txn-hanging", None, at, []),
     )
