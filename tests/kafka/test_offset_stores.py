@@ -1,0 +1,313 @@
+"""Stores of offsets in Kafka: groups of both protocols and compacted topics, on real brokers."""
+
+import asyncio
+import struct
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
+from confluent_kafka.admin import AdminClient
+
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.failures import Deadline
+from eoctl.kafka.properties import client_settings
+from eoctl.lab.client import GROUP, Client
+from eoctl.lab.cluster import Lab
+from eoctl.lab.producer import Producer as Transactional
+from eoctl.stores.offsets.store import OffsetStore, open_store
+from recovery.errors import IncompleteError, RefusedError, UnverifiedError
+from recovery.store_tables import KafkaGroupStore, Store
+from tests.kafka.conftest import MakeTopic
+from tests.offset_stores import Open, change, kept, position, read, there_and_back
+from tests.relay import Relay
+
+OFFSET_COMMIT, OFFSET_DELETE = 8, 47
+
+
+def opening(
+    lab: Lab,
+    described: Store,
+    *,
+    properties: dict[str, str] | None = None,
+    hosts: dict[str, str] | None = None,
+    read_only: bool = False,
+    seconds: float = 30,
+) -> Open:
+    settings = client_settings(properties or lab.client_properties(), hosts=hosts)
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[OffsetStore]:
+        async with (
+            Cluster(settings, Deadline(seconds), read_only=read_only) as cluster,
+            open_store(described, cluster=cluster, seconds=seconds) as store,
+        ):
+            yield store
+
+    return opened
+
+
+def group(name: str, **more: Any) -> KafkaGroupStore:
+    return KafkaGroupStore(kind="kafka-group", group=name, **more)
+
+
+def committed(lab: Lab, name: str) -> dict[tuple[str, int], tuple[int, str, int | None]]:
+    """What the Java-made coordinator tells librdkafka of a group."""
+    admin = AdminClient(lab.client_properties())
+    [asked] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)]).values()
+    return {
+        (t.topic, t.partition): (t.offset, t.metadata or "", t.leader_epoch)
+        for t in asked.result(20).topic_partitions
+    }
+
+
+def group_ids(lab: Lab) -> set[str]:
+    listed = AdminClient(lab.client_properties()).list_consumer_groups().result(20)
+    return {g.group_id for g in listed.valid}
+
+
+def records(lab: Lab, topic: str, count: int) -> None:
+    producer = Producer(lab.client_properties())
+    for i in range(count):
+        producer.produce(topic, str(i), partition=0)
+    assert producer.flush(30) == 0
+
+
+@contextmanager
+def member(lab: Lab, name: str, protocol: str, topic: str) -> Iterator[Consumer]:
+    consumer = Consumer(
+        lab.client_properties()
+        | {
+            "group.id": name,
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+    try:
+        end = time.monotonic() + 60
+        while (message := consumer.poll(1)) is None:
+            assert time.monotonic() < end
+        assert message.error() is None
+        consumer.commit(message, asynchronous=False)
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def test_a_group_there_and_back(lab1: Lab, topic: MakeTopic) -> None:
+    name = topic(lab1, partitions=2)
+    store = opening(lab1, group(f"g {name} ☃ '\";"))
+    there_and_back(store, ((name, 0), (name, 1)))
+    assert f"g {name} ☃ '\";" not in group_ids(lab1)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_only_a_group_without_members_is_written(
+    lab1: Lab, topic: MakeTopic, protocol: str
+) -> None:
+    name = topic(lab1)
+    place, known = (name, 0), f"g-{name}"
+    records(lab1, name, 5)
+    store = opening(lab1, group(known))
+    with member(lab1, known, protocol, name):
+        found = read(store)
+        assert found.facts == {"type": protocol, "state": "Stable", "members": 1}
+        [entry] = found.entries
+        with pytest.raises(RefusedError, match="the group is Stable with 1 members"):
+            change(store, (place, entry.kept, kept(store, position(place, 0))))
+    # the application's own commit, with what it kept beside it
+    assert committed(lab1, known) == {
+        place: (entry.kept["offset"], entry.kept["metadata"], entry.kept["leader_epoch"])
+    }
+    assert entry.kept["leader_epoch"] == 0
+    after = kept(store, position(place, 0, 3))
+    change(store, (place, entry.kept, after))
+    [(offset, metadata, epoch)] = committed(lab1, known).values()
+    assert (offset, metadata) == (
+        0,
+        '{"output":{"topic":"out","partition":7,"offset":3}}',
+    )
+    assert epoch in (None, -1)
+    change(store, (place, after, entry.kept))
+    assert read(store).entries == found.entries
+    change(store, (place, entry.kept, None))
+    found = read(store)
+    assert (found.exists, found.entries, found.facts["type"]) == (True, (), protocol)
+
+
+def test_a_member_that_comes_in_between_is_refused_by_the_broker(
+    lab1: Lab, topic: MakeTopic
+) -> None:
+    """The coordinator itself takes no commit of a stranger once there are members."""
+    name = topic(lab1)
+    place, known = (name, 0), f"g-{name}"
+    records(lab1, name, 1)
+    store = opening(lab1, group(known))
+    opened: list[Any] = []
+
+    def join() -> None:
+        opened.append(member(lab1, known, "classic", name))
+        opened[0].__enter__()
+
+    try:
+        with pytest.raises(RefusedError, match=r"answered UNKNOWN_MEMBER_ID.*has members again"):
+            change(store, (place, None, kept(store, position(place, 0))), held=join)
+        assert committed(lab1, known)[place][0] == 1
+    finally:
+        opened[0].__exit__(None, None, None)
+
+
+def test_a_pending_commit_and_a_share_group_are_refused(lab1: Lab, topic: MakeTopic) -> None:
+    name = topic(lab1)
+    place, known = (name, 0), f"g-{name}"
+    records(lab1, name, 5)
+    store = opening(lab1, group(known))
+    change(store, (place, None, kept(store, position(place, 1))))
+
+    async def pend() -> Transactional:
+        async with Client.to(lab1.bootstrap_servers) as client:
+            owner = await Transactional.init(client, name)
+            await owner.send_offsets(known, {place: 4})
+            return owner
+
+    asyncio.run(pend())
+    found = read(store)
+    assert [(o.topic, o.partition) for o in found.pending] == [place]
+    [entry] = found.entries  # the stable one
+    assert entry.position.input.offset == 1
+    with pytest.raises(RefusedError, match="an open transaction holds a commit"):
+        change(store, (place, entry.kept, kept(store, position(place, 0))))
+    share = f"share-{name}"
+    lab1.run_tool(
+        "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
+        *("--bootstrap-server", lab1.bootstrap_servers, "--topic", name, "--group", share),
+        *("--timeout-ms", "2000", "--max-messages", "1"),
+    )
+    with pytest.raises(RefusedError, match="a share group has no positions"):
+        read(opening(lab1, group(share)))
+
+
+def test_positions_that_a_group_keeps_as_the_last_processed(lab1: Lab, topic: MakeTopic) -> None:
+    name = topic(lab1)
+    place, known = (name, 0), f"g-{name}"
+    store = opening(lab1, group(known, position="last"))
+    change(store, (place, None, kept(store, position(place, 5, 8))))
+    assert committed(lab1, known)[place][:2] == (
+        4,
+        '{"output":{"topic":"out","partition":7,"offset":7}}',
+    )
+    assert read(store).entries[0].position == position(place, 5, 8)
+    with pytest.raises(RefusedError, match="cannot keep that nothing was done yet"):
+        kept(store, position(place, 0))
+    with pytest.raises(RefusedError, match="has no room for state"):
+        kept(store, position(place, 5, state=b"x"))
+
+
+def test_metadata_that_is_too_large_or_damaged(lab1: Lab, topic: MakeTopic) -> None:
+    name = topic(lab1)
+    place, known = (name, 0), f"g-{name}"
+    store = opening(lab1, group(known))
+    large = {"offset": 1, "leader_epoch": None, "metadata": "x" * 5000}
+    with pytest.raises(RefusedError, match=r"OFFSET_METADATA_TOO_LARGE.*offset\.metadata\.max"):
+        change(store, (place, None, large))
+    assert read(store).entries == ()
+    change(store, (place, None, {**large, "metadata": '{"output": 1}'}))
+    with pytest.raises(IncompleteError, match=f"{name}:0: metadata"):
+        read(store)
+    # somebody else's words, which undo puts back as they are
+    other = opening(lab1, group(f"{known}-other"))
+    change(other, (place, None, {**large, "metadata": '{"outputs'}))
+    [entry] = read(other).entries
+    assert (entry.kept["metadata"], entry.position) == ('{"outputs', position(place, 1))
+    after = kept(other, position(place, 9))
+    change(other, (place, entry.kept, after))
+    change(other, (place, after, entry.kept))
+    assert committed(lab1, f"{known}-other")[place][:2] == (1, '{"outputs')
+
+
+@pytest.mark.parametrize("api", [OFFSET_COMMIT, OFFSET_DELETE])
+def test_an_answer_that_is_lost_is_looked_for(lab1: Lab, topic: MakeTopic, api: int) -> None:
+    name = topic(lab1)
+    place, known = (name, 0), f"g-{name}"
+    direct = opening(lab1, group(known))
+    one, two = kept(direct, position(place, 1)), kept(direct, position(place, 2))
+    change(direct, (place, None, one))
+    after = two if api == OFFSET_COMMIT else None
+    port = int(lab1.bootstrap_servers.rpartition(":")[2])
+
+    def mine(data: bytes) -> bool:
+        return len(data) > 6 and struct.unpack_from(">h", data, 4)[0] == api
+
+    def arrived() -> bool:
+        return read(direct).at(place) is None or read(direct).entries[0].kept == after
+
+    def relayed(relay: Relay) -> Open:
+        return opening(lab1, group(known), hosts={lab1.bootstrap_servers: relay.address})
+
+    relay = Relay(port, mine, arrived)
+    change(relayed(relay), (place, one, after))  # cut, looked, found done
+    assert relay.cuts == 1
+    relay.close()
+    if after is not None:
+        change(direct, (place, after, one))
+    else:
+        change(direct, (place, None, one))
+    relay = Relay(port, mine, arrived, stay_cut=True)
+    with pytest.raises(UnverifiedError, match="the coordinator's answer was lost"):
+        change(relayed(relay), (place, one, after))
+    assert relay.cuts == 1
+    relay.close()
+
+
+def test_a_frozen_coordinator(lab3: Lab, topic: MakeTopic) -> None:
+    """Frozen before: nothing was written. Frozen in between: nobody knows, and it says so."""
+    name = topic(lab3, replicas=3)
+    place, known = (name, 0), f"g-{name}"
+    store = opening(lab3, group(known), seconds=8)
+    one, two = kept(store, position(place, 1)), kept(store, position(place, 2))
+    change(store, (place, None, one))
+
+    async def home() -> int:
+        async with Client.to(lab3.bootstrap_servers) as client:
+            return await client.coordinator(known, GROUP)
+
+    broker = asyncio.run(home())
+    begin = time.monotonic()
+    try:
+        with pytest.raises((UnverifiedError, RefusedError)) as trouble:
+            change(store, (place, one, two), held=lambda: lab3.freeze(broker))
+    finally:
+        lab3.thaw(broker)
+    assert time.monotonic() - begin < 15
+    end = time.monotonic() + 30
+    while True:
+        try:
+            [entry] = read(opening(lab3, group(known))).entries
+            break
+        except IncompleteError:
+            assert time.monotonic() < end
+    if isinstance(trouble.value, RefusedError):
+        assert entry.kept == one
+    assert entry.kept in (one, two)
+
+
+def test_rights_that_are_missing(secure_lab: Lab, topic: MakeTopic) -> None:
+    name = topic(secure_lab)
+    place, known = (name, 0), f"g-{name}"
+    mine = opening(secure_lab, group(known))
+    one, two = kept(mine, position(place, 1)), kept(mine, position(place, 2))
+    change(mine, (place, None, one))
+    viewer = opening(secure_lab, group(known), properties=secure_lab.client_properties("viewer"))
+    assert read(viewer).entries[0].kept == one
+    with pytest.raises(RefusedError, match="AUTHORIZATION_FAILED"):
+        change(viewer, (place, one, two))
+    nobody = opening(secure_lab, group(known), properties=secure_lab.client_properties("nobody"))
+    with pytest.raises(IncompleteError, match="AUTHORIZATION_FAILED"):
+        read(nobody)
+    with pytest.raises(RefusedError, match="the context is read-only"):
+        change(opening(secure_lab, group(known), read_only=True), (place, one, two))
+    assert read(mine).entries[0].kept == one
