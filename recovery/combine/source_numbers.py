@@ -1,0 +1,147 @@
+"""Duplicates told by the source record's number: one number per source partition is enough.
+
+A job that copies source partition s writes its outputs in s's order; when it starts again, it goes
+back and repeats some. So of each source the highest number (offset, index) is kept, what is not
+above it was there before. That is right only for one writer in order, so the last numbers are
+remembered with a digest of the record each: a number that was jumped over and comes now, and a
+number that comes again with other content, are told instead of dropped.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from recovery.errors import RefusedError
+
+Judged = Literal["new", "repeated", "differs"]
+WINDOW = 100_000
+
+
+class Number(NamedTuple):
+    """What a record was made of: topic ("" where there is but one), partition, offset.
+
+    nth: which of the records that were made of it.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    nth: int = 0
+
+    @property
+    def source(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
+    def __str__(self) -> str:
+        topic = f"{self.topic}:" if self.topic else ""
+        index = f" index {self.nth}" if self.nth else ""
+        return f"{topic}{self.partition} offset {self.offset}{index}"
+
+
+@dataclass(slots=True)
+class _Source:
+    """last: the highest (offset, index); window: the last ones, ascending, with digests."""
+
+    last: tuple[int, int]
+    window: deque[tuple[int, int]]
+    digests: dict[tuple[int, int], int]
+    complete: bool  # the window holds every number that was ever seen
+
+
+class SourceNumbers:
+    """What one output partition holds of each source.
+
+    window: how many of its last numbers are remembered with their digests, of each source.
+    unchecked: repeats older than that, dropped by their number alone.
+    """
+
+    def __init__(self, window: int = WINDOW) -> None:
+        self._window = window
+        self._sources: dict[tuple[str, int], _Source] = {}
+        self.unchecked = 0
+
+    def judge(self, number: Number, digest: int, where: str) -> Judged:
+        """The next record of the log. digest: of its content. where: its place, for the error.
+
+        Raises RefusedError for a number below the highest that was not there: then a number per
+        source does not tell what is a duplicate.
+        """
+        at = number.offset, number.nth
+        source = self._sources.get(number.source)
+        if source is None:
+            self._sources[number.source] = _Source(at, deque([at]), {at: digest}, True)
+            return "new"
+        if at > source.last:
+            self._remember(source, at, digest)
+            return "new"
+        known = source.digests.get(at)
+        if known is not None:
+            return "repeated" if known == digest else "differs"
+        if source.complete or at > source.window[0]:
+            offset, index = source.last
+            last = Number(*number.source, offset, index)
+            raise RefusedError(
+                f"source {number} comes for the first time after {last}: the records of a source "
+                "are not in order here",
+                where=where,
+                remedy="compare ids instead: `--by header:NAME`, `--by key` or `--by json:PATH`",
+            )
+        self.unchecked += 1
+        return "repeated"
+
+    def _remember(self, source: _Source, at: tuple[int, int], digest: int) -> None:
+        source.last = at
+        source.window.append(at)
+        source.digests[at] = digest
+        if len(source.window) > self._window:
+            del source.digests[source.window.popleft()]
+            source.complete = False
+
+    def dump(self) -> list[list[object]]:
+        """All of it as JSON values; `load` gives the same back."""
+        return [
+            [topic, partition, source.complete, [[*at, source.digests[at]] for at in source.window]]
+            for (topic, partition), source in self._sources.items()
+        ]
+
+    @classmethod
+    def load(cls, content: list[list[object]], window: int = WINDOW) -> "SourceNumbers":
+        """Raises ValueError or TypeError for anything that dump did not give."""
+        made = cls(window)
+        for topic, partition, complete, rows in content:
+            if not (
+                isinstance(topic, str) and isinstance(partition, int) and isinstance(rows, list)
+            ):
+                raise ValueError("no numbers of sources")
+            numbers = [((int(o), int(i)), int(d)) for o, i, d in rows]
+            made._sources[topic, partition] = _Source(
+                numbers[-1][0], deque(at for at, _ in numbers), dict(numbers), bool(complete)
+            )
+        return made
+
+
+class Scattered:
+    """Whether a source record's outputs all went to one partition: one bit per source offset.
+
+    Numbers per output partition are blind to a repeat that went to another partition, as happens
+    when their number was changed. Memory: 1/8 byte per source offset and output partition.
+    """
+
+    _CHUNK = 16  # bits of an offset inside a chunk
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, int], dict[int, dict[int, bytearray]]] = {}
+
+    def add(self, number: Number, partition: int) -> int | None:
+        """Another output partition that holds outputs of this source offset, if there is one."""
+        high, low = number.offset >> self._CHUNK, number.offset & ((1 << self._CHUNK) - 1)
+        by_partition = self._seen.setdefault(number.source, {}).setdefault(high, {})
+        at, bit = low >> 3, 1 << (low & 7)
+        mine = by_partition.get(partition)
+        if mine is None:
+            mine = by_partition[partition] = bytearray(1 << (self._CHUNK - 3))
+        mine[at] |= bit
+        for other, bits in by_partition.items():
+            if other != partition and bits[at] & bit:
+                return other
+        return None
