@@ -11,46 +11,20 @@ from eoctl.cli.emit import View, emit
 from eoctl.cli.options import Connection, Format
 from eoctl.config import Context
 from eoctl.operations import acting
+from eoctl.operations.changes import damage, event_row, journal_row, named_context
 from eoctl.operations.session import now_ms
 from eoctl.render.shell import command
 from eoctl.render.tables import Column
 from eoctl.render.words import counted
-from eoctl.stores.journal import Found, Journal
+from eoctl.stores.journal import Journal
 from recovery.answers import Answer
 from recovery.errors import RefusedError, UsageError
-from recovery.journal import Entry, Event
+from recovery.journal import Entry
 from recovery.plan import Plan
-from recovery.rows import ErrorRow
 from recovery.rows_journal import JournalEventRow, JournalRow
 from recovery.times import instant, rfc3339
 
 EntryId = Annotated[str, typer.Argument(metavar="ID", help="as `journal list` shows it")]
-
-
-def _row(entry: Entry, found: Found) -> JournalRow:
-    plan, who = entry.begun.data["plan"], entry.begun.data["who"]
-    by = [event.data["by"] for event in entry.events if event.event == "undone"]
-    return JournalRow(
-        id=entry.id,
-        state="running" if entry.id in found.running else entry.state,
-        kind=plan["kind"],
-        action=plan["action"],
-        context=plan["context"],
-        cluster_id=plan["cluster_id"],
-        scope=plan["scope"],
-        summary=plan["summary"],
-        started=entry.begun.at,
-        ended=entry.ended_at,
-        user=who["user"],
-        host=who["host"],
-        pid=who["pid"],
-        argv=entry.begun.data["argv"],
-        steps=len(plan["steps"]),
-        steps_done=len(entry.steps("step-done")),
-        plan_sha256=entry.begun.data["sha256"],
-        undoes=entry.undoes,
-        undone_by=by[-1] if by else None,
-    )
 
 
 _MARKS = {"unfinished": "!", "failed": "!"}
@@ -95,14 +69,6 @@ LIST = View(
 )
 
 
-def _damage(found: Found) -> list[ErrorRow]:
-    path = str(Journal().path)
-    return [
-        ErrorRow(scope="journal", id=path, error="DAMAGED", detail=f"line {number} cannot be read")
-        for number in found.damaged
-    ]
-
-
 def list_(
     output: Format,
     since: Annotated[
@@ -121,41 +87,18 @@ def list_(
         if read:
             print(f"{option} {rfc3339(int(read))}", file=sys.stderr)
     found = Journal().find()
-    rows = [_row(entry, found) for entry in found.entries if first <= entry.begun.at <= last]
+    rows = [journal_row(entry, found) for entry in found.entries if first <= entry.begun.at <= last]
     open_ = [row for row in rows if row.state in ("running", "unfinished")]
     answer = Answer(
         "journal-list",
         None,
         now,
         open_ if unfinished else rows,
-        _damage(found),
+        damage(found),
         extra={"unfinished": len(open_)},
     )
     emit(answer, LIST, output)
     return answer.exit_status
-
-
-def _event_row(event: Event, plan: Mapping[str, object]) -> JournalEventRow:
-    steps = plan["steps"]
-    assert isinstance(steps, list)
-    data = event.data
-    detail = data.get("detail")
-    if event.event == "begun":
-        detail = str(plan["summary"])
-    elif event.step is not None and event.event == "step-started":
-        detail = steps[event.step - 1]["does"]
-    elif event.event == "undone":
-        detail = f"by {data['by']}"
-    return JournalEventRow(
-        id=event.entry,
-        at=event.at,
-        event=event.event,
-        step=event.step,
-        target=None if event.step is None else steps[event.step - 1]["target"],
-        detail=detail,
-        saw=data.get("saw"),
-        found=bool(data.get("found")),
-    )
 
 
 def _show_summary(answer: Answer) -> str:
@@ -195,30 +138,21 @@ def show(output: Format, entry: EntryId) -> int:
         "journal-show",
         plan["cluster_id"],
         now_ms(),
-        [_event_row(event, plan) for event in one.events],
-        _damage(found),
-        extra={"entry": _row(one, found).model_dump(mode="json"), "plan": plan},
+        [event_row(event, plan) for event in one.events],
+        damage(found),
+        extra={"entry": journal_row(one, found).model_dump(mode="json"), "plan": plan},
     )
     emit(answer, EVENTS, output)
     return answer.exit_status
 
 
-def _context(connection: Connection, plan: Plan) -> Context:
+def context_of(connection: Connection, plan: Plan) -> Context:
     """The cluster named now, or else as the plan names it."""
-    from eoctl.config import Connect, resolve
+    from eoctl.config import Connect
 
     if connection.asked != Connect():
         return connection.one()
-    pairs = list(zip(plan.argv[::2], plan.argv[1::2], strict=True))
-    words = dict(pairs)
-    return resolve(
-        Connect(
-            words.get("--context"),
-            words.get("--bootstrap-server"),
-            words.get("--command-config"),
-            tuple(value for option, value in pairs if option == "-X"),
-        )
-    )
+    return named_context(plan)
 
 
 def resume(
@@ -237,7 +171,7 @@ def resume(
         raise RefusedError(f"it is {one.state}: there is nothing to resume", where=entry)
     if abandon:
         return _abandon(one, acting_)
-    change = Change("journal-resume", one.plan, _context(connection, one.plan), one.undoes)
+    change = Change("journal-resume", one.plan, context_of(connection, one.plan), one.undoes)
     return change.carry_out(acting_, output, connection.seconds())
 
 
@@ -257,7 +191,7 @@ def _abandon(entry: Entry, said: Execute) -> int:
 def undo(connection: Connection, acting_: Execute, output: Format, entry: EntryId) -> int:
     """Put back what a change did, if everything is still as it left it."""
     one = Journal().get(entry)
-    context = _context(connection, one.plan)
+    context = context_of(connection, one.plan)
     plan = acting.undo_plan(one, context, connection.seconds())
     change = Change("journal-undo", plan, context, undoes=one.id)
     return change.carry_out(acting_, output, connection.seconds())
