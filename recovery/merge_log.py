@@ -6,6 +6,7 @@ A merge log's partition holds one entry for each record of the merged stream. It
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -30,6 +31,13 @@ class Entry(NamedTuple):
         return self.topic, self.partition
 
 
+_NEGATIVE = b"\x80"  # the first byte of a negative big-endian number, and all above
+_USUAL = re.compile(  # what `encode` and most others write; anything else goes through json
+    rb'\{"topic": ?"([!#-\[\]-~]+)", ?"partition": ?(0|[1-9][0-9]{0,8}), ?'
+    rb'"offset": ?(0|[1-9][0-9]{0,17})\}'
+)
+
+
 class MergeFormat(Protocol):
     """How an entry stands in a record."""
 
@@ -45,10 +53,23 @@ class MergeFormat(Protocol):
 class CoastFormat:
     """Empty key; stream name, partition and offset in binary."""
 
+    _MOST_PLACES = 10_000
+
+    def __init__(self) -> None:
+        # All that stands before the offset was decoded once for each input partition.
+        self._places: dict[bytes, TopicPartition] = {}
+
     def decode(self, key: bytes | None, value: bytes | None) -> Entry:
+        if not key and value is not None and value[-8:] < _NEGATIVE:
+            place = self._places.get(value[:-8])
+            if place is not None:
+                return Entry(*place, int.from_bytes(value[-8:], "big"))
         if key:
             raise CorruptError(f"its key has {len(key)} bytes", where="record of a coast merge log")
-        return Entry(*decode_merge(value))
+        entry = Entry(*decode_merge(value))
+        if value is not None and len(self._places) < self._MOST_PLACES:
+            self._places[value[:-8]] = entry.place
+        return entry
 
     def encode(self, entry: Entry) -> tuple[bytes | None, bytes]:
         return b"", encode_merge(MergeRecord(*entry))
@@ -58,6 +79,9 @@ class JsonFormat:
     """Any key; an object with topic, partition and offset, and whatever else."""
 
     def decode(self, key: bytes | None, value: bytes | None) -> Entry:
+        if value is not None and (usual := _USUAL.fullmatch(value)) is not None:
+            topic, partition, offset = usual.groups()
+            return Entry(topic.decode("ascii"), int(partition), int(offset))
         try:
             found: Any = json.loads(value or b"")
             topic, partition, offset = (found[name] for name in Entry._fields)
@@ -93,23 +117,27 @@ class Tail:
     """What a stretch of a merge log names of each source; `add` its entries in their order."""
 
     def __init__(self) -> None:
-        self._sources: dict[TopicPartition, SourceRange] = {}
+        self._sources: dict[TopicPartition, list[int]] = {}  # first, last, entries, back
         self.entries = 0
 
     def add(self, entry: Entry) -> None:
-        before = self._sources.get(entry.place)
         self.entries += 1
-        if before is None:
-            self._sources[entry.place] = SourceRange(entry.offset, entry.offset, 1)
+        found = self._sources.get(entry[:2])
+        offset = entry[2]
+        if found is None:
+            self._sources[entry[:2]] = [offset, offset, 1, 0]
             return
-        rising = before.rising and entry.offset > before.last
-        self._sources[entry.place] = SourceRange(
-            before.first, entry.offset, before.entries + 1, rising
-        )
+        if offset <= found[1]:
+            found[3] += 1
+        found[1] = offset
+        found[2] += 1
 
     @property
     def sources(self) -> dict[TopicPartition, SourceRange]:
-        return dict(self._sources)
+        return {
+            place: SourceRange(first, last, entries, not back)
+            for place, (first, last, entries, back) in self._sources.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ to be dropped. Beyond the tip, `extend` says what to append to the log before it
 
 import json
 from collections import deque
-from collections.abc import Iterator
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
@@ -19,51 +18,70 @@ from recovery.merge_log import Entry
 T = TypeVar("T")
 
 
+class Base(NamedTuple):
+    """A commit that a replay begins at: the next entry of the merge log, and the output's next
+    offset with it. All that the output holds from there on are outputs of entries from there on."""
+
+    merge_offset: int
+    output: TopicPartition
+    output_offset: int
+
+
 class Position(NamedTuple):
-    """The next entry of the merge log, and how many outputs from there on are there already."""
+    """The next entry of the merge log, and how many outputs from there on are there already.
+
+    base: where the replay that came so far began.
+    """
 
     merge_offset: int
     drop_left: int = 0
+    base: Base | None = None
 
     @property
     def metadata(self) -> str:
         """What the commit of merge_offset carries."""
-        return json.dumps({"drop_first": self.drop_left}, separators=(",", ":"))
+        content: dict[str, object] = {"drop_first": self.drop_left}
+        if self.base is not None:
+            merge_offset, (topic, partition), offset = self.base
+            output = {"topic": topic, "partition": partition, "offset": offset}
+            content |= {"from": merge_offset, "output": output}
+        return json.dumps(content, separators=(",", ":"))
 
     @classmethod
     def committed(cls, merge_offset: int, metadata: str | None) -> "Position":
         """Raises CorruptError for metadata that no replay wrote."""
         try:
             found = json.loads(metadata or "")
-        except (ValueError, RecursionError):
-            found = None
-        left = found.get("drop_first") if isinstance(found, dict) else None
-        if type(left) is not int or left < 0:
+            left = _number(found["drop_first"])
+            base = None
+            if "from" in found:
+                output = found["output"]
+                place = str(output["topic"]), _number(output["partition"])
+                base = Base(_number(found["from"]), place, _number(output["offset"]))
+        except (ValueError, RecursionError, KeyError, TypeError):
             raise CorruptError(
                 "its metadata is not of a merge replay", where=f"commit of {merge_offset}"
-            )
-        return cls(merge_offset, left)
+            ) from None
+        return cls(merge_offset, left, base)
 
 
-class Emit(NamedTuple, Generic[T]):
-    """One record of the merged stream. send: False where the output has it already."""
-
-    merge_offset: int
-    entry: Entry
-    record: T
-    send: bool
+def _number(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError
+    return value
 
 
 class _Source(Generic[T]):
-    """One input: records that arrived and were not emitted, as (arrival, offset, record), and how
-    many of them, or of those to come, the log names."""
+    """One input: records that arrived and were not emitted, as (arrival, offset, record), the
+    offset up to which they arrived, and how many of them, or of those to come, the log names."""
 
-    __slots__ = ("named", "place", "records")
+    __slots__ = ("arrived", "named", "place", "records")
 
     def __init__(self, place: TopicPartition) -> None:
         self.place = place
         self.records: deque[tuple[int, int, T]] = deque()
         self.named = 0
+        self.arrived = -1
 
 
 class Replay(Generic[T]):
@@ -75,16 +93,21 @@ class Replay(Generic[T]):
 
     def __init__(self, merge: TopicPartition, position: Position) -> None:
         self._merge = merge
-        self._next, self._left = position
+        self._next, self._left, self._base = position
         self._logged = position.merge_offset - 1
-        self._order: deque[tuple[int, Entry, _Source[T]]] = deque()
+        self._order: deque[tuple[int, int, _Source[T]]] = deque()
         self._sources: dict[TopicPartition, _Source[T]] = {}
         self._arrivals = 0
 
     @property
     def position(self) -> Position:
-        """What is to be committed with all that was emitted until now."""
-        return Position(self._next, self._left)
+        """What is to be committed with all that was taken until now."""
+        return Position(self._next, self._left, self._base)
+
+    @property
+    def logged(self) -> int:
+        """Entries that were told and not taken."""
+        return len(self._order)
 
     def log(self, merge_offset: int, entry: Entry) -> None:
         """The next data record of the merge log, read or just appended."""
@@ -93,12 +116,15 @@ class Replay(Generic[T]):
         self._logged = merge_offset
         source = self._source(entry[:2])
         source.named += 1
-        self._order.append((merge_offset, entry, source))
+        self._order.append((merge_offset, entry[2], source))
 
     def record(self, place: TopicPartition, offset: int, record: T) -> None:
-        """The next visible data record of an input."""
-        self._arrivals += 1
-        self._source(place).records.append((self._arrivals, offset, record))
+        """The next visible data record of an input. One that arrived before is passed over."""
+        source = self._sources.get(place) or self._source(place)
+        if offset > source.arrived:
+            source.arrived = offset
+            self._arrivals += 1
+            source.records.append((self._arrivals, offset, record))
 
     def _source(self, place: TopicPartition) -> _Source[T]:
         source = self._sources.get(place)
@@ -106,34 +132,46 @@ class Replay(Generic[T]):
             source = self._sources[place] = _Source(place)
         return source
 
+    def waiting(self, place: TopicPartition) -> int:
+        """Records of an input that arrived and were not taken."""
+        source = self._sources.get(place)
+        return 0 if source is None else len(source.records)
+
     @property
-    def waits_for(self) -> TopicPartition | None:
-        """The input whose record is the next one, where it has not arrived; None: not the inputs
-        are waited for, but the log."""
+    def waits_for(self) -> Entry | None:
+        """The next entry, where its record has not arrived; None: not the inputs are waited for,
+        but the log."""
         if self._order and not self._order[0][2].records:
-            return self._order[0][2].place
+            _, offset, source = self._order[0]
+            return Entry(*source.place, offset)
         return None
 
-    def ready(self) -> Iterator[Emit[T]]:
-        """What may be emitted now. `position` moves with each one that is taken.
+    def take(self, most: int) -> list[T]:
+        """The next records to be sent, at most so many. `position` moves past them, and past those
+        that the output has already.
 
-        Raises RefusedError where the next record of an input is not the one in the log.
+        Raises RefusedError where the next record of an input is not the one in the log; what
+        comes before it has to be taken first.
         """
-        order = self._order
-        while order and order[0][2].records:
-            merge_offset, entry, source = order[0]
-            _, offset, record = source.records[0]
-            if offset != entry[2]:
-                self._refuse(merge_offset, entry, offset)
+        order, taken = self._order, list[T]()
+        while order and len(taken) < most:
+            merge_offset, offset, source = order[0]
+            if not source.records:
+                break
+            _, found, record = source.records[0]
+            if found != offset:
+                if taken:
+                    break
+                self._refuse(merge_offset, Entry(*source.place, offset), found)
             order.popleft()
             source.records.popleft()
             source.named -= 1
             self._next = merge_offset + 1
             if self._left:
                 self._left -= 1
-                yield Emit(merge_offset, entry, record, False)
             else:
-                yield Emit(merge_offset, entry, record, True)
+                taken.append(record)
+        return taken
 
     def extend(self, most: int | None = None) -> tuple[Entry, ...]:
         """Entries for the records that arrived and that the log does not name, in the order in

@@ -313,11 +313,10 @@ def replayed(world: World, follow: bool, batch: int, planned: MergePlan) -> Gene
                 for offset, entry in zip(appended, new, strict=True):
                     replay.log(offset, entry)
         written = 0
-        for emit in replay.ready():
-            if emit.send:
-                out.write(emit.record, producer, transactional=True)
-                written += 1
-                yield
+        while record := replay.take(1):
+            out.write(record[0], producer, transactional=True)
+            written += 1
+            yield
             if written == batch:
                 out.marker(producer, DATA)
                 world.results.append((replay.position.merge_offset, replay.position.metadata))
@@ -397,9 +396,9 @@ def test_follow_keeps_the_order_of_arrival() -> None:
     new = replay.extend()
     assert new == (Entry(*RIGHT, 2), Entry(*LEFT, 0), Entry(*RIGHT, 3))
     assert replay.extend(1) == new[:1]
-    assert list(replay.ready()) == []  # not before the log has it
+    assert replay.take(9) == []  # not before the log has it
     replay.log(4, new[0])
-    assert [e.record for e in replay.ready()] == ["a"]
+    assert replay.take(9) == ["a"]
     assert replay.extend() == new[1:]
     assert replay.position == Position(5)
 
@@ -407,9 +406,9 @@ def test_follow_keeps_the_order_of_arrival() -> None:
 def refusing(offset: int) -> Callable[[], Any]:
     replay: Replay[str] = Replay(MERGE, Position(0))
     replay.log(0, Entry(*LEFT, 5))
-    assert replay.waits_for == LEFT
+    assert replay.waits_for == Entry(*LEFT, 5)
     replay.record(LEFT, offset, "x")
-    return lambda: list(replay.ready())
+    return lambda: replay.take(9)
 
 
 def test_records_that_are_not_those_of_the_log() -> None:
