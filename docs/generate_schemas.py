@@ -23,6 +23,7 @@ from recovery import (
     rows_journal,
     rows_lab,
     rows_offsets,
+    rows_restart,
     rows_segments,
     rows_why,
 )
@@ -105,6 +106,15 @@ ENVELOPES: Mapping[str, Envelope] = {
     "producers-blocks": Envelope(rows_segments.ProducerBlockRow),
     "offsets-show": Envelope(rows_offsets.OffsetsShowRow, {"groups": list[GroupState]}),
     "offsets-count": Envelope(rows_offsets.OffsetsCountRow),
+    "restart-plan": Envelope(
+        rows_restart.RestartPlanRow, {"plan_sha256": str, "expires": datetime, "file": str | None}
+    ),
+    "restart-show": Envelope(
+        rows_restart.RestartPlanRow, {"plan_sha256": str, "expires": datetime, "file": str | None}
+    ),
+    "restart-verify": Envelope(rows_restart.RestartVerifyRow, {"app": str, "outputs": int}),
+    "restart-apply": _PLAN,
+    "restart-undo": _PLAN,
     "check": Envelope(
         rows_check.CheckRow,
         {"context": str, "scanned": int, "verdicts": dict[str, int], "notes": list[ErrorRow]},

@@ -85,6 +85,15 @@ class RestartPlanRow(Row):
     )
 
 
+class RestartVerifyRow(Row):
+    """What is not as an applied plan left it. where: the partition."""
+
+    finding: Literal["overwritten", "mirror-overwritten", "written-beyond", "another-topic", "lost"]
+    where: str
+    producer_id: int | None
+    detail: str
+
+
 def restart_plan_row(plan: RestartPlan) -> RestartPlanRow:
     """The plan as people and scripts read it."""
     return RestartPlanRow(

@@ -53,6 +53,18 @@ TREE = Branch(
                 "count": Leaf("offsets:offsets_count", "exact data records in a range"),
             },
         ),
+        "restart": Branch(
+            "where a dead application starts again, exactly once",
+            {
+                "plan": Leaf(
+                    "restart:plan", "offsets to restart at, outputs to drop; changes none"
+                ),
+                "show": Leaf("restart:show", "a plan file, as it was made"),
+                "apply": Leaf("restart:apply", "write the planned positions; --execute acts"),
+                "verify": Leaf("restart:verify", "look again: is a zombie at work?"),
+                "undo": Leaf("restart:undo", "put back what `apply` wrote"),
+            },
+        ),
         "journal": Branch(
             "who changed what, when, on which evidence",
             {

@@ -1,0 +1,311 @@
+"""`restart plan|show|apply|verify|undo`: where an application starts again, and a way back."""
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eoctl.cli.acting import Change, Execute
+from eoctl.cli.emit import View, emit
+from eoctl.cli.journal import context_of
+from eoctl.cli.options import Connection, Format
+from eoctl.cli.restart_target import AdHocTarget
+from eoctl.kafka.cluster import Cluster
+from eoctl.operations import acting
+from eoctl.operations import restart as operations
+from eoctl.operations.offsets import Reading
+from eoctl.operations.restart_asked import read_app_file
+from eoctl.operations.restart_plan import KIND, decision_of
+from eoctl.operations.restart_verify import verify as look_again
+from eoctl.operations.session import now_ms, with_cluster
+from eoctl.render.restart import lines
+from eoctl.render.shell import command
+from eoctl.render.words import counted
+from eoctl.stores import plan_files
+from recovery.answers import Answer
+from recovery.errors import EoctlError, Exit, RefusedError, UnverifiedError, UsageError
+from recovery.plan import Plan
+from recovery.rows_restart import (
+    RestartPlanRow,
+    RestartVerifyRow,
+    env_json,
+    env_lines,
+    export_csv,
+    restart_plan_row,
+)
+from recovery.sizes import byte_rate
+from recovery.strategies.decision import PendingError
+from recovery.times import duration, rfc3339
+
+PLANNING_SECONDS = 300.0
+STABLE_SECONDS = 30.0  # until the markers of a fence are everywhere
+ACTING_SECONDS = 300.0
+
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="of `restart plan --out PLAN`")]
+Env = Annotated[
+    bool, typer.Option("--env", help="only variables for a wrapper script, NAME=NUMBER a line")
+]
+EnvJson = Annotated[bool, typer.Option("--env-json", help="the same as one line of JSON")]
+Export = Annotated[
+    bool, typer.Option("--export", help="only topic,partition,offset, as kafka-consumer-groups")
+]
+Pause = Annotated[
+    str | None,
+    typer.Option("--pause", metavar="D", help="between two looks at ends, store and group"),
+]
+
+PLAN = View(
+    columns=(),
+    cells=lambda row: row.model_dump(),
+    name_keys=("app",),
+    fields=tuple(RestartPlanRow.model_fields),
+    summary=lambda answer: "",
+)
+
+
+def plan(
+    connection: Connection,
+    output: Format,
+    said: Execute,
+    target: AdHocTarget,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[APP.toml]", help="see docs/restart.md")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="PLAN", help="write the plan to this file")
+    ] = None,
+    env: Env = False,
+    env_as_json: EnvJson = False,
+    export: Export = False,
+    fence: Annotated[
+        bool,
+        typer.Option("--fence", help="first fence ids that hold commits of the group [--execute]"),
+    ] = False,
+    pause: Pause = None,
+    max_rate: Annotated[
+        str | None,
+        typer.Option("--max-rate", metavar="BYTES/S", help="read no faster from each broker"),
+    ] = None,
+    no_crc: Annotated[bool, typer.Option("--no-crc", help="do not check checksums")] = False,
+) -> int:
+    """Where an application may start again, exactly once; nothing is changed.
+
+    From an application file, or without one a group's move: --group G and one target.
+    """
+    _one_form(env, env_as_json, export)
+    if (file is None) == (target.group is None):
+        raise UsageError(
+            "name an application file, or a group and where to", remedy="eoctl restart plan --help"
+        )
+    if file is not None:
+        target.refuse_any()
+    if said.execute and not fence:
+        raise UsageError(
+            "a plan changes nothing; --execute is for --fence",
+            where="--execute",
+            remedy="eoctl restart apply PLAN --execute",
+        )
+    context, seconds = connection.one(), connection.seconds(PLANNING_SECONDS)
+    reading = Reading(
+        not no_crc, None if max_rate is None else byte_rate(max_rate, where="--max-rate"), None
+    )
+
+    async def planned(cluster: Cluster) -> Plan:
+        asked = read_app_file(file) if file is not None else await target.asked(cluster)
+        return await operations.plan(
+            cluster, context, asked, pause=_seconds(pause, 1.0), reading=reading
+        )
+
+    try:
+        made = with_cluster(context, seconds, planned)
+    except PendingError as pending:
+        if not fence or not pending.transactional_ids:
+            raise
+        fenced = _fence(connection, output, said, pending)
+        made = _once_stable(lambda: with_cluster(context, seconds, planned), fenced)
+    if out is not None:
+        plan_files.write(made, out)
+    if not _short(made, env, env_as_json, export):
+        _show("restart-plan", made, output, out)
+    return Exit.OK
+
+
+def _fence(
+    connection: Connection, output: Format, said: Execute, pending: PendingError
+) -> EoctlError | None:
+    """Fence each id that holds commits of the group, as `txn fence` does; why one was refused.
+
+    What that shows goes to stderr: stdout is the plan's. Raises PendingError without --execute.
+    """
+    from eoctl.cli.limits import Limits
+    from eoctl.cli.remedy import fence
+
+    refused: EoctlError | None = None
+    with redirect_stdout(sys.stderr):
+        for name in pending.transactional_ids:
+            try:
+                status = fence(connection, output, said, Limits(), name)
+            except RefusedError as error:
+                refused = error  # it may have ended by itself: the group tells
+            else:
+                if status != Exit.OK:
+                    refused = UnverifiedError("it is not seen fenced", where=name)
+    if not said.execute:
+        raise pending
+    return refused
+
+
+def _once_stable(make: Callable[[], Plan], refused: EoctlError | None) -> Plan:
+    """The plan, as soon as no commit of the group is pending any more."""
+    end = time.monotonic() + STABLE_SECONDS
+    while True:
+        try:
+            return make()
+        except PendingError:
+            if refused is not None:
+                raise refused from None
+            if time.monotonic() > end:
+                raise
+        time.sleep(0.5)
+
+
+def show(
+    output: Format,
+    file: PlanFile,
+    env: Env = False,
+    env_as_json: EnvJson = False,
+    export: Export = False,
+) -> int:
+    """A plan as it was made; nothing is looked at."""
+    _one_form(env, env_as_json, export)
+    made = _read(file)
+    if not _short(made, env, env_as_json, export):
+        _show("restart-show", made, output, file)
+    return Exit.OK
+
+
+def apply(connection: Connection, output: Format, said: Execute, file: PlanFile) -> int:
+    """Write the planned positions; everything is looked at again. Without --execute only looks."""
+    made = _read(file)
+    context, seconds = context_of(connection, made), connection.seconds(ACTING_SECONDS)
+    begun = operations.going_on_with(made)
+    if begun is not None and said.execute:
+        print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
+        made = begun.plan
+    elif not said.execute:
+        operations.check(made, context, seconds)
+    return Change("restart-apply", made, context).carry_out(said, output, seconds)
+
+
+def undo(connection: Connection, output: Format, said: Execute, file: PlanFile) -> int:
+    """Put back what `apply` wrote: offset, metadata, leader epoch, absence."""
+    made = _read(file)
+    context, seconds = context_of(connection, made), connection.seconds(ACTING_SECONDS)
+    entry = operations.applied(made)
+    begun = operations.begun_undo(entry)
+    back = begun.plan if begun is not None else acting.undo_plan(entry, context, seconds)
+    change = Change("restart-undo", back, context, undoes=entry.id)
+    return change.carry_out(said, output, seconds)
+
+
+def verify(connection: Connection, output: Format, file: PlanFile, pause: Pause = None) -> int:
+    """Look again after a pause: did a zombie commit over it, or write behind the counted end?"""
+    made = _read(file)
+    wait = _seconds(pause, 5.0)
+    seconds = connection.seconds(ACTING_SECONDS)
+    context = context_of(connection, made)
+    answer = with_cluster(context, seconds, lambda c: look_again(c, made, pause=wait))
+    emit(answer, VERIFY, output)
+    return answer.exit_status
+
+
+def _verify_summary(answer: Answer) -> str:
+    if answer.rows:
+        return f"{counted(len(answer.rows), 'finding')}: do not start {answer.extra['app']}"
+    if not answer.complete:
+        return "INCOMPLETE: not everything could be seen"
+    return f"{answer.extra['app']}: everything is as the plan left it"
+
+
+VERIFY = View(
+    columns=(),
+    cells=lambda row: row.model_dump(),
+    name_keys=("where",),
+    fields=tuple(RestartVerifyRow.model_fields),
+    summary=_verify_summary,
+)
+
+
+def _read(file: Path) -> Plan:
+    made = plan_files.read(file)
+    if made.kind != KIND:
+        raise UsageError(f"a plan of kind {made.kind}", where=str(file), remedy="not a restart")
+    return made
+
+
+def _seconds(text: str | None, default: float) -> float:
+    if text is None:
+        return default
+    seconds = duration(text, where="--pause")
+    if seconds <= 0:
+        raise UsageError("must be above zero", where="--pause", remedy="write 1s")
+    return seconds
+
+
+def _one_form(*forms: bool) -> None:
+    if sum(forms) > 1:
+        raise UsageError("give one of --env, --env-json, --export")
+
+
+def _short(made: Plan, env: bool, env_as_json: bool, export: bool) -> bool:
+    """Print what a script asked for; False if it asked for nothing."""
+    decision = decision_of(made)
+    if env:
+        for line in env_lines(decision):
+            print(line)
+    elif env_as_json:
+        print(env_json(decision))
+    elif export:
+        rows = [((i.topic, i.partition), i.restart_offset) for i in decision.inputs]
+        print(export_csv(rows), end="")
+    return env or env_as_json or export
+
+
+def _show(schema: str, made: Plan, output: Format, file: Path | None) -> None:
+    row = restart_plan_row(decision_of(made))
+    answer = Answer(
+        schema,
+        made.cluster_id,
+        now_ms(),
+        [row],
+        extra={
+            "plan_sha256": made.sha256,
+            "expires": rfc3339(made.expires_at),
+            "file": None if file is None else str(file),
+        },
+    )
+    if output.output not in ("table", "wide"):
+        emit(answer, PLAN, output)
+        return
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    wide, headers = output.output == "wide", not output.no_headers
+    for line in (*lines(row, width=width, wide=wide, headers=headers), *_closing(made, file)):
+        print(line)
+
+
+def _closing(made: Plan, file: Path | None) -> Iterator[str]:
+    for step in made.steps:
+        yield f" step         {step.does}"
+    yield f" lock         {made.lock}"
+    yield f" expires      {rfc3339(made.expires_at)}"
+    yield f" sha256       {made.sha256}"
+    if file is None:
+        yield " nothing is kept: write the plan to a file with --out PLAN to apply it"
+    else:
+        yield " to carry it out (nothing was sent yet):"
+        yield "   " + (command(["eoctl", "restart", "apply", str(file), "--execute"]) or "")
