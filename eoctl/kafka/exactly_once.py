@@ -1,0 +1,216 @@
+"""Writing records and the position they came from in one transaction (KIP-98, KIP-447).
+
+`merge replay` and `dedup` write so. The order is the rule: `Writer.open` first, which ends every
+earlier transaction of the id and fences its producer; only then `committed` may be read. The other
+way round a process that still lives could commit between the two, and its records come twice.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from eoctl.kafka import confluent
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.committed import with_offsets
+from eoctl.kafka.properties import ClientSettings
+from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
+from recovery.facts import GroupFacts, TopicPartition
+
+CALL_SECONDS = 60.0
+_QUEUE_SECONDS = 0.5
+_STABLE_SECONDS = 0.3
+_FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING")
+_DENIED = (
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "GROUP_AUTHORIZATION_FAILED",
+    "CLUSTER_AUTHORIZATION_FAILED",
+)
+
+
+class Position(NamedTuple):
+    """A committed offset: the next one to read. metadata: what its writer put beside it."""
+
+    offset: int
+    metadata: str
+
+
+async def committed(
+    cluster: Cluster, group: str, places: Sequence[TopicPartition]
+) -> dict[TopicPartition, Position]:
+    """What the group committed, none of it pending; a place without a commit is left out.
+
+    Waits while a transaction that holds a newer one is being decided. Raises IncompleteError when
+    that does not end, or they cannot be read.
+    """
+    end = time.monotonic() + CALL_SECONDS
+    while True:
+        groups, missing = await with_offsets(cluster, [GroupFacts(group, None)], places)
+        rows = [row for g in groups for row in g.offsets]
+        if not missing and not any(row.pending for row in rows):
+            # librdkafka commits a NUL behind the metadata
+            return {
+                (row.topic, row.partition): Position(
+                    row.committed_offset, (row.metadata or "").rstrip("\0")
+                )
+                for row in rows
+                if row.committed_offset is not None
+            }
+        if time.monotonic() > end or cluster.deadline.passed:
+            why = missing[0].detail if missing else "a transaction that holds them is open"
+            raise IncompleteError(f"its positions cannot be read: {why}", where=f"group {group}")
+        await asyncio.sleep(_STABLE_SECONDS)
+        cluster.forgive()
+
+
+class Writer:
+    """One transactional producer. Every call blocks: use a thread where a loop runs.
+
+    Raises RefusedError when another process took the id over or a right is missing (nothing of the
+    open transaction was written), UnverifiedError when nobody knows whether a commit happened, and
+    IncompleteError for what may be tried again from the committed position.
+    """
+
+    def __init__(
+        self, settings: ClientSettings, transactional_id: str, group: str, *, timeout_ms: int
+    ) -> None:
+        """timeout_ms: after it the coordinator ends a transaction (transaction.timeout.ms)."""
+        self.transactional_id, self._group = transactional_id, group
+        self._settings = settings
+        self._config = {
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": timeout_ms,
+            "delivery.timeout.ms": timeout_ms,
+            "linger.ms": 20,
+            "batch.size": 1 << 20,
+            "queue.buffering.max.messages": 500_000,
+        }
+        self._producer: Any = None
+        self._membership: Any = None
+        self._failed: Any = None
+
+    def open(self) -> None:
+        """init_transactions: earlier transactions of this id are over when it returns."""
+        self._producer = confluent.producer(self._settings, self._config)
+        consumer = confluent.consumer(self._settings, {"group.id": self._group})
+        try:
+            self._membership = consumer.consumer_group_metadata()
+        finally:
+            consumer.close()
+        self._call("cannot begin", self._producer.init_transactions, CALL_SECONDS)
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._failed = None
+        self._call("cannot begin", self._producer.begin_transaction)
+
+    def send(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp: int | None = None,
+    ) -> None:
+        """Add a record. timestamp: epoch ms, None = now. Its failure shows at `commit`."""
+        while True:
+            try:
+                self._producer.produce(
+                    topic,
+                    value=value,
+                    key=key,
+                    partition=partition,
+                    timestamp=timestamp or 0,
+                    headers=list(headers) or None,
+                    on_delivery=self._delivered,
+                )
+                return
+            except BufferError:
+                self._producer.poll(_QUEUE_SECONDS)
+            except Exception as failure:
+                raise self._told(failure, f"cannot write to {topic}:{partition}") from None
+
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
+        """Commit the records sent since `begin` together with these positions."""
+        from confluent_kafka import TopicPartition as Place
+
+        self._call("the records were not taken", self._producer.flush, CALL_SECONDS)
+        if self._failed is not None:
+            raise self._problem(self._failed, "a record was not taken")
+        places = [Place(*place, p.offset, p.metadata) for place, p in positions.items()]
+        self._call(
+            "its position was not taken",
+            self._producer.send_offsets_to_transaction,
+            places,
+            self._membership,
+            CALL_SECONDS,
+        )
+        try:
+            self._call("not committed", self._producer.commit_transaction, CALL_SECONDS)
+        except IncompleteError as error:
+            raise UnverifiedError(
+                error.what, where=error.where, remedy="run the same again: it finds out"
+            ) from None
+
+    def close(self) -> None:
+        """Forget what is open: the next `open` of this id, or its timeout, ends it."""
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer = None
+
+    def abort(self) -> None:
+        """End the open transaction without its records, as far as that can be said."""
+        from confluent_kafka import KafkaException
+
+        if self._producer is not None:
+            try:
+                self._producer.purge()
+                self._producer.abort_transaction(CALL_SECONDS)
+            except KafkaException:
+                self.close()
+
+    def _delivered(self, error: Any, _message: Any) -> None:
+        if error is not None and self._failed is None:
+            self._failed = error
+
+    def _call(self, what: str, function: Any, *given: Any) -> None:
+        """Call librdkafka, again where it says that it may be tried again."""
+        from confluent_kafka import KafkaException
+
+        end = time.monotonic() + CALL_SECONDS
+        while True:
+            try:
+                function(*given)
+                return
+            except KafkaException as failure:
+                error = failure.args[0]
+                if error.retriable() and not error.fatal() and time.monotonic() < end:
+                    time.sleep(0.1)
+                    continue
+                raise self._problem(error, what) from None
+
+    def _told(self, failure: Exception, what: str) -> Exception:
+        from confluent_kafka import KafkaException
+
+        return (
+            self._problem(failure.args[0], what) if isinstance(failure, KafkaException) else failure
+        )
+
+    def _problem(self, error: Any, what: str) -> EoctlError:
+        name, where = error.name(), f"transactional id {self.transactional_id}"
+        if name in _FENCED:
+            return RefusedError(
+                "another process has taken it over: nothing more is written here",
+                where=where,
+                remedy="let one run at a time",
+            )
+        if name in _DENIED:
+            return RefusedError(
+                f"{what}: {name}", where=where, remedy="grant it, then run it again"
+            )
+        return IncompleteError(
+            f"{what}: {error.str()} ({name})", where=where, remedy="run the same again"
+        )
