@@ -6,7 +6,7 @@ moves or dies, reading goes on at the same offset from the next one, its leader 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 
 from eoctl.kafka.chunks import (
     ABOVE,
@@ -44,7 +44,7 @@ async def read(
     partition_bytes: int = PARTITION_BYTES,
     most_chunks: int | None = None,
     max_rate: float | None = None,
-) -> AsyncIterator[Chunk | Ended]:
+) -> AsyncGenerator[Chunk | Ended, None]:
     """Chunks of all ranges, each range's in offset order, and one Ended per range.
 
     most_chunks: so many of each range are enough (Ended ENOUGH). max_rate: bytes per second and

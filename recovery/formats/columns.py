@@ -136,6 +136,14 @@ class Batches:
     def __len__(self) -> int:
         return len(self.scan)
 
+    def reaching(self, start: int, end: int) -> "Batches":
+        """The batches that have an offset in [start, end)."""
+        inside = (self.scan.last_offset >= start) & (self.scan.column("base_offset") < end)
+        if inside.all():
+            return self
+        scan = HeaderScan(self.scan.positions[inside], self.scan.fields[inside], self.scan.end)
+        return Batches(scan, self.outcome[inside])
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnBatch:
