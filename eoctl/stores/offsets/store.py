@@ -19,6 +19,7 @@ from recovery.plan import differences
 from recovery.store_tables import (
     FileStore,
     KafkaGroupStore,
+    SqlStore,
     Store,
 )
 from recovery.stored import StoredPartition
@@ -171,6 +172,10 @@ async def open_store(
         from eoctl.stores.offsets.file import FileOffsets
 
         yield FileOffsets(described, seconds)
+    elif isinstance(described, SqlStore):
+        from eoctl.stores.offsets.sql import SqlOffsets
+
+        yield SqlOffsets(described, None if app is None else app.name, seconds)
     else:
         raise UsageError(f"{described.kind} cannot be opened yet")
 

@@ -1,0 +1,195 @@
+"""Positions in a table of a database, a row for each input partition, through SQLAlchemy Core.
+
+All changes of one write are one transaction: the rows are locked and compared, each UPDATE and
+DELETE names the old offset and must hit one row, an INSERT that meets another's row is refused.
+Nothing counts before the COMMIT, so only a COMMIT whose answer was lost leaves a doubt.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from eoctl.stores.offsets import sql_table
+from eoctl.stores.offsets.bounded import Job, SilentError, bounded
+from eoctl.stores.offsets.sql_table import Mapped, opened_table, position_of, row_of
+from eoctl.stores.offsets.store import (
+    Contents,
+    EnsureHeld,
+    Entry,
+    Kept,
+    Write,
+    held_before,
+    left,
+    refuse_differences,
+)
+from recovery.errors import (
+    EoctlError,
+    RefusedError,
+    UnreachableError,
+    UnverifiedError,
+)
+from recovery.facts import TopicPartition
+from recovery.formats.reader import CorruptError
+from recovery.store_tables import SqlStore
+from recovery.stored import StoredPartition, as_kept, next_positions
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+Result = TypeVar("Result")
+
+
+class _RepliedError(Exception):
+    """What the database said. args: one sentence without any secret."""
+
+
+class SqlOffsets:
+    """The store of [app.store] kind = "sql". Raises UsageError for a url that is none."""
+
+    compares = True
+
+    def __init__(self, described: SqlStore, app: str | None, seconds: float) -> None:
+        self._described = described
+        self._app = app
+        self._seconds = seconds
+        self._database = sql_table.Database(described.url, seconds)
+        self.name = f"{self._database.shown} table {described.table}"
+
+    async def read(self) -> Contents:
+        try:
+            return await bounded(
+                lambda job: self._connected(self._read, writing=False), self._seconds
+            )
+        except (SilentError, _RepliedError) as error:
+            raise UnreachableError(str(error), where=self.name) from None
+
+    def _read(self, connection: "Connection") -> Contents:
+        table = opened_table(connection, self._described, self.name)
+        return self._contents(connection, table, None)
+
+    def kept(self, position: StoredPartition) -> Kept:
+        at = as_kept([position], self._described.position)[0]
+        row = row_of(at, self._described.columns)
+        if position_of(at.input.place, row, self.name) != at:
+            raise RefusedError(
+                "the table has no column for a part of this entry",
+                where=f"{self.name}, {at.input.topic}:{at.input.partition}",
+                remedy="name its columns in [app.store.columns]",
+            )
+        return row
+
+    async def write(
+        self, writes: Sequence[Write], ensure_held: EnsureHeld, *, dissolve: bool = False
+    ) -> None:
+        def work(job: Job) -> None:
+            try:
+                self._connected(lambda c: self._write(c, job, writes, ensure_held), writing=True)
+            except _RepliedError as error:
+                if job.sent:
+                    raise
+                raise RefusedError(f"{error}; nothing was written", where=self.name) from None
+
+        try:
+            await bounded(work, self._seconds)
+        except SilentError as error:
+            if not error.sent:
+                raise RefusedError(f"{error}, nothing was written", where=self.name) from None
+            trouble = str(error)
+        except _RepliedError as error:
+            trouble = str(error)
+        else:
+            return
+        try:  # only the COMMIT was sent without an answer
+            if not left(await self.read(), writes):
+                return
+        except EoctlError:
+            pass
+        raise UnverifiedError(f"the answer to COMMIT was lost: {trouble}", where=self.name)
+
+    def _connected(self, use: Callable[["Connection"], Result], *, writing: bool) -> Result:
+        from sqlalchemy.exc import SQLAlchemyError
+
+        engine = self._database.engine(writing=writing)
+        try:
+            with engine.connect() as connection:
+                return use(connection)
+        except SQLAlchemyError as error:
+            raise _RepliedError(self._database.said(error)) from None
+        finally:
+            engine.dispose()
+
+    def _write(
+        self, connection: "Connection", job: Job, writes: Sequence[Write], ensure_held: EnsureHeld
+    ) -> None:
+        from sqlalchemy.exc import IntegrityError
+
+        transaction = connection.begin()
+        self._database.bound_statements(connection)
+        table = opened_table(connection, self._described, self.name)
+        topics = sorted({w.topic for w in writes})
+        there = self._contents(connection, table, topics, lock=True)
+        refuse_differences(there, writes, self.name)
+        for write in writes:
+            self._change(connection, table, write)
+        held_before(ensure_held, written=False)
+        job.writing()
+        try:
+            transaction.commit()
+        except IntegrityError as error:  # a deferred constraint
+            raise RefusedError(
+                f"{self._database.said(error)}; nothing was written", where=self.name
+            ) from None
+
+    def _change(self, connection: "Connection", table: Mapped, write: Write) -> None:
+        from sqlalchemy.exc import IntegrityError
+
+        try:
+            if write.before is None and write.after is not None:
+                table.refuse_without_key(connection, self.name)
+                hit = connection.execute(table.insert(self._app, write.place, write.after))
+            elif write.before is not None and write.after is not None:
+                hit = connection.execute(
+                    table.update(self._app, write.place, write.before, write.after)
+                )
+            elif write.before is not None:
+                hit = connection.execute(table.delete(self._app, write.place, write.before))
+            else:
+                return
+        except IntegrityError as error:
+            why = self._database.said(error)
+            if self._database.is_duplicate(error):
+                why = "somebody else made this row in this moment"
+            raise RefusedError(f"{why}; nothing was written", where=self._at(write)) from None
+        if hit.rowcount != 1:
+            raise RefusedError(
+                f"{hit.rowcount} rows were hit instead of one; nothing was written",
+                where=self._at(write),
+                remedy="somebody wrote meanwhile, or the table lets one partition stand twice",
+            )
+
+    def _at(self, write: Write) -> str:
+        return f"{self.name}, {write.topic}:{write.partition}"
+
+    def _contents(
+        self,
+        connection: "Connection",
+        table: Mapped,
+        topics: Sequence[str] | None,
+        *,
+        lock: bool = False,
+    ) -> Contents:
+        rows = connection.execute(table.select(self._app, topics, lock=lock)).all()
+        found: dict[TopicPartition, Kept] = {}
+        for row in rows:
+            place, kept = table.read(row, self.name)
+            if place in found:
+                raise CorruptError(f"{place[0]}:{place[1]} stands in two rows", where=self.name)
+            found[place] = kept
+        places = sorted(found)
+        at = [position_of(place, found[place], self.name) for place in places]
+        return Contents(
+            exists=True,
+            entries=tuple(
+                Entry(position, found[position.input.place])
+                for position in next_positions(at, self._described.position)
+            ),
+        )

@@ -1,0 +1,351 @@
+"""A table of positions as its database describes it, and the connection to that database.
+
+Names are taken as written and quoted. The password stands in no text that leaves this module.
+"""
+
+import base64
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from eoctl.config import SECRET_KEY
+from eoctl.kafka.credentials import Secret, resolve
+from eoctl.stores.offsets.store import Kept
+from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.facts import TopicPartition
+from recovery.formats.reader import CorruptError
+from recovery.store_tables import SqlColumns, SqlStore
+from recovery.stored import StoredPartition, dump_metadata
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+    from sqlalchemy.exc import SQLAlchemyError
+
+_URL = "[app.store] url"
+_OPTIONAL = ("output", "state", "merge", "cluster_id", "topic_id", "leader_epoch")
+_IDENTIFIER = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
+
+
+class Database:
+    """One database. url: SQLAlchemy's, or `env:NAME`, `file:PATH` that hold it.
+
+    shown: what may be told of the address. Raises UsageError.
+    """
+
+    def __init__(self, url: str, seconds: float) -> None:
+        try:
+            from sqlalchemy.engine import make_url
+            from sqlalchemy.exc import ArgumentError
+        except ModuleNotFoundError:
+            raise UsageError("needs SQLAlchemy", where=_URL, remedy=_EXTRA) from None
+        self._seconds = seconds
+        try:
+            self._url = make_url(resolve(url, _URL).strip())
+        except (ArgumentError, ValueError):
+            raise UsageError(
+                "is no database address",
+                where=_URL,
+                remedy="write postgresql+psycopg://user:password@host/database, env:NAME or "
+                "file:PATH",
+            ) from None
+        values = [self._url.password, *_secrets(self._url.query)]
+        self._secrets = [Secret(str(value)) for value in values if value]
+        host = self._url.host or ""
+        if "@" in host:  # a part of the password would be taken for the host, and told
+            raise UsageError("write an @ in user or password as %40", where=_URL)
+        port = f":{self._url.port}" if self._url.port else ""
+        place = f"//{host}{port}/" if host else ""
+        self.shown = f"{self._url.get_backend_name()}:{place}{self._url.database or ''}"
+
+    def engine(self, *, writing: bool) -> "Engine":
+        """Raises UsageError for a database that SQLAlchemy has no driver for."""
+        from sqlalchemy import create_engine, event
+        from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+        from sqlalchemy.pool import NullPool
+
+        arguments: dict[str, Any] = {}
+        kind = self._url.get_backend_name()
+        if kind == "sqlite":
+            self._refuse_missing_file()
+            arguments = {"timeout": self._seconds / 2}
+        elif kind == "postgresql":
+            arguments = {"connect_timeout": max(2, math.ceil(self._seconds / 2))}
+        try:
+            engine = create_engine(
+                self._url, poolclass=NullPool, connect_args=arguments, hide_parameters=True
+            )
+        except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+            why = self.hidden(str(error).splitlines()[0])
+            raise UsageError(f"cannot be opened: {why}", where=_URL, remedy=_EXTRA) from None
+        if kind == "sqlite":
+            # the driver would begin a transaction too late, and then as a reader
+            event.listen(engine, "connect", _no_begin)
+            event.listen(engine, "begin", _begin_writing if writing else _begin_reading)
+        return engine
+
+    def _refuse_missing_file(self) -> None:
+        """SQLite would make an empty database of a wrong name."""
+        path = self._url.database
+        if not path or path == ":memory:" or not Path(path).is_file():
+            raise IncompleteError("there is no such database", where=self.shown)
+
+    def bound_statements(self, connection: "Connection") -> None:
+        """A row that another transaction holds is waited for shortly, then named."""
+        if self._url.get_backend_name() == "postgresql":
+            from sqlalchemy import text
+
+            milliseconds = int(self._seconds * 500)
+            connection.execute(text(f"SET LOCAL lock_timeout = {milliseconds}"))
+            connection.execute(text(f"SET LOCAL statement_timeout = {milliseconds}"))
+
+    def said(self, error: "SQLAlchemyError") -> str:
+        """The database's own words, on one line."""
+        words = str(getattr(error, "orig", None) or error).strip().splitlines()
+        return self.hidden(words[0] if words else type(error).__name__)
+
+    def hidden(self, text: str) -> str:
+        for secret in self._secrets:
+            text = secret.hidden_in(text)
+        return text
+
+    @staticmethod
+    def is_duplicate(error: "SQLAlchemyError") -> bool:
+        """Was a unique key violated?"""
+        orig = getattr(error, "orig", None)
+        name = getattr(orig, "sqlite_errorname", "")
+        duplicates = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY")
+        return getattr(orig, "sqlstate", "") == "23505" or name in duplicates
+
+
+_EXTRA = "install eoctl with its extra `sql` and the database's driver"
+
+
+def _secrets(query: Mapping[str, Any]) -> list[str]:
+    values = []
+    for key, value in query.items():
+        if SECRET_KEY.search(key):
+            values += [value] if isinstance(value, str) else list(value)
+    return values
+
+
+def _no_begin(connection: Any, record: Any) -> None:
+    connection.isolation_level = None
+
+
+def _begin_reading(connection: "Connection") -> None:
+    connection.exec_driver_sql("BEGIN")
+
+
+def _begin_writing(connection: "Connection") -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def identifiers(text: str) -> tuple[str | None, str]:
+    """(schema, table) of `table`, `schema.table`, `"a.b"."c"`. Raises UsageError."""
+    parts, position = [], -1
+    while position < len(text) and (match := _IDENTIFIER.match(text, position + 1)):
+        parts.append(match[2] if match[1] is None else match[1].replace('""', '"'))
+        position = match.end()
+        if position < len(text) and text[position] != ".":
+            break
+    if position != len(text) or len(parts) > 2:
+        raise UsageError(
+            f"{text!r} is no table",
+            where="[app.store] table",
+            remedy='write table, schema.table, or "names in quotes"',
+        )
+    return (parts[0] if len(parts) == 2 else None), parts[-1]
+
+
+def opened_table(connection: "Connection", described: SqlStore, where: str) -> "Mapped":
+    """The table as it is. Raises IncompleteError when it, or a column, is not there."""
+    from sqlalchemy import Column, MetaData, Table, inspect
+    from sqlalchemy.exc import NoSuchTableError
+    from sqlalchemy.sql import quoted_name
+    from sqlalchemy.types import JSON
+
+    schema, name = identifiers(described.table)
+    quoted_schema = None if schema is None else quoted_name(schema, True)
+    try:
+        found = inspect(connection).get_columns(quoted_name(name, True), schema=quoted_schema)
+    except NoSuchTableError:
+        raise IncompleteError("there is no such table", where=where) from None
+    types = {str(column["name"]): column["type"] for column in found}
+    names = {key: value for key, value in described.columns.model_dump().items() if value}
+    columns = {}
+    for key, column in names.items():
+        if column not in types:
+            raise IncompleteError(
+                f"the table has no column {column!r}",
+                where=where,
+                remedy="see [app.store.columns]",
+            )
+        kind = types[column]
+        if isinstance(kind, JSON):
+            kind.none_as_null = True
+        columns[key] = Column(quoted_name(column, True), kind)
+    twice = [c for c in names.values() if list(names.values()).count(c) > 1]
+    if twice:
+        raise UsageError(f"the column {twice[0]!r} stands twice", where="[app.store.columns]")
+    table = Table(quoted_name(name, True), MetaData(), *columns.values(), schema=quoted_schema)
+    json_output = "output" in columns and isinstance(columns["output"].type, JSON)
+    return Mapped(table, {k: table.c[str(v.name)] for k, v in columns.items()}, json_output)
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """Statements on the table. columns: by what they hold. json_output: it has a JSON type."""
+
+    table: Any
+    columns: Mapping[str, Any]
+    json_output: bool
+
+    def select(self, app: str | None, topics: Sequence[str] | None, *, lock: bool) -> Any:
+        from sqlalchemy import select
+
+        made = select(*self.columns.values())
+        if "app" in self.columns and app is not None:
+            made = made.where(self.columns["app"] == app)
+        if topics is not None:
+            made = made.where(self.columns["topic"].in_(list(topics)))
+        return made.with_for_update() if lock else made
+
+    def read(self, row: Any, where: str) -> tuple[TopicPartition, Kept]:
+        """A row's place and what it keeps. Raises CorruptError."""
+        values = dict(zip(self.columns, row, strict=True))
+        topic = values["topic"]
+        if not isinstance(topic, str):
+            raise CorruptError(f"the topic {topic!r} is no text", where=where)
+        place = (topic, _integer(values["partition"], "partition", f"{where}, {topic}"))
+        at = f"{where}, {topic}:{place[1]}"
+        kept: dict[str, Any] = {"offset": _integer(values["offset"], "offset", at)}
+        for key in _OPTIONAL:
+            if key in values:
+                kept[key] = _kept_value(key, values[key], at)
+        return place, kept
+
+    def insert(self, app: str | None, place: TopicPartition, after: Kept) -> Any:
+        key: dict[str, Any] = {"topic": place[0], "partition": place[1]}
+        if "app" in self.columns:
+            key["app"] = app
+        return self.table.insert().values(self._values(key | dict(after)))
+
+    def update(self, app: str | None, place: TopicPartition, before: Kept, after: Kept) -> Any:
+        return self._at(self.table.update(), app, place, before).values(self._values(after))
+
+    def delete(self, app: str | None, place: TopicPartition, before: Kept) -> Any:
+        return self._at(self.table.delete(), app, place, before)
+
+    def _at(self, statement: Any, app: str | None, place: TopicPartition, before: Kept) -> Any:
+        c = self.columns
+        if "app" in c:
+            statement = statement.where(c["app"] == app)
+        return statement.where(
+            c["topic"] == place[0], c["partition"] == place[1], c["offset"] == before["offset"]
+        )
+
+    def _values(self, kept: Mapping[str, Any]) -> dict[Any, Any]:
+        values = dict(kept)
+        if values.get("state") is not None:
+            values["state"] = base64.b64decode(values["state"])
+        if self.json_output and isinstance(values.get("output"), str):
+            values["output"] = json.loads(values["output"])
+        return {self.columns[key]: value for key, value in values.items()}
+
+    def refuse_without_key(self, connection: "Connection", where: str) -> None:
+        """Two writers could each insert their own row where no unique key forbids it."""
+        from sqlalchemy import inspect
+
+        inspector = inspect(connection)
+        name, schema = self.table.name, self.table.schema
+        primary = inspector.get_pk_constraint(name, schema=schema)["constrained_columns"]
+        unique: list[Any] = [
+            c["column_names"] for c in inspector.get_unique_constraints(name, schema=schema)
+        ]
+        indexes: list[Any] = [
+            i["column_names"] for i in inspector.get_indexes(name, schema=schema) if i["unique"]
+        ]
+        key = {
+            str(self.columns[k].name) for k in ("app", "topic", "partition") if k in self.columns
+        }
+        if not any(names and set(names) <= key for names in (primary, *unique, *indexes)):
+            raise RefusedError(
+                "a row would be added, and no unique key keeps a second one out",
+                where=where,
+                remedy="give the table a primary key of application, topic and partition",
+            )
+
+
+def row_of(at: StoredPartition, columns: SqlColumns) -> Kept:
+    """An entry as a row keeps it, in the columns that the table has."""
+    values: dict[str, Any] = {
+        "output": _text(json.loads(dump_metadata(at.output))["output"]) if at.output else None,
+        "state": None if at.state is None else base64.b64encode(at.state).decode("ascii"),
+        "merge": at.merge,
+        "cluster_id": at.input.cluster_id,
+        "topic_id": at.input.topic_id,
+        "leader_epoch": at.input.leader_epoch,
+    }
+    there = {key: values[key] for key in _OPTIONAL if getattr(columns, key) is not None}
+    return {"offset": at.input.offset, **there}
+
+
+def position_of(place: TopicPartition, kept: Kept, where: str) -> StoredPartition:
+    """The entry of a row, as kept. Raises CorruptError."""
+    value: dict[str, Any] = {
+        "input": {"topic": place[0], "partition": place[1], "offset": kept["offset"]}
+        | {key: kept.get(key) for key in ("cluster_id", "topic_id", "leader_epoch")},
+        "state": kept.get("state"),
+        "merge": kept.get("merge"),
+    }
+    if kept.get("output") is not None:
+        try:
+            value["output"] = json.loads(kept["output"])
+        except (ValueError, RecursionError):
+            raise CorruptError(
+                "its output is not JSON", where=f"{where}, {place[0]}:{place[1]}"
+            ) from None
+    try:
+        return StoredPartition.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        path = ".".join(str(part) for part in first["loc"])
+        raise CorruptError(
+            f"{path}: {first['msg']}", where=f"{where}, {place[0]}:{place[1]}"
+        ) from None
+
+
+def _kept_value(key: str, value: Any, where: str) -> Any:
+    if value is None:
+        return None
+    if key in ("merge", "leader_epoch"):
+        return _integer(value, key, where)
+    if key == "state":
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise CorruptError("its state is not bytes", where=where)
+        return base64.b64encode(bytes(value)).decode("ascii")
+    if key == "output" and not isinstance(value, str):
+        return _text(value)
+    if not isinstance(value, str):
+        raise CorruptError(f"its {key} is no text", where=where)
+    return value
+
+
+def _text(value: Any) -> str:
+    """The same for equal JSON, whatever a column of a JSON type makes of its keys' order."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _integer(value: Any, name: str, where: str) -> int:
+    if isinstance(value, Decimal) and value == value.to_integral_value():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise CorruptError(f"the {name} {value!r} is no integer", where=where)
+    return value
