@@ -99,6 +99,9 @@ FORMATS: dict[str, str] = {
     "streams-window": "recovery.formats.streams:StreamsWindow",
     "streams-session": "recovery.formats.streams:StreamsSession",
     "streams-versioned": "recovery.formats.streams:StreamsVersioned",
+    "samza": "recovery.formats.samza:Samza",
+    "coast": "recovery.formats.changelog_coast:Coast",
+    "connect-offsets": "recovery.formats.connect_offsets:ConnectOffsets",
 }
 """Name to `module:Class`."""
 

@@ -10,8 +10,8 @@ RocksDBVersionedStore (restoreBatch, get); all checked against a running applica
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from recovery.combine.arrays import binary_parts, int64_values, null_mask, one_chunk
 from recovery.combine.changelog import ChangelogFormat, LogFacts, Seen
-from recovery.combine.latest import binary_parts, int64_values, one_chunk
 from recovery.errors import UsageError
 from recovery.formats.columns import int64_array
 
@@ -40,6 +40,7 @@ class _Expiring(ChangelogFormat):
     """
 
     needs_retention = True
+    retention_config = "retention.ms"  # of the topic: the store's retention + DAY_MS
     tail = 0  # bytes behind the user's key
     expires_by = 0  # where the time that expires begins, in bytes before the key's end
 
@@ -153,6 +154,7 @@ class StreamsVersioned(ChangelogFormat):
     name = "streams-versioned"
     in_ranges = False
     needs_retention = True
+    retention_config = "min.compaction.lag.ms"  # of the topic: the history retention + DAY_MS
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
@@ -188,10 +190,12 @@ class StreamsVersioned(ChangelogFormat):
 
         time = np.ascontiguousarray(_timestamps(rows).astype(">i8")).view(np.uint8)
         edges = np.arange(len(rows) + 1, dtype=np.int64) * 8
-        stamps = pa.Array.from_buffers(
-            pa.large_binary(), len(rows), [None, pa.py_buffer(edges), pa.py_buffer(time)]
+        stamps, nothing = (
+            pa.Array.from_buffers(
+                pa.large_binary(), len(rows), [None, pa.py_buffer(edge), pa.py_buffer(time)]
+            )
+            for edge in (edges, np.zeros_like(edges))
         )
-        nothing = pa.scalar(b"", pa.large_binary())
         return pc.binary_join_element_wise(one_chunk(rows.column("key")), stamps, nothing)
 
     def finish(self, rows: "pa.Table", seen: Seen) -> "pa.Table":
@@ -209,7 +213,7 @@ class StreamsVersioned(ChangelogFormat):
         followed = number[1:] == number[:-1]
         ends[:-1][followed] = time[1:][followed]
         horizon = seen.get("time", _NO_TIMESTAMP) - self._history
-        live = valid_bits(one_chunk(rows.column("value"))) & (ends > horizon)
+        live = ~null_mask(one_chunk(rows.column("value"))) & (ends > horizon)
         rows, time, ends = _filter(rows, live), time[live], ends[live]
         return _with(rows, self.extra, [int64_array(time), int64_array(ends, ends == _FOREVER)])
 
@@ -235,17 +239,14 @@ def without_tail(keys: "pa.Array", tail: int) -> "pa.LargeBinaryArray":
     return pc.binary_slice(keys, 0, -tail)
 
 
-def valid_bits(array: "pa.Array") -> "NDArray[np.bool_]":
-    """bool[n]: what is not null."""
-    import numpy as np
-
-    bits = np.frombuffer(array.is_valid().buffers()[1], np.uint8)
-    return np.unpackbits(bits, count=len(array), bitorder="little").astype(np.bool_)
-
-
 def _timestamps(rows: "pa.RecordBatch | pa.Table") -> "NDArray[np.int64]":
     """-1 where there is none, as Kafka's ConsumerRecord says it."""
-    return int64_values(one_chunk(rows.column("timestamp").fill_null(_NO_TIMESTAMP)))
+    import numpy as np
+
+    column = one_chunk(rows.column("timestamp"))
+    if not len(column):
+        return np.zeros(0, np.int64)
+    return np.where(null_mask(column), _NO_TIMESTAMP, int64_values(column))
 
 
 def _filter(rows: "pa.Table", mask: "NDArray[np.bool_]") -> "pa.Table":

@@ -1,0 +1,276 @@
+"""Formats of changelogs against slow models: what is live, however the records are cut in parts."""
+
+import json
+import random
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recovery.combine.changelog import FORMATS, ChangelogFormat, LogFacts, Seen, changelog_format
+from recovery.combine.latest import Latest
+from recovery.errors import UsageError
+from recovery.formats import samza
+from recovery.formats.columns import rows_schema
+from recovery.formats.reader import CorruptError
+from tests.share import share
+
+Record = tuple[int, int | None, bytes | None, bytes | None]
+"""offset, timestamp, key, value"""
+
+RETENTION = 100
+
+
+def batches(records: Sequence[Record], parts: int) -> list[pa.RecordBatch]:
+    size = max(1, len(records) // parts)
+    return [
+        pa.RecordBatch.from_arrays(
+            [
+                pa.array(list(column), field.type)
+                for column, field in zip(
+                    zip(*records[at : at + size], strict=True), rows_schema(), strict=True
+                )
+            ],
+            schema=rows_schema(),
+        )
+        for at in range(0, len(records), size)
+    ]
+
+
+def live(form: ChangelogFormat, records: Sequence[Record], parts: int) -> list[dict[str, Any]]:
+    """Through the calls that a rebuild makes of one range."""
+    latest = Latest(form, 1 << 20, lambda table: None)
+    seen: Seen = {}
+    for whole in batches(records, parts):
+        rows = whole.filter(pa.array(form.valid(whole).tolist()))
+        kept = form.keep(rows, seen)
+        seen = form.observe(rows, seen)
+        latest.add(rows if kept is None else rows.filter(pa.array(kept.tolist())))
+    found: list[dict[str, Any]] = form.finish(latest.table(), seen).to_pylist()
+    return sorted(found, key=lambda row: (row["key"], row["timestamp"]))
+
+
+def window_key(key: bytes, start: int) -> bytes:
+    return key + struct.pack(">qi", start, 0)
+
+
+def session_key(key: bytes, start: int, end: int) -> bytes:
+    return key + struct.pack(">qq", end, start)
+
+
+def random_records(rng: random.Random, kind: str) -> list[Record]:
+    records: list[Record] = []
+    offset, now = 0, 1000
+    for _ in range(rng.randrange(1, 60)):
+        offset, now = offset + rng.randrange(1, 3), now + rng.randrange(9)
+        time = now - rng.choice((0, 0, rng.randrange(150)))
+        key = b"k%d" % rng.randrange(4)
+        if kind == "streams-window":
+            key = window_key(key, time // 10 * 10)
+        elif kind == "streams-session":
+            key = session_key(key, time - rng.randrange(20), time)
+        value = None if rng.random() < 0.2 else b"%d" % offset
+        records.append((offset, time, key, value))
+    return records
+
+
+@pytest.mark.parametrize("kind", ["streams-kv", "streams-window", "streams-session"])
+@given(seed=st.integers(0, 2**32), parts=st.integers(1, 5))
+@settings(deadline=None, max_examples=share(200))
+def test_last_value_and_retention(kind: str, seed: int, parts: int) -> None:
+    records = random_records(random.Random(seed), kind)
+    state: dict[bytes, Record] = {}
+    times = []
+    for record in records:
+        assert record[2] is not None
+        state[record[2]] = record
+        if kind != "streams-kv":
+            at = -12 if kind == "streams-window" else -16
+            times.append(struct.unpack(">q", record[2][at : at + 8])[0])
+    expected = {
+        key: (offset, time, value)
+        for (offset, time, key, value), when in (
+            (
+                r,
+                struct.unpack(">q", r[2][-12:][:8] if kind == "streams-window" else r[2][-16:][:8])[
+                    0
+                ],
+            )
+            if kind != "streams-kv"
+            else (r, 0)
+            for r in state.values()
+            if r[2] is not None
+        )
+        if value is not None and (kind == "streams-kv" or when >= max(times) - RETENTION + 1)
+    }
+    found = live(changelog_format(kind, {"retention_ms": RETENTION}), records, parts)
+    assert {r["key"]: (r["offset"], r["timestamp"], r["value"]) for r in found} == expected
+    for row in found:
+        if kind == "streams-window":
+            assert row["key"] == row["user_key"] + struct.pack(
+                ">qi", row["window_start"], row["window_sequence"]
+            )
+        if kind == "streams-session":
+            assert row["key"] == session_key(
+                row["user_key"], row["session_start"], row["session_end"]
+            )
+
+
+@given(seed=st.integers(0, 2**32), parts=st.integers(1, 5))
+@settings(deadline=None, max_examples=share(200))
+def test_versions_as_a_store_keeps_them(seed: int, parts: int) -> None:
+    records = random_records(random.Random(seed), "streams-versioned")
+    versions: dict[bytes, dict[int, tuple[int, bytes | None]]] = {}
+    now = -1
+    for offset, time, key, value in records:  # as RocksDBVersionedStore.restoreBatch
+        assert key is not None
+        assert time is not None
+        if time < now - RETENTION:
+            continue
+        now = max(now, time)
+        versions.setdefault(key, {})[time] = offset, value
+    expected = []
+    for key, times in sorted(versions.items()):
+        ordered = sorted(times)
+        for begin, end in zip(ordered, [*ordered[1:], None], strict=True):
+            offset, value = times[begin]
+            if value is not None and (end is None or end > now - RETENTION):
+                expected.append((key, begin, end, value, offset))
+    found = live(changelog_format("streams-versioned", {"retention_ms": RETENTION}), records, parts)
+    assert [
+        (r["key"], r["valid_from"], r["valid_to"], r["value"], r["offset"]) for r in found
+    ] == expected
+    assert all(r["timestamp"] == r["valid_from"] for r in found)
+
+
+@pytest.mark.parametrize("kind", ["streams-window", "streams-session"])
+def test_ranges_of_a_partition_share_the_highest_time(kind: str) -> None:
+    form = changelog_format(kind, {"retention_ms": RETENTION})
+    make = window_key if kind == "streams-window" else (lambda k, t: session_key(k, t, t))
+    (old,) = batches([(0, 1, make(b"a", 10), b"1")], 1)
+    (new,) = batches([(1, 1, make(b"b", 500), None)], 1)  # a tombstone counts too
+    seen = form.merge(form.observe(old, {}), form.observe(new, {}))
+    assert seen == form.merge({}, seen) == form.merge(seen, {}) == {"max": 500}
+    assert form.finish(pa.Table.from_batches([old]), seen).num_rows == 0
+    assert form.finish(pa.Table.from_batches([old]), {"max": 109}).num_rows == 1
+    assert form.finish(pa.Table.from_batches([old]), {"max": 110}).num_rows == 0
+
+
+@pytest.mark.parametrize("kind", sorted(FORMATS))
+def test_without_records_there_is_a_table_without_rows(kind: str) -> None:
+    form = changelog_format(kind, {"retention_ms": RETENTION})
+    found = form.finish(rows_schema().empty_table(), {})
+    assert found.schema.names == [*rows_schema().names, *form.extra.names]
+    assert found.num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        ("streams-window", b"12345678901"),
+        ("streams-session", b"123456789012345"),
+        ("coast", b"\0\0\0\7abc"),
+        ("coast", b"\0\0"),
+        *((kind, None) for kind in sorted(FORMATS)),
+    ],
+)
+def test_keys_that_are_none_of_the_format(kind: str, key: bytes | None) -> None:
+    form = changelog_format(kind, {"retention_ms": RETENTION})
+    good = b"\0\0\0\x0f123456789012345"
+    (rows,) = batches([(0, 1, key, b"1"), (1, 1, good, b"2")], 1)
+    assert form.valid(rows).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("options", [{}, {"retention_ms": None}, {"retention_ms": 0}])
+@pytest.mark.parametrize("kind", ["streams-window", "streams-session", "streams-versioned"])
+def test_retention_is_asked_for(kind: str, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="retention"):
+        changelog_format(kind, options)
+
+
+@pytest.mark.parametrize(("log_start", "proven"), [(0, True), (1, False)])
+def test_windows_are_all_there_while_the_log_begins_at_0(log_start: int, proven: bool) -> None:
+    form = changelog_format("streams-window", {"retention_ms": RETENTION})
+    log = LogFacts(log_start, frozenset({"compact", "delete"}), 86_400_100, None, 0)
+    assert (form.proves(log, {"max": 5}) is not None) == proven
+
+
+def coast(key: bytes, upstream: int, downstream: int, state: bytes) -> tuple[bytes, bytes]:
+    value = struct.pack(">qqi", upstream, downstream, len(state)) + state
+    return struct.pack(">i", len(key)) + key, value
+
+
+def test_coast_gives_state_and_the_offsets_of_its_last_record() -> None:
+    form = changelog_format("coast", {})
+    told = [(b"a", 5, 1, b"x"), (b"b", 6, 2, b""), (b"a", 9, 4, b"yz"), (b"", 11, 4, b"q")]
+    records: list[Record] = [(i, 1, *coast(*one)) for i, one in enumerate(told)]
+    found = live(form, records, 2)
+    assert {(r["user_key"], r["state"], r["upstream"], r["downstream"]) for r in found} == {
+        (b"", b"q", 11, 4),
+        (b"a", b"yz", 9, 4),
+        (b"b", b"", 6, 2),
+    }
+    first, second = (form.observe(rows, {}) for rows in batches(records, 2))
+    assert form.merge(first, second) == {"upstream": 11, "downstream": 4}
+    assert form.merge(first, {}) == {"upstream": 6, "downstream": 2}
+
+
+@pytest.mark.parametrize("value", [b"", b"short", coast(b"", 1, 1, b"state")[1] + b"!"])
+def test_a_value_that_is_not_coasts_is_told(value: bytes) -> None:
+    form = changelog_format("coast", {})
+    (rows,) = batches([(77, 1, coast(b"a", 1, 1, b"")[0], value)], 1)
+    with pytest.raises(CorruptError, match="77"):
+        form.finish(pa.Table.from_batches([rows]), {})
+    with pytest.raises(CorruptError, match="77"):
+        form.observe(rows, {})
+
+
+def test_connect_offsets() -> None:
+    """As Kafka's FileStreamSource and Debezium write them."""
+    file = json.dumps(["file", {"filename": "/tmp/in"}], separators=(",", ":")).encode()
+    debezium = b'["inventory",{"server":"dbserver1"}]'
+    records: list[Record] = [
+        (0, 1, file, b'{"position":7}'),
+        (1, 1, debezium, b'{"ts_sec":1,"file":"bin.3","pos":154}'),
+        (2, 1, file, b'{"position":30}'),
+        (3, 1, b'["gone",{"a":1}]', b"{}"),
+        (4, 1, b'["gone",{"a":1}]', None),
+        (5, 1, b"not JSON", b"neither"),
+    ]
+    found = live(changelog_format("connect-offsets", {}), records, 2)
+    assert [(r["connector"], r["source_partition"], r["source_offset"]) for r in found] == [
+        ("file", '{"filename": "/tmp/in"}', '{"position": 30}'),
+        ("inventory", '{"server": "dbserver1"}', '{"file": "bin.3", "pos": 154, "ts_sec": 1}'),
+        (None, None, None),
+    ]
+
+
+def test_samza_checkpoints() -> None:
+    key = json.dumps(
+        {
+            "systemstreampartition-grouper-factory": "GroupByPartitionFactory",
+            "taskName": "Partition 3",
+            "type": "checkpoint",
+        }
+    ).encode()
+    assert samza.decode_key(key) == ("GroupByPartitionFactory", "Partition 3", "checkpoint")
+    entry = {"system": "kafka", "stream": "orders", "partition": "3", "offset": "1041"}
+    v1 = {"SystemStreamPartition [kafka, orders, 3]": entry}
+    v2 = {"checkpoint-id": "1-2", "input-offsets": v1, "state-checkpoint-markers": {}}
+    expected = (samza.Position("kafka", "orders", 3, 1041),)
+    for value in (v1, v2):
+        assert samza.decode_positions(json.dumps(value).encode()) == expected
+    assert samza.parse_marker("1614-7:55").end == 56
+    assert samza.parse_marker("1614-7:null").end == 0
+    for text in ("", "55", "1614:x", "1614:-1"):
+        with pytest.raises(CorruptError):
+            samza.parse_marker(text)
+    for wrong in (None, b"[]", b'{"taskName": 1}', b"\xff"):
+        with pytest.raises(CorruptError):
+            samza.decode_key(wrong)
+    with pytest.raises(CorruptError):
+        samza.decode_positions(b'{"a": {"system": "kafka"}}')
