@@ -101,9 +101,9 @@ class Database:
         if self._url.get_backend_name() == "postgresql":
             from sqlalchemy import text
 
-            milliseconds = int(self._seconds * 500)
-            connection.execute(text(f"SET LOCAL lock_timeout = {milliseconds}"))
-            connection.execute(text(f"SET LOCAL statement_timeout = {milliseconds}"))
+            bounds = {"lock_timeout": 400, "statement_timeout": 700}  # ms of each second we have
+            for name, part in bounds.items():
+                connection.execute(text(f"SET LOCAL {name} = {int(self._seconds * part)}"))
 
     def said(self, error: "SQLAlchemyError") -> str:
         """The database's own words, on one line."""
@@ -235,7 +235,8 @@ class Mapped:
         key: dict[str, Any] = {"topic": place[0], "partition": place[1]}
         if "app" in self.columns:
             key["app"] = app
-        return self.table.insert().values(self._values(key | dict(after)))
+        made = self.table.insert().inline().values(self._values(key | dict(after)))
+        return made.execution_options(preserve_rowcount=True)
 
     def update(self, app: str | None, place: TopicPartition, before: Kept, after: Kept) -> Any:
         return self._at(self.table.update(), app, place, before).values(self._values(after))
