@@ -7,25 +7,20 @@ second look, so that the pause between two looks is not part of it (it is stated
 import time
 from collections.abc import Iterator
 
-from benchmarks.side_by_side import EOCTL, Measured, alternate, command, lab, tool
+from benchmarks.side_by_side import EOCTL, Measured, alternate, command, lab, make_topics, tool
 from eoctl.lab.breaks import break_
 from eoctl.lab.record import LabSpec
-from recovery.formats.state_log import state_log
+from recovery.formats.state_log import parts_of, state_log
 
 ROUNDS = 3
-PARTITIONS = 10_000
+TOPICS, PARTITIONS = 10, 10_000
 STATE_RECORDS = 1_000_000
 
 
 def measure() -> Iterator[Measured]:
     yield _state_log()
     with lab(LabSpec("hanging", brokers=3)) as three:
-        from confluent_kafka.admin import AdminClient, NewTopic
-
-        admin = AdminClient(three.client_properties())
-        wide = [NewTopic(f"wide-{n}", PARTITIONS // 10, 1) for n in range(10)]
-        for made in admin.create_topics(wide, operation_timeout=60).values():
-            made.result(120)
+        make_topics(three, [f"wide-{n}" for n in range(TOPICS)], PARTITIONS // TOPICS)
         break_(three, "open", count=20, hold=False)
         server = ("--bootstrap-server", three.bootstrap_servers)
         each = [
@@ -53,7 +48,7 @@ def _state_log() -> Measured:
     """Finding one producer among a million records of `__transaction_state`, in memory."""
     buffer = _records(STATE_RECORDS)
     begin = time.perf_counter()
-    found = state_log(0, [buffer], STATE_RECORDS, [STATE_RECORDS // 2])
+    found = state_log(0, parts_of([buffer]), STATE_RECORDS, [STATE_RECORDS // 2])
     took = time.perf_counter() - begin
     assert len(found.records) == 1
     return Measured(

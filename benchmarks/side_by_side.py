@@ -94,3 +94,21 @@ def lab(spec: LabSpec) -> Iterator[Lab]:
                 del os.environ["EOCTL_STATE_DIR"]
             else:
                 os.environ["EOCTL_STATE_DIR"] = before
+
+
+def make_topics(found: Lab, names: Sequence[str], partitions: int) -> None:
+    """Topics of one replica each; one request each, as a controller takes only so many at once."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient(found.client_properties())
+    for name in names:
+        new = NewTopic(name, partitions, 1)
+        admin.create_topics([new], operation_timeout=60)[name].result(120)
+    end = time.monotonic() + 300
+    while sum(len(t.partitions) for t in admin.list_topics(timeout=60).topics.values()) < (
+        len(names) * partitions
+    ):
+        if time.monotonic() > end:
+            raise SystemExit("the topics were not made in five minutes")
+        time.sleep(1)
+    time.sleep(5)  # the brokers make the last logs

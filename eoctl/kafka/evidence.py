@@ -15,8 +15,8 @@ from recovery.errors import EoctlError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.formats.batches import (
     BatchHeader,
+    HeaderScan,
     batch_headers,
-    header_at,
     scan_headers,
     verify_crcs,
 )
@@ -24,7 +24,7 @@ from recovery.formats.consumer_offsets import OffsetKey
 from recovery.formats.consumer_offsets import decode_key as decode_group_key
 from recovery.formats.reader import CorruptError
 from recovery.formats.records import ControlType, marker, records
-from recovery.formats.state_log import state_log
+from recovery.formats.state_log import Part, parts_of, state_log
 from recovery.history import Marker, StateLog
 from recovery.observation import OpenTransaction, StartBatch
 
@@ -231,23 +231,23 @@ async def state_logs(
     logs: list[StateLog] = []
     ranges: list[Range] = []
     anew: list[Range] = []
-    kept: dict[int, tuple[bytes, BatchHeader]] = {}
+    kept: dict[int, Part] = {}
     for p in facts:
         if p.error is not None or p.high_watermark is None or p.log_start_offset is None:
             logs.append(StateLog(p.partition, (), 0, None, error=p.error or "NOT_SEEN"))
             continue
         whole = Range(p.topic, p.partition, p.log_start_offset, p.high_watermark)
-        data, last = _kept(cache, p.partition)
-        if last is not None and whole.start <= last.base_offset < whole.end:
-            kept[p.partition] = data, last
-            ranges.append(replace(whole, start=last.base_offset))
+        part = _kept(cache, p.partition)
+        if part is not None and whole.start <= (last := _last_base(part.scan)) < whole.end:
+            kept[p.partition] = part
+            ranges.append(replace(whole, start=last))
             anew.append(whole)
         else:
             ranges.append(whole)
     refused: list[Range] = []
     async for partition, buffers, end, error in _read_each(cluster, ranges):
         before = kept.get(partition)
-        if before is not None and not _continues(before[1], buffers):
+        if before is not None and not _continues(before, buffers):
             refused += [r for r in anew if r.partition == partition]
             continue
         logs.append(
@@ -281,28 +281,30 @@ async def _read_each(
             )
 
 
-def _kept(cache: Cache | None, partition: int) -> tuple[bytes, BatchHeader | None]:
-    """What the cache has, and the header of its last batch; None: nothing of use."""
+def _kept(cache: Cache | None, partition: int) -> Part | None:
+    """What the cache has; None: nothing of use."""
     data = cache.load(partition) if cache is not None else b""
     try:
-        scan = scan_headers(data)
-        verify_crcs(data, scan)
+        [part] = parts_of([data])
     except EoctlError:
-        return b"", None
-    if not len(scan) or scan.end != len(data):
-        return b"", None
-    return data, header_at(data, int(scan.positions[-1]))
+        return None
+    return part if len(part.scan) and part.scan.end == len(data) else None
 
 
-def _continues(last: BatchHeader, buffers: Sequence[bytes]) -> bool:
+def _last_base(scan: HeaderScan) -> int:
+    return int(scan.fields["base_offset"][-1])
+
+
+def _continues(kept: Part, buffers: Sequence[bytes]) -> bool:
     """The first batch read is the last one kept: the log was neither compacted nor cut there."""
     first = next((h for b in buffers for h in batch_headers(b)), None)
-    return first is not None and (first.base_offset, first.crc) == (last.base_offset, last.crc)
+    last = _last_base(kept.scan), int(kept.scan.fields["crc"][-1])
+    return first is not None and (first.base_offset, first.crc) == last
 
 
 def _log(
     partition: int,
-    before: tuple[bytes, BatchHeader] | None,
+    before: Part | None,
     buffers: Sequence[bytes],
     end: int,
     error: str | None,
@@ -312,20 +314,26 @@ def _log(
 ) -> StateLog:
     if error is not None:
         return StateLog(partition, (), 0, None, error=error)
-    parts = [before[0]] if before else []
-    seen = before[1].last_offset if before else -1
+    parts = [before] if before else []
+    seen = int(before.scan.last_offset[-1]) if before else -1
     grown = False
     try:
         for buffer in buffers:
             scan = scan_headers(buffer)
+            verify_crcs(buffer, scan)
             fresh = (scan.last_offset > seen).nonzero()[0]
-            if len(fresh):
-                # whole batches that are new, so that what is kept has each batch once
-                parts.append(buffer[int(scan.positions[fresh[0]]) : scan.end])
-                seen, grown = int(scan.last_offset[-1]), True
+            if not len(fresh):
+                continue
+            # whole batches that are new, so that what is kept has each batch once
+            first = int(scan.positions[fresh[0]])
+            if first or scan.end < len(buffer):
+                parts += parts_of([buffer[first : scan.end]])
+            else:
+                parts.append(Part(buffer, scan))
+            seen, grown = int(scan.last_offset[-1]), True
         log = state_log(partition, parts, end, producer_ids, transactional_ids)
     except CorruptError as corrupt:
         return StateLog(partition, (), 0, None, error=corrupt.sentence)
     if cache is not None and grown:
-        cache.save(partition, parts)
+        cache.save(partition, [part.data for part in parts])
     return log

@@ -7,7 +7,6 @@ Source: Kafka's class DefaultRecordBatch; KIP-98.
 """
 
 import struct
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,6 +32,7 @@ DELETE_HORIZON = 0x40
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _START = struct.Struct(">qiib")  # base offset, length, leader epoch, magic
+_LENGTH_AND_MAGIC = struct.Struct(">8xi4xb")  # of the same
 _CRC_START = 21
 _OLDEST_MESSAGE = 14  # the shortest message of magic 0
 
@@ -166,6 +166,26 @@ def _next_batch(buffer: Buffer, position: int, end: int) -> int:
     return following if following <= end else -1
 
 
+def _whole_batches(buffer: Buffer) -> tuple[list[int], int]:
+    """Where each whole batch begins, and where the last one ends. Raises as `_next_batch` does.
+
+    The same loop without a call for each batch: there may be a million.
+    """
+    positions: list[int] = []
+    position, end, start = 0, len(buffer), _LENGTH_AND_MAGIC.unpack_from
+    last = end - _LENGTH_AND_MAGIC.size
+    while position <= last:
+        length, magic = start(buffer, position)
+        if magic != 2 or length < HEADER_SIZE - LOG_OVERHEAD:
+            _next_batch(buffer, position, end)  # says what is wrong
+        following = position + LOG_OVERHEAD + length
+        if following > end:
+            break
+        positions.append(position)
+        position = following
+    return positions, position
+
+
 def header_at(buffer: Buffer, position: int) -> BatchHeader:
     """The header at a position that holds a whole batch (of a scan, say). Checks nothing."""
     base, length, epoch, magic, crc, attributes, delta, base_time, max_time, pid, pepoch, seq, n = (
@@ -218,10 +238,8 @@ def last_batch(buffer: Buffer) -> BatchHeader | None:
 
     Raises CorruptError for an impossible length, OldMessageFormatError for magic 0 and 1.
     """
-    last, position, end = -1, 0, len(buffer)
-    while (following := _next_batch(buffer, position, end)) >= 0:
-        last, position = position, following
-    return None if last < 0 else header_at(buffer, last)
+    positions, _ = _whole_batches(buffer)
+    return header_at(buffer, positions[-1]) if positions else None
 
 
 def scan_headers(buffer: Buffer) -> HeaderScan:
@@ -231,11 +249,7 @@ def scan_headers(buffer: Buffer) -> HeaderScan:
     """
     import numpy as np
 
-    positions: list[int] = []
-    position, end = 0, len(buffer)
-    while (following := _next_batch(buffer, position, end)) >= 0:
-        positions.append(position)
-        position = following
+    positions, position = _whole_batches(buffer)
     at = np.array(positions, dtype=np.int64)
     dtype = np.dtype(_FIELDS)
     if not positions:
@@ -280,20 +294,3 @@ def verify_crcs(buffer: Buffer, scan: HeaderScan) -> None:
     for position, end, expected in zip(scan.positions.tolist(), ends, stored, strict=True):
         if crc(view[position + _CRC_START : end]) != expected:
             raise _corrupt("the CRC is wrong", position, header_at(buffer, position).base_offset)
-
-
-def batches_holding(buffer: bytes | bytearray, scan: HeaderScan, wanted: bytes) -> list[int]:
-    """Rows of the scan whose batch may hold the bytes `wanted`: a few records among millions.
-
-    Every compressed batch is among them, and a match may be chance: decode and look again.
-    """
-    import numpy as np
-
-    rows = set(np.flatnonzero(scan.fields["attributes"] & CODEC_MASK).tolist())
-    starts = [*scan.positions.tolist(), scan.end]
-    found = buffer.find(wanted, 0, scan.end)
-    while found >= 0:
-        row = bisect_right(starts, found) - 1
-        rows.add(row)
-        found = buffer.find(wanted, starts[row + 1], scan.end)
-    return sorted(rows)

@@ -1,52 +1,181 @@
 """One partition of `__transaction_state` from its batches: the records that matter, and its gaps.
 
-A busy cluster's log holds millions of records of which a verdict needs a handful. The bytes of a
-producer id, then of the transactional ids that bore it, are searched for; only batches that hold
-them are opened (all of them where the log is compressed).
+A busy cluster's log holds millions of records of which a verdict needs a handful: all of the
+transactional ids that bore some producer ids. Coordinators write one record in each batch, so that
+keys and values of all of them are found at once (numpy); only what is meant is decoded.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from recovery.formats.batches import HeaderScan, batches_holding, header_at, scan_headers
+from recovery.formats.batches import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    HeaderScan,
+    header_at,
+    scan_headers,
+)
+from recovery.formats.columns_walk import varints
 from recovery.formats.reader import CorruptError, UnknownVersion
 from recovery.formats.records import records
 from recovery.formats.transaction_state import TransactionValue, decode_key, decode_value
 from recovery.history import StateLog, StateRecord
 
-Part = tuple[bytes, HeaderScan]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_MARGIN = 64  # bytes behind a batch within which a malformed one may be looked at
+_KEY_HEAD = 4  # version, length of the id
+_VALUE_HEAD = 10  # version, producer id
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of a log as fetched. scan: the headers of its whole batches."""
+
+    data: bytes
+    scan: HeaderScan
+
+    @cached_property
+    def lone(self) -> "Lone":
+        """The batches of one plain record of a known version."""
+        return _lone(self.data, self.scan)
+
+    @cached_property
+    def others(self) -> frozenset[int]:
+        """Rows of all other batches: to be opened."""
+        return frozenset(range(len(self.scan))).difference(self.lone.rows.tolist())
+
+    def of_producers(self, producer_ids: Collection[int]) -> list[int]:
+        """Rows that may be of these producer ids."""
+        import numpy as np
+
+        wanted = np.array(sorted(producer_ids), np.int64)
+        return self._with_others(
+            self.lone.rows[np.isin(self.lone.producer_id, wanted)],
+            [pid.to_bytes(8, "big", signed=True) for pid in producer_ids],
+        )
+
+    def of_ids(self, names: Collection[bytes]) -> list[int]:
+        """Rows that may be of these transactional ids."""
+        import numpy as np
+
+        lone, data = self.lone, self.data
+        lengths = np.array(sorted({len(name) for name in names}), np.int64)
+        fit = np.flatnonzero(np.isin(lone.id_length, lengths))
+        starts, ends = lone.id_start[fit], lone.id_start[fit] + lone.id_length[fit]
+        pairs = zip(starts.tolist(), ends.tolist(), strict=True)
+        chosen = [i for i, (start, end) in enumerate(pairs) if data[start:end] in names]
+        return self._with_others(lone.rows[fit[chosen]], names)
+
+    def _with_others(self, rows: "NDArray[np.int64]", needles: Collection[bytes]) -> list[int]:
+        """These, and of all other batches those that are compressed or hold one of the needles."""
+        found = rows.tolist()
+        for row in self.others:
+            header = header_at(self.data, int(self.scan.positions[row]))
+            inside = header.position, header.position + header.size
+            if header.attributes & CODEC_MASK or any(
+                self.data.find(needle, *inside) >= 0 for needle in needles
+            ):
+                found.append(row)
+        return sorted(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Lone:
+    """Batches of one record. rows: of the scan; id_start: bytes; producer_id: -1 in tombstones."""
+
+    rows: "NDArray[np.int64]"
+    id_start: "NDArray[np.int64]"
+    id_length: "NDArray[np.int64]"
+    producer_id: "NDArray[np.int64]"
+
+
+def _lone(data: bytes, scan: HeaderScan) -> Lone:
+    """Kafka's DefaultRecord: length, attributes, two deltas, key and value, each with a length.
+
+    Whatever does not fit exactly is left out, and so told by the decoder that opens it.
+    """
+    import numpy as np
+
+    raw = np.frombuffer(data, np.uint8)
+    ends = scan.positions + LOG_OVERHEAD + scan.column("length")
+    plain = (scan.fields["attributes"] & CODEC_MASK) == 0
+    rows = np.flatnonzero(
+        plain & (scan.column("records_count") == 1) & (ends <= len(data) - _MARGIN)
+    )
+
+    def number(at: "NDArray[np.int64]", size: int) -> "NDArray[np.int64]":
+        if not len(at):
+            return np.zeros(0, np.int64)
+        windows = np.lib.stride_tricks.sliding_window_view(raw, size)[at]
+        found: NDArray[np.int64] = windows.view(f">i{size}")[:, 0].astype(np.int64)
+        return found
+
+    length, at = varints(raw, scan.positions[rows] + HEADER_SIZE)
+    end = at + length
+    _, at = varints(raw, at + 1)
+    _, at = varints(raw, at)
+    key_length, key = varints(raw, at)
+    sound = (end == ends[rows]) & (key_length >= _KEY_HEAD) & (key_length < end - key)
+    rows, end, key, key_length = rows[sound], end[sound], key[sound], key_length[sound]
+    value_length, value = varints(raw, key + key_length)
+    id_length = number(key + 2, 2)
+    sound = (number(key, 2) == 0) & (id_length == key_length - _KEY_HEAD) & (id_length > 0)
+    tombstone = value_length == -1
+    sound &= tombstone | ((value_length >= _VALUE_HEAD) & (value_length < end - value))
+    version = np.full(len(rows), -1, np.int64)
+    whole = np.flatnonzero(sound & ~tombstone)
+    version[whole] = number(value[whole], 2)
+    sound &= tombstone | (version == 0) | (version == 1)
+    producer_id = np.full(len(rows), -1, np.int64)
+    whole = np.flatnonzero(sound & ~tombstone)
+    producer_id[whole] = number(value[whole] + 2, 8)
+    return Lone(rows[sound], key[sound] + _KEY_HEAD, id_length[sound], producer_id[sound])
+
+
+def parts_of(buffers: Iterable[bytes]) -> list[Part]:
+    """Buffers with their headers scanned. Raises CorruptError."""
+    return [Part(data, scan_headers(data)) for data in buffers]
 
 
 def state_log(
     partition: int,
-    buffers: Sequence[bytes],
+    parts: Sequence[Part],
     end: int,
     producer_ids: Collection[int],
     transactional_ids: Collection[str] | None = (),
 ) -> StateLog:
     """What `partition` says of these producer ids and transactional ids (None = of all).
 
-    buffers: its whole content as fetched, in order, from its log start to `end` (the high
+    parts: its whole content as fetched, in order, from its log start to `end` (the high
     watermark), batches possibly repeated at the seams. Raises CorruptError.
     """
-    parts = [(data, scan_headers(data)) for data in buffers]
     whole_from = _whole_from(parts, end)
-    names = set(transactional_ids or ())
     found: dict[int, StateRecord] = {}
     if transactional_ids is None:
-        found = {record.offset: record for record in _decoded(partition, parts, None)}
-        producer_ids = ()
-    for pid in producer_ids:
-        for record in _decoded(partition, parts, pid.to_bytes(8, "big", signed=True)):
-            value = record.value
-            # a value of a later version may be this producer's: its id is listed, and said so
-            if isinstance(value, UnknownVersion) or (
-                isinstance(value, TransactionValue) and value.producer_id == pid
-            ):
-                names.add(record.transactional_id)
-    for name in names - {""}:  # no id at all, and found everywhere
-        for record in _decoded(partition, parts, name.encode("utf-8", "surrogatepass")):
-            if record.transactional_id == name:
-                found[record.offset] = record
+        for part in parts:
+            found |= {r.offset: r for r in _decoded(partition, part, range(len(part.scan)))}
+    else:
+        names = set(transactional_ids)
+        for part in parts if producer_ids else ():
+            for record in _decoded(partition, part, part.of_producers(producer_ids)):
+                value = record.value
+                # a value of a later version may be this producer's: its id is listed, and said so
+                if isinstance(value, UnknownVersion) or (
+                    isinstance(value, TransactionValue) and value.producer_id in producer_ids
+                ):
+                    names.add(record.transactional_id)
+        names -= {""}  # no id at all
+        encoded = {name.encode("utf-8", "surrogatepass") for name in names}
+        for part in parts if names else ():
+            for record in _decoded(partition, part, part.of_ids(encoded)):
+                if record.transactional_id in names:
+                    found[record.offset] = record
     return StateLog(
         partition=partition,
         records=tuple(found[offset] for offset in sorted(found)),
@@ -58,7 +187,8 @@ def state_log(
 def _whole_from(parts: Sequence[Part], end: int) -> int:
     """The first offset after which none is missing up to `end`; 0 if none ever was."""
     expected, whole_from = 0, 0
-    for _, scan in parts:
+    for part in parts:
+        scan = part.scan
         base, last, count = (
             scan.column("base_offset"),
             scan.last_offset,
@@ -79,25 +209,23 @@ def _whole_from(parts: Sequence[Part], end: int) -> int:
 
 def _time_at(parts: Sequence[Part], offset: int) -> int | None:
     """The time of the first record at or after an offset."""
-    for data, scan in parts:
-        rows = (scan.column("base_offset") >= offset).nonzero()[0]
-        for row in rows.tolist():
-            first = next(records(data, header_at(data, int(scan.positions[row]))), None)
+    for part in parts:
+        for row in (part.scan.column("base_offset") >= offset).nonzero()[0]:
+            header = header_at(part.data, int(part.scan.positions[row]))
+            first = next(records(part.data, header), None)
             if first is not None:
                 return first.timestamp
     return None
 
 
-def _decoded(partition: int, parts: Sequence[Part], needle: bytes | None) -> Iterator[StateRecord]:
-    for data, scan in parts:
-        rows = range(len(scan)) if needle is None else batches_holding(data, scan, needle)
-        for row in rows:
-            header = header_at(data, int(scan.positions[row]))
-            for r in records(data, header):
-                name = UnknownVersion(-1) if r.key is None else decode_key(r.key)
-                if isinstance(name, UnknownVersion):
-                    # it may hold a decision: better no history than one with a hole
-                    where = f"__transaction_state-{partition} offset {r.offset}"
-                    raise CorruptError("a record with a key of an unknown version", where=where)
-                time = header.max_timestamp if r.timestamp is None else r.timestamp
-                yield StateRecord(name, partition, r.offset, time, decode_value(r.value))
+def _decoded(partition: int, part: Part, rows: Iterable[int]) -> Iterator[StateRecord]:
+    for row in rows:
+        header = header_at(part.data, int(part.scan.positions[row]))
+        for r in records(part.data, header):
+            name = UnknownVersion(-1) if r.key is None else decode_key(r.key)
+            if isinstance(name, UnknownVersion):
+                # it may hold a decision: better no history than one with a hole
+                where = f"__transaction_state-{partition} offset {r.offset}"
+                raise CorruptError("a record with a key of an unknown version", where=where)
+            time = header.max_timestamp if r.timestamp is None else r.timestamp
+            yield StateRecord(name, partition, r.offset, time, decode_value(r.value))

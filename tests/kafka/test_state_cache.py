@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import crc32c
 import pytest
 
 from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
+from recovery.formats.batches import batch_headers
 from tests.kafka.command import environment, eoctl
+from tests.unit.formats_build import seal
 
 
 def _history(lab: Lab, cache: Path, name: str) -> list[dict[str, object]]:
@@ -17,7 +20,7 @@ def _history(lab: Lab, cache: Path, name: str) -> list[dict[str, object]]:
     return ran.rows
 
 
-@pytest.mark.parametrize("damage", ["none", "cut", "other", "empty"])
+@pytest.mark.parametrize("damage", ["none", "cut", "bit", "other", "empty"])
 def test_history_is_the_same_with_a_cache_whatever_became_of_it(
     lab1: Lab, tmp_path: Path, damage: str
 ) -> None:
@@ -34,8 +37,14 @@ def test_history_is_the_same_with_a_cache_whatever_became_of_it(
             path.write_bytes(data[:-7])
         elif damage == "empty":
             path.write_bytes(b"")
-        elif damage == "other":  # the last batch is not the log's
-            path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        elif damage == "bit":
+            path.write_bytes(data[:90] + bytes([data[90] ^ 1]) + data[91:])
+        elif damage == "other":  # whole and sound, but its last batch is not the log's
+            batches = data[:-4]
+            last = [h.position for h in batch_headers(batches)][-1]
+            changed = seal(bytearray(batches[last:-1] + bytes([batches[-1] ^ 1])))
+            batches = batches[:last] + changed
+            path.write_bytes(batches + crc32c.crc32c(batches).to_bytes(4, "big"))
     assert _history(lab1, tmp_path / "a", name) == fresh
     [more] = break_(lab1, "zombie", transactional_id=name)
     assert more.transactional_id == name

@@ -16,7 +16,6 @@ from recovery.formats.batches import (
     TRANSACTIONAL,
     OldMessageFormatError,
     batch_headers,
-    batches_holding,
     crc_matches,
     header_at,
     scan_headers,
@@ -253,24 +252,3 @@ def test_noise_never_raises_anything_else(noise: bytes) -> None:
         list(batch_headers(noise))
     with contextlib.suppress(EoctlError):
         scan_headers(noise)
-
-
-@given(logs(), st.binary(min_size=1, max_size=2))
-def test_a_search_misses_no_batch(buffer: bytes, wanted: bytes) -> None:
-    rows = batches_holding(buffer, scan_headers(buffer), wanted)
-    assert rows == sorted(set(rows))
-    for row, header in enumerate(batch_headers(buffer)):
-        held = wanted in buffer[header.position : header.position + header.size]
-        for record in records(buffer, header):
-            held |= wanted in (record.key or b"") or wanted in (record.value or b"")
-        assert row in rows or not held
-
-
-def test_a_search_leaves_most_batches_out() -> None:
-    values = [b"id-%d." % n for n in range(50)]
-    buffer = b"".join(batch(n, [Item(0, value=value)]) for n, value in enumerate(values))
-    cut = buffer + batch(50, [Item(0, value=b"id-4.")])[:-1]
-    assert batches_holding(cut, scan_headers(cut), b"id-4.") == [4]
-    assert batches_holding(cut, scan_headers(cut), b"id-4") == [4, *range(40, 50)]
-    gzip = cut[: scan_headers(cut).end] + batch(50, [Item(0, value=b"x" * 500)], codec=1)
-    assert batches_holding(gzip, scan_headers(gzip), b"id-4.") == [4, 50]
