@@ -1,0 +1,237 @@
+"""Staging a DataFrame once: Parquet files that no later attempt changes, and their manifest.
+
+A non-deterministic DataFrame gives other rows each time it is evaluated, so it is evaluated
+exactly once: tasks write files under names of their own, and the manifest, published in one step
+and never again, names those that count. Whoever sends, sends what the manifest lists.
+"""
+
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.stores.plan_files import sync_folder
+from recovery.errors import RefusedError, UsageError
+from spark_jobs import executors
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+}
+"""What a row may hold, and of which Spark types: as Spark's own Kafka sink."""
+
+
+class Row(NamedTuple):
+    """One record to send, its fields named as confluent_kafka's produce() names them.
+
+    timestamp: epoch ms. partition None: by the key's murmur2 hash.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]] | None
+    partition: int | None
+    timestamp: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """File of one partition of the sink, its name below the batch's folder, and its content."""
+
+    partition: int
+    file: str
+    rows: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What one batch sends. topic ids: a topic made anew is another topic."""
+
+    job: str
+    batch: int
+    topic: str
+    topic_id: str | None
+    marker_topic_id: str | None
+    files: tuple[StagedFile, ...]
+    created: int
+
+    @property
+    def rows(self) -> int:
+        return sum(f.rows for f in self.files)
+
+    def encode(self) -> bytes:
+        return (json.dumps(asdict(self), indent=1, sort_keys=True) + "\n").encode()
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.encode()).hexdigest()
+
+
+def load(folder: Path) -> Manifest | None:
+    """The manifest published in a batch's folder, None before that. Raises RefusedError."""
+    path = folder / "manifest.json"
+    try:
+        found = json.loads(path.read_bytes())
+        files = tuple(StagedFile(**f) for f in found["files"])
+        return Manifest(**{**found, "files": files})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise RefusedError(f"not a staging manifest: {error}", where=str(path)) from None
+
+
+def publish(folder: Path, manifest: Manifest) -> Manifest:
+    """Publish, unless another run was first: the manifest that stands from now on."""
+    temporary = folder / f".manifest-{uuid.uuid4().hex}"
+    try:
+        with temporary.open("xb") as file:
+            file.write(manifest.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(temporary, folder / "manifest.json")  # never over another one
+        sync_folder(folder)
+    except OSError as error:
+        raise UsageError(f"cannot be published: {error.strerror}", where=str(folder)) from None
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+    published = load(folder)
+    assert published is not None
+    return published
+
+
+def as_records(frame: "DataFrame") -> "DataFrame":
+    """The columns that a record has, key and value as bytes. Raises UsageError for others."""
+    from pyspark.sql.functions import col
+
+    kinds = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
+    for column, kind in kinds.items():
+        allowed = COLUMNS.get(column)
+        if allowed is None or kind not in allowed:
+            raise UsageError(
+                f"column {column} of type {kind} is no part of a record",
+                remedy="select key, value (string or binary) and, where wanted, headers "
+                f"({COLUMNS['headers'][0]}), partition (int), timestamp",
+            )
+    if "value" not in kinds:
+        raise UsageError("the DataFrame has no column value")
+    binary = [
+        col(c).cast("binary").alias(c) if c in ("key", "value") else col(c)
+        for c in COLUMNS
+        if c in kinds
+    ]
+    return frame.select(*binary)
+
+
+def stage(frame: "DataFrame", folder: Path) -> list[StagedFile]:
+    """Evaluate the frame once: a file per partition of it. Raises UsageError."""
+    path = str(folder)
+    executors.ship(frame.sparkSession)
+
+    def write(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        text = json.dumps(executors.answer_or_error(lambda given: _write(path, given), batches))
+        yield pa.RecordBatch.from_pydict({"answer": [text]})
+
+    written = as_records(frame).mapInArrow(write, "answer string")
+    rows = executors.collected(frame.sparkSession, written, "eoctl sink: staging")
+    answers = [json.loads(row["answer"]) for row in rows]
+    executors.raise_first(answers)
+    found = sorted((StagedFile(**a["answer"]) for a in answers), key=lambda f: f.partition)
+    if [f.partition for f in found] != list(range(len(found))):
+        raise RefusedError("the DataFrame's partitions are not numbered from 0", where=path)
+    for one in found:
+        staged = folder / one.file
+        if not staged.exists() or staged.stat().st_size != one.bytes:
+            raise RefusedError(
+                "a staged file is not seen by the process that publishes it", where=str(staged)
+            )
+    return found
+
+
+def _write(folder: str, batches: Iterator[Any]) -> dict[str, Any]:
+    """One task: its rows into a file of this attempt's own name, synced."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    partition = context.partitionId()
+    name = f"part-{partition:05}-{uuid.uuid4().hex}.parquet"
+    path = Path(folder) / name
+    rows, writer = 0, None
+    try:
+        for batch in batches:
+            if writer is None:
+                writer = pq.ParquetWriter(path, batch.schema, compression="zstd")
+            writer.write_batch(batch)
+            rows += batch.num_rows
+        if writer is None:
+            writer = pq.ParquetWriter(path, pa.schema([("value", pa.binary())]))
+        writer.close()
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(f"cannot be written: {error}", where=str(path)) from None
+    size = path.stat().st_size
+    return asdict(StagedFile(partition, name, rows, size, digest))
+
+
+def rows_from(folder: str, staged: StagedFile, start: int) -> Iterator[Row]:
+    """The staged rows from number `start` on, in file order. Raises RefusedError if changed."""
+    import pyarrow.parquet as pq
+
+    path = Path(folder) / staged.file
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise RefusedError(f"staged file is gone: {error.strerror}", where=str(path)) from None
+    if digest != staged.sha256:
+        raise RefusedError("staged file is not what the manifest says", where=str(path))
+    at = 0
+    for batch in pq.ParquetFile(path).iter_batches():
+        if at + batch.num_rows > start:
+            yield from _rows(batch.slice(max(0, start - at)))
+        at += batch.num_rows
+
+
+def _rows(batch: Any) -> Iterator[Row]:
+    columns: dict[str, list[Any]] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name == "timestamp":
+            column = column.cast("timestamp[ms]", safe=False).cast("int64")
+        columns[name] = column.to_pylist()
+    nothing: list[Any] = [None] * batch.num_rows
+    headers = [
+        None if found is None else [(h["key"], h["value"]) for h in found]
+        for found in columns.get("headers", nothing)
+    ]
+    return (
+        Row(*fields)
+        for fields in zip(
+            columns.get("key", nothing),
+            columns.get("value", nothing),
+            headers,
+            columns.get("partition", nothing),
+            columns.get("timestamp", nothing),
+            strict=True,
+        )
+    )

@@ -1,0 +1,406 @@
+"""The exactly-once sink on real Spark and real Kafka, with its workers killed."""
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eoctl.kafka.access import Access
+from eoctl.lab.cluster import Lab
+from recovery.errors import EoctlError, RefusedError, UsageError
+from spark_jobs import markers, sink, staging
+from spark_jobs.attempt import Attempt, Work
+from spark_jobs.sink import write_exactly_once
+from spark_jobs.staging import StagedFile
+from tests.kafka.conftest import MakeTopic
+from tests.share import share
+from tests.spark.sinking import python_workers, staged_values, values
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def access(lab: Lab) -> Access:
+    return Access(lab.client_properties())
+
+
+def numbers(spark: "SparkSession", first: int, count: int, partitions: int = 4) -> "DataFrame":
+    frame = spark.range(first, first + count, 1, partitions)
+    return frame.selectExpr("cast(id as string) key", "cast(id as string) value")
+
+
+def expected(first: int, count: int) -> Counter[bytes]:
+    return Counter(str(n).encode() for n in range(first, first + count))
+
+
+def test_rerun_of_a_batch_sends_nothing_and_the_next_batch_follows(
+    spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    name = topic(lab1, 3)
+    options: dict[str, Any] = {
+        "topic": name,
+        "job": name,
+        "staging_folder": tmp_path,
+        "access": access(lab1),
+        "rows_per_transaction": 300,
+    }
+    first = write_exactly_once(numbers(spark, 0, 2000), batch=0, **options)
+    assert (first["rows"], first["rows_sent_now"], first["partitions"]) == (2000, 2000, 4)
+    assert first["transactions"] == 4 * 2  # 500 rows of each, 300 at a time
+    again = write_exactly_once(numbers(spark, 0, 2000), batch=0, **options)
+    assert again["rows_sent_now"] == 0
+    write_exactly_once(numbers(spark, 2000, 500), batch=1, **options)
+    assert values(lab1, name) == expected(0, 2500)
+    older = write_exactly_once(numbers(spark, 0, 2000), batch=0, **options)  # it was sent whole
+    assert older["rows_sent_now"] == 0
+    assert values(lab1, name) == expected(0, 2500)
+
+
+def test_records_keep_their_parts(
+    spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    name = topic(lab1, 2)
+    frame = spark.sql(
+        "select cast(null as string) key, cast(null as binary) value, 1 partition, "
+        "array(named_struct('key', 'h', 'value', cast('x' as binary))) headers, "
+        "timestamp '2026-01-02T03:04:05.678Z' timestamp"
+    )
+    write_exactly_once(
+        frame, topic=name, job=name, batch=7, staging_folder=tmp_path, access=access(lab1)
+    )
+    consumer = Consumer({**lab1.client_properties(), "group.id": "oracle"})
+    consumer.assign([TopicPartition(name, 1, 0)])
+    message = consumer.poll(20)
+    consumer.close()
+    assert message is not None
+    assert message.error() is None
+    assert (message.key(), message.value()) == (None, None)
+    assert message.headers() == [("h", b"x")]
+    assert message.timestamp()[1] == 1767323045678
+
+
+def test_workers_killed_while_they_write(
+    spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """0 duplicates, 0 lost against what was staged, for a DataFrame that differs each time."""
+    name = topic(lab1, 3)
+    rows, killed = 12_000, 0
+    sent: Counter[bytes] = Counter()
+    for seed in range(share(30)):
+        random_ = random.Random(seed)
+        job = f"{name}-{seed}"
+        frame = spark.range(0, rows, 1, 4).selectExpr("uuid() key", "uuid() value")
+
+        def run(frame: "DataFrame" = frame, job: str = job) -> dict[str, Any]:
+            return write_exactly_once(
+                frame,
+                topic=name,
+                job=job,
+                batch=0,
+                staging_folder=tmp_path,
+                access=access(lab1),
+                rows_per_transaction=1000,
+            )
+
+        killed += _run_and_kill(spark, random_, tmp_path / job / "batch-0", run)
+        staged = staged_values(tmp_path / job / "batch-0")
+        assert staged.total() == rows
+        sent += staged
+    assert killed >= share(30)
+    assert values(lab1, name) == sent
+    # some were killed within a transaction: the test did what it says
+    assert values(lab1, name, "read_uncommitted").total() > sent.total()
+
+
+def _run_and_kill(
+    spark: "SparkSession",
+    random_: random.Random,
+    folder: Path,
+    run: Callable[[], dict[str, Any]],
+) -> int:
+    """Run until it succeeds; kill random workers once the batch is staged. How many were killed."""
+    ended = threading.Event()
+    kills = 0
+
+    def kill() -> None:
+        nonlocal kills
+        while not (folder / "manifest.json").exists() and not ended.wait(0.02):
+            pass
+        for _ in range(2):
+            if ended.wait(random_.uniform(0.2, 1.2)):
+                return
+            if workers := python_workers(spark):
+                with suppress(ProcessLookupError):
+                    os.kill(random_.choice(workers), signal.SIGKILL)
+                    kills += 1
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        for _ in range(5):
+            with suppress(EoctlError):
+                run()
+                return kills
+        raise AssertionError("it never succeeded")
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_two_runs_of_one_batch_at_once(
+    spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    name = topic(lab1, 2)
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            frame = spark.range(0, 3000, 1, 2).selectExpr("uuid() value")
+            write_exactly_once(
+                frame,
+                topic=name,
+                job=name,
+                batch=0,
+                staging_folder=tmp_path,
+                access=access(lab1),
+                rows_per_transaction=400,
+            )
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # one that loses its place may say so, but nothing comes twice and nothing is missing
+    assert all(isinstance(f, EoctlError) for f in failures), failures
+    if failures:
+        run()
+    assert values(lab1, name) == staged_values(tmp_path / name / "batch-0")
+
+
+@pytest.fixture
+def work(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> Work:
+    """One staged partition of 1000 rows whose markers stand at 0, without Spark."""
+    import hashlib
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    name = topic(lab1, 1)
+    path = tmp_path / "part-0.parquet"
+    pq.write_table(pa.table({"value": [str(n).encode() for n in range(1000)]}), path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    file = StagedFile(0, path.name, 1000, path.stat().st_size, digest)
+    found = markers.topics(access(lab1), [name])
+    sink._markers_ready(access(lab1), name, 1, found[name], None)
+    return Work(access(lab1), name, name, 0, "m", 0, file, str(tmp_path), 30_000, 10_000, 5.0)
+
+
+class Zombie(Attempt):
+    """Has fenced and read its marker, and goes on only when it is told to."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+        self.standing, self.go = threading.Event(), threading.Event()
+
+    def _send_from(self, row: int) -> None:
+        self.standing.set()
+        assert self.go.wait(60)
+        super()._send_from(row)
+
+
+class Rival(Attempt):
+    """Takes over from a zombie that wakes up between the two halves of taking over."""
+
+    def __init__(self, work: Work, zombie: Zombie, thread: threading.Thread) -> None:
+        super().__init__(work)
+        self.zombie, self.thread = zombie, thread
+
+    def wake(self, seconds: float) -> None:
+        self.zombie.go.set()
+        self.thread.join(seconds)
+
+
+class InitFirst(Rival):
+    def take_over(self) -> int:
+        self.fence()
+        self.wake(2)
+        return self.position()
+
+
+class CommittedFirst(Rival):
+    def take_over(self) -> int:
+        row = self.position()
+        self.wake(30)
+        self.fence()
+        return row
+
+
+@pytest.mark.parametrize(("order", "times"), [(InitFirst, 1), (CommittedFirst, 2)])
+def test_init_before_committed_and_the_other_way_round(
+    lab1: Lab, work: Work, order: type[Rival], times: int
+) -> None:
+    """The rule's order keeps a live zombie out; swapped, every row comes twice."""
+    work = replace(work, patience=120.0)
+    zombie = Zombie(work)
+    answers: list[dict[str, int]] = []
+    thread = threading.Thread(target=lambda: answers.append(zombie.run()))
+    thread.start()
+    assert zombie.standing.wait(60)
+    answer = order(work, zombie, thread).run()
+    thread.join(60)
+    assert answer["sent"] == 1000
+    # the fenced one ends as done and has sent nothing
+    assert [a["sent"] for a in answers] == [0 if times == 1 else 1000]
+    assert values(lab1, work.topic) == Counter({str(n).encode(): times for n in range(1000)})
+
+
+def test_fenced_attempt_takes_over_when_nobody_ends_the_batch(lab1: Lab, work: Work) -> None:
+    zombie = Zombie(work)
+    answers: list[dict[str, int]] = []
+    thread = threading.Thread(target=lambda: answers.append(zombie.run()))
+    thread.start()
+    assert zombie.standing.wait(60)
+    rival = Attempt(work)
+    rival.take_over()  # and then it dies
+    begin = time.monotonic()
+    zombie.go.set()
+    thread.join(60)
+    assert answers == [{"partition": 0, "sent": 1000, "transactions": 1, "takeovers": 1}]
+    assert time.monotonic() - begin >= work.patience
+    assert values(lab1, work.topic) == expected(0, 1000)
+
+
+def forget_markers(lab: Lab, job: str) -> None:
+    """What offset retention does, at once."""
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient(lab.client_properties())
+    for future in admin.delete_consumer_groups([markers.name(job)]).values():
+        future.result(20)
+
+
+def test_refusals(spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    name = topic(lab1, 1)
+
+    def write(batch: int, folder: str = "a", partitions: int = 2) -> dict[str, Any]:
+        return write_exactly_once(
+            numbers(spark, batch * 100, 100, partitions),
+            topic=name,
+            job=name,
+            batch=batch,
+            staging_folder=tmp_path / folder,
+            access=access(lab1),
+        )
+
+    write(1)
+    with pytest.raises(RefusedError, match="the sink has 2 partitions, the DataFrame 3"):
+        write(2, partitions=3)
+    with pytest.raises(RefusedError, match="the sink has 2 partitions, the DataFrame 5"):
+        write_exactly_once(
+            numbers(spark, 0, 100),
+            topic=name,
+            job=name,
+            batch=2,
+            staging_folder=tmp_path / "a",
+            access=access(lab1),
+            partitions=5,
+        )
+    with pytest.raises(RefusedError, match="batch 1 was begun from another staging"):
+        write(1, "b")
+    with pytest.raises(RefusedError, match=r"nothing proves that batch 0 was sent whole"):
+        write(0)
+    staged = next((tmp_path / "a" / name / "batch-1").glob("part-*.parquet"))
+    staged.write_bytes(staged.read_bytes()[:-1] + b"x")
+    write(1)  # sent already: its files are not needed any more
+    with pytest.raises(UsageError, match="no such topic"):
+        write_exactly_once(
+            numbers(spark, 0, 1),
+            topic="absent",
+            job=name,
+            batch=9,
+            staging_folder=tmp_path,
+            access=access(lab1),
+        )
+    with pytest.raises(UsageError, match="column id of type bigint is no part of a record"):
+        write_exactly_once(
+            spark.range(3),
+            topic=name,
+            job=f"{name}-x",
+            batch=0,
+            staging_folder=tmp_path,
+            access=access(lab1),
+        )
+    forget_markers(lab1, name)
+    for batch in (1, 3):
+        with pytest.raises(RefusedError, match="the marker has expired or was deleted"):
+            write(batch)
+    assert values(lab1, name) == expected(100, 100)
+
+
+def test_speculation_must_be_allowed(
+    spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    name = topic(lab1, 1)
+    spark.conf.set("spark.sql.legacy.setCommandRejectsSparkCoreConfs", "false")
+    spark.conf.set("spark.speculation", "true")
+    try:
+        with pytest.raises(RefusedError, match=r"spark\.speculation is on"):
+            write_exactly_once(
+                numbers(spark, 0, 1),
+                topic=name,
+                job=name,
+                batch=0,
+                staging_folder=tmp_path,
+                access=access(lab1),
+            )
+    finally:
+        spark.conf.unset("spark.speculation")
+        spark.conf.unset("spark.sql.legacy.setCommandRejectsSparkCoreConfs")
+    assert values(lab1, name) == Counter()
+
+
+def test_changed_staged_file_is_not_sent(lab1: Lab, work: Work, tmp_path: Path) -> None:
+    path = tmp_path / work.file.file
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(RefusedError, match="not what the manifest says"):
+        Attempt(work).run()
+    assert values(lab1, work.topic) == Counter()
+
+
+def test_unfinished_batch_must_be_finished_first(lab1: Lab, work: Work) -> None:
+    class Half(Attempt):
+        def _send_from(self, row: int) -> None:
+            rows = staging.rows_from(self.work.folder, self.work.file, row)
+            self._transaction(iter([next(rows) for _ in range(400)]), row)
+
+    Half(work).run()
+    following = replace(work, batch=1)
+    with pytest.raises(RefusedError, match=r"batch 0 is unfinished \(400 of 1000 rows\)"):
+        Attempt(following).run()
+    assert Attempt(work).run()["sent"] == 600
+    assert values(lab1, work.topic) == expected(0, 1000)
+
+
+def test_old_markers_are_committed_again(lab1: Lab, work: Work) -> None:
+    before = markers.committed(work.access, work.job, [0])
+    renewal = sink._Renewal(work.access, [work], before)
+    assert renewal.half == 7 * 24 * 3_600_000 // 2  # Kafka's default retention of offsets
+    renewal.half = -1000  # everything is older than that
+    renewal._renew(before)
+    after = markers.committed(work.access, work.job, [0])[0]
+    assert after.written > before[0].written
+    assert (after.batch, after.next_row, after.rows) == (markers.NO_BATCH, 0, 0)
