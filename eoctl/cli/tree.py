@@ -65,6 +65,13 @@ TREE = Branch(
                 "undo": Leaf("restart:undo", "put back what `apply` wrote"),
             },
         ),
+        "audit": Branch(
+            "what is doubled, missing or torn in topics",
+            {
+                "sequences": Leaf("audit:sequences", "gaps and repeats of producers' sequences"),
+            },
+        ),
+        "dedup": Leaf("dedup:dedup", "the clean copy of a topic with repeats, exactly once"),
         "journal": Branch(
             "who changed what, when, on which evidence",
             {

@@ -45,6 +45,7 @@ KINDS: dict[str, str] = {
     "txn-many": "eoctl.operations.remedy",
     "restart": "eoctl.operations.restart",
     "restart-undo": "eoctl.operations.restart",
+    "dedup": "eoctl.operations.dedup",
 }
 """Plan kind -> module. It has `opened(plan, context, seconds)`, an asynchronous context manager of
 an Operation, and, where a change can be put back, `undo_plan(entry, context, seconds) -> Plan`."""

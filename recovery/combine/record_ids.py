@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from recovery.errors import UsageError
+from recovery.combine.source_numbers import Number
+from recovery.errors import RefusedError, UsageError
 from recovery.formats.columns import ColumnBatch, Slices
 from recovery.quoting import quoted
 
@@ -29,17 +30,17 @@ class SourceHeaders:
     """The headers that say which source record a record was made of.
 
     numbers: `text` for decimal digits, `int` for big-endian signed integers of 4 or 8 bytes.
-    topic, index: where several source topics, or several records of one, are told apart.
+    topic: where there are several source topics; nth: where several records are made of one.
     """
 
     partition: str = "source.partition"
     offset: str = "source.offset"
-    index: str | None = None
+    nth: str | None = None
     topic: str | None = None
     numbers: Literal["text", "int"] = "text"
 
     def names(self) -> tuple[str, ...]:
-        return tuple(n for n in (self.topic, self.partition, self.offset, self.index) if n)
+        return tuple(n for n in (self.topic, self.partition, self.offset, self.nth) if n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,38 @@ def value_digests(records: ColumnBatch) -> "NDArray[np.uint64]":
     return np.frombuffer(bytes(found), np.uint64)
 
 
+def source_numbers(names: SourceHeaders, records: ColumnBatch) -> Iterator[Number | None]:
+    """What each record says that it was made of; None where one of the headers is not there.
+
+    Raises RefusedError for a header that holds no number.
+    """
+    for i in range(len(records)):
+        found = dict(records.header_list(i))
+        if any(found.get(name) is None for name in names.names()):
+            yield None
+            continue
+        numbers = [
+            0 if name is None else _number(found[name], name, names, int(records.offset[i]))
+            for name in (names.partition, names.offset, names.nth)
+        ]
+        topic = (found[names.topic] or b"") if names.topic else b""
+        yield Number(topic.decode("utf-8", "surrogateescape"), *numbers)
+
+
+def _number(content: bytes | None, name: str, names: SourceHeaders, offset: int) -> int:
+    if content is not None:
+        if names.numbers == "int" and len(content) in (4, 8):
+            return int.from_bytes(content, "big", signed=True)
+        if names.numbers == "text" and content.isdigit() and len(content) <= 19:
+            return int(content)
+    what = "decimal digits" if names.numbers == "text" else "an integer of 4 or 8 bytes"
+    raise RefusedError(
+        f"the header {quoted(name)} is not {what}",
+        where=f"offset {offset}",
+        remedy="say with --numbers text|int how numbers are written in the headers",
+    )
+
+
 def header_value(records: ColumnBatch, i: int, name: str) -> bytes | None:
     """The last header of that name, as Kafka's Headers.lastHeader; None where there is none."""
     value = None
@@ -130,15 +163,6 @@ def header_value(records: ColumnBatch, i: int, name: str) -> bytes | None:
         if found == name:
             value = content
     return value
-
-
-def number(content: bytes | None, numbers: Literal["text", "int"]) -> int | None:
-    """The number in a header, None where there is none (or it is none)."""
-    if content is None:
-        return None
-    if numbers == "int":
-        return int.from_bytes(content, "big", signed=True) if len(content) in (4, 8) else None
-    return int(content) if content.isdigit() and len(content) <= 19 else None
 
 
 def _source_id(records: ColumnBatch, i: int, names: SourceHeaders) -> bytes | None:

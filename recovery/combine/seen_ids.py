@@ -6,6 +6,7 @@ decides nothing.
 Source: B. H. Bloom, Space/time trade-offs in hash coding with allowable errors, 1970.
 """
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -158,14 +159,21 @@ class SeenIds:
     def _close(self) -> None:
         import numpy as np
 
+        if not self._open:
+            return
         ids = np.frombuffer(b"".join(self._open), np.uint64).reshape(-1, 2)
         seen = np.array(list(self._open.values()), np.int64)
         order = np.lexsort((ids[:, 1], ids[:, 0]))
+        self._add_segment(ids[order], seen[order, 0], seen[order, 1])
+        self._open = {}
+
+    def _add_segment(
+        self, ids: "NDArray[np.uint64]", offsets: "NDArray[np.int64]", clocks: "NDArray[np.int64]"
+    ) -> None:
         bloom = Bloom(len(ids))
         bloom.add(ids)
-        last = int(seen[:, 0].max()), int(seen[:, 1].max())
-        self._segments.append(_Segment(ids[order], seen[order, 0], seen[order, 1], bloom, last))
-        self._open = {}
+        last = int(offsets.max()), int(clocks.max())
+        self._segments.append(_Segment(ids, offsets, clocks, bloom, last))
 
     def _forget(self, offset: int) -> None:
         """Segments that lie beyond the horizon as a whole."""
@@ -174,3 +182,32 @@ class SeenIds:
         ]
         self.forgotten += sum(len(s.ids) for s in self._segments) - sum(len(s.ids) for s in kept)
         self._segments = kept
+
+    def dump(self) -> dict[str, Any]:
+        """All that is remembered as JSON values; `load` gives the same back."""
+        self._close()
+        return {
+            "clock": self._clock,
+            "forgotten": self.forgotten,
+            "segments": [
+                [
+                    base64.b64encode(a.tobytes()).decode("ascii")
+                    for a in (s.ids, s.offsets, s.clocks)
+                ]
+                for s in self._segments
+            ],
+        }
+
+    def load(self, content: dict[str, Any]) -> None:
+        """Raises ValueError, TypeError or KeyError for anything that dump did not give."""
+        import numpy as np
+
+        self._clock, self.forgotten = int(content["clock"]), int(content["forgotten"])
+        self._segments, self._open = [], {}
+        for parts in content["segments"]:
+            raw, offsets, clocks = (base64.b64decode(part, validate=True) for part in parts)
+            self._add_segment(
+                np.frombuffer(raw, np.uint64).reshape(-1, 2),
+                np.frombuffer(offsets, np.int64),
+                np.frombuffer(clocks, np.int64),
+            )

@@ -1,0 +1,145 @@
+"""`dedup INPUT OUTPUT`: the clean copy of a topic that holds repeats, written exactly once."""
+
+import sys
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import typer
+
+from eoctl.cli.acting import Change, Execute
+from eoctl.cli.offsets import MaxRate
+from eoctl.cli.options import Connection, Format
+from eoctl.cli.progress import Progress
+from eoctl.kafka.cluster import Cluster
+from eoctl.operations import acting
+from eoctl.operations.session import with_cluster
+from recovery.errors import Exit, UsageError
+from recovery.plan import Plan
+from recovery.sizes import byte_rate
+from recovery.times import duration
+
+_PANEL = "Headers that name a record's source"
+
+
+@dataclass(frozen=True)
+class Source:
+    """For `--by source`: which headers tell what a record was made of."""
+
+    partition_header: Annotated[
+        str, typer.Option("--source-partition", metavar="HEADER", rich_help_panel=_PANEL)
+    ] = "source.partition"
+    offset_header: Annotated[
+        str, typer.Option("--source-offset", metavar="HEADER", rich_help_panel=_PANEL)
+    ] = "source.offset"
+    index_header: Annotated[
+        str | None,
+        typer.Option(
+            "--source-index",
+            metavar="HEADER",
+            help="which of the records made of one source record",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    topic_header: Annotated[
+        str | None,
+        typer.Option(
+            "--source-topic",
+            metavar="HEADER",
+            help="where there are several source topics",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    numbers: Annotated[
+        str,
+        typer.Option(
+            "--numbers",
+            metavar="text|int",
+            help="decimal digits, or big-endian integers of 4 or 8 bytes",
+            rich_help_panel=_PANEL,
+        ),
+    ] = "text"
+
+
+def dedup(
+    connection: Connection,
+    output: Format,
+    said: Execute,
+    source: Source,
+    topic: Annotated[str, typer.Argument(metavar="INPUT", help="the topic with repeats")],
+    clean: Annotated[str, typer.Argument(metavar="OUTPUT", help="empty, with as many partitions")],
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            metavar="source|key|value|header:NAME|json:PATH",
+            help="what makes two records the same",
+        ),
+    ] = "source",
+    horizon: Annotated[
+        str | None,
+        typer.Option(
+            "--horizon", metavar="D|N", help="compare ids so far back: 7d, or 1000000 offsets"
+        ),
+    ] = None,
+    job: Annotated[
+        str | None, typer.Option("--job", metavar="NAME", help="whose position [INPUT-OUTPUT]")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="go on with what came since the last run, for cron")
+    ] = False,
+    max_rate: MaxRate = None,
+) -> int:
+    """Copy a topic without its repeats, exactly once. Shows the plan; --execute copies.
+
+    Reads everything once to plan, and once more to copy. Killed anywhere, the same command goes on.
+    """
+    from eoctl.operations import dedup as operations
+    from recovery.combine.record_ids import SourceHeaders, parse_record_id
+
+    numbers: Literal["text", "int"] = "int" if source.numbers == "int" else "text"
+    if numbers != source.numbers:
+        raise UsageError("is text or int", where="--numbers")
+    headers = SourceHeaders(
+        source.partition_header,
+        source.offset_header,
+        source.index_header,
+        source.topic_header,
+        numbers,
+    )
+    wanted = parse_record_id(by, headers, where="--by")
+    if horizon is not None and wanted.kind == "source":
+        raise UsageError(
+            "has no meaning with --by source, which needs one number per source", where="--horizon"
+        )
+    count = int(horizon) if horizon is not None and horizon.isdigit() else None
+    seconds = None
+    if horizon is not None and count is None:
+        seconds = duration(horizon, where="--horizon")
+    wish = operations.Wish(
+        source=topic,
+        output=clean,
+        by=wanted,
+        job=job or f"{topic}-{clean}",
+        horizon_ms=None if seconds is None else round(seconds * 1000),
+        horizon_offsets=count,
+        follow=follow,
+        max_rate=None if max_rate is None else byte_rate(max_rate, where="--max-rate"),
+    )
+    context = connection.one()
+    limit = connection.seconds(None)
+
+    async def planned(cluster: Cluster) -> Plan | None:
+        begun = acting.unfinished_entry(
+            operations.KIND, cluster.cluster_id or "", operations.scope(wish)
+        )
+        if begun is not None and said.execute and operations.is_wish(begun.plan, wish):
+            print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
+            return begun.plan
+        with Progress() as progress:
+            return await operations.plan(cluster, context, wish, progress)
+
+    plan = with_cluster(context, limit, planned)
+    if plan is None:
+        print("nothing new to copy", file=sys.stderr)
+        return Exit.OK
+    return Change("dedup", plan, context).carry_out(said, output, limit)
