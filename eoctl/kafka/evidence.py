@@ -11,7 +11,6 @@ from typing import Protocol
 from eoctl.kafka import collect
 from eoctl.kafka.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.fetch import Chunk, Range, read, read_all
-from recovery.errors import EoctlError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.formats.batches import (
     BatchHeader,
@@ -204,11 +203,11 @@ def _markers(w: OpenTransaction, chunks: Iterable[Chunk], begin: int) -> Markers
 class Cache(Protocol):
     """What was read of `__transaction_state` before (eoctl.stores.state_cache)."""
 
-    def load(self, partition: int) -> bytes:
-        """Whole batches in offset order; empty if none are kept."""
+    def load(self, partition: int) -> Part | None:
+        """Whole batches in offset order; None if none are kept."""
         ...
 
-    def save(self, partition: int, batches: list[bytes]) -> None:
+    def save(self, partition: int, parts: Sequence[Part]) -> None:
         """Keep these instead."""
         ...
 
@@ -237,7 +236,7 @@ async def state_logs(
             logs.append(StateLog(p.partition, (), 0, None, error=p.error or "NOT_SEEN"))
             continue
         whole = Range(p.topic, p.partition, p.log_start_offset, p.high_watermark)
-        part = _kept(cache, p.partition)
+        part = cache.load(p.partition) if cache is not None else None
         if part is not None and whole.start <= (last := _last_base(part.scan)) < whole.end:
             kept[p.partition] = part
             ranges.append(replace(whole, start=last))
@@ -281,16 +280,6 @@ async def _read_each(
             )
 
 
-def _kept(cache: Cache | None, partition: int) -> Part | None:
-    """What the cache has; None: nothing of use."""
-    data = cache.load(partition) if cache is not None else b""
-    try:
-        [part] = parts_of([data])
-    except EoctlError:
-        return None
-    return part if len(part.scan) and part.scan.end == len(data) else None
-
-
 def _last_base(scan: HeaderScan) -> int:
     return int(scan.fields["base_offset"][-1])
 
@@ -329,11 +318,11 @@ def _log(
             if first or scan.end < len(buffer):
                 parts += parts_of([buffer[first : scan.end]])
             else:
-                parts.append(Part(buffer, scan))
+                parts.append(Part(memoryview(buffer), scan))
             seen, grown = int(scan.last_offset[-1]), True
         log = state_log(partition, parts, end, producer_ids, transactional_ids)
     except CorruptError as corrupt:
         return StateLog(partition, (), 0, None, error=corrupt.sentence)
     if cache is not None and grown:
-        cache.save(partition, [part.data for part in parts])
+        cache.save(partition, parts)
     return log

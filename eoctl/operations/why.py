@@ -222,9 +222,11 @@ async def _history(source: Source, j: Judged) -> list[HistoryRow]:
     """The last records of the ids that bore the producer id."""
     if j.about.producer_id is None:
         return []
-    ids = [j.verdict.owner.transactional_id] if j.verdict.owner else []
-    pids = [] if ids else [j.about.producer_id]
-    answer = await history(source, ids, pids)
+    known = j.history.transactional_ids if j.history else ()
+    ids = [j.verdict.owner.transactional_id] if j.verdict.owner else list(known)
+    if j.history and not ids:
+        return []  # all partitions were looked through for its producer id
+    answer = await history(source, ids, [] if ids else [j.about.producer_id])
     rows = [row for row in answer.rows if isinstance(row, HistoryRow)]
     return rows[-HISTORY_RECORDS:]
 

@@ -1,18 +1,23 @@
 """`__transaction_state` as read before, kept by offset: the next run reads only what is new.
 
-One file per cluster, topic id and partition: the record batches as fetched, then their CRC-32C.
-It is a cache: losing it, or finding it damaged, costs a longer read. Compaction takes records from
-the log that the cache still has, so it knows more than the log, never less.
+One file per cluster, topic id and partition: the record batches as fetched, the length of each,
+how many there are, and the CRC-32C of it all. It is a cache: losing it, or finding it damaged,
+costs a longer read. Compaction takes records from the log that the cache still has, so it knows
+more than the log, never less.
 """
 
+import mmap
 import os
 import re
+from collections.abc import Sequence
 
 from eoctl.config import cache_dir
 from recovery.errors import EoctlError
+from recovery.formats.batches import scan_at
+from recovery.formats.state_log import Part
 
-_CHECK = 4  # bytes of the checksum
 MOST_BYTES = 256 << 20  # of one partition; a larger one is read anew each time
+_END = 12  # bytes: the number of batches, the checksum
 
 
 class StateCache:
@@ -22,34 +27,48 @@ class StateCache:
         name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{cluster_id}.{topic_id}")
         self._folder = cache_dir() / "transaction-state" / name
 
-    def load(self, partition: int) -> bytes:
-        """Whole batches in offset order, from the log start at that time; empty if none."""
+    def load(self, partition: int) -> Part | None:
+        """Whole batches in offset order, from the log start at that time; None if none."""
+        import numpy as np
         from crc32c import crc32c
 
         try:
-            data = (self._folder / f"{partition}.batches").read_bytes()
-        except OSError:
-            return b""
-        batches, check = data[:-_CHECK], data[-_CHECK:]
-        return batches if crc32c(batches).to_bytes(_CHECK, "big") == check else b""
+            with (self._folder / f"{partition}.batches").open("rb") as file:
+                # mapped: fifty of them may be more than there is memory
+                data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except (OSError, ValueError):
+            return None
+        if len(data) < _END or crc32c(data[:-4]).to_bytes(4, "big") != data[-4:]:
+            return None
+        count = int.from_bytes(data[-_END:-4], "big")
+        behind = len(data) - _END - 4 * count
+        if behind <= 0:
+            return None
+        sizes = np.frombuffer(data, "<u4", count, behind).astype(np.int64)
+        return Part(data, scan_at(data, np.cumsum(sizes) - sizes, behind))
 
-    def save(self, partition: int, batches: list[bytes]) -> None:
+    def save(self, partition: int, parts: Sequence[Part]) -> None:
         """Replace what is kept of a partition. A full or read-only disk is no trouble."""
+        import numpy as np
         from crc32c import crc32c
 
         path = self._folder / f"{partition}.batches"
         part = path.with_suffix(f".{os.getpid()}")
+        sizes = [np.diff([*p.scan.positions, p.scan.end]).astype("<u4") for p in parts]
+        count = sum(map(len, sizes)).to_bytes(_END - 4, "big")
+        data = [p.data[: p.scan.end] for p in parts]
+        pieces: list[bytes | memoryview] = [*data, *(s.tobytes() for s in sizes), count]
         try:
-            if sum(map(len, batches)) > MOST_BYTES:
+            if sum(map(len, pieces)) > MOST_BYTES:
                 path.unlink(missing_ok=True)
                 return
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            check = 0
             with part.open("wb") as file:
-                file.writelines(batches)
-                check = 0
-                for data in batches:
-                    check = crc32c(data, check)
-                file.write(check.to_bytes(_CHECK, "big"))
+                for piece in pieces:
+                    file.write(piece)
+                    check = crc32c(piece, check)
+                file.write(check.to_bytes(4, "big"))
             part.replace(path)
         except OSError:
             part.unlink(missing_ok=True)

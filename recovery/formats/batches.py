@@ -249,13 +249,19 @@ def scan_headers(buffer: Buffer) -> HeaderScan:
     """
     import numpy as np
 
-    positions, position = _whole_batches(buffer)
-    at = np.array(positions, dtype=np.int64)
+    positions, end = _whole_batches(buffer)
+    return scan_at(buffer, np.array(positions, dtype=np.int64), end)
+
+
+def scan_at(buffer: Buffer, positions: "NDArray[np.int64]", end: int) -> HeaderScan:
+    """The same where it is known where each batch begins, and where the last one ends."""
+    import numpy as np
+
     dtype = np.dtype(_FIELDS)
-    if not positions:
-        return HeaderScan(at, np.empty(0, dtype), 0)
+    if not len(positions):
+        return HeaderScan(positions, np.empty(0, dtype), 0)
     windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(buffer, np.uint8), HEADER_SIZE)
-    scan = HeaderScan(at, windows[at].view(dtype)[:, 0], position)
+    scan = HeaderScan(positions, windows[positions].view(dtype)[:, 0], end)
     _check(scan, np)
     return scan
 

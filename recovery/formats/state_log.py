@@ -19,7 +19,7 @@ from recovery.formats.batches import (
     scan_headers,
 )
 from recovery.formats.columns_walk import varints
-from recovery.formats.reader import CorruptError, UnknownVersion
+from recovery.formats.reader import Buffer, CorruptError, UnknownVersion
 from recovery.formats.records import records
 from recovery.formats.transaction_state import TransactionValue, decode_key, decode_value
 from recovery.history import StateLog, StateRecord
@@ -35,9 +35,9 @@ _VALUE_HEAD = 10  # version, producer id
 
 @dataclass(frozen=True)
 class Part:
-    """Some of a log as fetched. scan: the headers of its whole batches."""
+    """Some of a log as fetched. scan: the headers of its whole batches, up to which data counts."""
 
-    data: bytes
+    data: memoryview
     scan: HeaderScan
 
     @cached_property
@@ -69,7 +69,7 @@ class Part:
         fit = np.flatnonzero(np.isin(lone.id_length, lengths))
         starts, ends = lone.id_start[fit], lone.id_start[fit] + lone.id_length[fit]
         pairs = zip(starts.tolist(), ends.tolist(), strict=True)
-        chosen = [i for i, (start, end) in enumerate(pairs) if data[start:end] in names]
+        chosen = [i for i, (start, end) in enumerate(pairs) if bytes(data[start:end]) in names]
         return self._with_others(lone.rows[fit[chosen]], names)
 
     def _with_others(self, rows: "NDArray[np.int64]", needles: Collection[bytes]) -> list[int]:
@@ -77,10 +77,8 @@ class Part:
         found = rows.tolist()
         for row in self.others:
             header = header_at(self.data, int(self.scan.positions[row]))
-            inside = header.position, header.position + header.size
-            if header.attributes & CODEC_MASK or any(
-                self.data.find(needle, *inside) >= 0 for needle in needles
-            ):
+            batch = bytes(self.data[header.position : header.position + header.size])
+            if header.attributes & CODEC_MASK or any(needle in batch for needle in needles):
                 found.append(row)
         return sorted(found)
 
@@ -95,7 +93,7 @@ class Lone:
     producer_id: "NDArray[np.int64]"
 
 
-def _lone(data: bytes, scan: HeaderScan) -> Lone:
+def _lone(data: Buffer, scan: HeaderScan) -> Lone:
     """Kafka's DefaultRecord: length, attributes, two deltas, key and value, each with a length.
 
     Whatever does not fit exactly is left out, and so told by the decoder that opens it.
@@ -106,7 +104,7 @@ def _lone(data: bytes, scan: HeaderScan) -> Lone:
     ends = scan.positions + LOG_OVERHEAD + scan.column("length")
     plain = (scan.fields["attributes"] & CODEC_MASK) == 0
     rows = np.flatnonzero(
-        plain & (scan.column("records_count") == 1) & (ends <= len(data) - _MARGIN)
+        plain & (scan.column("records_count") == 1) & (ends <= len(raw) - _MARGIN)
     )
 
     def number(at: "NDArray[np.int64]", size: int) -> "NDArray[np.int64]":
@@ -140,7 +138,7 @@ def _lone(data: bytes, scan: HeaderScan) -> Lone:
 
 def parts_of(buffers: Iterable[bytes]) -> list[Part]:
     """Buffers with their headers scanned. Raises CorruptError."""
-    return [Part(data, scan_headers(data)) for data in buffers]
+    return [Part(memoryview(data), scan_headers(data)) for data in buffers]
 
 
 def state_log(

@@ -40,11 +40,12 @@ def test_history_is_the_same_with_a_cache_whatever_became_of_it(
         elif damage == "bit":
             path.write_bytes(data[:90] + bytes([data[90] ^ 1]) + data[91:])
         elif damage == "other":  # whole and sound, but its last batch is not the log's
-            batches = data[:-4]
+            count = int.from_bytes(data[-12:-4], "big")
+            batches, rest = data[: -12 - 4 * count], data[-12 - 4 * count : -4]
             last = [h.position for h in batch_headers(batches)][-1]
             changed = seal(bytearray(batches[last:-1] + bytes([batches[-1] ^ 1])))
-            batches = batches[:last] + changed
-            path.write_bytes(batches + crc32c.crc32c(batches).to_bytes(4, "big"))
+            made = batches[:last] + changed + rest
+            path.write_bytes(made + crc32c.crc32c(made).to_bytes(4, "big"))
     assert _history(lab1, tmp_path / "a", name) == fresh
     [more] = break_(lab1, "zombie", transactional_id=name)
     assert more.transactional_id == name
