@@ -67,6 +67,11 @@ def spawn(
         setsid=True,
         setsigmask=[],
     )
+    return identify(pid)
+
+
+def identify(pid: int) -> Process:
+    """The process that has this pid now."""
     seen = _look(pid)
     return Process(pid, seen[0] if seen else "ended before it was seen")
 

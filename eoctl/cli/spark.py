@@ -1,0 +1,111 @@
+"""What commands that can run on Spark share: their options, and how they show progress."""
+
+import json
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import typer
+
+from eoctl.render.sanitise import visible
+from recovery.times import format_duration
+
+if TYPE_CHECKING:
+    from eoctl.operations.spark_launch import Spark
+
+_SPARK = "Spark"
+_BAR = 24
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """Where Spark runs the job."""
+
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master",
+            metavar="URL",
+            help="local[N], spark://HOST:7077, yarn, k8s://... [local[cores]]",
+            rich_help_panel=_SPARK,
+        ),
+    ] = None
+    remote: Annotated[
+        str | None,
+        typer.Option("--remote", metavar="sc://HOST", help="Spark Connect", rich_help_panel=_SPARK),
+    ] = None
+    conf: Annotated[
+        list[str],
+        typer.Option("--conf", metavar="K=V", help="a conf of Spark", rich_help_panel=_SPARK),
+    ] = field(default_factory=list)
+    env_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--env-file",
+            metavar="FILE",
+            help="NAME=VALUE lines for the job's environment",
+            rich_help_panel=_SPARK,
+        ),
+    ] = None
+
+    @property
+    def given(self) -> bool:
+        """Whether any of them was: then Spark is meant."""
+        return bool(self.master or self.remote or self.conf or self.env_file)
+
+    def spark(self) -> "Spark":
+        """Raises UsageError."""
+        from eoctl.operations.spark_launch import read_options
+
+        return read_options(self.master, self.remote, self.conf, self.env_file)
+
+
+class JobProgress:
+    """Shows a job's reports on stderr: a bar on a terminal, else a JSON line for each."""
+
+    def __init__(self) -> None:
+        self._on_terminal = sys.stderr.isatty()
+        self._shown = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._shown and self._on_terminal:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def __call__(self, report: Mapping[str, Any]) -> None:
+        if self._on_terminal:
+            width = shutil.get_terminal_size().columns
+            sys.stderr.write("\r\x1b[K" + bar(report)[: width - 1])
+        else:
+            sys.stderr.write(json.dumps(dict(report)) + "\n")
+        sys.stderr.flush()
+        self._shown = True
+
+
+def bar(report: Mapping[str, Any]) -> str:
+    """A report as one line: `read ranges [#####...] 41% 2,050,000 records, 181 MiB, 12s left`."""
+    done, total = report.get("records"), report.get("records_total")
+    words = [visible(str(report.get("stage") or "working"))]
+    if done is not None and total:
+        filled = min(_BAR, _BAR * done // total)
+        words.append(f"[{'#' * filled}{'.' * (_BAR - filled)}] {100 * done // total}%")
+    more = []
+    if done is not None:
+        more.append(f"{done:,} offsets")
+    if report.get("bytes") is not None:
+        more.append(f"{report['bytes'] / (1 << 20):,.0f} MiB")
+    if report.get("eta_seconds") is not None:
+        more.append(f"{format_duration(round(report['eta_seconds']))} left")
+    return " ".join([*words, ", ".join(more)]).rstrip()

@@ -1,0 +1,141 @@
+"""`state rebuild` on Spark: the same tasks as the local engine's, run by executors.
+
+Each task reads its range from Kafka itself, combines it, writes its files below the output
+folder and sends home one row; the job's process publishes. No record passes through the JVM.
+"""
+
+import base64
+import json
+import os
+import pickle
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eoctl.kafka.access import Access
+from recovery.errors import Exit
+from spark_jobs import executors, job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from eoctl.stores.rebuild_task import Task, TaskRow
+
+TOLD_SECONDS = 1.0
+PROBES = 4
+
+
+class SparkEngine:
+    """Runs tasks of a rebuild on Spark's executors: call it with tasks, it gives their rows.
+
+    folder: seen by executors and by this process. Raises what tasks raise.
+    """
+
+    def __init__(
+        self, spark: "SparkSession", folder: Path, progress: job.Progress | None = None
+    ) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._progress = progress
+        self._stages = 0
+
+    def __call__(self, tasks: "Sequence[Task]") -> "Iterator[TaskRow]":
+        executors.check(self._spark, self._folder, min(PROBES, len(tasks)))
+        told = self._folder / "runs" / f"progress-{uuid.uuid4().hex}"
+        told.mkdir(parents=True, exist_ok=True)
+        self._stages += 1
+        self._watch(tasks, told)
+        answers = executors.run(
+            self._spark, _work(list(tasks), str(told)), len(tasks), "eoctl state rebuild"
+        )
+        for answer in answers:
+            yield pickle.loads(base64.b64decode(answer))  # noqa: S301 - our own task wrote it
+
+    def _watch(self, tasks: "Sequence[Task]", told: Path) -> None:
+        if self._progress is None:
+            return
+        total = sum(getattr(t, "end", 0) - getattr(t, "start", 0) for t in tasks)
+        reading, stage = total > 0, self._stages
+
+        def look() -> Mapping[str, Any]:
+            size, records = _sum(told)
+            return {
+                "stage": "read ranges" if reading else "combine buckets",
+                "stages_done": stage - 1,
+                "stages_total": max(stage, 2 if getattr(tasks[0], "in_parts", False) else 1),
+                "records": records if reading else None,
+                "records_total": total if reading else None,
+                "bytes": size if reading else None,
+            }
+
+        self._progress.watch(look)
+
+
+def _work(tasks: "list[Task]", told: str) -> Any:
+    """The function that Spark calls with a task's number; it closes over the tasks."""
+
+    def work(number: int) -> str:
+        from eoctl.stores.rebuild_task import run_task
+
+        row = run_task(tasks[number], _Teller(told, number))
+        return base64.b64encode(pickle.dumps(row)).decode()
+
+    return work
+
+
+class _Teller:
+    """Writes how far a task is into a file of its own attempt, once a second."""
+
+    def __init__(self, folder: str, number: int) -> None:
+        self._path = Path(folder) / f"{number}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self._size = self._records = 0
+        self._due = 0.0
+
+    def __call__(self, size: int, records: int) -> None:
+        self._size += size
+        self._records += records
+        if (now := time.monotonic()) < self._due:
+            return
+        self._due = now + TOLD_SECONDS
+        with suppress(OSError):  # the result does not depend on it
+            descriptor, name = tempfile.mkstemp(prefix=".", dir=self._path.parent)
+            with os.fdopen(descriptor, "w") as file:
+                json.dump([self._size, self._records], file)
+            Path(name).replace(self._path)
+
+
+def _sum(folder: Path) -> tuple[int, int]:
+    """Bytes and records of all tasks; of a task tried twice, the attempt that is further."""
+    best: dict[str, tuple[int, int]] = {}
+    for path in folder.glob("[0-9]*"):
+        with suppress(OSError, ValueError):
+            size, records = json.loads(path.read_text())
+            number = path.name.partition("-")[0]
+            if records >= best.get(number, (0, 0))[1]:
+                best[number] = (size, records)
+    return sum(size for size, _ in best.values()), sum(records for _, records in best.values())
+
+
+def work(
+    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.Progress
+) -> Mapping[str, Any]:
+    """The job: rebuild, publish, say where."""
+    from eoctl.stores.rebuild import Request, rebuild
+
+    wanted = Request.from_json(json.dumps(request))
+    engine = SparkEngine(spark, Path(wanted.output), progress)
+    manifest = rebuild(wanted, access, engine, "spark")
+    return {
+        "manifest": str(Path(wanted.output) / "manifest.json"),
+        "digest": manifest.digest.model_dump(mode="json"),
+        "complete": manifest.complete,
+        "exit_status": int(Exit.OK if manifest.complete else Exit.INCOMPLETE),
+    }
+
+
+if __name__ == "__main__":
+    job.main("rebuild", work)
