@@ -65,6 +65,12 @@ TREE = Branch(
                 "undo": Leaf("restart:undo", "put back what `apply` wrote"),
             },
         ),
+        "state": Branch(
+            "a store's state from its changelog",
+            {
+                "rebuild": Leaf("state:rebuild", "make it again up to a cut, and prove it"),
+            },
+        ),
         "audit": Branch(
             "what is doubled, missing or torn in topics",
             {
@@ -72,6 +78,16 @@ TREE = Branch(
             },
         ),
         "dedup": Leaf("dedup:dedup", "the clean copy of a topic with repeats, exactly once"),
+        "merge": Branch(
+            "merge logs: in which order several inputs were read",
+            {
+                "verify": Leaf("merge:verify", "every entry against its input, the tip too"),
+                "plan": Leaf("merge:plan", "what a replay reads, and what it drops"),
+                "replay": Leaf(
+                    "merge:replay", "emit the merged stream again: a plan, --execute acts"
+                ),
+            },
+        ),
         "journal": Branch(
             "who changed what, when, on which evidence",
             {

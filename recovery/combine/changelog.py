@@ -45,6 +45,7 @@ class ChangelogFormat:
 
     name = "plain"
     in_ranges = True  # False: one task reads the whole partition, in the order of offsets
+    retention_config = "retention.ms"  # the topic's setting that tells it, with a day added
     needs_retention = False  # of windows and sessions, from --retention or the topic's own
 
     def __init__(self, options: Mapping[str, Any]) -> None:

@@ -148,6 +148,7 @@ combined = Latest(form, 1, lambda run: list(buckets(run, 2)))
 combined.add(rows)
 combined.add(rows.slice(1))
 combined.spill()
+combined = Latest(form, 1 << 20, lambda run: None)
 combined.add(rows)
 print(digest(0, form.finish(combined.table(), {})).rows, "pandas" in sys.modules)
 """

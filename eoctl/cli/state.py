@@ -1,0 +1,209 @@
+"""`state rebuild`, `state compare`, `state show`."""
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eoctl.cli.emit import View, emit
+from eoctl.cli.offsets import MaxRate, NoCrc
+from eoctl.cli.options import FORMATS, Connection, Format
+from eoctl.cli.progress import Progress
+from eoctl.operations import state as operations
+from eoctl.render.tables import Column
+from eoctl.render.words import count, counted, size
+from eoctl.stores.rebuild import RANGE_OFFSETS
+from recovery.answers import Answer
+from recovery.errors import UsageError
+from recovery.rows_state import StateRebuildRow
+from recovery.sizes import byte_rate
+from recovery.times import duration, format_duration
+
+
+@dataclass(frozen=True)
+class ShortFormat(Format):
+    """How the answer is written, where --output is a folder."""
+
+    output: Annotated[str, typer.Option("-o", metavar="|".join(FORMATS))] = "table"
+
+
+def _rebuild_cells(row: StateRebuildRow) -> Mapping[str, object]:
+    return {
+        "mark": "?" if row.incomplete else None,
+        "partition": f"{row.topic}:{row.partition}",
+        "from": row.start,
+        "to": row.end,
+        "rows": row.rows,
+        "data_records": row.data_records,
+        "aborted_records": row.aborted_records,
+        "control_records": row.control_records,
+        "missing_offsets": row.missing_offsets,
+        "tombstones": row.tombstones,
+        "invalid": row.invalid,
+        "expired": row.expired,
+        "sha256_sum": row.sha256_sum,
+    }
+
+
+def _rebuild_summary(answer: Answer) -> str:
+    extra = answer.extra
+    digest, seconds = extra["digest"], extra["seconds"]
+    assert isinstance(digest, dict)
+    assert isinstance(seconds, float)
+    done = (
+        f"{counted(digest['rows'], 'entry', 'entries')} at {extra['at']}, digest "
+        f"{digest['sha256_sum']}, in {format_duration(seconds)} by the {extra['engine']} engine "
+        f"({extra['engine_why']}): {extra['manifest']}"
+    )
+    lines = [done]
+    split, opened = extra["split"], extra["open"]
+    assert isinstance(split, list)
+    assert isinstance(opened, list)
+    if split:
+        lines.append(f"NOT CONSISTENT: the cut divides {counted(len(split), 'transaction')}")
+    elif extra["consistent"] is None:
+        lines.append("whether the cut divides a transaction can't be told")
+    if opened:
+        lines.append(f"{counted(len(opened), 'transaction')} open above the cut")
+    notes = extra["notes"]
+    assert isinstance(notes, list)
+    lines += notes
+    if not answer.complete:
+        lines.append(f"NOT PROVABLY COMPLETE: {count(len(answer.errors))} reasons above")
+    return "; ".join(lines)
+
+
+REBUILD = View(
+    columns=(
+        Column("mark", "", "mark"),
+        Column("partition", "TOPIC:PARTITION", "partition"),
+        Column("from", "FROM", "number"),
+        Column("to", "TO", "number"),
+        Column("rows", "ENTRIES", "number"),
+        Column("data_records", "DATA", "number"),
+        Column("aborted_records", "ABORTED", "number"),
+        Column("control_records", "CONTROL", "number", wide_only=True),
+        Column("missing_offsets", "MISSING", "number", wide_only=True),
+        Column("tombstones", "TOMBSTONES", "number"),
+        Column("invalid", "INVALID", "number"),
+        Column("expired", "EXPIRED", "number"),
+        Column("sha256_sum", "DIGEST", "text", wide_only=True),
+    ),
+    cells=_rebuild_cells,
+    name_keys=("topic", "partition"),
+    fields=tuple(f.serialization_alias or name for name, f in StateRebuildRow.model_fields.items()),
+    summary=_rebuild_summary,
+)
+
+
+def rebuild(
+    connection: Connection,
+    output: ShortFormat,
+    changelogs: Annotated[
+        list[str], typer.Argument(metavar="CHANGELOG...", help="topics, with one cut")
+    ],
+    format_: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="streams-kv, streams-window, streams-session, streams-versioned, samza, coast, "
+            "connect-offsets, plain, or module:Class",
+        ),
+    ],
+    at: Annotated[
+        str, typer.Option("--at", metavar="CUT", help="lso, hw, an instant, or a cut file")
+    ],
+    to: Annotated[Path, typer.Option("--output", metavar="DIR", help="a new folder")],
+    engine: Annotated[
+        str, typer.Option("--engine", metavar="auto|local|spark", help="where it runs")
+    ] = "auto",
+    retention: Annotated[
+        str | None,
+        typer.Option("--retention", metavar="D", help="of the store [from the topic's settings]"),
+    ] = None,
+    reader: Annotated[
+        str, typer.Option("--reader", metavar="own|librdkafka", help="who reads Kafka")
+    ] = "own",
+    processes: Annotated[
+        int | None, typer.Option("--processes", min=1, help="of the local engine [one per core]")
+    ] = None,
+    wait: Annotated[
+        str | None,
+        typer.Option("--wait", metavar="D", help="for what is open below --at hw [60s]"),
+    ] = None,
+    range_offsets: Annotated[
+        int | None,
+        typer.Option("--range-offsets", min=1, help="read bigger partitions in ranges"),
+    ] = None,
+    format_option: Annotated[
+        list[str] | None,
+        typer.Option("--format-option", metavar="K=V", help="for the format"),
+    ] = None,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="throw away what an earlier run left unfinished there")
+    ] = False,
+    max_rate: MaxRate = None,
+    no_crc: NoCrc = False,
+) -> int:
+    """A state from its changelogs, up to one cut, with the proof of what it is."""
+    wanted = operations.Wanted(
+        changelogs=operations.topics_of(changelogs),
+        format=format_,
+        at=at,
+        output=to,
+        engine=engine,
+        options=_options(format_option or ()),
+        retention_ms=None
+        if retention is None
+        else round(duration(retention, where="--retention") * 1000),
+        reader=reader,
+        check_crc=not no_crc,
+        max_rate=None if max_rate is None else byte_rate(max_rate, where="--max-rate"),
+        processes=processes,
+        wait_seconds=operations.WAIT_SECONDS if wait is None else duration(wait, where="--wait"),
+        range_offsets=range_offsets or RANGE_OFFSETS,
+        clean=clean,
+    )
+    with _progress() as progress:
+        answer = operations.rebuild_state(
+            connection.one(), wanted, connection.seconds(None), progress
+        )
+    emit(answer, REBUILD, output)
+    return answer.exit_status
+
+
+def _options(given: "list[str] | tuple[()]") -> dict[str, str]:
+    found = {}
+    for word in given:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise UsageError(f"{word!r} is not key=value", where="--format-option")
+        found[key] = value
+    return found
+
+
+@contextmanager
+def _progress() -> Iterator[operations.Progress | None]:
+    """Bytes, offsets and the time left on one changing line of a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    began, due = time.monotonic(), 0.0
+    with Progress() as line:
+
+        def told(bytes_read: int, done: int, total: int) -> None:
+            nonlocal due
+            now = time.monotonic()
+            if now >= due and done:
+                due = now + 0.25
+                left = (now - began) * (total - done) / done
+                about = f", about {format_duration(left)} left" if now - began > 3 else ""
+                line(f"reading: {size(bytes_read)}{about}, offsets", done, total)
+
+        yield told

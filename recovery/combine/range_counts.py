@@ -1,0 +1,112 @@
+"""What became of the offsets of a range as it is read, and each producer's last transaction.
+
+A read_committed reader's view, as `recovery.formats.counting` defines it; the producers tell, with
+what lies behind the range, which transactions the range's end divides.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from recovery.formats.batches import CONTROL, TRANSACTIONAL
+from recovery.formats.columns import ABORTED, OPEN, OUTCOMES, Batches, ColumnBatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class RangeCounts:
+    """Counts of the range [start, end); give every record once, by rising offset."""
+
+    def __init__(self, start: int, end: int) -> None:
+        self._span = end - start
+        self._records = {"aborted": 0, "control": 0, "open": 0}
+        self._known = True  # what is not visible was seen too
+        self._data = self._tombstones = self._invalid = self._ignored = 0
+        self._non_transactional = 0
+        self._producers: dict[str, dict[str, Any]] = {}
+
+    def visible(self, records: ColumnBatch) -> ColumnBatch:
+        """Count what a read_committed reader does not get; what it does get."""
+        outcome, control = records.outcome, records.is_control
+        aborted, undecided = outcome == ABORTED, outcome == OPEN
+        self._records["control"] += int(control.sum())
+        self._records["aborted"] += int(aborted.sum())
+        self._records["open"] += int(undecided.sum())
+        last_transactions(records.batches, self._producers)
+        hidden = control | aborted | undecided
+        found = records.select(~hidden) if hidden.any() else records
+        self._data += len(found)
+        self._non_transactional += int((found.outcome == 0).sum())
+        return found
+
+    def add_visible(self, count: int) -> None:
+        """Records from a reader that shows nothing else (librdkafka)."""
+        self._known = False
+        self._data += count
+
+    def add_rows(self, rows: "pa.RecordBatch", *, invalid: int, ignored: int) -> None:
+        """The visible records that a format takes, and how many it does not."""
+        self._tombstones += rows.column("value").null_count
+        self._invalid += invalid
+        self._ignored += ignored
+
+    def counts(self) -> dict[str, int | None]:
+        """data + aborted + control + open + missing = end - start; null: this reader can't tell.
+
+        tombstones, invalid (no key, or not one of the format) and ignored (too late when it was
+        replayed) are among data; non_transactional are the data records outside transactions.
+        """
+        hidden = self._records if self._known else dict.fromkeys(self._records)
+        missing = None
+        if self._known:
+            missing = self._span - self._data - sum(self._records.values())
+        return {
+            "data": self._data,
+            **hidden,
+            "missing": missing,
+            "tombstones": self._tombstones,
+            "invalid": self._invalid,
+            "ignored": self._ignored,
+            "non_transactional": self._non_transactional if self._known else None,
+        }
+
+    def producers(self) -> dict[str, dict[str, Any]]:
+        """See `last_transactions`."""
+        return self._producers
+
+
+def last_transactions(batches: Batches, known: dict[str, dict[str, Any]]) -> None:
+    """Bring up to date, by producer id: epoch, last_offset and outcome of its last transactional
+    batch, and the offset and epoch of its last marker (null where none was seen)."""
+    import numpy as np
+
+    scan = batches.scan
+    control, transactional = scan.has(CONTROL), scan.has(TRANSACTIONAL)
+    producer, epoch = scan.column("producer_id"), scan.column("producer_epoch")
+    last = scan.last_offset
+    for marker, wanted in ((False, transactional & ~control), (True, control & transactional)):
+        rows = np.flatnonzero(wanted)[::-1]
+        _, first = np.unique(producer[rows], return_index=True)
+        for row in rows[first].tolist():
+            entry = known.setdefault(
+                str(producer[row]),
+                dict.fromkeys(("epoch", "last_offset", "outcome", "marker", "marker_epoch")),
+            )
+            if marker:
+                entry |= {"marker": int(last[row]), "marker_epoch": int(epoch[row])}
+            else:
+                entry |= {
+                    "epoch": int(epoch[row]),
+                    "last_offset": int(last[row]),
+                    "outcome": OUTCOMES[int(batches.outcome[row])],
+                }
+
+
+def merged(
+    first: dict[str, dict[str, Any]], second: dict[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """The last transactions of two ranges, the second behind the first."""
+    found = {key: dict(value) for key, value in first.items()}
+    for key, later in second.items():
+        known = {k: v for k, v in later.items() if v is not None}
+        found[key] = {**found.get(key, later), **known}
+    return found
