@@ -14,7 +14,9 @@ from eoctl.cli.emit import View, emit
 from eoctl.cli.offsets import MaxRate, NoCrc
 from eoctl.cli.options import FORMATS, Connection, Format
 from eoctl.cli.progress import Progress
+from eoctl.cli.spark import JobProgress, SparkOptions
 from eoctl.operations import state as operations
+from eoctl.operations.spark_rebuild import on_spark
 from eoctl.render.tables import Column
 from eoctl.render.words import count, counted, size
 from eoctl.stores.rebuild import RANGE_OFFSETS
@@ -104,6 +106,7 @@ REBUILD = View(
 def rebuild(
     connection: Connection,
     output: ShortFormat,
+    on: SparkOptions,
     changelogs: Annotated[
         list[str], typer.Argument(metavar="CHANGELOG...", help="topics, with one cut")
     ],
@@ -170,9 +173,10 @@ def rebuild(
         range_offsets=range_offsets or RANGE_OFFSETS,
         clean=clean,
     )
-    with _progress() as progress:
+    context, seconds = connection.one(), connection.seconds(None)
+    with _progress() as progress, JobProgress() as show:
         answer = operations.rebuild_state(
-            connection.one(), wanted, connection.seconds(None), progress
+            context, wanted, seconds, progress, on_spark(on.spark(), context, show, seconds)
         )
     emit(answer, REBUILD, output)
     return answer.exit_status
