@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from recovery.merge_log import MergePlan
+from recovery.merge_replay import Base, Position
 from recovery.rows import Row
 
 Finding = Literal["unreadable", "foreign", "absent", "repeat", "disorder", "hole", "output-ahead"]
@@ -41,28 +42,59 @@ class MergeInput(Row):
     entries: int
 
 
+class MergeOutput(Row):
+    """Where a replay writes. from: the output's next offset at the commit; to: its end."""
+
+    topic: str
+    partition: int
+    start: int = Field(serialization_alias="from")
+    end: int = Field(serialization_alias="to")
+
+
 class MergePlanRow(Row):
-    """A replay of the entries [from, to) of a merge log's partition."""
+    """A replay of the entries [from, to) of a merge log's partition.
+
+    drop_first: how many of its outputs are there already. position, drop_left: where an earlier
+    replay from the same commit came to, and what it has still to drop.
+    """
 
     topic: str
     partition: int
     start: int = Field(serialization_alias="from")
     tip: int = Field(serialization_alias="to")
+    entries: int
     inputs: list[MergeInput]
+    output: MergeOutput
     drop_first: int
+    position: int | None
+    drop_left: int | None
+    transactional_id: str
 
 
-def merge_plan_row(plan: MergePlan) -> MergePlanRow:
+def merge_plan_row(
+    plan: MergePlan, base: Base, output_end: int, reached: Position | None, transactional_id: str
+) -> MergePlanRow:
+    """base: the commit; reached: what an earlier replay from it committed."""
     return MergePlanRow(
         topic=plan.topic,
         partition=plan.partition,
         start=plan.start,
         tip=plan.tip,
+        entries=sum(i.entries for i in plan.inputs),
         inputs=[
             MergeInput(
                 topic=i.topic, partition=i.partition, start=i.start, end=i.end, entries=i.entries
             )
             for i in plan.inputs
         ],
+        output=MergeOutput(
+            topic=base.output[0],
+            partition=base.output[1],
+            start=base.output_offset,
+            end=output_end,
+        ),
         drop_first=plan.drop_first,
+        position=None if reached is None else reached.merge_offset,
+        drop_left=None if reached is None else reached.drop_left,
+        transactional_id=transactional_id,
     )

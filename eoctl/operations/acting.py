@@ -43,6 +43,7 @@ KINDS: dict[str, str] = {
     "txn-fence": "eoctl.operations.remedy",
     "txn-resolve": "eoctl.operations.remedy",
     "txn-many": "eoctl.operations.remedy",
+    "merge-replay": "eoctl.operations.merge_acting",
     "restart": "eoctl.operations.restart",
     "restart-undo": "eoctl.operations.restart",
     "dedup": "eoctl.operations.dedup",

@@ -13,7 +13,7 @@ from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
 from recovery.merge_log import Entry, JsonFormat, MergePlan, Tail, merge_format, merge_plan
-from recovery.merge_replay import Position, Replay
+from recovery.merge_replay import Base, Position, Replay
 from recovery.merge_verify import MergeVerifier, output_ahead
 from recovery.rows_merge import merge_plan_row
 from tests.share import share
@@ -246,13 +246,20 @@ def test_plan_names_what_will_be_read() -> None:
     plan = merge_plan(
         MERGE, 10, 13, tail.sources, drop_first=2, committed={LEFT: 3, ("other", 1): 6}
     )
-    row = json.loads(merge_plan_row(plan).model_dump_json(by_alias=True))
+    base, reached = Base(10, ("out", 0), 7), Position(11, 1)
+    made = merge_plan_row(plan, base, 9, reached, "id")
+    row = json.loads(made.model_dump_json(by_alias=True))
     assert row == {
         "topic": "m",
         "partition": 0,
         "from": 10,
         "to": 13,
+        "entries": 3,
         "drop_first": 2,
+        "position": 11,
+        "drop_left": 1,
+        "transactional_id": "id",
+        "output": {"topic": "out", "partition": 0, "from": 7, "to": 9},
         "inputs": [
             {"topic": "left", "partition": 0, "from": 3, "to": 8, "entries": 2},
             {"topic": "other", "partition": 1, "from": 6, "to": 6, "entries": 0},
@@ -428,9 +435,18 @@ def test_the_log_is_told_in_order() -> None:
 
 
 def test_positions_come_back() -> None:
-    for left in (0, 7):
-        position = Position(9, left)
+    for left, base in ((0, None), (7, Base(3, ("o ut", 2), 8))):
+        position = Position(9, left, base)
         assert Position.committed(9, position.metadata) == position
-    for text in (None, "", "x", "[]", '{"drop_first":-1}', '{"drop_first":true}', "[" * 99_999):
+    for text in (
+        None,
+        "",
+        "x",
+        "[]",
+        '{"drop_first":1,"from":3}',
+        '{"drop_first":-1}',
+        '{"drop_first":true}',
+        "[" * 99_999,
+    ):
         with pytest.raises(CorruptError):
             Position.committed(9, text)

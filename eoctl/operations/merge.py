@@ -1,0 +1,454 @@
+"""`merge verify` and `merge plan`: is a merge log whole and true, and what would a replay do?
+
+A merge log's partition p records the order in which inputs were merged into the output's partition
+p. The rules are in `recovery.merge_*`; this looks at the cluster and reads. `replay`:
+`eoctl.operations.merge_acting`.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.count import Cuts, count
+from eoctl.kafka.exactly_once import committed
+from eoctl.kafka.log_ends import read_ends
+from eoctl.operations.merge_read import read_log
+from eoctl.operations.session import now_ms
+from eoctl.stores.offsets.store import open_store
+from recovery.answers import Answer, error_rows
+from recovery.app_file import App, named
+from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.facts import Missing, PartitionFacts, TopicPartition
+from recovery.formats.counting import Counts
+from recovery.formats.reader import CorruptError
+from recovery.merge_log import MergePlan, Tail, merge_format, merge_plan
+from recovery.merge_replay import Base, Position
+from recovery.rows_merge import MergePlanRow, merge_plan_row
+from recovery.stored import StoredPartition
+from recovery.strategies.observed import Log, LogEnd
+from recovery.strategies.output_rules import final_end
+
+PAUSE_SECONDS = 0.3  # between two reads of an end
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """What is asked about: a merge log, the inputs that it orders, the output.
+
+    partitions: of the log, () = all. bases: where a replay begins, by partition, as (merge offset,
+    output offset). app: whose store says it otherwise.
+    """
+
+    topic: str
+    format: str
+    inputs: tuple[str, ...]
+    output: str | None
+    isolation: str = "read_committed"
+    partitions: tuple[int, ...] = ()
+    bases: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    app: App | None = None
+
+    def __post_init__(self) -> None:
+        names = [self.topic, *self.inputs, *([self.output] if self.output else [])]
+        if len(set(names)) < len(names):
+            twice = next(n for n in names if names.count(n) > 1)
+            raise UsageError(
+                f"{twice} is named twice: merge log, inputs and output are different topics"
+            )
+        merge_format(self.format)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return (self.topic, *self.inputs, *([self.output] if self.output else []))
+
+    @property
+    def group(self) -> str:
+        """Where positions of replays are committed."""
+        return f"eoctl-merge-{self.topic}"
+
+    def transactional_id(self, partition: int) -> str:
+        return f"eoctl-merge-{self.topic}-{partition}"
+
+
+def of_app(app: App, where: str) -> Merge:
+    """The merge log of an application file. Raises UsageError."""
+    if app.merge is None:
+        raise UsageError("there is no table [app.merge]", where=where)
+    if app.mapping:
+        raise UsageError(
+            "a merge log's partition feeds the output's partition of the same number",
+            where=f"{where}, [app.mapping]",
+            remedy="leave it out",
+        )
+    if len(app.outputs) > 1:
+        raise UsageError("the merged stream goes to one output", where=f"{where}, [app] outputs")
+    output = app.outputs[0] if app.outputs else None
+    return Merge(app.merge.topic, app.merge.format, app.inputs, output, app.isolation, app=app)
+
+
+def chosen(
+    asked: Merge, partitions: tuple[int, ...], given: Mapping[int, tuple[int, int]]
+) -> Merge:
+    """The same for these partitions, beginning where it is said."""
+    return replace(asked, partitions=partitions, bases=given)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Offsets of all partitions, as their leaders gave them. missing: what was not seen.
+
+    ends: two reads of merge log and output, some time apart, where they were asked for.
+    """
+
+    facts: Mapping[TopicPartition, PartitionFacts]
+    missing: tuple[Missing, ...]
+    ends: Mapping[TopicPartition, Log]
+
+    def of(self, place: TopicPartition) -> PartitionFacts:
+        """Raises IncompleteError where its offsets are not known."""
+        found = self.facts.get(place)
+        if found is None or found.error is not None:
+            why = next((m.detail for m in self.missing if (m.topic, m.partition) == place), None)
+            if found is None and why is None:
+                raise UsageError("there is no such partition", where=named(place))
+            raise IncompleteError(why or "its offsets could not be read", where=named(place))
+        return found
+
+    def bounds(self, place: TopicPartition, isolation: str) -> tuple[int, int]:
+        """Its first offset and its end for a reader of this isolation. Raises IncompleteError."""
+        found = self.of(place)
+        end = found.last_stable_offset
+        if isolation == "read_uncommitted":
+            end = found.high_watermark
+        assert found.log_start_offset is not None
+        assert end is not None
+        return found.log_start_offset, end
+
+    def final(self, place: TopicPartition) -> int:
+        """The end of a log to which nothing can be added that is written already. Raises
+        RefusedError where it is not final, IncompleteError."""
+        self.of(place)
+        if place not in self.ends:
+            raise IncompleteError("its end could not be read", where=named(place))
+        return final_end(self.ends[place])[0]
+
+
+async def look(cluster: Cluster, asked: Merge, *, twice: bool) -> Look:
+    """Look at all topics. twice: and whether the ends of log and output are final.
+
+    Raises UsageError for a topic that does not exist.
+    """
+    metadata = await cluster.metadata(asked.topics)
+    for t in metadata.topics.values():
+        if t.error == "UNKNOWN_TOPIC_OR_PARTITION":
+            raise UsageError("there is no such topic, or no permission to see it", where=t.name)
+        if t.error is not None:
+            raise IncompleteError(f"it could not be described: {t.error}", where=t.name)
+    topics = list(metadata.topics.values())
+    wanted = [p for t in topics for p in t.partitions]
+    facts, ends, missing = await read_ends(cluster, topics, wanted)
+    growing = {asked.topic, asked.output}
+    logs: dict[TopicPartition, Log] = {}
+    if twice:
+        before = {(f.topic, f.partition): (f, ends) for f in facts}
+        await asyncio.sleep(PAUSE_SECONDS)
+        mine = [p for p in wanted if p.topic in growing]
+        again, later, more = await read_ends(cluster, topics, mine)
+        missing += more
+        for f in again:
+            place = (f.topic, f.partition)
+            reads = [_end(g, e) for g, e in (before[place], (f, later)) if g.error is None]
+            if f.log_start_offset is not None and len(reads) == 2:
+                logs[place] = Log(
+                    *place, f.topic_id, f.leader_epoch, f.log_start_offset, tuple(reads)
+                )
+        facts = [f for f in facts if f.topic not in growing] + again
+    return Look({(f.topic, f.partition): f for f in facts}, tuple(missing), logs)
+
+
+def _end(f: PartitionFacts, ends: Mapping[TopicPartition, int]) -> LogEnd:
+    assert f.high_watermark is not None
+    assert f.last_stable_offset is not None
+    return LogEnd(ends.get((f.topic, f.partition)), f.high_watermark, f.last_stable_offset)
+
+
+def partitions_of(asked: Merge, seen: Look) -> list[int]:
+    """The merge log's partitions that are asked about. Raises UsageError for one that is not."""
+    there = sorted(p for topic, p in seen.facts if topic == asked.topic)
+    wanted = {*asked.partitions, *asked.bases} if asked.partitions else {*there, *asked.bases}
+    for partition in sorted(wanted):
+        if partition not in there:
+            raise UsageError("there is no such partition", where=f"{asked.topic}:{partition}")
+    return sorted(asked.partitions) if asked.partitions else there
+
+
+async def visible(
+    cluster: Cluster, seen: Look, ranges: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, Counts]:
+    """What is in each range; it must be whole. Raises RefusedError, IncompleteError."""
+    cuts = []
+    for place, (start, end) in ranges.items():
+        facts = seen.of(place)
+        low, stable = facts.log_start_offset, facts.last_stable_offset
+        assert low is not None
+        assert stable is not None
+        if start > end:
+            raise RefusedError(f"{start} is above its end {end}", where=named(place))
+        if start < low:
+            raise RefusedError(
+                f"[{start}, {low}) is gone: it starts at {low}, and cannot be counted from {start}",
+                where=named(place),
+                remedy="name a commit whose offsets are there: --from-merge-offset, "
+                "--output-offset",
+            )
+        if start < end:
+            cuts.append(Cuts(*place, (start, end), low, stable))
+    counted, missing = await count(cluster, cuts)
+    found = {place: Counts() for place in ranges}
+    for c in cuts:
+        if c.key not in counted:
+            why = next(m.detail for m in missing if (m.topic, m.partition) == c.key)
+            raise IncompleteError(f"it could not be counted: {why}", where=named(c.key))
+        counts = found[c.key] = counted[c.key][0]
+        if counts.missing or counts.open:
+            raise RefusedError(
+                f"of [{c.offsets[0]}, {c.offsets[1]}) {counts.missing} offsets are missing and "
+                f"{counts.open} records open: how many records there were cannot be known",
+                where=named(c.key),
+            )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a replay of one partition begins, all of it seen at one moment.
+
+    plan: what it reads, from the base to the tip. reached: what an earlier replay from the same
+    base committed. position: where to go on; reading: each input's next offset there.
+    """
+
+    base: Base
+    plan: MergePlan
+    position: Position
+    reached: Position | None
+    output_end: int
+    reading: Mapping[TopicPartition, int]
+
+
+async def bases(cluster: Cluster, asked: Merge, partitions: Sequence[int]) -> dict[int, Base]:
+    """The commit that each partition's replay begins at: as asked, else from the application's
+    store, else as an earlier replay began, else the beginning of all."""
+    assert asked.output is not None
+    found = {
+        p: Base(merge, (asked.output, p), output) for p, (merge, output) in asked.bases.items()
+    }
+    left = [p for p in partitions if p not in found]
+    if left and asked.app is not None and asked.app.store is not None:
+        async with open_store(asked.app.store, cluster=cluster, app=asked.app) as store:
+            contents = await store.read()
+        for p in left:
+            found[p] = _stored(asked, p, [e.position for e in contents.entries], store.name)
+        return found
+    commits = await _reached(cluster, asked, left)
+    for p in left:
+        known = commits.get(p)
+        if known is not None and known.base is not None:
+            if known.base.output != (asked.output, p):
+                raise RefusedError(
+                    f"an earlier replay of it wrote to {named(known.base.output)}",
+                    where=f"{asked.topic}:{p}",
+                    remedy="say where this one begins: --from-merge-offset, --output-offset",
+                )
+            found[p] = known.base
+        else:
+            found[p] = Base(0, (asked.output, p), 0)
+    return found
+
+
+def _stored(asked: Merge, partition: int, stored: Sequence[StoredPartition], where: str) -> Base:
+    assert asked.app is not None
+    assert asked.output is not None
+    output = (asked.output, partition)
+    merges, outputs = set(), set()
+    for at in stored:
+        if at.input.topic in asked.inputs and output in asked.app.outputs_of(at.input.place):
+            merges.add(at.merge)
+            outputs |= {o.offset for o in at.output if o.place == output}
+    if not merges:
+        return Base(0, output, 0)
+    merge, offset = merges.pop(), outputs.pop() if outputs else None
+    if merges or outputs or merge is None or offset is None:
+        raise RefusedError(
+            f"its entries for {named(output)} hold no merge offset and output offset in common",
+            where=where,
+            remedy="say where the replay begins: --from-merge-offset, --output-offset",
+        )
+    return Base(merge, output, offset)
+
+
+async def _reached(
+    cluster: Cluster, asked: Merge, partitions: Sequence[int]
+) -> dict[int, Position]:
+    """What earlier replays committed. Raises CorruptError for somebody else's commit."""
+    if not partitions:
+        return {}
+    places = [(asked.topic, p) for p in partitions]
+    found = await committed(cluster, asked.group, places)
+    return {p[1]: Position.committed(at.offset, at.metadata) for p, at in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far replays of one partition came, counted: `at` is what the last one committed, None
+    before the first. outputs: visible records from the base on; tip, end: of log and output."""
+
+    at: Position | None
+    tip: int
+    end: int
+    outputs: int
+
+
+async def reached(
+    cluster: Cluster, asked: Merge, given: Mapping[int, Base], seen: Look
+) -> dict[int, Reached]:
+    """`seen` was looked at twice. Every output from a base on is the output of an entry from the
+    base on, so what is there must be what an earlier replay's commit accounts for.
+
+    Raises RefusedError where it is not, or where an end is not final; IncompleteError.
+    """
+    commits = await _reached(cluster, asked, list(given))
+    found = {}
+    for p, base in given.items():
+        merge = (asked.topic, p)
+        tip, end = seen.final(merge), seen.final(base.output)
+        at = commits.get(p)
+        if at is not None and at.base != base:
+            at = None
+        begin = base.merge_offset if at is None else at.merge_offset
+        if begin > tip:
+            raise RefusedError(f"it ends at {tip}, before {begin}", where=named(merge))
+        ranges = {merge: (base.merge_offset, begin), base.output: (base.output_offset, end)}
+        counts = await visible(cluster, seen, ranges)
+        outputs = counts[base.output].data
+        if at is not None and outputs != counts[merge].data + at.drop_left:
+            raise RefusedError(
+                f"it holds {outputs} records from {base.output_offset} on, where the replay that "
+                f"came to {begin} of the merge log accounts for "
+                f"{counts[merge].data + at.drop_left}: somebody else wrote",
+                where=named(base.output),
+                remedy="find out who; begin at a commit after that",
+            )
+        found[p] = Reached(at, tip, end, outputs)
+    return found
+
+
+async def starts(
+    cluster: Cluster, asked: Merge, given: Mapping[int, Base], seen: Look
+) -> dict[int, Start]:
+    """Where each replay begins, and all that makes it right. `seen` was looked at twice.
+
+    Raises RefusedError, IncompleteError.
+    """
+    found = {}
+    for p, now in (await reached(cluster, asked, given, seen)).items():
+        base, merge = given[p], (asked.topic, p)
+        position = now.at or Position(base.merge_offset, now.outputs, base)
+        span = (base.merge_offset, position.merge_offset, now.tip)
+        key = (cluster.cluster_id, seen.of(merge).topic_id, asked.format, merge, span)
+        if key not in _scanned:
+            if len(_scanned) >= _MOST_SCANNED:
+                _scanned.clear()
+            _scanned[key] = await asyncio.to_thread(scan, cluster, asked, merge, *span)
+        before, tail = _scanned[key]
+        _refuse_wrong_sources(asked, seen, tail, merge)
+        plan = merge_plan(merge, base.merge_offset, now.tip, tail.sources, drop_first=now.outputs)
+        if now.outputs > tail.entries:
+            raise RefusedError(
+                f"it holds {now.outputs} records from {base.output_offset} on, the merge log "
+                f"{tail.entries} entries from {base.merge_offset} on: outputs in an order that is "
+                "recorded nowhere",
+                where=named(base.output),
+                remedy="look at the log with `eoctl merge verify`",
+            )
+        reading = {place: there.first for place, there in tail.sources.items()}
+        reading |= {place: done.last + 1 for place, done in before.sources.items()}
+        found[p] = Start(base, plan, position, now.at, now.end, reading)
+    return found
+
+
+_scanned: dict[object, tuple[Tail, Tail]] = {}
+_MOST_SCANNED = 100
+"""What stretches of logs name does not change: a plan's scan serves the replay that follows it."""
+
+
+def scan(
+    cluster: Cluster, asked: Merge, merge: TopicPartition, start: int, cut: int, end: int
+) -> tuple[Tail, Tail]:
+    """What the entries of [start, cut) name, and those of [start, end). Raises RefusedError for a
+    record that is none."""
+    before, tail, decode = Tail(), Tail(), merge_format(asked.format).decode
+    for messages in read_log(cluster.settings, merge, start, end):
+        for m in messages:
+            try:
+                entry = decode(m.key(), m.value())
+            except CorruptError as error:
+                raise unreadable(merge, m.offset(), error) from None
+            tail.add(entry)
+            if m.offset() < cut:
+                before.add(entry)
+    return before, tail
+
+
+def unreadable(merge: TopicPartition, offset: int, error: CorruptError) -> RefusedError:
+    return RefusedError(
+        f"no entry of the format: {error.what}",
+        where=f"{named(merge)} at {offset}",
+        remedy="look at the log with `eoctl merge verify`",
+    )
+
+
+def _refuse_wrong_sources(asked: Merge, seen: Look, tail: Tail, merge: TopicPartition) -> None:
+    for place, found in sorted(tail.sources.items()):
+        if place[0] not in asked.inputs or place not in seen.facts:
+            raise RefusedError(
+                f"it names {named(place)}, which is no input",
+                where=named(merge),
+                remedy="look at the log with `eoctl merge verify`",
+            )
+        start, end = seen.bounds(place, asked.isolation)
+        if found.last >= end:
+            raise RefusedError(
+                f"the merge log names the offset {found.last}, the log ends at {end}",
+                where=named(place),
+                remedy="the input lost records, or holds them back; see `eoctl merge verify`",
+            )
+        if found.first < start:
+            raise RefusedError(
+                f"the merge log names the offset {found.first}, the log starts at {start}: "
+                "retention took what is to be read",
+                where=named(place),
+                remedy="begin at a later commit: --from-merge-offset, --output-offset",
+            )
+
+
+async def plan(cluster: Cluster, asked: Merge) -> Answer:
+    """What a replay would read and drop, a row for each partition of the log."""
+    rows = []
+    seen = await look(cluster, asked, twice=True)
+    numbers = partitions_of(asked, seen)
+    given = await bases(cluster, asked, numbers)
+    for p in numbers:
+        [start] = (await starts(cluster, asked, {p: given[p]}, seen)).values()
+        rows.append(plan_row(asked, start))
+    return Answer("merge-plan", cluster.cluster_id, now_ms(), rows, error_rows(seen.missing))
+
+
+def plan_row(asked: Merge, start: Start) -> MergePlanRow:
+    return merge_plan_row(
+        start.plan,
+        start.base,
+        start.output_end,
+        start.reached,
+        asked.transactional_id(start.plan.partition),
+    )

@@ -1,0 +1,326 @@
+"""`merge replay` as a change of the cluster: its plan, and carrying it out.
+
+For the dashboard: `plan_replay` gives the plan's value, `start` carries it out, tells how far it
+is, and is ended by its event.
+"""
+
+import asyncio
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from eoctl.config import Context
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.failures import Deadline
+from eoctl.kafka.properties import client_settings
+from eoctl.operations.acting import Door, Outcome, carry_out
+from eoctl.operations.merge import (
+    Merge,
+    bases,
+    look,
+    partitions_of,
+    plan_row,
+    reached,
+    starts,
+    visible,
+)
+from eoctl.operations.merge_replay import Job, PartitionReplay, Told
+from eoctl.operations.session import now_ms
+from eoctl.operations.steps import Seen
+from eoctl.stores.locks import lock_words
+from recovery.app_file import named
+from recovery.errors import EoctlError, IncompleteError, RefusedError, UsageError
+from recovery.merge_replay import Base
+from recovery.plan import VALID_MS, Plan, Step
+from recovery.rows_merge import MergePlanRow
+
+KIND = "merge-replay"
+AT_ONCE = 4  # partitions of a replay that has an end
+
+
+@dataclass(frozen=True)
+class Running:
+    """How a replay is watched and ended. told: see merge_replay.Told, from any thread.
+
+    cancel: set it, and what was begun is committed and no more is begun.
+    """
+
+    told: Told = lambda partition, done, total: None
+    cancel: threading.Event = field(default_factory=threading.Event)
+
+
+async def plan_replay(
+    cluster: Cluster,
+    context: Context,
+    asked: Merge,
+    *,
+    follow: bool = False,
+    max_rate: float | None = None,
+) -> Plan:
+    """The plan of a replay. max_rate: bytes a second read from the inputs of each partition.
+
+    Raises RefusedError where log, inputs and output do not lead to one another, IncompleteError.
+    """
+    if asked.output is None:
+        raise UsageError("no output is named: there is nothing to replay to")
+    seen = await look(cluster, asked, twice=True)
+    if seen.missing:
+        raise IncompleteError(seen.missing[0].detail, where=seen.missing[0].topic)
+    chosen = partitions_of(asked, seen)
+    given = await bases(cluster, asked, chosen)
+    for p in chosen:
+        if (asked.output, p) not in seen.facts:
+            raise RefusedError(
+                f"partition {p} of {asked.topic} has none of its number there", where=asked.output
+            )
+    rows = []
+    for p in chosen:
+        [start] = (await starts(cluster, asked, {p: given[p]}, seen)).values()
+        rows.append(plan_row(asked, start))
+    if cluster.cluster_id is None:
+        raise IncompleteError("the brokers do not tell their cluster id", where=context.title)
+    observed = _topic_ids(seen.facts)
+    step = Step(
+        action="follow" if follow else "replay",
+        target=asked.topic,
+        parameters={
+            "format": asked.format,
+            "inputs": list(asked.inputs),
+            "output": asked.output,
+            "isolation": asked.isolation,
+            "follow": follow,
+            "bases": {str(p): [b.merge_offset, b.output_offset] for p, b in given.items()},
+            "max_rate": None if max_rate is None else round(max_rate),
+        },
+        does=_does(asked, rows, follow=follow),
+        stands_on=tuple(observed),
+    )
+    now = now_ms()
+    return Plan(
+        kind=KIND,
+        action="follow" if follow else "replay",
+        created_at=now,
+        expires_at=now + VALID_MS,
+        context=context.title,
+        argv=context.argv,
+        cluster_id=cluster.cluster_id,
+        scope=f"merge log {asked.topic}",
+        summary=_does(asked, rows, follow=follow),
+        lock=lock_words(context.lock_zookeeper),
+        observed=observed,
+        steps=(step,),
+        details={"partitions": [row.model_dump(mode="json", by_alias=True) for row in rows]},
+    )
+
+
+def _does(asked: Merge, rows: Sequence[MergePlanRow], *, follow: bool) -> str:
+    entries, dropped = sum(r.entries for r in rows), sum(r.drop_first for r in rows)
+    text = (
+        f"{entries:,} records in the order of {asked.topic} to {asked.output}, the first "
+        f"{dropped:,} of them are there already"
+    )
+    if follow:
+        text += f"; then {', '.join(asked.inputs)} as they come, {asked.topic} extended first"
+    return text
+
+
+def _topic_ids(facts: Mapping[Any, Any]) -> dict[str, Any]:
+    """Each topic's id: none of them may be made anew meanwhile."""
+    return {topic: {"topic_id": f.topic_id} for (topic, _), f in sorted(facts.items())}
+
+
+def start(
+    plan: Plan, door: Door, timeout: float | None = None, running: Running | None = None
+) -> Outcome:
+    """Carry a permitted plan out; blocks. Raises what `acting.carry_out` raises."""
+
+    async def bounded() -> Outcome:
+        async with (
+            asyncio.timeout(timeout),
+            opened(plan, door.context, timeout, running) as operation,
+        ):
+            return await carry_out(plan, operation, door)
+
+    try:
+        return asyncio.run(bounded())
+    except TimeoutError:
+        raise IncompleteError(
+            f"not done within {timeout} s", remedy="run the same again: it goes on there"
+        ) from None
+
+
+@asynccontextmanager
+async def opened(
+    plan: Plan, context: Context, seconds: float | None, running: Running | None = None
+) -> AsyncIterator["Replaying"]:
+    """The operation of a plan, its cluster open."""
+    settings = client_settings(context.properties, hosts=context.hosts, socks5=context.socks5)
+    async with Cluster(settings, Deadline(seconds), read_only=context.read_only) as cluster:
+        yield Replaying(cluster, running or Running())
+
+
+def asked_again(step: Step) -> Merge:
+    """What a plan's step asks for."""
+    p = step.parameters
+    given = {int(number): (base[0], base[1]) for number, base in p["bases"].items()}
+    return Merge(
+        topic=step.target,
+        format=p["format"],
+        inputs=tuple(p["inputs"]),
+        output=p["output"],
+        isolation=p["isolation"],
+        partitions=tuple(sorted(given)),
+        bases=given,
+    )
+
+
+class Replaying:
+    """See `steps.Operation`. One step: all partitions, each by a thread of its own."""
+
+    def __init__(self, cluster: Cluster, running: Running) -> None:
+        self._cluster, self._running = cluster, running
+        self._tips: dict[int, int] | None = None
+        self._followed = False
+
+    async def cluster_id(self) -> str:
+        return self._cluster.cluster_id or ""
+
+    async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
+        """The topics are still the same ones; `perform` looks at all the rest once it is alone."""
+        self._cluster.forgive()
+        found: dict[str, object] = {}
+        for step in steps:
+            found |= _topic_ids((await look(self._cluster, asked_again(step), twice=False)).facts)
+        return found
+
+    async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
+        """Replay to the tip, or follow until it is ended."""
+        if self._cluster.read_only:
+            raise RefusedError("the context is read-only")
+        p, cancel = step.parameters, self._running.cancel
+        asked = asked_again(step)
+        seen = await look(self._cluster, asked, twice=False)
+        self._tips = {
+            n: seen.bounds((asked.topic, n), "read_committed")[1] for n in asked.partitions
+        }
+        failed = threading.Event()
+        job = Job(
+            settings=self._cluster.settings,
+            asked=asked,
+            follow=p["follow"],
+            max_rate=p["max_rate"],
+            ensure_held=ensure_held,
+            told=self._running.told,
+            stop=_Either(cancel, failed),
+        )
+        replays = [
+            PartitionReplay(job, Base(at, (p["output"], n), offset), n)
+            for n, (at, offset) in asked.bases.items()
+        ]
+        room = asyncio.Semaphore(len(replays) if job.follow else AT_ONCE)
+
+        async def one(replay: PartitionReplay) -> None:
+            async with room:
+                if not job.stop.is_set():
+                    try:
+                        await _in_thread(replay.run)
+                    except BaseException:
+                        failed.set()
+                        raise
+
+        with _ended_by_signals(cancel):
+            tasks = [asyncio.create_task(one(replay)) for replay in replays]
+            try:
+                ended = await asyncio.gather(*tasks, return_exceptions=True)
+            except asyncio.CancelledError:
+                cancel.set()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                raise
+        errors = [e for e in ended if isinstance(e, BaseException)]
+        for error in sorted(errors, key=lambda e: not isinstance(e, RefusedError)):
+            raise error
+        if cancel.is_set() and not job.follow:
+            raise asyncio.CancelledError  # it was ended before its end
+        self._followed = job.follow
+        return {"sent": {named((asked.topic, r.partition)): r.sent for r in replays}}
+
+    async def verify(self, step: Step) -> Seen:
+        """Is the position at the tip, and does the output hold exactly what leads there?"""
+        self._cluster.forgive()
+        asked = asked_again(step)
+        if step.parameters["follow"] and not self._followed:
+            return Seen(False, None, "it follows until it is ended")
+        seen = await look(self._cluster, asked, twice=True)
+        given = {n: Base(at, (asked.output or "", n), o) for n, (at, o) in asked.bases.items()}
+        saw: dict[str, int] = {}
+        try:
+            now = await reached(self._cluster, asked, given, seen)
+        except RefusedError as error:
+            return Seen(False, None, error.sentence)
+        for n, found in now.items():
+            merge = (asked.topic, n)
+            if found.at is None:
+                return Seen(False, saw, f"nothing was committed for {named(merge)}")
+            begin = saw[named(merge)] = found.at.merge_offset
+            tip = found.tip if self._tips is None else min(found.tip, self._tips[n])
+            if begin < tip and not step.parameters["follow"]:
+                left = (await visible(self._cluster, seen, {merge: (begin, tip)}))[merge].data
+                if left:
+                    return Seen(False, saw, f"{named(merge)}: {left} entries are not replayed yet")
+        return Seen(True, saw, f"{asked.output} holds every record of the log up to its tip once")
+
+
+class _Either(threading.Event):
+    """Set as soon as one of two others is."""
+
+    def __init__(self, one: threading.Event, other: threading.Event) -> None:
+        super().__init__()
+        self._events = one, other
+
+    def is_set(self) -> bool:
+        return any(e.is_set() for e in self._events)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self.is_set() or self._events[0].wait(timeout)
+
+
+async def _in_thread(run: Callable[[], None]) -> None:
+    """Run it in a thread of its own, and wait for its end even when cancelled."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def target() -> None:
+        try:
+            run()
+        except BaseException as error:
+            loop.call_soon_threadsafe(done.set_exception, _carried(error))
+        else:
+            loop.call_soon_threadsafe(done.set_result, None)
+
+    threading.Thread(target=target, name="eoctl-merge", daemon=True).start()
+    await asyncio.shield(done)
+
+
+def _carried(error: BaseException) -> BaseException:
+    return error if isinstance(error, Exception) else EoctlError(repr(error))
+
+
+@contextmanager
+def _ended_by_signals(cancel: threading.Event) -> Any:
+    """Ctrl-C and SIGTERM end a replay after the transaction that is open, in the main thread."""
+    loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        loop.add_signal_handler(number, cancel.set)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+            signal.signal(number, before[number])

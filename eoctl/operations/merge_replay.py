@@ -1,0 +1,386 @@
+"""Replaying one partition of a merge log: read, match, write, all that one transaction at a time.
+
+Each transaction holds outputs and the position after them, so wherever this dies, the next one
+goes on exactly there. Whoever opens the transactional id last fences all others. With `follow` the
+log is extended first, in a transaction of its own, and what comes back from it is then emitted.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.exactly_once import Position as Committed
+from eoctl.kafka.exactly_once import Writer
+from eoctl.kafka.failures import Deadline
+from eoctl.kafka.properties import ClientSettings
+from eoctl.operations.merge import Look, Merge, Start, look, scan, starts, unreadable
+from eoctl.operations.merge_read import SILENT_SECONDS, Stream, silent
+from recovery.app_file import named
+from recovery.errors import (
+    EoctlError,
+    IncompleteError,
+    RefusedError,
+    UnreachableError,
+    UnverifiedError,
+)
+from recovery.facts import TopicPartition
+from recovery.formats.reader import CorruptError
+from recovery.merge_log import Entry, merge_format
+from recovery.merge_replay import Base, Replay
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+RECORDS, SECONDS = 100_000, 1.0  # of one transaction
+TIMEOUT_MS = 60_000  # of a transaction whose owner died
+BATCH = 5_000  # records between two looks at the time
+LOGGED = 50_000  # entries that are read ahead
+NEW = 50_000  # entries that are appended to the log in one transaction
+TRIES = 3  # without a commit in between
+MOST_BYTES = 1_000_000_000  # of a record: what the topic takes decides
+
+Told = Callable[[int, int, int], None]
+"""Called with a partition, entries done and entries in all, now and then, from any thread."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all partitions of a replay share. ensure_held: raises once the lock is lost."""
+
+    settings: ClientSettings
+    asked: Merge
+    follow: bool
+    max_rate: float | None
+    ensure_held: Callable[[], None]
+    told: Told
+    stop: threading.Event = field(default_factory=threading.Event)
+    read_only: bool = False
+
+
+class _Copier(Writer):
+    """A writer of messages just as they were read."""
+
+    def __init__(self, settings: ClientSettings, transactional_id: str, group: str) -> None:
+        super().__init__(settings, transactional_id, group, timeout_ms=TIMEOUT_MS)
+        self._config |= {"message.max.bytes": MOST_BYTES, "linger.ms": 50}
+
+    def copy(self, topic: str, partition: int, messages: "list[Message]") -> None:
+        """Key, value, headers and timestamp of each. That one was not taken shows at `commit`."""
+        from confluent_kafka import KafkaException
+
+        produce = self._producer.produce
+        for m in messages:
+            timestamp = m.timestamp()[1]
+            if not timestamp:
+                raise RefusedError(
+                    "its timestamp is 0, which librdkafka replaces by the time of sending: the "
+                    "record would not be the same",
+                    where=f"{m.topic()}:{m.partition()} at {m.offset()}",
+                )
+            while True:
+                try:
+                    produce(
+                        topic,
+                        m.value(),
+                        m.key(),
+                        partition,
+                        None,
+                        None,
+                        timestamp,
+                        m.headers(),
+                    )
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+                except UnicodeDecodeError:
+                    raise RefusedError(
+                        "a header's name is not UTF-8: it cannot be written as it is",
+                        where=f"{m.topic()}:{m.partition()} at {m.offset()}",
+                    ) from None
+                except KafkaException as failure:
+                    raise self._told(failure, f"cannot write to {topic}:{partition}") from None
+        self._producer.poll(0)
+
+
+class PartitionReplay:
+    """One partition's replay. `run` blocks; job.stop ends it after what was begun."""
+
+    def __init__(self, job: Job, base: Base, partition: int) -> None:
+        self._job, self._base = job, base
+        self._merge = (job.asked.topic, partition)
+        self._commits = 0
+        self.sent = 0  # committed
+
+    @property
+    def partition(self) -> int:
+        return self._merge[1]
+
+    def run(self) -> None:
+        """To the tip as it is at the beginning, or, following, until it is stopped.
+
+        Raises RefusedError (fenced, a log that is not true, another's outputs), and IncompleteError
+        or UnverifiedError when the cluster fails again and again: run the same again.
+        """
+        tries = 0
+        while True:
+            before = self._commits
+            try:
+                return self._attempt()
+            except (IncompleteError, UnverifiedError, UnreachableError) as error:
+                tries = 1 if self._commits > before else tries + 1
+                if tries >= TRIES or self._job.stop.wait(0.5 * tries):
+                    raise self._ended(error) from None
+            except RefusedError as error:
+                raise self._ended(error) from None
+
+    def _ended(self, error: EoctlError) -> EoctlError:
+        text = f"{error.what}; {self.sent} records were sent before, they are committed"
+        return type(error)(
+            text if self.sent else error.what,
+            where=error.where,
+            remedy=error.remedy or "the same command goes on from there",
+        )
+
+    def _attempt(self) -> None:
+        job = self._job
+        writer = _Copier(job.settings, job.asked.transactional_id(self.partition), job.asked.group)
+        writer.open()  # first of all: nobody else can commit from here on
+        attempt = None
+        try:
+            attempt = _Attempt(self, job, writer, *asyncio.run(self._start()))
+            attempt.run()
+        except BaseException:
+            writer.abort()
+            raise
+        finally:
+            if attempt is not None:
+                attempt.close()
+            writer.close()
+
+    async def _start(self) -> tuple[Start, dict[TopicPartition, int]]:
+        """Where to go on, and the next offset of each input."""
+        job, p = self._job, self.partition
+        async with Cluster(job.settings, Deadline(None), read_only=job.read_only) as cluster:
+            seen = await look(cluster, job.asked, twice=True)
+            [start] = (await starts(cluster, job.asked, {p: self._base}, seen)).values()
+            reading = dict(start.reading)
+            if job.follow:
+                reading |= await self._unnamed(cluster, seen, start)
+            return start, reading
+
+    async def _unnamed(
+        self, cluster: Cluster, seen: Look, start: Start
+    ) -> dict[TopicPartition, int]:
+        """The next offset of the inputs to follow that no entry names from the base on."""
+        asked, p = self._job.asked, self.partition
+        places = [(topic, p) for topic in asked.inputs]
+        places = [q for q in places if q in seen.facts and q not in start.reading]
+        if not places:
+            return {}
+        low, _ = seen.bounds(self._merge, "read_committed")
+        begin = start.base.merge_offset
+        _, before = await asyncio.to_thread(scan, cluster, asked, self._merge, low, begin, begin)
+        found = {}
+        for place in places:
+            named_there, (first, _) = (
+                before.sources.get(place),
+                seen.bounds(place, asked.isolation),
+            )
+            if named_there is not None and not named_there.rising:
+                raise RefusedError(
+                    f"its entries for {named(place)} go back",
+                    where=named(self._merge),
+                    remedy="look at the log with `eoctl merge verify`",
+                )
+            if named_there is None and (low > 0 or first > 0):
+                raise RefusedError(
+                    f"no entry of the merge log names it, the log starts at {low} and it at "
+                    f"{first}: where to go on cannot be told",
+                    where=named(place),
+                )
+            found[place] = 0 if named_there is None else named_there.last + 1
+            if found[place] < first:
+                raise RefusedError(
+                    f"[{found[place]}, {first}) is gone and was never merged",
+                    where=named(place),
+                )
+        return found
+
+
+class _Attempt:
+    """One try, from the committed position on."""
+
+    def __init__(
+        self,
+        owner: PartitionReplay,
+        job: Job,
+        writer: _Copier,
+        start: Start,
+        reading: Mapping[TopicPartition, int],
+    ) -> None:
+        self._owner, self._job, self._writer = owner, job, writer
+        self._merge = (job.asked.topic, owner.partition)
+        self._output = start.base.output
+        self._tip = start.plan.tip
+        self._format = merge_format(job.asked.format)
+        self._replay: Replay[Message] = Replay(self._merge, start.position)
+        self._committed = start.reached
+        self._log = Stream(job.settings, isolation="read_committed")
+        self._log.add({self._merge: start.position.merge_offset})
+        self._inputs = Stream(job.settings, isolation=job.asked.isolation, max_rate=job.max_rate)
+        if reading:
+            self._inputs.add(reading)
+        self._log_done = start.position.merge_offset >= self._tip
+        self._appended: deque[Entry] = deque()  # written to the log, not come back yet
+        self._open = 0  # records of the open transaction
+        self._began = 0.0
+        self._in_transaction = False
+        self._heard = self._told = time.monotonic()
+        self._begins = start.base.merge_offset
+
+    def close(self) -> None:
+        self._log.close()
+        self._inputs.close()
+
+    def run(self) -> None:
+        while not self._job.stop.is_set():
+            self._read_log()
+            messages = self._replay.take(BATCH)
+            if messages:
+                self._send(messages)
+            elif not self._step():
+                break
+            if self._in_transaction and (
+                self._open >= RECORDS or time.monotonic() - self._began >= SECONDS
+            ):
+                self._commit()
+            self._tell()
+        if self._in_transaction or self._committed != self._replay.position:
+            self._commit()
+
+    def _send(self, messages: "list[Message]") -> None:
+        self._begin()
+        self._writer.copy(*self._output, messages)
+        self._open += len(messages)
+        self._heard = time.monotonic()
+
+    def _begin(self) -> None:
+        if not self._in_transaction:
+            self._job.ensure_held()
+            self._writer.begin()
+            self._in_transaction, self._open, self._began = True, 0, time.monotonic()
+
+    def _commit(self) -> None:
+        """What was sent and the position after it, together."""
+        self._begin()
+        self._job.ensure_held()
+        position = self._replay.position
+        self._writer.commit({self._merge: Committed(position.merge_offset, position.metadata)})
+        self._in_transaction = False
+        self._committed = position
+        self._owner._commits += 1
+        self._owner.sent += self._open
+
+    def _tell(self) -> None:
+        now = time.monotonic()
+        if now - self._told >= 0.25:
+            self._told = now
+            done = self._replay.position.merge_offset - self._begins
+            self._job.told(self._merge[1], done, self._tip - self._begins)
+
+    def _step(self) -> bool:
+        """Nothing can be taken now: read on, or extend the log. False: all is done."""
+        replay = self._replay
+        wanted = replay.waits_for
+        if wanted is None and self._log_done and not replay.logged:
+            if not self._job.follow:
+                return False
+            if not self._appended and self._extend():
+                return True
+        idle = wanted is not None or self._log_done or self._job.follow
+        self._read_inputs(wanted, 0.05 if idle else 0.0)
+        if self._in_transaction and self._open and wanted is None and self._job.follow:
+            self._commit()  # nothing more is known: what was sent need not wait
+        waits = wanted is not None or not self._log_done or self._appended
+        if waits and time.monotonic() - self._heard > SILENT_SECONDS:
+            raise silent(wanted.place if wanted is not None else self._merge)
+        return True
+
+    def _read_log(self) -> None:
+        if self._replay.logged >= LOGGED or (self._log_done and not self._job.follow):
+            return
+        # librdkafka reads ahead: what is there is there at once
+        wait = 0.05 if not self._replay.logged and not self._log_done else 0.0
+        decode, replay = self._format.decode, self._replay
+        for _, messages in self._log.read(wait):
+            self._heard = time.monotonic()
+            for m in messages:
+                offset = m.offset()
+                if offset >= self._tip and not self._job.follow:
+                    break
+                try:
+                    entry = decode(m.key(), m.value())
+                except CorruptError as error:
+                    raise unreadable(self._merge, offset, error) from None
+                if self._log_done:
+                    self._refuse_foreign(offset, entry)
+                replay.log(offset, entry)
+            if messages[-1].offset() >= self._tip - 1:
+                self._log_done = True
+        if self._log.ends.get(self._merge, -1) >= self._tip:
+            self._log_done = True
+
+    def _refuse_foreign(self, offset: int, entry: Entry) -> None:
+        """Beyond the tip there are only entries that were appended here, in their order."""
+        if not self._appended or self._appended.popleft() != entry:
+            raise RefusedError(
+                f"at {offset} there is an entry for {named(entry.place)} at {entry.offset} that "
+                "somebody else wrote",
+                where=named(self._merge),
+                remedy="let one process alone extend a merge log",
+            )
+
+    def _read_inputs(self, wanted: Entry | None, seconds: float) -> None:
+        job, replay = self._job, self._replay
+        if self._inputs.owed:
+            job.stop.wait(min(0.1, self._inputs.owed))
+            self._heard = time.monotonic()
+            return
+        record = replay.record
+        for place, messages in self._inputs.read(seconds):
+            self._heard = time.monotonic()
+            for m in messages:
+                record(place, m.offset(), m)
+            self._inputs.balance(replay.waiting, place)
+        self._inputs.resume_short(replay.waiting)
+        if wanted is not None and not replay.waiting(wanted.place):
+            end = self._inputs.ends.get(wanted.place, -1)
+            if end > wanted.offset:
+                raise RefusedError(
+                    f"it names {named(wanted.place)} at {wanted.offset}, where there is no record",
+                    where=named(self._merge),
+                    remedy="look at the log with `eoctl merge verify`",
+                )
+
+    def _extend(self) -> bool:
+        """Append what arrived to the log, in a transaction of its own. False: nothing did."""
+        new = self._replay.extend(NEW)
+        if not new:
+            return False
+        if self._in_transaction:
+            self._commit()
+        self._job.ensure_held()
+        self._writer.begin()
+        for entry in new:
+            key, value = self._format.encode(entry)
+            self._writer.send(*self._merge, key, value)
+        self._writer.commit({})
+        self._owner._commits += 1
+        self._appended.extend(new)
+        self._heard = time.monotonic()
+        return True
