@@ -128,7 +128,7 @@ def lock_words(zookeeper: str | None) -> str:
     """Where a plan's lock is: `this host only` or ZooKeeper's hosts."""
     if zookeeper is None:
         return FILE_LOCK
-    from eoctl.stores.zookeeper_lock import without_password
+    from eoctl.stores.zookeeper_session import without_password
 
     return f"ZooKeeper {without_password(zookeeper)}"
 

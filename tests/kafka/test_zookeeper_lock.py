@@ -19,41 +19,16 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
-from eoctl.lab import zookeeper
-from eoctl.lab.java import find_java
-from eoctl.lab.processes import Process, end
+from eoctl.lab.processes import end
 from eoctl.stores.locks import locked
-from eoctl.stores.zookeeper_lock import ZooKeeperLock, _Session, _try, take_zookeeper_lock
+from eoctl.stores.zookeeper_lock import ZooKeeperLock, _try, take_zookeeper_lock
+from eoctl.stores.zookeeper_session import Session
 from recovery.errors import RefusedError, UnreachableError, UsageError
 from tests.unit.cells import ACT, SET, Cells
+from tests.zookeeper import Server, free_port, wait_for
 
 WHO = {"user": "alice", "host": "ops-1", "pid": 77, "since": 0}
 CREATE = 1  # ZooDefs.OpCode.create
-
-
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
-class Server:
-    def __init__(self, folder: Path) -> None:
-        self.port = free_port()
-        self.process: Process = zookeeper.start(find_java(), folder, self.port)
-        zookeeper.wait(self.process, folder, self.port)
-        client = self.client()  # a first session, which a slow disk makes wait
-        client.stop()
-        client.close()
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    def client(self) -> Any:
-        client = KazooClient(self.address, timeout=10)
-        client.start(timeout=20)
-        return client
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +117,7 @@ def test_ours_of_a_session_that_was_lost_is_not_ours_yet(
     server: Server, admin: Any, scope: str
 ) -> None:
     ours = {**WHO, "lock": "f00d"}
-    session = _Session(server.address)
+    session = Session(server.address)
     session.start(10)
     path = f"/{scope}"
     admin.create(path, json.dumps(ours).encode(), ephemeral=True)
@@ -192,13 +167,6 @@ def test_a_frozen_server_stops_the_writing(tmp_path: Path, scope: str) -> None:
 def test_nobody_at_the_address() -> None:
     with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:\d+: ZooKeeper did not answer"):
         take(f"127.0.0.1:{free_port()}", "x", wait=0.5)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.02)
 
 
 class CuttingProxy:

@@ -21,6 +21,7 @@ from recovery.store_tables import (
     KafkaGroupStore,
     SqlStore,
     Store,
+    ZooKeeperStore,
 )
 from recovery.stored import StoredPartition
 
@@ -176,6 +177,10 @@ async def open_store(
         from eoctl.stores.offsets.sql import SqlOffsets
 
         yield SqlOffsets(described, None if app is None else app.name, seconds)
+    elif isinstance(described, ZooKeeperStore):
+        from eoctl.stores.offsets.zookeeper import ZooKeeperOffsets
+
+        yield ZooKeeperOffsets(described, seconds)
     else:
         raise UsageError(f"{described.kind} cannot be opened yet")
 

@@ -1,0 +1,408 @@
+"""Positions in ZooKeeper: a node of decimal text for each partition, or one with the JSON object.
+
+All changes of one write are one multi-operation with the versions that were read: all or nothing,
+and nothing where somebody wrote in between. It is sent only over the connection that it was
+prepared on: once that was interrupted, nothing is sent any more, and a new session looks what
+became of it. So a write whose answer was lost is recognised and never sent twice.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eoctl.stores.offsets.bounded import Job, SilentError, bounded
+from eoctl.stores.offsets.json_object import EMPTY, entries_of, kept_of, written
+from eoctl.stores.offsets.store import (
+    Contents,
+    EnsureHeld,
+    Entry,
+    Kept,
+    Write,
+    held_before,
+    left,
+    refuse_differences,
+)
+from eoctl.stores.zookeeper_session import Session
+from recovery.errors import (
+    EoctlError,
+    RefusedError,
+    UnreachableError,
+    UnverifiedError,
+    UsageError,
+)
+from recovery.facts import TopicPartition
+from recovery.formats.reader import CorruptError
+from recovery.offset_bounds import MAX_OFFSET
+from recovery.store_tables import ZooKeeperStore
+from recovery.stored import StoredOffset, StoredPartition, as_kept, next_positions
+
+_WHERE = "[app.store] connect"
+_DECIMAL = re.compile(r"-1|0|[1-9][0-9]{0,18}")
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
+MOST_BYTES = 900_000  # a server takes no request above jute.maxbuffer, 1 MiB
+
+
+@dataclass(slots=True)
+class _Tree:
+    """What was read. nodes: path to (data, version); folders: path to the names in it."""
+
+    nodes: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    folders: dict[str, list[str]] = field(default_factory=dict)
+
+
+class ZooKeeperOffsets:
+    """The store of [app.store] kind = "zookeeper"."""
+
+    compares = True
+
+    def __init__(self, described: ZooKeeperStore, seconds: float) -> None:
+        from kazoo.protocol.paths import normpath
+
+        self._described = described
+        self._seconds = seconds
+        session = Session(described.connect, _WHERE)
+        try:
+            self._path = normpath(session.folder + described.path)
+        except ValueError as error:
+            raise UsageError(str(error), where="[app.store] path") from None
+        self.name = f"ZooKeeper {session.shown}{described.path}"
+
+    async def read(self) -> Contents:
+        def work(job: Job) -> Contents:
+            session = self._session()
+            try:
+                return self._contents(self._read(session))
+            finally:
+                session.stop()
+
+        try:
+            return await bounded(work, self._seconds)
+        except SilentError as error:
+            raise UnreachableError(str(error), where=self.name) from None
+
+    def _session(self) -> Session:
+        session = Session(self._described.connect, _WHERE)
+        try:
+            session.start(self._seconds / 2)
+        except BaseException:
+            session.stop()
+            raise
+        return session
+
+    def _read(self, session: Session) -> _Tree:
+        """Raises UnreachableError."""
+        from kazoo.exceptions import KazooException, NoAuthError
+
+        try:
+            session.ask(session.client.sync_async(self._path))  # a follower may lag behind
+            if self._described.is_consumer_offsets:
+                return _read_consumer(session, self._path)
+            found = _get_all(session, [self._path])
+            return _Tree(nodes=found)
+        except NoAuthError:
+            raise UnreachableError(
+                "ZooKeeper does not let these credentials read it",
+                where=self.name,
+                remedy="check user and password, and the ACLs of the nodes",
+            ) from None
+        except (session.client.handler.timeout_exception, KazooException) as error:
+            raise UnreachableError(f"no answer ({_said(error)})", where=self.name) from None
+
+    def _contents(self, tree: _Tree) -> Contents:
+        if not self._described.is_consumer_offsets:
+            if self._path not in tree.nodes:
+                return Contents(exists=False)
+            text = self._text(self._path, tree.nodes[self._path][0])
+            return Contents(True, entries_of(text, self._described.position, self.name))
+        kept: dict[TopicPartition, Kept] = {}
+        for path, (data, _) in tree.nodes.items():
+            topic, _, number = path.removeprefix(self._path + "/").partition("/")
+            text = self._text(path, data)
+            if not _PARTITION.fullmatch(number):
+                raise CorruptError(f"the node {path!r} is no partition", where=self.name)
+            if not _DECIMAL.fullmatch(text) or int(text) > MAX_OFFSET:
+                raise CorruptError(f"the node {path!r} holds no offset: {text!r}", where=self.name)
+            kept[topic, int(number)] = {"offset": int(text)}
+        entries = tuple(
+            Entry(self._position(place, kept[place]), kept[place]) for place in sorted(kept)
+        )
+        return Contents(self._path in tree.folders, entries)
+
+    def _text(self, path: str, data: bytes) -> str:
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError:
+            raise CorruptError(f"the node {path!r} holds no text", where=self.name) from None
+
+    def _position(self, place: TopicPartition, kept: Kept) -> StoredPartition:
+        start = StoredOffset(topic=place[0], partition=place[1], offset=kept["offset"])
+        return next_positions([StoredPartition(input=start)], self._described.position)[0]
+
+    def kept(self, position: StoredPartition) -> Kept:
+        if not self._described.is_consumer_offsets:
+            return kept_of(position, self._described.position)
+        place = position.input.place
+        kept = {"offset": as_kept([position], self._described.position)[0].input.offset}
+        if self._position(place, kept) != position:
+            raise RefusedError(
+                "nodes of a consumer hold an input offset and nothing else",
+                where=f"{self.name}, {place[0]}:{place[1]}",
+            )
+        return kept
+
+    async def write(
+        self, writes: Sequence[Write], ensure_held: EnsureHeld, *, dissolve: bool = False
+    ) -> None:
+        def work(job: Job) -> None:
+            session = self._session()
+            try:
+                self._write(session, job, writes, ensure_held, dissolve=dissolve)
+            finally:
+                session.stop()
+
+        try:
+            await bounded(work, self._seconds)
+        except SilentError as error:
+            if not error.sent:
+                raise RefusedError(f"{error}, nothing was written", where=self.name) from None
+            trouble = str(error)
+        except _LostError as error:
+            trouble = str(error)
+        except UnreachableError as error:
+            raise RefusedError(
+                f"{error.what}; nothing was written", where=self.name, remedy=error.remedy
+            ) from None
+        else:
+            return
+        try:
+            if not left(await self.read(), writes):
+                return
+        except EoctlError:
+            pass
+        raise UnverifiedError(f"the answer was lost: {trouble}", where=self.name)
+
+    def _write(
+        self,
+        session: Session,
+        job: Job,
+        writes: Sequence[Write],
+        ensure_held: EnsureHeld,
+        *,
+        dissolve: bool,
+    ) -> None:
+        interruptions = session.interruptions
+        tree = self._read(session)
+        contents = self._contents(tree)
+        refuse_differences(contents, writes, self.name)
+        transaction = session.client.transaction()
+        if self._described.is_consumer_offsets:
+            self._plan_nodes(session, transaction, tree, writes, dissolve=dissolve)
+        else:
+            self._plan_object(session, transaction, tree, writes, dissolve=dissolve)
+        if not transaction.operations:
+            return
+        size = sum(len(op.serialize()) for op in transaction.operations)
+        if size > MOST_BYTES:
+            raise RefusedError(
+                f"{size:,} bytes are more than one operation of ZooKeeper takes", where=self.name
+            )
+        held_before(ensure_held, written=False)
+        self._send(session, job, transaction, interruptions)
+
+    def _plan_object(
+        self,
+        session: Session,
+        transaction: Any,
+        tree: _Tree,
+        writes: Sequence[Write],
+        *,
+        dissolve: bool,
+    ) -> None:
+        data, version = tree.nodes.get(self._path, (None, -1))
+        text = None if data is None else self._text(self._path, data)
+        after = written(text, writes, self.name)
+        if data is None:
+            if after is not None:
+                _create(session, transaction, self._path, after.encode(), {})
+        elif after is None and dissolve:
+            transaction.delete(self._path, version)
+        else:
+            transaction.set_data(self._path, (EMPTY if after is None else after).encode(), version)
+
+    def _plan_nodes(
+        self,
+        session: Session,
+        transaction: Any,
+        tree: _Tree,
+        writes: Sequence[Write],
+        *,
+        dissolve: bool,
+    ) -> None:
+        made: dict[str, Any] = {}
+        names = {folder: set(inside) for folder, inside in tree.folders.items()}
+        for write in writes:
+            topic = f"{self._path}/{write.topic}"
+            path = f"{topic}/{write.partition}"
+            if write.after is not None:
+                data = str(write.after["offset"]).encode()
+                if write.before is None:
+                    _create(session, transaction, path, data, made)
+                    names.setdefault(topic, set()).add(str(write.partition))
+                else:
+                    transaction.set_data(path, data, tree.nodes[path][1])
+            elif write.before is not None:
+                transaction.delete(path, tree.nodes[path][1])
+                names[topic].discard(str(write.partition))
+                if not names[topic]:
+                    transaction.delete(topic)
+                    names[self._path].discard(write.topic)
+        if dissolve and self._path in names and not names[self._path]:
+            group = self._path.rpartition("/")[0]
+            transaction.delete(self._path)
+            if len(session.ask(session.client.get_children_async(group))) == 1:
+                transaction.delete(group)
+
+    def _send(self, session: Session, job: Job, transaction: Any, interruptions: int) -> None:
+        """Raises RefusedError: nothing was written; _LostError: nobody knows."""
+        from kazoo.exceptions import (
+            KazooException,
+            NoAuthError,
+            RolledBackError,
+            RuntimeInconsistency,
+        )
+
+        def may_be_sent() -> bool:
+            if session.interruptions != interruptions:
+                return False
+            try:
+                job.writing()
+            except SilentError:  # given up
+                return False
+            return True
+
+        try:
+            results = session.ask(_commit(session.client, transaction, may_be_sent))
+        except (session.client.handler.timeout_exception, KazooException) as error:
+            job.give_up()
+            if not job.sent:
+                raise RefusedError(
+                    f"the connection was interrupted ({_said(error)}), nothing was written",
+                    where=self.name,
+                ) from None
+            raise _LostError(_said(error)) from None
+        wrong = [r for r in results if isinstance(r, Exception)]
+        why = [r for r in wrong if not isinstance(r, (RolledBackError, RuntimeInconsistency))]
+        if any(isinstance(r, NoAuthError) for r in why):
+            raise RefusedError(
+                "ZooKeeper does not let these credentials write it; nothing was written",
+                where=self.name,
+                remedy="check user and password, and the ACLs of the nodes",
+            )
+        if wrong:
+            text = _said(why[0] if why else wrong[0])
+            raise RefusedError(
+                f"somebody wrote in this moment ({text}); nothing was written",
+                where=self.name,
+                remedy="plan again",
+            )
+
+
+class _LostError(Exception):
+    """The operation was sent, its answer never came."""
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+def _commit(client: Any, transaction: Any, may_be_sent: Any) -> Any:
+    """Send a multi-operation; asked right before its bytes go out, on kazoo's own thread.
+
+    kazoo keeps a request of a suspended connection and sends it over the next one, which is what
+    must not happen: a look at the state before `commit_async` would come too early.
+    """
+    from kazoo.exceptions import ConnectionLoss
+    from kazoo.protocol.connection import ConnectionDropped
+    from kazoo.protocol.serialization import Transaction
+
+    class Guarded(Transaction):  # type: ignore[misc]
+        def serialize(self) -> Any:
+            if not may_be_sent():
+                raise ConnectionDropped("it was interrupted")
+            return super().serialize()
+
+    result = client.handler.async_result()
+    if not client.connected:
+        raise ConnectionLoss
+    client._call(Guarded(transaction.operations), result)
+    return result
+
+
+def _create(
+    session: Session, transaction: Any, path: str, data: bytes, made: dict[str, Any]
+) -> None:
+    """Create a node, the missing ones above it too, with the rights of the nearest that is there.
+
+    made: nodes that this operation makes already, with their rights.
+    """
+    from kazoo.exceptions import NoNodeError
+
+    missing: list[str] = []
+    above, rights = path.rpartition("/")[0], None
+    while above:
+        if above in made:
+            rights = made[above]
+            break
+        try:
+            rights, _ = session.ask(session.client.get_acls_async(above))
+            break
+        except NoNodeError:
+            missing.append(above)
+            above = above.rpartition("/")[0]
+    if any(r.id.scheme == "digest" and r.id.id.endswith(":x") for r in rights or ()):
+        raise RefusedError(
+            "new nodes need the rights of the node above, and ZooKeeper hides those from us",
+            where=above,
+            remedy="use credentials that may administer that node",
+        )
+    for folder in (*reversed(missing), path):
+        transaction.create(folder, data if folder == path else b"", acl=rights)
+        made[folder] = rights
+
+
+def _get_all(session: Session, paths: Sequence[str]) -> dict[str, tuple[bytes, int]]:
+    """Data and version of the nodes that are there."""
+    from kazoo.exceptions import NoNodeError
+
+    asked = [(path, session.client.get_async(path)) for path in paths]
+    found = {}
+    for path, request in asked:
+        try:
+            data, stat = session.ask(request)
+        except NoNodeError:
+            continue
+        found[path] = (data, stat.version)
+    return found
+
+
+def _read_consumer(session: Session, path: str) -> _Tree:
+    """`/consumers/GROUP/offsets/TOPIC/PARTITION`."""
+    from kazoo.exceptions import NoNodeError
+
+    tree = _Tree()
+    try:
+        topics = session.ask(session.client.get_children_async(path))
+    except NoNodeError:
+        return tree
+    tree.folders[path] = topics
+    asked = [(f"{path}/{t}", session.client.get_children_async(f"{path}/{t}")) for t in topics]
+    for topic, request in asked:
+        try:
+            tree.folders[topic] = session.ask(request)
+        except NoNodeError:
+            continue
+    tree.nodes = _get_all(
+        session, [f"{t}/{p}" for t, inside in tree.folders.items() if t != path for p in inside]
+    )
+    return tree
