@@ -1,0 +1,271 @@
+"""`state rebuild` against confluent-kafka and a dict, on logs as transactions and compaction leave
+them."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from eoctl.lab.cluster import Lab
+from tests.kafka.command import EOCTL, Ran, environment, eoctl
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill, producer
+from tests.share import share
+
+COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.9"}
+
+
+def rebuild(lab: Lab, folder: Path, *words: str, status: int = 0) -> tuple[Ran, Rebuilt]:
+    ran = eoctl(
+        "state", "rebuild", *words, "--output", str(folder), "-o", "json", lab=lab, timeout=120
+    )
+    assert ran.status == status, ran.stderr
+    return ran, Rebuilt(folder)
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_the_state_is_that_of_a_dict(
+    lab1: Lab, topic: MakeTopic, tmp_path: Path, codec: str
+) -> None:
+    """Own reader, librdkafka and ranges agree with it, entry by entry and by digest."""
+    name = topic(lab1, partitions=2, config={"cleanup.policy": "delete", "retention.ms": "-1"})
+    fill(
+        lab1,
+        name,
+        seed=len(codec),
+        records=share(40_000),
+        keys=700,
+        partitions=2,
+        codec=codec,
+        null_keys=True,
+    )
+    ran, own = rebuild(lab1, tmp_path / "own", name, "--format", "plain", "--at", "lso")
+    expected, counts = dict_state(lab1, name, own.ends)
+    assert own.state() == expected
+    assert own.digest == digest(expected)
+    assert ran.json["digest"] == {"rows": len(expected), "sha256_sum": digest(expected)[1]}
+    assert ran.json["complete"]
+    found = {key: sum(p.counts[key] for p in own.manifest.partitions) for key in counts}
+    assert found == counts
+    for row in ran.rows:
+        assert row["aborted_records"] > 0
+        assert row["to"] - row["from"] == sum(
+            row[f"{kind}"]
+            for kind in ("data_records", "aborted_records", "control_records", "missing_offsets")
+        )
+    cut = str(tmp_path / "own" / "cut.json")
+    words = (name, "--format", "plain", "--at", cut)
+    _, other = rebuild(lab1, tmp_path / "other", *words, "--reader", "librdkafka")
+    assert other.digest == own.digest
+    assert other.state() == expected
+    _, divided = rebuild(lab1, tmp_path / "divided", *words, "--range-offsets", "1500")
+    assert divided.digest == own.digest
+    assert divided.state() == expected
+    assert len(divided.manifest.partitions[0].files) > 1
+    assert sorted(p.name for p in (tmp_path / "divided").iterdir()) == [
+        "cut.json",
+        "data",
+        "manifest.json",
+    ]
+
+
+def test_a_compacted_log(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    """Gaps, batches made sparse or empty, tombstones gone."""
+    config = {
+        "cleanup.policy": "compact",
+        "segment.ms": "1000",
+        "min.cleanable.dirty.ratio": "0.001",
+        "delete.retention.ms": "100",
+    }
+    name = topic(lab1, config=config)
+    fill(lab1, name, seed=5, records=3000, keys=50, partitions=1)
+    writer = producer(lab1)
+    deadline, missing = time.monotonic() + 60, 0
+    while missing < 1000:
+        assert time.monotonic() < deadline, "the log was not compacted"
+        time.sleep(2)
+        writer.begin_transaction()
+        writer.produce(name, b"late", b"key-1")
+        writer.commit_transaction(30)
+        counted = eoctl("offsets", "count", name, "--end", "lso", "-o", "json", lab=lab1)
+        missing = counted.rows[0]["missing_offsets"]
+    # reading it takes longer than 100 ms, so its tombstones may have gone: said, and exit 3
+    words = (name, "--format", "plain", "--at", "lso")
+    ran, state = rebuild(lab1, tmp_path / "state", *words, status=3)
+    assert "delete.retention.ms" in ran.json["errors"][0]["detail"]
+    expected, _ = dict_state(lab1, name, state.ends)
+    assert state.state() == expected
+    assert state.digest == digest(expected)
+
+
+def test_one_cut_gives_one_state(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    """Also when what was open above it has been committed, and the log has grown."""
+    name = topic(lab1, partitions=2, config=COMPACT)
+    fill(lab1, name, seed=8, records=500, keys=40, partitions=2)
+    late = producer(lab1)
+    late.begin_transaction()
+    late.produce(name, b"open", b"key-1", partition=1)
+    late.flush(10)
+    other = producer(lab1)
+    other.begin_transaction()
+    other.produce(name, b"decided, above", b"key-3", partition=1)
+    other.commit_transaction(30)
+    ran, first = rebuild(lab1, tmp_path / "a", name, "--format", "plain", "--at", "lso")
+    assert [t["partition"] for t in ran.json["open"]] == [1]
+    assert ran.json["consistent"] is True
+    assert (1, b"key-1") not in first.state() or first.state()[1, b"key-1"][1] != b"open"
+    waiting = eoctl(
+        *("state", "rebuild", name, "--format", "plain", "--at", "hw", "--wait", "1s"),
+        *("--output", str(tmp_path / "never")),
+        lab=lab1,
+    )
+    assert waiting.status == 3
+    assert "open below the high watermark" in waiting.stderr
+    late.commit_transaction(30)
+    fill(lab1, name, seed=9, records=500, keys=40, partitions=2)
+    cut = str(tmp_path / "a" / "cut.json")
+    _, again = rebuild(lab1, tmp_path / "b", name, "--format", "plain", "--at", cut)
+    assert again.digest == first.digest
+    assert again.state() == first.state()
+    assert first.digest == digest(dict_state(lab1, name, first.ends)[0])
+    _, now = rebuild(lab1, tmp_path / "c", name, "--format", "plain", "--at", "hw")
+    assert now.digest != first.digest
+    assert now.digest == digest(dict_state(lab1, name, now.ends)[0])
+
+
+def test_what_is_not_provably_complete(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    """Log start above 0 on a compact-only topic; a policy that deletes."""
+    name = topic(lab1, config={"cleanup.policy": "compact,delete"})
+    fill(lab1, name, seed=3, records=400, keys=30, partitions=1)
+    ran, _ = rebuild(lab1, tmp_path / "a", name, "--format", "plain", "--at", "lso", status=3)
+    assert "cleanup policy" in ran.json["errors"][0]["detail"]
+    admin = AdminClient(lab1.client_properties())
+    admin.delete_records([TopicPartition(name, 0, 100)])[TopicPartition(name, 0)].result(20)
+    ran, state = rebuild(lab1, tmp_path / "b", name, "--format", "plain", "--at", "lso", status=3)
+    assert "log starts at 100" in ran.json["errors"][0]["detail"]
+    assert ran.rows[0]["from"] == 100
+    assert state.digest == digest(dict_state(lab1, name, state.ends)[0])
+    assert not state.manifest.complete
+    # a cut made before the log start moved means other records now
+    refused = eoctl(
+        *("state", "rebuild", name, "--format", "plain", "--at", str(tmp_path / "a" / "cut.json")),
+        *("--output", str(tmp_path / "c")),
+        lab=lab1,
+    )
+    assert refused.status == 4
+    assert "log start moved from 0 to 100" in refused.stderr
+    assert not (tmp_path / "c").exists()
+
+
+def test_killed_midway(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    """Nothing that looks finished is left; the same command again finishes at the same cut."""
+    name = topic(lab1, partitions=4, config=COMPACT)
+    fill(lab1, name, seed=2, records=8000, keys=300, partitions=4)
+    words = ["state", "rebuild", name, "--format", "plain", "--at", "lso"]
+    folder = tmp_path / "state"
+    running = subprocess.Popen(
+        [
+            *(*EOCTL, "--bootstrap-server", lab1.bootstrap_servers, *words),
+            *("--output", str(folder), "--max-rate", "300KiB", "--processes", "1"),
+        ],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while not list(folder.glob("tasks/*.json")):
+        assert running.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait()
+    done = len(list(folder.glob("tasks/*.json")))
+    assert 1 <= done < 4
+    assert not (folder / "manifest.json").exists()
+    shown = eoctl(
+        "state",
+        "rebuild",
+        name,
+        "--format",
+        "streams-kv",
+        "--at",
+        "lso",
+        "--output",
+        str(folder),
+        lab=lab1,
+    )
+    assert shown.status == 4
+    assert "--clean" in shown.stderr
+    kept = {path.name for path in folder.glob("data/*/*.parquet")}
+    fill(lab1, name, seed=4, records=400, keys=300, partitions=4)  # above the first run's cut
+    _, state = rebuild(lab1, folder, *words[2:])
+    expected, _ = dict_state(lab1, name, state.ends)
+    assert state.digest == digest(expected)
+    assert state.state() == expected
+    listed = {Path(f.path).name for p in state.manifest.partitions for f in p.files}
+    assert {path.name for path in folder.glob("data/*/*.parquet")} == listed
+    assert len(kept & listed) >= done
+    # its workers ended with it
+    time.sleep(1.5)
+    left = subprocess.run(["pgrep", "-g", str(running.pid)], capture_output=True, check=False)
+    assert left.stdout == b""
+    again = eoctl(*words, "--output", str(folder), lab=lab1)
+    assert again.status == 4
+    assert "there is a state already" in again.stderr
+
+
+def test_a_divided_transaction_is_named(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    """Two stores, one cut: a transaction is below the LSO in one and above it in the other."""
+    first, second = topic(lab1, config=COMPACT), topic(lab1, config=COMPACT)
+    holder, writer = producer(lab1), producer(lab1)
+    for name in (first, second):
+        writer.begin_transaction()
+        writer.produce(name, b"1", b"before")
+        writer.commit_transaction(30)
+    holder.begin_transaction()
+    holder.produce(second, b"held", b"h")
+    holder.flush(10)
+    writer.begin_transaction()
+    for name in (first, second):
+        writer.produce(name, b"2", b"together")
+    writer.commit_transaction(30)
+    words = (first, second, "--format", "streams-kv", "--at", "lso")
+    ran, state = rebuild(lab1, tmp_path / "a", *words)
+    assert ran.json["consistent"] is False
+    (split,) = ran.json["split"]
+    assert (split["topic"], split["partition"]) == (second, 0)
+    assert f"counted in {first}-0" in split["why"]
+    assert {r["key"] for r in state.rows()} == {b"before", b"together"}
+    holder.abort_transaction(30)
+    ran, state = rebuild(lab1, tmp_path / "b", *words)
+    assert ran.json["consistent"] is True
+    assert ran.json["split"] == []
+    assert len(state.rows()) == 4
+    assert json.loads((tmp_path / "b" / "cut.json").read_text())["consistent"] is True
+
+
+def test_wrong_words(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    name = topic(lab1)
+    for words, status, sentence in (
+        (("--format", "nothing", "--at", "lso"), 2, "no format"),
+        (("--format", "plain", "--at", "17"), 2, "not one cut"),
+        (("--format", "plain", "--at", "no.json"), 2, "cannot be read"),
+        (("--format", "plain", "--at", "lso", "--retention", "1d"), 2, "has none"),
+        (("--format", "plain", "--at", "lso", "--reader", "me"), 2, "own, librdkafka"),
+    ):
+        ran = eoctl("state", "rebuild", name, *words, "--output", str(tmp_path / "x"), lab=lab1)
+        assert (ran.status, sentence in ran.stderr) == (status, True), ran.stderr
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("x")
+    rest = ("--format", "plain", "--at", "lso", "--output")
+    assert eoctl("state", "rebuild", name, *rest, str(tmp_path / "full"), lab=lab1).status == 4
+    missing = eoctl("state", "rebuild", "no-such", *rest, str(tmp_path / "z"), lab=lab1)
+    assert missing.status == 3
+    assert "no-such" in missing.stderr
