@@ -3,20 +3,22 @@
 import datetime
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eoctl.render.sanitise import visible
 from eoctl.render.shell import command as shell_command
+from eoctl.render.words import counted
 from recovery.errors import EoctlError
 from tui import head, overlays
 from tui.feed import LiveFeed
-from tui.keys import UNSORTED, completions
+from tui.keys import TAKES, UNSORTED, completions
 from tui.lines import Line
 from tui.overlays import Overlay
 from tui.palette import THEMES
 from tui.table import Filter
-from tui.views import BY_NAME, TIMELINE, WHY
+from tui.views import BY_NAME, CHANGE, JOB, PLANS, TIMELINE, WHY
 
 if TYPE_CHECKING:
     from recovery.rows_diagnosis import TxnHangingRow
@@ -61,7 +63,7 @@ def show_json(app: "Dashboard") -> None:
 
     if app.place.view.kind == "page":
         snapshot = app.frame.snapshot if app.frame else None
-        answer = (snapshot.why if app.place.view is WHY else snapshot.history) if snapshot else None
+        answer, _ = head.page_answer(snapshot, app.place.view)
         texts = [line for row in (answer.rows if answer else ()) for line in pages.json_lines(row)]
     else:
         row = app.table.current
@@ -80,13 +82,20 @@ def equal_commands(app: "Dashboard") -> list[str]:
     start = ["eoctl", *(snapshot.argv if snapshot else ())]
     view, about = app.place.view, app.place.about
     argv = [*start, *view.argv]
-    if about and view in (WHY, TIMELINE):
-        argv += ["--", about] if about.startswith("-") else [about]
+    if view is CHANGE and about.startswith("plan "):
+        argv = _change_argv(about)
+    elif about and view.kind == "page":
+        name = about.removeprefix("job ")
+        argv += ["--", name] if name.startswith("-") else [name]
     commands = [shell_command(argv)]
     row = app.table.current if view.kind != "page" else None
     if row is not None:
         if row.opens is not None and row.opens[0] == "why":
             commands.append(shell_command([*start, "why", row.opens[1]]))
+        elif row.opens is not None and row.opens[0] == "job":
+            commands.append(shell_command(["eoctl", "jobs", "show", row.key]))
+        elif row.opens is not None and row.opens[0] == "change":
+            commands.append(shell_command(_change_argv(row.opens[1])))
         elif row.opens is not None:
             commands.append(shell_command([*start, "txn", "history", "--", row.opens[1]]))
         commands.append(row.command)
@@ -95,6 +104,13 @@ def equal_commands(app: "Dashboard") -> list[str]:
             held = getattr(told, "held_by", None)
             commands.append(held.remedy.command if held else None)
     return [c for c in commands if c is not None]
+
+
+def _change_argv(about: str) -> list[str]:
+    word, _, name = about.partition(" ")
+    if word == "plan":
+        return ["eoctl", "txn", "apply", name]
+    return ["eoctl", "journal", "show", about]
 
 
 def show_equal(app: "Dashboard") -> None:
@@ -116,9 +132,13 @@ def show_equal(app: "Dashboard") -> None:
 
 def remedy(app: "Dashboard") -> None:
     """Plan the remedy of the cursor's row, of the marked rows, or of the page."""
-    from tui.remedy import ACTIONS, Remedy
+    from tui.change import Change
+    from tui.remedy import ACTIONS, ready
 
     snapshot = app.frame.snapshot if app.frame else None
+    if app.place.view in (PLANS, CHANGE):
+        change(app, "Carry out", "carry_out", "reading the plan")
+        return
     if snapshot is None or not isinstance(app.feed, LiveFeed):
         return
     if app.paused or head.is_stale(app, head.looked_at(snapshot), head.LOOK):
@@ -131,12 +151,87 @@ def remedy(app: "Dashboard") -> None:
         app.say(f"no remedy that eoctl could carry out: {why}", "look")
         return
 
-    def closed(sent: bool | None) -> None:
-        if sent:
-            app.table.state.selected.clear()
-            app.feed.wake()
+    make = partial(ready, app.feed, rows, snapshot.cluster_id)
+    saying = "planning: two looks at the cluster, some seconds apart"
+    app.push_screen(Change("Remedy", make, saying), partial(_closed, app))
 
-    app.push_screen(Remedy(app.feed, rows, snapshot.cluster_id), closed)
+
+def _closed(app: "Dashboard", sent: bool | None) -> None:
+    if sent:
+        app.table.state.selected.clear()
+        app.feed.wake()
+
+
+def change(app: "Dashboard", title: str, what: str, saying: str) -> None:
+    """Carry out, undo or verify the plan or entry that is meant (functions of tui.plans)."""
+    from tui import plans
+    from tui.change import Change
+
+    about = _meant(app, "change")
+    if about is None:
+        app.say("there is no plan here")
+        return
+    make = partial(getattr(plans, what), about)
+    app.push_screen(Change(title, make, saying), partial(_closed, app))
+
+
+def _meant(app: "Dashboard", page: str) -> str | None:
+    """What the page is about, or what the cursor's row opens."""
+    if app.place.view.name == page:
+        return app.place.about
+    row = app.table.current
+    return row.opens[1] if row is not None and row.opens is not None else None
+
+
+def recover(app: "Dashboard", kind: str, name: str) -> None:
+    """Fill in a form and start what it makes, or look at a command that was started."""
+    from tui.forms import BY_NAME as FORMS
+    from tui.recover import FormScreen, RunScreen
+
+    snapshot = app.frame.snapshot if app.frame else None
+    if kind == "run":
+        app.push_screen(RunScreen(app.runs[int(name)], asks=False))
+        return
+    if snapshot is None or not isinstance(app.feed, LiveFeed):
+        app.say("a form needs a cluster", "look")
+        return
+    form = FORMS[name]
+
+    def filled(argv: list[str] | None) -> None:
+        if argv is not None:
+            app.start_run(form.title, argv, asks=form.plans)
+
+    app.push_screen(FormScreen(form, snapshot.argv), filled)
+
+
+def cancel(app: "Dashboard") -> None:
+    """Stop the job that is meant, after a question."""
+    about = _meant(app, "job")
+    if about is None:
+        app.say("there is no job here")
+        return
+    name = about.removeprefix("job ")
+
+    def answered(letter: str | None) -> None:
+        if letter == "Y":
+            app.say(f"stopping {visible(name)}; it may take 20 s", "look")
+            app.run_worker(partial(stop, name), thread=True)
+
+    def stop(job_id: str) -> None:
+        from eoctl.operations.jobs import cancel as cancel_job
+
+        try:
+            text, role = f"{visible(name)} is {cancel_job(job_id).state}", "good"
+        except EoctlError as error:
+            text, role = error.sentence, "act"
+        app.call_from_thread(app.say, text, role)
+        app.feed.wake()
+
+    lines: list[Line] = [
+        ((f" Stop job {visible(name)} and all that belongs to it?", "act"),),
+        ((" y stops it, esc leaves it", "text"),),
+    ]
+    app.push_screen(Overlay("Stop?", lambda width: lines, keys="Y", height=2), answered)
 
 
 def _judged(app: "Dashboard") -> "list[TxnHangingRow]":
@@ -153,17 +248,22 @@ def _judged(app: "Dashboard") -> "list[TxnHangingRow]":
 
 def leaving_needs_an_answer(app: "Dashboard") -> bool:
     """Is a change being made? Then ask whether to leave all the same."""
-    from tui.remedy import Remedy
+    from tui.change import Change
 
-    if not any(isinstance(screen, Remedy) and screen.acting for screen in app.screen_stack):
+    acts = any(isinstance(screen, Change) and screen.acting for screen in app.screen_stack)
+    runs = [run for run in app.runs if run.exit_status is None]
+    if not acts and not runs:
         return False
+    what = "A change is being made. The journal finishes it later if you leave now."
+    if not acts:
+        what = f"{counted(len(runs), 'command')} started from here will be stopped."
 
     def answered(letter: str | None) -> None:
         if letter == "Y":
             app.leave()
 
     lines: list[Line] = [
-        ((" A change is being made. The journal finishes it later if you leave now.", "act"),),
+        ((f" {what}", "act"),),
         ((" y leaves, esc stays", "text"),),
     ]
     app.push_screen(Overlay("Leave?", lambda width: lines, keys="Y", height=2), answered)
@@ -276,10 +376,11 @@ def _open(app: "Dashboard", word: str, rest: str) -> None:
         except EoctlError as error:
             app.say(error.sentence, "look")
             return
-    if view is TIMELINE and not rest:
-        app.say("whose? :timeline ID", "look")
+    if view in (TIMELINE, CHANGE, JOB) and not rest:
+        app.say(f"which one? :{word} {TAKES[view.name]}", "look")
         return
-    app.go(Place(view, rest if view.kind == "page" else ""), remember=True)
+    about = f"job {rest}" if view is JOB else rest
+    app.go(Place(view, about if view.kind == "page" else ""), remember=True)
     if view.columns and rest:
         filter_as_typed(app, rest)
 

@@ -8,7 +8,7 @@ import asyncio
 import gc
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -30,12 +30,14 @@ from tui.prompt import Prompt
 from tui.table import Table, TableState
 from tui.tables import TableData
 from tui.themes import register
-from tui.views import BY_NAME, OVERVIEW, TIMELINE, VIEWS, WHY, View
+from tui.views import BY_NAME, JOBS, OVERVIEW, PARTITIONS, PLANS, RECOVER, VIEWS, View
 
 if TYPE_CHECKING:
     from tui.frame import Frame
+    from tui.runs import Run
 
 SIDE_BESIDE = 120  # from this width on the evidence stands beside the list, else below it
+STRIP_BELOW = 30  # from this height on the strip of a partition stands under the list
 SAYS_LINES = 4
 
 
@@ -99,6 +101,10 @@ class Dashboard(App[str]):
         self.connect = connect
         self.frame: Frame | None = None
         self.paused = False
+        self.began = False
+        self.runs: list[Run] = []  # what was started from Recover
+        self._recover_looks: object = None
+        self.failed = ""  # why the feed ended
         self.message: tuple[str, str] = ("", "text")
         self.copied: str | None = None
         self.place = Place(BY_NAME[view])
@@ -148,6 +154,7 @@ class Dashboard(App[str]):
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
         self.feed.start(self.post)
+        self.began = True
         self.tell_wants()
 
     def post(self, news: "Frame | str") -> None:
@@ -166,13 +173,18 @@ class Dashboard(App[str]):
                 self.states[name].renew(data)
         if self.place.view.kind == "page":
             self.show_page()
+        else:
+            self.show_evidence()
         self.tick()
 
     def on_failed(self, message: Failed) -> None:
-        self.say(message.sentence, "act")
+        self.failed = message.sentence
+        self.tick()
 
     def tick(self) -> None:
         """Once a second, and after each frame: ages and staleness."""
+        self.renew_recover()
+        self.tell_wants()
         self.head.show(head.head_lines(self, self.size.width))
         self.says.show(head.says(self))
         self.status.show((head.status_line(self, self.size.width),))
@@ -180,6 +192,29 @@ class Dashboard(App[str]):
         for part in (self.table, self.side, self.page):
             if part.display:
                 part.retitle()
+
+    def renew_recover(self) -> None:
+        """The list of forms, and of what was started from them."""
+        looks = (self.may_change, tuple(run.state for run in self.runs))
+        if self.began and looks != self._recover_looks:
+            from tui.recover import recover_table
+
+            self._recover_looks = looks
+            data = recover_table(self.runs, may_change=self.may_change)
+            if self.place.view is RECOVER:
+                self.table.renew(data)
+            else:
+                self.states[RECOVER.name].renew(data)
+
+    def start_run(self, title: str, argv: Sequence[str], *, asks: bool = False) -> None:
+        """Start a command and show what it says. asks: it prints a plan, to be confirmed."""
+        from tui.recover import RunScreen
+        from tui.runs import Run
+
+        run = Run(title, argv, ("-o", "json") if asks else ())
+        self.runs.append(run)
+        self.renew_recover()
+        self.push_screen(RunScreen(run, asks=asks))
 
     def on_resize(self, event: events.Resize) -> None:
         self.arrange()
@@ -231,7 +266,6 @@ class Dashboard(App[str]):
         paged = view.kind == "page"
         self.page.display = paged
         self.table.display = not paged
-        self.set_class(view.kind == "evidence", "evidence")
         self.says.display = view is OVERVIEW
         self.arrange()
         if paged:
@@ -250,41 +284,34 @@ class Dashboard(App[str]):
 
     def arrange(self) -> None:
         """Evidence beside the list where there is room, else below it."""
-        width = self.size.width
-        self.middle.set_class(width >= SIDE_BESIDE, "beside")
+        width, view = self.size.width, self.place.view
+        # a strip is wide and low: under the list, where there are lines to spare
+        under = view is PARTITIONS or (view in (PLANS, JOBS) and width < 180)
+        low = view is PARTITIONS and self.size.height < STRIP_BELOW
+        sided = view.kind == "evidence" and not low
+        self.set_class(sided, "evidence")
+        self.middle.set_class(width >= SIDE_BESIDE and not under, "beside")
         self.middle.set_class(width >= 180, "wide")
 
     def tell_wants(self) -> None:
-        """Ask the feed for what this screen shows beyond the rest."""
-        view, about = self.place.view, self.place.about
-        self.feed.want(
-            producers=view.name == "producers",
-            why=about if view is WHY else None,
-            history=about or None if view is TIMELINE else None,
-        )
+        """Ask the feed for what this screen shows beyond the rest; not before the first paint."""
+        if self.began:
+            from tui import shown
+
+            self.feed.want(**shown.wants(self))
 
     def show_page(self) -> None:
         """The page of this screen, from the newest frame."""
-        from tui import pages
+        from tui import shown
 
-        snapshot = self.frame.snapshot if self.frame else None
-        about = self.place.about
-        make = pages.why_page if self.place.view is WHY else pages.timeline_page
-        self.page.show(
-            lambda width: make(snapshot, about, width), lambda width: head.page_title(self, width)
-        )
+        self.page.show(shown.page(self), lambda width: head.page_title(self, width))
 
     def show_evidence(self) -> None:
         """Beside a list: what the cursor's row stands on."""
         if self.place.view.kind == "evidence":
-            from tui import pages
+            from tui import shown
 
-            row = self.table.current
-            source = row.source if row else None
-            self.side.show(
-                lambda width: pages.evidence_page(source, width),
-                lambda width: head.side_title(self, width),
-            )
+            self.side.show(shown.beside(self), lambda width: head.side_title(self, width))
 
     # -- keys --------------------------------------------------------------------------------
 
@@ -296,6 +323,8 @@ class Dashboard(App[str]):
     def leave(self) -> None:
         """End the app."""
         self.feed.stop()
+        for run in self.runs:
+            run.stop()
         self.exit(self.copied)
 
     def action_view(self, name: str) -> None:
@@ -308,6 +337,9 @@ class Dashboard(App[str]):
             self.say("there is nothing behind this row")
             return
         name, about = row.opens
+        if name in ("form", "run"):
+            actions.recover(self, name, about)
+            return
         self.go(Place(BY_NAME[name], about), remember=True)
 
     def action_leave(self) -> None:
@@ -372,6 +404,15 @@ class Dashboard(App[str]):
     def action_remedy(self) -> None:
         actions.remedy(self)
 
+    def action_undo(self) -> None:
+        actions.change(self, "Undo", "undo", "reading what it changed")
+
+    def action_verify(self) -> None:
+        actions.change(self, "Verify", "verify", "looking at the cluster")
+
+    def action_cancel(self) -> None:
+        actions.cancel(self)
+
     def action_sort(self, letter: str) -> None:
         actions.sort(self, letter)
 
@@ -418,7 +459,7 @@ class Dashboard(App[str]):
             self.say(error.sentence, "act")
             return
         self.feed.stop()
-        self.feed, self.frame, self.paused = feed, None, False
+        self.feed, self.frame, self.paused, self.failed = feed, None, False, ""
         self.states = {v.name: TableState(TableData(v.columns)) for v in VIEWS if v.columns}
         self.trail.clear()
         self.go(Place(OVERVIEW))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from eoctl.config import Context
+    from eoctl.operations.collection import Collection
     from eoctl.operations.snapshot import Round, Snapshot
     from recovery.observation import Settings
     from tui.frame import Builder, Frame
@@ -27,9 +28,10 @@ Post = Callable[["Frame | str"], None]
 
 
 class Feed(Protocol):
-    """What the app needs of its source."""
+    """What the app needs of its source. label: in words, where it is no live cluster."""
 
     replay: bool
+    label: str
     interval: float
 
     def start(self, post: Post) -> None: ...
@@ -42,27 +44,14 @@ class Feed(Protocol):
     def now(self) -> int: ...
 
 
-class LiveFeed:
-    """Asks the cluster of a context. record: also keep every snapshot in this file."""
+class AskingFeed:
+    """Asks a collection in a thread. record: also keep every snapshot in this file."""
 
     replay = False
+    label = ""
 
-    def __init__(
-        self,
-        context: "Context",
-        *,
-        interval: float = 5.0,
-        seconds: float = 10.0,
-        settings: "Settings | None" = None,
-        sample_interval: float = 5.0,
-        record: Path | None = None,
-        ascii_only: bool = False,
-    ) -> None:
-        self.context = context
+    def __init__(self, interval: float, record: Path | None, *, ascii_only: bool) -> None:
         self.interval = interval
-        self._seconds = seconds
-        self._limits = settings
-        self.sample_interval = sample_interval
         self._record = record
         self._ascii_only = ascii_only
         self._wanted: dict[str, object] = {}
@@ -72,12 +61,9 @@ class LiveFeed:
         self._woken: list[asyncio.Event] = []
         self._thread: threading.Thread | None = None
 
-    @property
-    def settings(self) -> "Settings":
-        """The limits of judging."""
-        from recovery.observation import Settings
-
-        return self._limits or Settings(two_phase_patterns=self.context.two_phase_patterns)
+    def collection(self) -> "Collection":
+        """What is asked; made in the feed's thread."""
+        raise NotImplementedError
 
     def start(self, post: Post) -> None:
         """Begin; frames arrive by `post` from another thread."""
@@ -141,16 +127,11 @@ class LiveFeed:
             post(error.sentence)
 
     async def _collect(self, post: Post) -> None:
-        from eoctl.operations.snapshot import Collection, Wants
+        from eoctl.operations.snapshot import Wants
         from tui.frame import Builder
         from tui.recording import Writer
 
-        collection = Collection(
-            self.context,
-            self._seconds,
-            self.sample_interval,
-            self.settings,
-        )
+        collection = self.collection()
         writer = None if self._record is None else Writer(self._record)
         state = _State(collection.empty(), Builder(ascii_only=self._ascii_only))
 
@@ -167,6 +148,7 @@ class LiveFeed:
             await asyncio.gather(
                 self._rounds(lambda: collection.look(wants()), lambda *r: done("look", *r)),
                 self._rounds(lambda: collection.judge(wants()), lambda *r: done("judge", *r)),
+                self._rounds(lambda: collection.keep(wants()), lambda *r: done("keep", *r)),
             )
         finally:
             collection.close()
@@ -202,6 +184,69 @@ class LiveFeed:
                     break
 
 
+class LiveFeed(AskingFeed):
+    """Asks the cluster of a context."""
+
+    def __init__(
+        self,
+        context: "Context",
+        *,
+        interval: float = 5.0,
+        seconds: float = 10.0,
+        settings: "Settings | None" = None,
+        sample_interval: float = 5.0,
+        record: Path | None = None,
+        ascii_only: bool = False,
+    ) -> None:
+        super().__init__(interval, record, ascii_only=ascii_only)
+        self.context = context
+        self.sample_interval = sample_interval
+        self._seconds = seconds
+        self._limits = settings
+
+    @property
+    def settings(self) -> "Settings":
+        """The limits of judging."""
+        from recovery.observation import Settings
+
+        return self._limits or Settings(two_phase_patterns=self.context.two_phase_patterns)
+
+    def collection(self) -> "Collection":
+        from eoctl.operations.collection import LiveCollection
+
+        return LiveCollection(self.context, self._seconds, self.sample_interval, self.settings)
+
+
+class BundleFeed(AskingFeed):
+    """Asks a bundle, once and whenever the screen wants more: it does not change."""
+
+    label = "BUNDLE"
+
+    def __init__(
+        self, path: Path, *, settings: "Settings | None" = None, ascii_only: bool = False
+    ) -> None:
+        super().__init__(1.0, None, ascii_only=ascii_only)
+        self._paused = True
+        self._path = path
+        self._limits = settings
+        self._now = 0
+
+    def collection(self) -> "Collection":
+        from eoctl.operations.collection import BundleCollection
+        from recovery.observation import Settings
+
+        found = BundleCollection(self._path, self._limits or Settings())
+        self._now = found.source.now()
+        return found
+
+    def pause(self, paused: bool) -> None:
+        """It stands still anyway."""
+
+    def now(self) -> int:
+        """When the bundle was made: in it nothing grows old."""
+        return self._now
+
+
 class _State:
     """The newest round of each kind, put together."""
 
@@ -227,6 +272,7 @@ class ReplayFeed:
     """Plays a recording back: one snapshot per recorded gap (at most 2 s), or step by step."""
 
     replay = True
+    label = ""
 
     def __init__(self, path: Path, *, still: bool = False, ascii_only: bool = False) -> None:
         self.interval = 1.0

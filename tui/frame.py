@@ -13,8 +13,8 @@ from eoctl.render.sanitise import visible
 from recovery.rows import LsoRow, ProducerRow, Row, TxnListRow
 from recovery.rows_diagnosis import TxnHangingRow
 from recovery.rows_offsets import OffsetsShowRow
+from tui import kept, views
 from tui import rows as make
-from tui import views
 from tui.overview import overview, stuck
 from tui.tables import TableData, TableRow, table_data
 from tui.trend import Trend
@@ -22,6 +22,7 @@ from tui.trend import Trend
 if TYPE_CHECKING:
     from eoctl.operations.snapshot import Snapshot
     from recovery.answers import Answer
+    from recovery.rows_jobs import JobRow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +50,7 @@ class Builder:
         self.trend = Trend()
         self._last: Answer | None = None
         self._recent.clear()
+        self._reports: dict[str, tuple[int, int, float | None]] = {}
 
     def frame(self, s: "Snapshot", position: tuple[int, int] | None = None) -> Frame:
         """The frame of a snapshot."""
@@ -58,6 +60,8 @@ class Builder:
             "transactions": self._transactions(s),
             "producers": self._producers(s),
             "groups": self._groups(s),
+            "plans": kept.plans_table(s, self.text),
+            "jobs": kept.jobs_table(s, self._rate, self.text, ascii_only=self.ascii_only),
         }
         says, tables["overview"] = overview(s, self.trend, self.text)
         frame = Frame(s, tables, says, position)
@@ -80,6 +84,18 @@ class Builder:
             if isinstance(r, LsoRow) and r.held
         }
         self.trend.add(answer.collected_at, held)
+
+    def _rate(self, job: "JobRow") -> float | None:
+        """Records a second between the last two reports of a job that runs."""
+        known = self._reports.get(job.id)
+        if job.state != "running" or job.records is None or job.reported is None:
+            return None
+        if known is None or known[0] != job.reported:
+            before = known or (job.reported, job.records, None)
+            seconds = (job.reported - before[0]) / 1000
+            pace = (job.records - before[1]) / seconds if seconds > 0 else None
+            known = self._reports[job.id] = (job.reported, job.records, pace)
+        return known[2]
 
     def _before(self, table: str) -> Mapping[str, TableRow]:
         return self._recent[-1].tables[table].by_key if self._recent else {}
@@ -133,7 +149,9 @@ class Builder:
         findings = [
             h for h in (s.hanging.rows if s.hanging else ()) if isinstance(h, TxnHangingRow)
         ]
-        listed = cast("list[dict[str, str | None]]", answer.extra.get("groups", ()) if answer else ())
+        listed = cast(
+            "list[dict[str, str | None]]", answer.extra.get("groups", ()) if answer else ()
+        )
         states = {str(g["group"]): g["state"] for g in listed}
         bare = set(states)
         before = self._before("groups")

@@ -8,14 +8,15 @@ from eoctl.render.words import age as age_words
 from eoctl.render.words import count, counted
 from tui.keys import footer
 from tui.lines import Line, clipped, line_width, spread
-from tui.views import NUMBERED, TIMELINE, WHY
+from tui.views import CHANGE, JOB, JOBS, NUMBERED, PARTITIONS, PLANS, RECOVER, TIMELINE, WHY, View
 
 if TYPE_CHECKING:
     from eoctl.operations.snapshot import Snapshot
+    from recovery.answers import Answer
     from tui.app import Dashboard
 
 STALE_INTERVALS = 3
-LOOK, JUDGE = "look", "judge"
+LOOK, JUDGE, KEEP = "look", "judge", "keep"
 
 
 def aged(app: "Dashboard", collected_at: int | None, kind: str) -> tuple[str, str]:
@@ -55,6 +56,8 @@ def head_lines(app: "Dashboard", width: int) -> tuple[Line, Line]:
     if app.frame is not None and app.frame.position is not None:
         at, of = app.frame.position
         words.append((f"  REPLAY {at}/{of}", "head"))
+    if app.feed.label:
+        words.append((f"  {app.feed.label}{_seen_at(app)}", "head"))
     if app.paused:
         words.append(("  PAUSED", "head"))
     text, role = aged(app, looked_at(s), LOOK)
@@ -62,13 +65,24 @@ def head_lines(app: "Dashboard", width: int) -> tuple[Line, Line]:
     return spread(tuple(words), right, width, fill="head"), _tabs(app, width)
 
 
+def _seen_at(app: "Dashboard") -> str:
+    """When a bundle was made: all of it is of then."""
+    from recovery.times import rfc3339
+
+    told = rfc3339(app.feed.now()) if app.frame else None
+    return f" of {told[:19]}Z" if told else ""
+
+
 def _tabs(app: "Dashboard", width: int) -> Line:
+    here = app.place.view
+    room = width - (0 if here.number else len(here.title) + 2)
+    full = sum(len(v.title) + 4 for v in NUMBERED) <= room
     parts: list[tuple[str, str]] = []
     for v in NUMBERED:
-        here = v is app.place.view
-        parts += [(f" {v.number} {v.title} ", "tab" if here else "dim")]
-    if app.place.view is TIMELINE:
-        parts.append((" Timeline ", "tab"))
+        title = v.title if full or not v.short else v.short
+        parts += [(f" {v.number} {title} ", "tab" if v is here else "dim")]
+    if not here.number:
+        parts.append((f" {here.title} ", "tab"))
     return clipped(tuple(parts), width)
 
 
@@ -98,12 +112,20 @@ def table_title(app: "Dashboard", width: int) -> Line:
         parts.append((f"  {count(len(state.selected))} marked", "marked"))
     if state.gone:
         parts.append((f"  {count(len(state.gone))} gone", "dim"))
-    return spread(tuple(parts), (aged(app, state.data.collected_at, LOOK), (" ", "text")), width)
+    if app.place.view is RECOVER:
+        return spread(tuple(parts), (), width)
+    kind = KEEP if app.place.view in (PLANS, JOBS) else LOOK
+    return spread(tuple(parts), (aged(app, state.data.collected_at, kind), (" ", "text")), width)
 
 
 def side_title(app: "Dashboard", width: int) -> Line:
     """Above the evidence: how old the verdicts are."""
-    s = app.frame.snapshot if app.frame else None
+    s, view = app.frame.snapshot if app.frame else None, app.place.view
+    if view in (PLANS, JOBS):
+        return ((f" {view.title[:-1]}", "title"),)
+    if view is PARTITIONS:
+        at = s.strip.collected_at if s is not None and s.strip else None
+        return spread(((" Log", "title"),), (aged(app, at, LOOK), (" ", "text")), width)
     at = s.hanging.collected_at if s is not None and s.hanging else None
     return spread(((" Verdict", "title"),), (aged(app, at, JUDGE), (" ", "text")), width)
 
@@ -112,25 +134,33 @@ def page_title(app: "Dashboard", width: int) -> Line:
     """Above a page: what it is about and how old it is."""
     s = app.frame.snapshot if app.frame else None
     view, about = app.place.view, app.place.about
-    answer = None
-    if s is not None:
-        answer = s.why if view is WHY else s.history
-        if (s.why_about if view is WHY else s.history_about) != about:
-            answer = None
+    answer, told_of = page_answer(s, view)
+    at = answer.collected_at if answer and told_of == about else None
     named = visible(about) if about else "the worst partition" if view is WHY else ""
     left: Line = ((f" {view.title} ", "title"), (f" {named}", "dim"))
-    at = answer.collected_at if answer else None
-    return spread(left, (aged(app, at, JUDGE), (" ", "text")), width)
+    kind = JUDGE if view in (WHY, TIMELINE) else KEEP
+    return spread(left, (aged(app, at, kind), (" ", "text")), width)
+
+
+def page_answer(s: "Snapshot | None", view: View) -> "tuple[Answer | None, str | None]":
+    """The answer that a page shows, and what it is about."""
+    if s is None:
+        return None, None
+    if view in (CHANGE, JOB):
+        return s.detail, s.detail_about
+    return (s.why, s.why_about) if view is WHY else (s.history, s.history_about)
 
 
 def status_line(app: "Dashboard", width: int) -> Line:
     """A message or what is wrong with the asking; on the right what the asking costs."""
     s = app.frame.snapshot if app.frame else None
     text, role = app.message
+    if not text and app.failed:
+        text, role = app.failed, "act"
     if not text and s is not None and s.problem:
         text, role = s.problem, "act"
     right: Line = ()
-    if s is not None and not app.feed.replay:
+    if s is not None and not app.feed.replay and not app.feed.label:
         every = s.intervals.get(LOOK, app.feed.interval)
         cost = f"every {age_words(every)}: {counted(s.requests, 'request')}, "
         cost += f"{s.cost:.2f} s, {s.share:.1%} of the time "

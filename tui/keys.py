@@ -11,9 +11,9 @@ from typing import Literal
 
 from textual.binding import Binding
 
-from tui.views import VIEWS, View
+from tui.views import CHANGE, JOB, JOBS, PLANS, RECOVER, VIEWS, View
 
-Where = Literal["all", "table", "page", "replay"]
+Where = Literal["all", "table", "page", "replay", "remedies", "changes", "jobs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,18 @@ class Key:
 KEYS: tuple[Key, ...] = (
     Key(("enter",), "enter", "open", "open what the cursor is on", "table", "open"),
     Key(("d",), "d", "open", "the same", "table"),
-    Key(("x",), "x", "remedy", "the remedy's plan; sends nothing", "all", "remedy", changes=True),
+    Key(
+        ("x",),
+        "x",
+        "remedy",
+        "the remedy's plan; sends nothing",
+        "remedies",
+        "remedy",
+        changes=True,
+    ),
+    Key(("u",), "u", "undo", "the plan that puts it back", "changes", "undo", changes=True),
+    Key(("v",), "v", "verify", "look whether it is as planned", "changes", "verify"),
+    Key(("z",), "z", "cancel", "stop the job, after a question", "jobs", "cancel"),
     Key(("left_square_bracket",), "[", "seek(-1)", "the snapshot before", "replay", "before"),
     Key(("right_square_bracket",), "]", "seek(1)", "the next snapshot", "replay", "next"),
     Key(("less_than_sign",), "<", "seek(-20)", "20 snapshots back", "replay"),
@@ -80,15 +91,18 @@ class Command:
     help: str
 
 
+CHANGED, JOBBED = (PLANS, CHANGE), (JOBS, JOB)
 UNSORTED = "U"  # with shift: the worst first again
 
+TAKES = {
+    "why": "[TOPIC:P]",
+    "timeline": "ID",
+    "change": "ENTRY | plan FILE",
+    "job": "ID",
+}
+
 COMMANDS: tuple[Command, ...] = (
-    *(
-        Command(
-            view.names, {"why": "[TOPIC:P]", "timeline": "ID"}.get(view.name, "[FILTER]"), view.says
-        )
-        for view in VIEWS
-    ),
+    *(Command(view.names, TAKES.get(view.name, "[FILTER]"), view.says) for view in VIEWS),
     Command(("ctx", "context"), "NAME", "another cluster"),
     Command(("interval",), "SECONDS", "how often the cluster is asked"),
     Command(("theme",), "NAME", "dark, light, contrast, ansi-dark, ansi-light"),
@@ -116,6 +130,10 @@ def exists(key: Key, view: View, *, replay: bool, may_change: bool) -> bool:
         return False
     if key.where == "table":
         return view.kind != "page"
+    if key.where == "remedies":
+        return view not in (JOBS, JOB, RECOVER)
+    if key.where in ("changes", "jobs"):
+        return not replay and view in (CHANGED if key.where == "changes" else JOBBED)
     if key.where == "page":
         return view.kind == "page"
     return key.where == "all" or replay

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from eoctl.render.sanitise import visible
 from eoctl.render.why import why_lines
-from eoctl.render.width import cells, cut_end
+from eoctl.render.width import cut_end
 from eoctl.render.words import age as age_words
 from recovery.rows import Row, TxnListRow
 from recovery.rows_diagnosis import HistoryRow, TxnHangingRow
@@ -13,6 +13,8 @@ from recovery.rows_why import WhyRow
 from recovery.times import rfc3339
 from tui.keys import COMMANDS, KEYS, exists
 from tui.lines import Line
+from tui.strip import strip_page
+from tui.text import wrapped
 from tui.views import NUMBERED, View
 
 if TYPE_CHECKING:
@@ -20,20 +22,6 @@ if TYPE_CHECKING:
 
 HEADLINES = {"STUCK": "act", "HELD": "look", "NOT": "good"}
 _LANES = {"Ongoing": "=", "Prepare": "~", "CompleteCommit": "c", "CompleteAbort": "a", "Empty": "."}
-
-
-def wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Words on lines of `width` cells; a word that is longer is cut."""
-    lines: list[str] = []
-    line = ""
-    room = max(width - cells(indent), 8)
-    for word in text.split(" "):
-        if line and cells(line) + 1 + cells(word) > room:
-            lines.append(indent + cut_end(line, room))
-            line = word
-        else:
-            line = f"{line} {word}" if line else word
-    return [*lines, indent + cut_end(line, room)]
 
 
 def why_page(s: "Snapshot | None", wanted: str, width: int) -> list[Line]:
@@ -51,6 +39,11 @@ def why_page(s: "Snapshot | None", wanted: str, width: int) -> list[Line]:
     if not s.why.rows:
         said = "nothing is held back" if not s.why.errors else "nothing could be told"
         lines.insert(0, ((f" {said}", "good" if not s.why.errors else "unknown"),))
+    if s.why.rows:
+        row = s.why.rows[0]
+        assert isinstance(row, WhyRow)
+        lines += [((" the log around the LSO", "title"),)]
+        lines += strip_page(s, f"{row.topic}:{row.partition}", width)
     return lines
 
 

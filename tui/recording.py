@@ -15,20 +15,31 @@ from recovery.answers import Answer
 from recovery.errors import UsageError
 from recovery.rows import BrokerRow, ErrorRow, LsoRow, ProducerRow, Row, TxnListRow
 from recovery.rows_diagnosis import HistoryRow, TxnHangingRow
+from recovery.rows_jobs import JobRow
+from recovery.rows_journal import JournalEventRow, JournalRow
 from recovery.rows_offsets import OffsetsShowRow
+from recovery.rows_plans import PlanFileRow
+from recovery.rows_strip import StripRow
 from recovery.rows_why import WhyRow
 
 SCHEMA = "eoctl.recording/v1"
 MODELS: Mapping[str, type[Row]] = {
     "brokers": BrokerRow,
-    "partitions": LsoRow,
-    "transactions": TxnListRow,
-    "groups": OffsetsShowRow,
+    "lso": LsoRow,
+    "txn-list": TxnListRow,
+    "offsets-show": OffsetsShowRow,
     "producers": ProducerRow,
-    "hanging": TxnHangingRow,
+    "txn-hanging": TxnHangingRow,
     "why": WhyRow,
-    "history": HistoryRow,
+    "txn-history": HistoryRow,
+    "strip": StripRow,
+    "plans": PlanFileRow,
+    "journal-list": JournalRow,
+    "journal-show": JournalEventRow,
+    "jobs-list": JobRow,
+    "jobs-show": JobRow,
 }
+"""By the schema of the answer; one without rows needs none."""
 _PLAIN = tuple(f.name for f in fields(Snapshot) if f.name not in PARTS)
 SAME = "="
 
@@ -67,17 +78,17 @@ def packed(s: Snapshot, before: Snapshot | None) -> dict[str, object]:
         if before is not None and answer is getattr(before, part):
             out[part] = SAME
         elif answer is not None:
-            out[part] = _packed_answer(answer, MODELS[part])
+            out[part] = _packed_answer(answer)
     return out
 
 
-def _packed_answer(a: Answer, model: type[Row]) -> dict[str, object]:
+def _packed_answer(a: Answer) -> dict[str, object]:
     return {
         "schema": a.schema,
         "cluster_id": a.cluster_id,
         "at": a.collected_at,
         "rows": [list(row.model_dump().values()) for row in a.rows],
-        "fields": list(model.model_fields),
+        "fields": list(MODELS.get(a.schema, Row).model_fields),
         "errors": [row.model_dump(exclude_none=True) for row in a.errors],
         "extra": dict(a.extra),
         "finding": [a.judging, a.finding],
@@ -93,12 +104,13 @@ def unpacked(line: dict[str, Any], before: Snapshot | None) -> Snapshot:
         if told == SAME:
             values[part] = getattr(before, part)
         elif told is not None:
-            values[part] = _unpacked_answer(told, MODELS[part])
+            values[part] = _unpacked_answer(told)
     return Snapshot(**values)
 
 
-def _unpacked_answer(told: dict[str, Any], model: type[Row]) -> Answer:
+def _unpacked_answer(told: dict[str, Any]) -> Answer:
     names = told["fields"]
+    model = MODELS.get(told["schema"], Row)
     return Answer(
         schema=told["schema"],
         cluster_id=told["cluster_id"],

@@ -16,7 +16,8 @@ class View:
     """One screen. number: its key, 0 = reached through another. names: what `:` takes.
 
     kind: a table, a table with the evidence of the cursor's row beside it, or a page.
-    argv: the equal command behind `eoctl` and its connection options.
+    argv: the equal command behind `eoctl` and its connection options. short: the title where tabs
+    have little room.
     """
 
     number: int
@@ -27,6 +28,7 @@ class View:
     argv: tuple[str, ...]
     says: str
     columns: tuple[Column, ...] = ()
+    short: str = ""
 
 
 OVERVIEW = View(
@@ -46,13 +48,14 @@ OVERVIEW = View(
         Column("age", "AGE", "number", (6, 6, 7), "A"),
         Column("says", "SAYS", "text", (18, 20, 40), "", 3),
     ),
+    short="Over",
 )
 PARTITIONS = View(
     2,
     "partitions",
     "Partitions",
     ("partitions", "lso"),
-    "table",
+    "evidence",
     ("lso", "--all"),
     "what readers see and what holds it",
     (
@@ -66,6 +69,7 @@ PARTITIONS = View(
         Column("held_by", "HELD BY", "name", (10, 14, 30), "B", 2),
         Column("leader", "LEADER", "number", (0, 0, 6), "R"),
     ),
+    short="Parts",
 )
 TRANSACTIONS = View(
     3,
@@ -87,6 +91,7 @@ TRANSACTIONS = View(
         Column("epoch", "EPOCH", "number", (0, 5, 5), "E"),
         Column("coordinator", "COORD", "number", (0, 0, 5), "O"),
     ),
+    short="Txns",
 )
 PRODUCERS = View(
     4,
@@ -107,6 +112,7 @@ PRODUCERS = View(
         Column("id", "TRANSACTIONAL ID", "name", (12, 16, 36), "I", 3),
         Column("stale", "", "text", (0, 6, 6), "Z"),
     ),
+    short="Prod",
 )
 GROUPS = View(
     5,
@@ -147,6 +153,95 @@ TIMELINE = View(
     "states and epochs of one transactional id over time",
 )
 
-VIEWS = (OVERVIEW, PARTITIONS, TRANSACTIONS, PRODUCERS, GROUPS, WHY, TIMELINE)
+PLANS = View(
+    7,
+    "plans",
+    "Plans",
+    ("plans", "journal"),
+    "evidence",
+    ("journal", "list"),
+    "changes that are planned or were made: carry out, verify, undo, resume",
+    (
+        Column("mark", "", "mark", (2, 2, 2)),
+        Column("id", "PLAN OR ENTRY", "name", (16, 22, 26), "I", 1),
+        Column("state", "STATE", "text", (10, 10, 11), "S"),
+        Column("action", "ACTION", "text", (7, 9, 12), "A"),
+        Column("context", "CONTEXT", "name", (0, 10, 16), "X", 1),
+        Column("scope", "WHERE", "name", (12, 16, 26), "W", 2),
+        Column("steps", "STEPS", "number", (5, 5, 5), "E"),
+        Column("age", "AGE", "number", (6, 7, 7), "O"),
+        Column("who", "WHO", "name", (0, 0, 16), "B"),
+        Column("summary", "WHAT", "text", (0, 20, 40), "", 3),
+    ),
+)
+JOBS = View(
+    8,
+    "jobs",
+    "Jobs",
+    ("jobs",),
+    "evidence",
+    ("jobs", "list"),
+    "recovery jobs launched from here, running and past",
+    (
+        Column("mark", "", "mark", (2, 2, 2)),
+        Column("id", "JOB", "name", (14, 20, 20), "I", 1),
+        Column("state", "STATE", "text", (9, 9, 10), "S"),
+        Column("job", "KIND", "text", (8, 8, 10), "D"),
+        Column("stages", "STAGES", "text", (12, 14, 22), "T"),
+        Column("records", "RECORDS", "number", (8, 10, 12), "R"),
+        Column("rate", "REC/S", "number", (6, 8, 10), "P"),
+        Column("eta", "LEFT", "number", (0, 6, 6), "L"),
+        Column("age", "AGE", "number", (6, 6, 6), "A"),
+        Column("what", "WHAT", "text", (0, 14, 40), "", 3),
+    ),
+)
+RECOVER = View(
+    9,
+    "recover",
+    "Recover",
+    ("recover",),
+    "table",
+    ("--help",),
+    "restart, merge, rebuild, audit: forms that start the equal command",
+    (
+        Column("mark", "", "mark", (2, 2, 2)),
+        Column("name", "RECOVERY", "text", (25, 25, 25), "N"),
+        Column("state", "STATE", "text", (8, 8, 8), "S"),
+        Column("says", "WHAT IT DOES, OR RUNS", "text", (30, 40, 60), "", 3),
+    ),
+)
+CHANGE = View(
+    0,
+    "change",
+    "Change",
+    ("change", "entry"),
+    "page",
+    ("journal", "show"),
+    "one plan or journal entry: its steps, and what became of them",
+)
+JOB = View(
+    0,
+    "job",
+    "Job",
+    ("job",),
+    "page",
+    ("jobs", "show"),
+    "one job: stages, records a second, cut, digest, the end of its log",
+)
+
+VIEWS = (
+    OVERVIEW,
+    PARTITIONS,
+    TRANSACTIONS,
+    PRODUCERS,
+    GROUPS,
+    WHY,
+    PLANS,
+    JOBS,
+    RECOVER,
+    TIMELINE,
+    CHANGE,
+    JOB,
+)
 BY_NAME = {name: view for view in VIEWS for name in view.names}
 NUMBERED = tuple(view for view in VIEWS if view.number)

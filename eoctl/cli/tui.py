@@ -41,15 +41,16 @@ def tui(
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("needs a terminal", remedy="eoctl status --watch writes to a pipe")
-    if record is not None and replay is not None:
-        raise UsageError("give --record or --replay, not both", where="--record")
+    bundle = connection.bundle()
+    if sum(given is not None for given in (record, replay, bundle)) > 1:
+        raise UsageError("give only one of them", where="--record, --replay, --from")
     seconds = duration(interval, where="--interval")
     if not 1 <= seconds <= 3600:
         raise UsageError("between 1s and 1h", where="--interval")
     ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
 
     from tui.app import Dashboard
-    from tui.feed import LiveFeed, ReplayFeed
+    from tui.feed import BundleFeed, LiveFeed, ReplayFeed
     from tui.palette import THEMES
 
     if theme not in THEMES:
@@ -77,6 +78,13 @@ def tui(
         if not replay.is_file():
             raise UsageError("no such recording", where=str(replay))
         app = Dashboard(ReplayFeed(replay, ascii_only=ascii_only), theme=theme)
+    elif bundle is not None:
+        from eoctl.config import Context
+
+        if not bundle.is_file():
+            raise UsageError("no such bundle", where=str(bundle))
+        asked = limits.settings(Context(None, {}, ()))  # with the bundle's own two-phase patterns
+        app = Dashboard(BundleFeed(bundle, settings=asked, ascii_only=ascii_only), theme=theme)
     else:
         if record is not None and record.exists():
             raise UsageError("exists already", where=str(record), remedy="name a new file")

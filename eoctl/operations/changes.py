@@ -147,3 +147,32 @@ def jobs() -> Answer:
     from eoctl.operations.jobs import list_jobs
 
     return Answer("jobs-list", None, now_ms(), list_jobs())
+
+
+def detail(about: str) -> Answer:
+    """One of them whole: `job ID`, `plan FILE`, or a journal entry's id. Raises UsageError.
+
+    extra: the job's log (its last lines), or the plan as JSON and the entry's row.
+    """
+    word, _, name = about.partition(" ")
+    if word == "job":
+        from eoctl.operations.jobs import show
+
+        row, log = show(name)
+        return Answer("jobs-show", row.cluster_id, now_ms(), [row], extra={"log": log})
+    if word == "plan":
+        plan = plan_files.read(Path(name))
+        told = {"plan": plan.model_dump(mode="json"), "sha256": plan.sha256}
+        return Answer("plan", plan.cluster_id, now_ms(), [], extra=told)
+    journal = Journal()
+    found = journal.find()
+    one = journal.get(about)
+    whole = one.begun.data["plan"]
+    return Answer(
+        "journal-show",
+        whole["cluster_id"],
+        now_ms(),
+        [event_row(event, whole) for event in one.events],
+        damage(found),
+        extra={"entry": journal_row(one, found).model_dump(mode="json"), "plan": whole},
+    )

@@ -18,6 +18,7 @@ from eoctl.stores.bundle_files import Bundle, facts_of, judged_again
 from recovery.diagnosis import Diagnosis
 from recovery.errors import UsageError
 from recovery.facts import (
+    BrokerFacts,
     Facts,
     GroupFacts,
     Missing,
@@ -56,6 +57,11 @@ class Offline:
             two_phase_patterns=o.two_phase_patterns,
             accept_missing=o.accept_missing,
         )
+
+    @property
+    def brokers(self) -> tuple[BrokerFacts, ...]:
+        """The brokers that were listed."""
+        return self._bundle.brokers
 
     def now(self) -> int:
         return self._bundle.created_at

@@ -78,6 +78,7 @@ class LargeFeed:
     """Posts one frame at once; more with `again`."""
 
     replay = True
+    label = ""
     interval = 5.0
 
     def __init__(self, partitions: int) -> None:

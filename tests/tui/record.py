@@ -4,6 +4,7 @@ orders: three brokers, trouble of several kinds, hostile names. empty: a fresh b
 same questions by a user that may see next to nothing. dead: the brokers go away while it looks.
 """
 
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab, up
 from eoctl.lab.record import LabSpec
 from eoctl.lab.secure import client_file
+from eoctl.operations.changes import plans_folder
+from eoctl.stores.journal import Journal
 from recovery.observation import Settings
 from tui.feed import LiveFeed
 
@@ -21,13 +24,25 @@ HOSTILE = "[/x] \x1b[31m\u202egnp \U0001f600"
 UNCHECKED = {"transaction.partition.verification.enable": "false"}
 
 
-def record(context: Context, path: Path, seconds: float, meanwhile: Callable[[], None]) -> None:
-    """Run the dashboard's own feed without a dashboard, for so long."""
+def record(
+    context: Context,
+    path: Path,
+    seconds: float,
+    meanwhile: Callable[[], None],
+    detail: str | None = None,
+) -> None:
+    """Run the dashboard's own feed without a dashboard, for so long. detail: an entry."""
     path.unlink(missing_ok=True)
     feed = LiveFeed(
         context, interval=2.0, settings=Settings(long_after=5_000), record=path, seconds=4.0
     )
-    feed.want(producers=True, why="orders:3", history="orders-enricher-0_3")
+    feed.want(
+        producers=True,
+        why="orders:3",
+        history="orders-enricher-0_3",
+        strip="orders:3",
+        detail=detail,
+    )
     feed.start(lambda frame: None)
     time.sleep(seconds)
     meanwhile()
@@ -46,13 +61,34 @@ def orders(lab: Lab) -> None:
     break_(lab, "mixed", topic="audit")
 
 
+def eoctl(lab: Lab, *words: str) -> None:
+    """Run a command as an operator would."""
+    argv = [sys.executable, "-m", "eoctl", "--context", f"lab-{lab.name}", *words]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    print(" ".join(words), done.returncode, done.stderr[-300:])
+
+
+def changes(lab: Lab) -> str:
+    """An orphan aborted, another one planned, a state rebuilt on Spark; the journal's entry."""
+    [truth] = break_(lab, "orphan", topic="refunds", partition=0)
+    named = ["--pid", str(truth.producer_id), "--start-offset", str(truth.start_offset)]
+    eoctl(lab, "txn", "abort", "refunds:0", *named, "--execute", "--yes")
+    plans_folder().mkdir(parents=True, exist_ok=True)
+    eoctl(lab, "txn", "hanging", "--plan", str(plans_folder() / "orphans.json"))
+    output = str(plans_folder().parent / "state-audit")
+    at = ["--at", "lso", "--output", output, "--engine", "spark"]
+    eoctl(lab, "state", "rebuild", "audit", "--format", "plain", *at)
+    return Journal().find().entries[-1].id
+
+
 def main(folder: Path) -> None:
     """Make all four."""
     lab = up(LabSpec(name="record-orders", brokers=3, settings=UNCHECKED))
     try:
         orders(lab)
         context = resolve(Connect(context=f"lab-{lab.name}"))
-        record(context, folder / "orders.jsonl", 30, lambda: None)
+        entry = changes(lab)
+        record(context, folder / "orders.jsonl", 30, lambda: None, entry)
 
         def die() -> None:
             for broker in lab.broker_ids:

@@ -14,8 +14,8 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from tests.tui.driving import run, running, text_of, until
 from tui.app import Dashboard
+from tui.change import Change
 from tui.feed import LiveFeed
-from tui.remedy import Remedy
 
 UNCHECKED = {"transaction.partition.verification.enable": "false"}
 StartLab = Callable[[LabSpec], Lab]
@@ -89,7 +89,7 @@ async def abort_it(app: Dashboard, pilot: Pilot[str]) -> None:
     for wrong in (True, False):
         await pilot.press("x")
         over = app.screen
-        assert isinstance(over, Remedy)
+        assert isinstance(over, Change)
         await until(pilot, lambda over=over: "type abort-" in over.said, 40)  # type: ignore[misc]
         assert "nothing was sent yet" in over.page.text()
         assert "ABORT on" in over.page.text()

@@ -1,0 +1,303 @@
+"""Plans, the journal and jobs: their rows, what stands beside the list, and their pages."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eoctl.render.sanitise import visible
+from eoctl.render.shell import command
+from eoctl.render.words import age as age_words
+from recovery.rows_jobs import JobRow
+from recovery.rows_journal import JournalEventRow, JournalRow
+from recovery.rows_plans import PlanFileRow
+from recovery.times import rfc3339
+from tui.lines import Line
+from tui.rows import Text, age, number
+from tui.tables import TableData, TableRow, table_data
+from tui.text import wrapped
+from tui.views import JOBS, PLANS
+
+if TYPE_CHECKING:
+    from eoctl.operations.snapshot import Snapshot
+    from recovery.answers import Answer
+
+MARKS = {"unfinished": "!", "failed": "!", "lost": "!", "unusable": "?"}
+ROLES = {"unfinished": "look", "failed": "act", "lost": "act", "running": "key", "done": "good"}
+
+
+def plans_table(s: "Snapshot", text: Text) -> TableData:
+    """What is unfinished first, then plans, then the journal, the newest first."""
+    now = s.taken_at
+    rows = [_entry_row(r, now, text) for r in _rows(s.journal, JournalRow)]
+    rows.reverse()
+    plans = [_plan_row(r, now, text) for r in _rows(s.plans, PlanFileRow)]
+    unfinished = [r for r in rows if r.cells[2] in ("unfinished", "running")]
+    rest = [r for r in rows if r.cells[2] not in ("unfinished", "running")]
+    return table_data(
+        PLANS.columns,
+        [*unfinished, *plans, *rest],
+        collected_at=s.journal.collected_at if s.journal else None,
+        empty="nothing is planned and nothing was changed from here",
+    )
+
+
+def _rows(answer: "Answer | None", model: type) -> list[Any]:
+    return [r for r in (answer.rows if answer else ()) if isinstance(r, model)]
+
+
+def _entry_row(r: JournalRow, now: int, text: Text) -> TableRow:
+    return _change_row(
+        r.id,
+        r.state,
+        (r.action, r.context, r.scope, r.summary),
+        (f"{r.steps_done}/{r.steps}", r.steps),
+        None if r.started is None else (now - r.started) / 1000,
+        f"{r.user}@{r.host}",
+        r,
+        ("change", r.id),
+        text,
+    )
+
+
+def _plan_row(r: PlanFileRow, now: int, text: Text) -> TableRow:
+    state = "unusable" if r.error else "expired" if (r.expires or 0) <= now else "planned"
+    return _change_row(
+        Path(r.path).name,
+        state,
+        (r.action or "-", r.context or "-", r.scope or "-", r.summary or r.error or ""),
+        (number(r.steps), r.steps),
+        None if r.created is None else (now - r.created) / 1000,
+        "-",
+        r,
+        ("change", f"plan {r.path}"),
+        text,
+    )
+
+
+def _change_row(
+    name: str,
+    state: str,
+    words: tuple[str, str, str, str],
+    steps: tuple[str, int | None],
+    seconds: float | None,
+    who: str,
+    source: object,
+    opens: tuple[str, str],
+    text: Text,
+) -> TableRow:
+    action, context, scope, summary = words
+    sign = MARKS.get(state, "")
+    return TableRow(
+        opens[1],
+        (
+            sign,
+            text(name),
+            state,
+            text(action),
+            text(context),
+            text(scope),
+            steps[0],
+            age(seconds, None),
+            text(who),
+            text(summary),
+        ),
+        (None, name, state, action, context, scope, steps[1], seconds, who, summary),
+        sign,
+        source,
+        opens,
+    )
+
+
+def jobs_table(
+    s: "Snapshot", rates: Callable[[JobRow], float | None], text: Text, *, ascii_only: bool
+) -> TableData:
+    """Those that run first, then the newest. rates: records a second of a job that runs."""
+    rows = [_job_row(r, rates(r), s.taken_at, text, ascii_only) for r in _rows(s.jobs, JobRow)]
+    rows.reverse()
+    rows.sort(key=lambda row: row.cells[2] != "running")
+    return table_data(
+        JOBS.columns,
+        rows,
+        collected_at=s.jobs.collected_at if s.jobs else None,
+        empty="no job was launched from here",
+    )
+
+
+def _job_row(r: JobRow, rate: float | None, now: int, text: Text, ascii_only: bool) -> TableRow:
+    sign = MARKS.get(r.state, "")
+    seconds = None if r.started is None else (now - r.started) / 1000
+    what = r.error or r.summary
+    share = None
+    if r.stages_total:
+        share = (r.stages_done or 0) / r.stages_total
+    return TableRow(
+        r.id,
+        (
+            sign,
+            text(r.id),
+            r.state,
+            text(r.job),
+            stage_bar(r, 10, ascii_only=ascii_only),
+            number(r.records),
+            "-" if rate is None else str(round(rate)),
+            "" if r.eta_seconds is None else age_words(max(r.eta_seconds, 0)),
+            age(seconds, None),
+            text(what),
+        ),
+        (None, r.id, r.state, r.job, share, r.records, rate, r.eta_seconds, seconds, what),
+        sign,
+        r,
+        ("job", f"job {r.id}"),
+    )
+
+
+def stage_bar(r: JobRow, width: int, *, ascii_only: bool = False) -> str:
+    """`######.... 3/5`; `-` where no stage was told."""
+    if not r.stages_total:
+        return "-"
+    done = min(r.stages_done or 0, r.stages_total)
+    full = done * width // r.stages_total
+    block, rest = ("#", ".") if ascii_only else ("█", "░")
+    return f"{block * full}{rest * (width - full)} {r.stages_done or 0}/{r.stages_total}"
+
+
+def beside(source: object, width: int) -> list[Line]:
+    """What stands beside the list of plans or jobs."""
+    if isinstance(source, JournalRow):
+        return [
+            _state_line(source.state, source.id),
+            *_pairs(
+                (
+                    ("what", source.summary),
+                    ("where", f"{source.scope} on {source.context}"),
+                    ("by", f"{source.user} on {source.host}, pid {source.pid}"),
+                    ("began", rfc3339(source.started)),
+                    ("ended", rfc3339(source.ended)),
+                    ("undone by", source.undone_by),
+                    ("undoes", source.undoes),
+                    ("command", command(source.argv)),
+                ),
+                width,
+            ),
+        ]
+    if isinstance(source, PlanFileRow):
+        return [
+            _state_line("planned" if source.error is None else "unusable", source.action or ""),
+            *_pairs(
+                (
+                    ("what", source.summary),
+                    ("where", source.scope),
+                    ("cluster", source.cluster_id),
+                    ("expires", rfc3339(source.expires)),
+                    ("sha256", source.sha256),
+                    ("file", source.path),
+                    ("error", source.error),
+                ),
+                width,
+            ),
+        ]
+    if isinstance(source, JobRow):
+        return [_state_line(source.state, source.job), *_pairs(_job_facts(source), width)]
+    return [((" no row", "dim"),)]
+
+
+def _state_line(state: str, name: str) -> Line:
+    return ((f" {state}", ROLES.get(state, "title")), (f"  {visible(name)}", "dim"))
+
+
+def _pairs(pairs: Sequence[tuple[str, str | None]], width: int) -> list[Line]:
+    lines: list[Line] = []
+    for label, value in pairs:
+        if value is None:
+            continue
+        for n, part in enumerate(wrapped(visible(value), max(width - 12, 16))):
+            lines.append(((f" {'' if n else label:<10}", "dim"), (part, "text")))
+    return lines
+
+
+def _job_facts(r: JobRow) -> tuple[tuple[str, str | None], ...]:
+    done = None if r.records is None else f"{r.records} of {number(r.records_total)}"
+    return (
+        ("what", r.summary),
+        ("stage", r.stage),
+        ("stages", stage_bar(r, 20)),
+        ("records", done),
+        ("left", None if r.eta_seconds is None else age_words(max(r.eta_seconds, 0))),
+        ("engine", r.engine if r.master is None else f"{r.engine} at {r.master}"),
+        ("by", f"{r.user} on {r.host}, pid {r.pid}"),
+        ("began", rfc3339(r.started)),
+        ("ended", rfc3339(r.ended)),
+        ("error", r.error),
+        *((f"{name}"[:9], str(value)) for name, value in r.result.items()),
+        ("output", r.output),
+        ("log", r.log),
+        ("command", command(r.argv)),
+    )
+
+
+def job_page(s: "Snapshot | None", wanted: str, width: int) -> list[Line]:
+    """One job, and the end of its log."""
+    answer = _detail(s, wanted)
+    if answer is None:
+        return [((f" looking at {visible(wanted)}", "dim"),)]
+    lines = _errors(answer)
+    for r in _rows(answer, JobRow):
+        lines += [_state_line(r.state, r.id), *_pairs(_job_facts(r), width)]
+    log = answer.extra.get("log")
+    if isinstance(log, list):
+        lines += [(), ((" its log ends with", "title"),)]
+        lines += [((f" {visible(text)}", "text"),) for text in log]
+    return lines
+
+
+def change_page(s: "Snapshot | None", wanted: str, width: int) -> list[Line]:
+    """A plan or journal entry: facts, steps, and what became of them."""
+    answer = _detail(s, wanted)
+    if answer is None:
+        return [((f" reading {visible(wanted)}", "dim"),)]
+    lines = _errors(answer)
+    plan = answer.extra.get("plan")
+    entry = answer.extra.get("entry")
+    if isinstance(entry, dict):
+        lines.append(_state_line(str(entry["state"]), str(entry["id"])))
+    if isinstance(plan, dict):
+        lines += _plan_lines(plan, width)
+    events = _rows(answer, JournalEventRow)
+    if events:
+        lines += [(), ((" journal", "title"),)]
+    for e in events:
+        head = f" {(rfc3339(e.at) or '')[11:19]} {e.event:<13}{' (found)' if e.found else ''}"
+        step = f" {e.step} " if e.step is not None else " "
+        text = f"{step}{e.target or ''} {e.detail or ''}".rstrip()
+        first, *rest = wrapped(visible(text), max(width - len(head) - 1, 20))
+        lines.append(((head, "dim"), (first, "text")))
+        lines += [((" " * len(head), "dim"), (part, "text")) for part in rest]
+    return lines
+
+
+def _plan_lines(plan: Mapping[str, Any], width: int) -> list[Line]:
+    pairs: list[tuple[str, str | None]] = [
+        ("what", plan["summary"]),
+        ("where", f"{plan['scope']} on {plan['context']}"),
+        ("cluster", plan["cluster_id"]),
+        ("lock", plan["lock"]),
+        ("expires", rfc3339(plan["expires_at"])),
+    ]
+    pairs += [(f"step {n}", step["does"]) for n, step in enumerate(plan["steps"], 1)]
+    pairs += [("saw", f"{name} {_short(facts)}") for name, facts in plan["observed"].items()]
+    return _pairs(pairs, width)
+
+
+def _short(facts: object) -> str:
+    import json
+
+    text = json.dumps(facts)
+    return text if len(text) <= 400 else text[:399] + "…"
+
+
+def _detail(s: "Snapshot | None", wanted: str) -> "Answer | None":
+    return s.detail if s is not None and s.detail_about == wanted else None
+
+
+def _errors(answer: "Answer") -> list[Line]:
+    return [((f" ? {visible(e.detail)} ({e.error})", "unknown"),) for e in answer.errors]

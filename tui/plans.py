@@ -1,0 +1,89 @@
+"""What can be done with a plan file or a journal entry: carry out, resume, undo, verify.
+
+Each is what the command line does, through eoctl.operations.acting. These run in a thread.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recovery.errors import RefusedError
+from tui.change import Ready
+
+if TYPE_CHECKING:
+    from eoctl.operations.steps import Seen
+    from recovery.plan import Plan
+
+SECONDS = 60.0
+
+
+def carry_out(about: str) -> Ready:
+    """Of a plan file the plan, of an unfinished entry what is left. Raises EoctlError."""
+    from eoctl.operations.changes import named_context
+    from eoctl.stores import plan_files
+    from eoctl.stores.journal import Journal
+
+    word, _, name = about.partition(" ")
+    if word == "plan":
+        plan = plan_files.read(Path(name))
+        return Ready(plan, context=named_context(plan))
+    one = Journal().get(about)
+    if one.state != "unfinished":
+        raise RefusedError(f"it is {one.state}: there is nothing to resume", where=about)
+    told = ("this change was begun and not finished; what is done already stays",)
+    return Ready(one.plan, told, named_context(one.plan), one.undoes)
+
+
+def undo(about: str) -> Ready:
+    """The plan that puts an entry back. Raises EoctlError; RefusedError where nothing can."""
+    from eoctl.operations.acting import undo_plan
+    from eoctl.operations.changes import named_context
+    from eoctl.stores.journal import Journal
+
+    one = Journal().get(_entry_of(about))
+    context = named_context(one.plan)
+    return Ready(undo_plan(one, context, SECONDS), (), context, undoes=one.id)
+
+
+def verify(about: str) -> Ready:
+    """Is everything as the plan leaves it? Only looks. Raises EoctlError."""
+    import asyncio
+
+    from eoctl.operations.acting import kind_module
+    from eoctl.operations.changes import named_context
+    from eoctl.stores import plan_files
+    from eoctl.stores.journal import Journal
+
+    word, _, name = about.partition(" ")
+    plan: Plan = plan_files.read(Path(name)) if word == "plan" else Journal().get(about).plan
+    context = named_context(plan)
+
+    async def look() -> "list[Seen]":
+        async with kind_module(plan.kind).opened(plan, context, SECONDS) as operation:
+            answering = await operation.cluster_id()
+            if answering != plan.cluster_id:
+                raise RefusedError(
+                    f"the plan is for cluster {plan.cluster_id}, but {answering} answers"
+                )
+            return [await operation.verify(step) for step in plan.steps]
+
+    words = {True: "done", False: "not done", None: "cannot be seen"}
+    told = [
+        f"step {n} ({step.target}): {words[seen.done]}; {seen.detail}"
+        for n, (step, seen) in enumerate(zip(plan.steps, asyncio.run(look()), strict=True), 1)
+    ]
+    return Ready(None, told or ["the plan has no steps"])
+
+
+def _entry_of(about: str) -> str:
+    """The journal entry that carried a plan file out, or the entry itself. Raises RefusedError."""
+    from eoctl.stores import plan_files
+    from eoctl.stores.journal import Journal
+
+    word, _, name = about.partition(" ")
+    if word != "plan":
+        return about
+    sha256 = plan_files.read(Path(name)).sha256
+    for entry in reversed(Journal().find().entries):
+        if entry.begun.data["sha256"] == sha256:
+            return entry.id
+    raise RefusedError("this plan was not carried out from here", where=name)

@@ -1,0 +1,68 @@
+"""What each screen shows beyond its table, and what it therefore asks of the feed.
+
+Loaded with the first frame, not before the first paint.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tui import kept, pages
+from tui.lines import Line
+from tui.strip import strip_page
+from tui.views import CHANGE, JOB, JOBS, PARTITIONS, PLANS, TIMELINE, WHY
+
+if TYPE_CHECKING:
+    from tui.app import Dashboard
+
+Make = Callable[[int], Sequence[Line]]
+
+
+def page(app: "Dashboard") -> Make:
+    """The page of this screen, from the newest frame."""
+    snapshot = app.frame.snapshot if app.frame else None
+    about = app.place.about
+    make = {
+        WHY.name: pages.why_page,
+        TIMELINE.name: pages.timeline_page,
+        CHANGE.name: kept.change_page,
+        JOB.name: kept.job_page,
+    }[app.place.view.name]
+    return lambda width: make(snapshot, about, width)
+
+
+def beside(app: "Dashboard") -> Make:
+    """What stands beside the list: about the cursor's row."""
+    row = app.table.current
+    source = row.source if row else None
+    if app.place.view in (PLANS, JOBS):
+        return lambda width: kept.beside(source, width)
+    if app.place.view is PARTITIONS:
+        snapshot, about = app.frame.snapshot if app.frame else None, row.key if row else None
+        return lambda width: strip_page(snapshot, about, width)
+    return lambda width: pages.evidence_page(source, width)
+
+
+def wants(app: "Dashboard") -> dict[str, object]:
+    """Fields of Wants: what this screen shows beyond what is always collected."""
+    view, about = app.place.view, app.place.about
+    return {
+        "producers": view.name == "producers",
+        "why": about if view is WHY else None,
+        "history": about or None if view is TIMELINE else None,
+        "strip": _strip(app),
+        "detail": about if view in (CHANGE, JOB) else None,
+    }
+
+
+def _strip(app: "Dashboard") -> str | None:
+    """The partition whose log is drawn: of the page of why, or where the cursor rests."""
+    view, about = app.place.view, app.place.about
+    snapshot = app.frame.snapshot if app.frame else None
+    if view is WHY:
+        if about or snapshot is None or snapshot.why is None or snapshot.why_about != "":
+            return about or None
+        told = [f"{r.topic}:{r.partition}" for r in snapshot.why.rows]  # type: ignore[attr-defined]
+        return told[0] if told else None
+    if view is PARTITIONS and app.side.display:
+        return app.table.state.cursor
+    return None
