@@ -126,10 +126,11 @@ def dump_stored(partitions: Iterable[StoredPartition]) -> str:
 def parse_metadata(text: str | None, where: str) -> tuple[StoredOutput, ...]:
     """The outputs in a commit's metadata; () where it holds none, whatever else it holds.
 
-    Raises CorruptError when it has an `output` that cannot be read.
+    A NUL at its end is passed over: librdkafka's bindings for Python store one. Raises
+    CorruptError when it has an `output` that cannot be read.
     """
     try:
-        found = _json(text or "")
+        found = _json((text or "").removesuffix("\0"))
     except ValueError:
         return ()
     if not isinstance(found, dict) or "output" not in found:
