@@ -1,4 +1,4 @@
-"""The rows of `lab up`, `lab down` and `lab status`: what of a local Kafka runs.
+"""The rows of `lab up`, `down`, `status` and `job`: what of a local Kafka runs, and on it.
 
 The rows of `lab break` are the ground truths of eoctl.lab.breaks.
 """
@@ -37,3 +37,23 @@ class LabDownRow(Row):
     brokers: int
     data: Literal["kept", "deleted"]
     folder: str
+
+
+class LabJobRow(Row):
+    """A run of the practice job.
+
+    written, dropped: outputs of this run. total, expected: outputs that are there now, and those
+    of a run that was never interrupted; equal: they are the same, in order.
+    """
+
+    lab: str
+    input: str
+    output: str
+    written: int
+    dropped: int
+    total: int
+    expected: int
+    equal: bool
+    app_file: str
+    changelog: str
+    store: str

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -9,6 +10,8 @@ from pathlib import Path
 
 from eoctl.lab import demo
 from eoctl.lab.cluster import lab_names, load
+from eoctl.lab.job import job_folder
+from eoctl.render.shell import command
 from recovery.errors import UnverifiedError
 
 WIDTH = 80
@@ -24,32 +27,46 @@ def show() -> int:
         _say(f"[{number}/{len(demo.STEPS)}] {step.says}")
         if number == 2:
             print(f"$ export EOCTL_CONTEXT={demo.CONTEXT}")
-        print(f"$ eoctl {' '.join(step.command)}", flush=True)
-        argv = [sys.executable, "-m", "eoctl", *step.command]
-        status = subprocess.run(argv, env=environ, check=False).returncode
+        folder = str(job_folder(demo.NAME))
+        words = [word.replace("{job}", folder) for word in step.command]
+        into = None if step.into is None else Path(step.into.replace("{job}", folder))
+        typed = command(["eoctl", *words]) or " ".join(words)
+        print(f"$ {typed}" + (f" > {into}" if into else ""), flush=True)
+        status = _run(words, into, environ)
         if status not in step.exits:
             raise UnverifiedError(
-                f"`eoctl {' '.join(step.command)}` ended with {status}",
+                f"`{typed}` ended with {status}",
                 remedy=f"the lab is still there to look at; end it with `{_typed(demo.STOP)}`",
             )
         if status:
-            print(f"(exit status {status})")
+            print("(killed)" if status == -signal.SIGKILL else f"(exit status {status})")
     _say("The lab is still up. What to type next:")
-    for command in demo.NEXT:
-        print(f"  {_typed(command)}")
+    for line in demo.NEXT:
+        print(f"  {_typed(line)}")
     print("and to stop it and delete its data:")
     print(f"  {_typed(demo.STOP)}")
     return 0
 
 
-def _typed(command: str) -> str:
+def _run(words: list[str], into: Path | None, environ: dict[str, str]) -> int:
+    """Run eoctl. What it prints into a file is shown as well."""
+    argv = [sys.executable, "-m", "eoctl", *words]
+    if into is None:
+        return subprocess.run(argv, env=environ, check=False).returncode
+    done = subprocess.run(argv, env=environ, check=False, stdout=subprocess.PIPE)
+    into.write_bytes(done.stdout)
+    print(done.stdout.decode("utf-8", "replace"), end="", flush=True)
+    return done.returncode
+
+
+def _typed(line: str) -> str:
     """The command as it can be typed here: `make demo` puts eoctl into .venv, not on PATH."""
     program = Path(sys.argv[0])
     if shutil.which("eoctl") or program.name != "eoctl":
-        return command
+        return line
     if program.is_relative_to(Path.cwd()):
         program = program.relative_to(Path.cwd())
-    return str(program) + command.removeprefix("eoctl")
+    return str(program) + line.removeprefix("eoctl")
 
 
 # They would win over the demo's own context.

@@ -1,5 +1,6 @@
-"""`lab up|down|status|break|demo`: a real Kafka on this machine, to try things and to break."""
+"""`lab up|down|status|break|job|demo`: a real Kafka on this machine, to try things and to break."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +20,7 @@ from eoctl.render.words import counted
 from recovery.answers import Answer
 from recovery.errors import UsageError
 from recovery.quoting import quoted
-from recovery.rows_lab import LabBrokerRow, LabDownRow
+from recovery.rows_lab import LabBrokerRow, LabDownRow, LabJobRow
 from recovery.times import duration
 
 if TYPE_CHECKING:
@@ -302,6 +303,79 @@ def break_(
     truths = breaks.break_(lab, kind, **asked)
     emit(Answer("lab-break", lab.record.cluster_id, now_ms(), truths), TRUTHS, output)
     return 0
+
+
+def _job_cells(row: LabJobRow) -> Mapping[str, object]:
+    cells = row.model_dump()
+    return cells | {"mark": None if row.equal else "!", "equal": "yes" if row.equal else "NO"}
+
+
+JOB = View(
+    columns=(
+        Column("mark", "", "mark"),
+        Column("input", "INPUT", "name"),
+        Column("output", "OUTPUT", "name"),
+        Column("written", "WRITTEN", "number"),
+        Column("dropped", "DROPPED", "number"),
+        Column("total", "OUTPUTS", "number"),
+        Column("expected", "EXPECTED", "number"),
+        Column("equal", "EQUAL", "text"),
+        Column("app_file", "APP FILE", "name", wide_only=True),
+        Column("store", "STATE STORE", "name", wide_only=True),
+    ),
+    cells=_job_cells,
+    name_keys=("output",),
+    fields=tuple(LabJobRow.model_fields),
+    summary=lambda answer: "",
+)
+
+
+def job(
+    output: Format,
+    name: Name = "default",
+    die_after: Annotated[
+        int | None,
+        typer.Option("--die-after", metavar="N", help="SIGKILL after so many outputs"),
+    ] = None,
+    env_file: Annotated[
+        Path | None,
+        typer.Option("--env-file", metavar="FILE", help="of `restart plan --env`"),
+    ] = None,
+    look: Annotated[bool, typer.Option("--look", help="only look at what is there")] = False,
+) -> int:
+    """Run a small job to practise with: it prices sales, keeps totals, and can die midway.
+
+    It ends with 1 when its outputs are not those of a run that was never interrupted.
+    """
+    from eoctl.lab.job import CHANGELOG, INPUT, OUTPUT, Job
+
+    lab = cluster.load(name)
+    environment = dict(os.environ)
+    if env_file is not None:
+        try:
+            lines = env_file.read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise UsageError(f"cannot be read: {error.strerror}", where=str(env_file)) from None
+        environment |= dict(_setting(line) for line in lines if line.strip())
+    one = Job(lab, environment)
+    if die_after is not None:
+        note(f"it dies after {counted(die_after, 'output')}; its application file: {one.app_file}")
+    done = one.look() if look else one.run(die_after)
+    row = LabJobRow(
+        lab=name,
+        input=INPUT,
+        output=OUTPUT,
+        written=done.written,
+        dropped=done.dropped,
+        total=done.total,
+        expected=done.expected,
+        equal=done.equal,
+        app_file=str(done.app_file),
+        changelog=CHANGELOG,
+        store=str(done.store),
+    )
+    emit(Answer("lab-job", lab.record.cluster_id, now_ms(), [row]), JOB, output)
+    return 0 if done.equal else 1
 
 
 # of eoctl.lab.breaks, as they are spelled here

@@ -75,6 +75,7 @@ TREE = Branch(
             "what is doubled, missing or torn in topics",
             {
                 "sequences": Leaf("audit:sequences", "gaps and repeats of producers' sequences"),
+                "transactions": Leaf("audit:transactions", "torn ones, and lost markers"),
             },
         ),
         "dedup": Leaf("dedup:dedup", "the clean copy of a topic with repeats, exactly once"),
@@ -130,6 +131,7 @@ TREE = Branch(
                 "down": Leaf("lab:down", "end exactly what `up` started"),
                 "status": Leaf("lab:status", "the labs on this machine"),
                 "break": Leaf("lab:break_", "make real trouble, and print the truth about it"),
+                "job": Leaf("lab:job", "a small job to practise restarts with; it can die midway"),
                 "demo": Leaf("lab:demo", "start a Kafka, break it, look at it"),
             },
         ),

@@ -17,12 +17,14 @@ ORDERS, PAYMENTS, REFUNDS = "orders", "payments", "refunds"
 class Step:
     """says: what a newcomer needs to know before it. command: words after `eoctl`.
 
-    exits: the exit statuses that are right here (1: a judging command found something).
+    exits: the exit statuses that are right here (1: a judging command found something; -9: it was
+    killed). into: a file that gets what it prints. `{job}` in words is the practice job's folder.
     """
 
     says: str
     command: tuple[str, ...]
     exits: tuple[int, ...] = (0,)
+    into: str | None = None
 
 
 def _break(kind: str, *options: str) -> tuple[str, ...]:
@@ -91,6 +93,32 @@ STEPS: tuple[Step, ...] = (
     Step(
         "Who changed what, when: every change is in the journal, before it is made.",
         ("journal", "list"),
+    ),
+    Step(
+        "Trouble 4. A job prices sales: it reads, writes, and commits input and output offset as a "
+        "pair every 100 records. It is killed midway: some outputs are there that no commit knows.",
+        ("lab", "job", "--name", NAME, "--die-after", "1742"),
+        exits=(-9,),
+    ),
+    Step(
+        "Where may it start again, so that each sale is priced once? At the commit; the outputs "
+        "behind it come again and must be dropped: counted, never subtracted. Nothing is changed.",
+        ("restart", "plan", "{job}/sales-pricer.toml", "--out", "{job}/plan.json"),
+    ),
+    Step(
+        "The plan is carried out: the partition that never had a commit gets one. What was planned "
+        "is looked at and counted again right before.",
+        ("restart", "apply", "{job}/plan.json", "--execute", "--yes"),
+    ),
+    Step(
+        "The numbers, as the job's wrapper script takes them.",
+        ("restart", "plan", "{job}/sales-pricer.toml", "--env"),
+        into="{job}/restart.env",
+    ),
+    Step(
+        "The second run starts with them, drops what is there already, and ends. EQUAL: its "
+        "outputs are exactly those of a run that was never interrupted, in their order.",
+        ("lab", "job", "--name", NAME, "--env-file", "{job}/restart.env"),
     ),
     Step(
         "Every transactional id that a coordinator knows. The owner of the held payments is not "

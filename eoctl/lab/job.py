@@ -1,0 +1,293 @@
+"""A small job to practise recovery with: it prices sales, keeps totals, and dies when asked to.
+
+It reads `sales`, writes `sales-priced`, and keeps each customer's total in a state store (SQLite)
+with the changelog `sales-totals-changelog`. Every 100 records it commits input offset and output
+offset as a pair, in the metadata of its group. That is not enough to survive a crash alone: what
+it wrote since is there and will come again. `restart plan sales-pricer.toml --env` tells where to
+start and how many outputs to drop; `recovery.skip` does it.
+"""
+
+import json
+import os
+import signal
+import sqlite3
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from eoctl.lab.handle import Lab, labs_folder
+from recovery.errors import IncompleteError, RefusedError
+from recovery.skip import DropFirst, Seen, restart_offset
+
+INPUT, OUTPUT, CHANGELOG, GROUP = "sales", "sales-priced", "sales-totals-changelog", "sales-pricer"
+PARTITIONS = 2
+SALES = 3000  # in each partition
+EVERY = 100
+SECONDS = 20.0
+FIRST_SALE_MS = 1_763_700_000_000
+
+APP_FILE = f"""\
+[app]
+name = "{GROUP}"
+strategy = "commit-pair"
+inputs = ["{INPUT}"]
+outputs = ["{OUTPUT}"]
+exclusive = true
+
+[app.base]
+{{base}}
+[app.store]
+kind = "kafka-group"
+group = "{GROUP}"
+"""
+
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS totals
+    (p INT, customer TEXT, total INT, at INT, PRIMARY KEY (p, customer));
+CREATE TABLE IF NOT EXISTS position (p INT PRIMARY KEY, next INT);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run did. total: outputs that are there now; equal: exactly those of a run that was
+    never interrupted, in their order."""
+
+    written: int
+    dropped: int
+    total: int
+    expected: int
+    equal: bool
+    app_file: Path
+    store: Path
+    dump: Path
+
+
+class _Record(NamedTuple):
+    offset: int
+    timestamp: int
+    key: str
+    value: str
+
+
+def job_folder(lab: str) -> Path:
+    """Where the job of a lab keeps its application file and its state store."""
+    return labs_folder() / lab / GROUP
+
+
+def customer(partition: int, number: int) -> str:
+    return f"customer-{(number * 7 + partition) % 97}"
+
+
+def sale(partition: int, number: int) -> str:
+    """The input's value: deterministic, so that everybody can tell what must come out."""
+    return f"{partition}-{number}:{number % 13 + 1}"
+
+
+def priced(value: str) -> str:
+    """The job itself."""
+    name, _, count = value.partition(":")
+    return f"{name} costs {int(count) * 25}"
+
+
+class Job:
+    """One run on a lab. environment: where `restart plan --env` put its numbers."""
+
+    def __init__(self, lab: Lab, environment: Mapping[str, str]) -> None:
+        self._lab, self._environment = lab, environment
+        self._folder = job_folder(lab.name)
+        self._written = self._dropped = 0
+        self._die_after: int | None = None
+
+    @property
+    def app_file(self) -> Path:
+        return self._folder / f"{GROUP}.toml"
+
+    @property
+    def store(self) -> Path:
+        return self._folder / "totals.sqlite"
+
+    def prepare(self) -> None:
+        """Topics, sales and files, where they are not there yet."""
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        self._folder.mkdir(exist_ok=True)
+        base = "".join(f'"{t}:{p}" = 0\n' for t in (INPUT, OUTPUT) for p in range(PARTITIONS))
+        self.app_file.write_text(APP_FILE.format(base=base), encoding="utf-8")
+        admin = AdminClient(self._lab.client_properties())
+        if INPUT in admin.list_topics(timeout=SECONDS).topics:
+            return
+        new = [NewTopic(name, PARTITIONS, 1) for name in (OUTPUT, INPUT)]
+        new.append(NewTopic(CHANGELOG, PARTITIONS, 1, config={"cleanup.policy": "compact"}))
+        for made in admin.create_topics(new, operation_timeout=SECONDS).values():
+            made.result(SECONDS)
+        producer = self._producer()
+        for p in range(PARTITIONS):
+            for number in range(SALES):
+                producer.produce(
+                    INPUT,
+                    sale(p, number),
+                    customer(p, number),
+                    partition=p,
+                    timestamp=FIRST_SALE_MS + number * 1000,
+                )
+        _flush(producer)
+
+    def run(self, die_after: int | None = None) -> Outcome:
+        """Process what is there. die_after: SIGKILL after so many outputs of this run."""
+        self.prepare()
+        self._die_after = die_after
+        with sqlite3.connect(self.store) as store:
+            store.executescript(_TABLES)
+            for p in range(PARTITIONS):
+                self._partition(p, store)
+        store.close()
+        return self.look()
+
+    def look(self) -> Outcome:
+        """What is there, against what must be."""
+        found = [[r.value for r in self._records(OUTPUT, p, 0)] for p in range(PARTITIONS)]
+        wanted = [[priced(sale(p, n)) for n in range(SALES)] for p in range(PARTITIONS)]
+        return Outcome(
+            self._written,
+            self._dropped,
+            sum(map(len, found)),
+            PARTITIONS * SALES,
+            found == wanted,
+            self.app_file,
+            self.store,
+            self._folder / "totals.jsonl",
+        )
+
+    def _partition(self, p: int, store: sqlite3.Connection) -> None:
+        start, drop = self._start(p)
+        rows = store.execute("SELECT customer, total FROM totals WHERE p = ?", (p,))
+        totals: dict[str, int] = dict(rows.fetchall())
+        row = store.execute("SELECT next FROM position WHERE p = ?", (p,)).fetchone()
+        counted = row[0] if row else 0  # the store may be ahead of the restart: never count twice
+        producer, changed = self._producer(), dict[str, tuple[int, int]]()
+        position = start
+        for r in self._records(INPUT, p, start):
+            if drop is None or drop.sends():
+                producer.produce(OUTPUT, priced(r.value), r.key, partition=p)
+                self._written += 1
+            else:
+                self._dropped += 1
+            position = r.offset + 1
+            if r.offset >= counted:
+                totals[r.key] = totals.get(r.key, 0) + int(r.value.partition(":")[2])
+                changed[r.key] = totals[r.key], r.timestamp
+                total = str(totals[r.key])
+                producer.produce(CHANGELOG, total, r.key, partition=p, timestamp=r.timestamp)
+            if self._die_after is not None and self._written >= self._die_after:
+                _flush(producer)
+                os.kill(os.getpid(), signal.SIGKILL)
+            if position % EVERY == 0:
+                self._commit(p, position, producer, store, changed)
+                changed.clear()
+        self._commit(p, position, producer, store, changed)
+
+    def _start(self, p: int) -> tuple[int, DropFirst | None]:
+        """From the plan's variables; else at the beginning, where nothing was written yet."""
+        if any(name.startswith("EOCTL_RESTART_") for name in self._environment):
+            drop = DropFirst.from_env(self._environment, OUTPUT, p, self._seen)
+            return restart_offset(self._environment, INPUT, p), drop
+        if self._seen(OUTPUT, p, 0).end_offset:
+            raise RefusedError(
+                "it holds outputs of an earlier run: where to start is not known",
+                where=f"{OUTPUT}:{p}",
+                remedy=f"eoctl --context {self._lab.context_name} restart plan {self.app_file} "
+                "--env",
+            )
+        return 0, None
+
+    def _seen(self, topic: str, p: int, start: int) -> Seen:
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import AdminClient, OffsetSpec
+
+        place = TopicPartition(topic, p)
+        admin = AdminClient(self._lab.client_properties())
+        end = admin.list_offsets({place: OffsetSpec.latest()})[place].result(SECONDS)
+        return Seen(end.offset, sum(1 for _ in self._records(topic, p, start)), end.leader_epoch)
+
+    def _commit(
+        self,
+        p: int,
+        position: int,
+        producer: Any,
+        store: sqlite3.Connection,
+        changed: dict[str, tuple[int, int]],
+    ) -> None:
+        """Output, then state, then the pair: what is committed is there."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        _flush(producer)
+        store.executemany(
+            "INSERT OR REPLACE INTO totals VALUES (?, ?, ?, ?)",
+            [(p, name, total, at) for name, (total, at) in changed.items()],
+        )
+        store.execute("INSERT OR REPLACE INTO position VALUES (?, ?)", (p, position))
+        store.commit()
+        end = self._seen_end(p)
+        pair = {"output": {"topic": OUTPUT, "partition": p, "offset": end}}
+        consumer = Consumer({**self._lab.client_properties(), "group.id": GROUP})
+        consumer.commit(
+            offsets=[TopicPartition(INPUT, p, position, json.dumps(pair))], asynchronous=False
+        )
+        consumer.close()
+
+    def _seen_end(self, p: int) -> int:
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer({**self._lab.client_properties(), "group.id": "look"})
+        try:
+            return int(
+                consumer.get_watermark_offsets(TopicPartition(OUTPUT, p), timeout=SECONDS)[1]
+            )
+        finally:
+            consumer.close()
+
+    def _producer(self) -> Any:
+        from confluent_kafka import Producer
+
+        return Producer({**self._lab.client_properties(), "enable.idempotence": True})
+
+    def _records(self, topic: str, p: int, start: int) -> Iterator["_Record"]:
+        """The records from `start` to the end of the partition."""
+        from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+        consumer = Consumer(
+            {
+                **self._lab.client_properties(),
+                "group.id": f"{GROUP}-{uuid.uuid4().hex[:8]}",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+            }
+        )
+        try:
+            consumer.assign([TopicPartition(topic, p, start)])
+            while (message := consumer.poll(SECONDS)) is not None:
+                error = message.error()
+                if error is None:
+                    yield _Record(
+                        message.offset(),
+                        message.timestamp()[1],
+                        (message.key() or b"").decode(),
+                        (message.value() or b"").decode(),
+                    )
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    return
+                else:
+                    raise IncompleteError(error.str(), where=f"{topic}:{p}")
+            raise IncompleteError("nothing came", where=f"{topic}:{p}")
+        finally:
+            consumer.close()
+
+
+def _flush(producer: Any) -> None:
+    if producer.flush(SECONDS):
+        raise IncompleteError("not everything was taken", where=OUTPUT)

@@ -1,0 +1,54 @@
+"""The practice job: killed midway it is finished by a plan, and by nothing else."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from eoctl.lab.cluster import Lab
+from eoctl.lab.record import LabSpec
+from tests.kafka.command import eoctl
+
+
+@pytest.fixture(scope="module")
+def lab(start_lab: Callable[[LabSpec], Lab]) -> Lab:
+    """Of its own: the job's topics have fixed names."""
+    return start_lab(LabSpec(name="practice"))
+
+
+def outputs(lab: Lab, partition: int) -> list[str]:
+    consumer = Consumer(
+        {**lab.client_properties(), "group.id": "oracle", "enable.partition.eof": True}
+    )
+    consumer.assign([TopicPartition("sales-priced", partition, 0)])
+    found = []
+    while (message := consumer.poll(20)) is not None and message.error() is None:
+        found.append((message.value() or b"").decode())
+    consumer.close()
+    return found
+
+
+def test_killed_and_finished_by_the_plan(lab: Lab, tmp_path: Path) -> None:
+    words = ("lab", "job", "--name", lab.name)
+    app = lab.folder / "sales-pricer" / "sales-pricer.toml"
+    assert eoctl(*words, "--die-after", "1742").status == -9
+    assert len(outputs(lab, 0)) == 1742
+
+    alone = eoctl(*words)
+    assert (alone.status, "restart plan" in alone.stderr) == (4, True), alone.stderr
+
+    planned = eoctl("restart", "plan", str(app), "--env", lab=lab)
+    assert planned.status == 0, planned.stderr
+    (env := tmp_path / "env").write_text(planned.stdout)
+    finished = eoctl(*words, "--env-file", str(env), "-o", "json")
+    assert finished.status == 0, finished.stderr
+    [row] = json.loads(finished.stdout)["rows"]
+    assert (row["equal"], row["dropped"], row["written"]) == (True, 42, 6000 - 1742)
+    for partition in range(2):
+        wanted = [f"{partition}-{n} costs {(n % 13 + 1) * 25}" for n in range(3000)]
+        assert outputs(lab, partition) == wanted
+
+    stale = eoctl(*words, "--env-file", str(env))
+    assert (stale.status, "moved" in stale.stderr) == (4, True), stale.stderr
