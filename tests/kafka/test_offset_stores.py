@@ -8,18 +8,20 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.failures import Deadline
 from eoctl.kafka.properties import client_settings
-from eoctl.lab.client import GROUP, Client
+from eoctl.lab.client import GROUP, Client, Record
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer as Transactional
 from eoctl.stores.offsets.store import OffsetStore, open_store
+from recovery.app_file import App
 from recovery.errors import IncompleteError, RefusedError, UnverifiedError
-from recovery.store_tables import KafkaGroupStore, Store
+from recovery.formats.reader import CorruptError
+from recovery.store_tables import KafkaGroupStore, Store, TopicStore
 from tests.kafka.conftest import MakeTopic
 from tests.offset_stores import Open, change, kept, position, read, there_and_back
 from tests.relay import Relay
@@ -34,6 +36,7 @@ def opening(
     properties: dict[str, str] | None = None,
     hosts: dict[str, str] | None = None,
     read_only: bool = False,
+    app: App | None = None,
     seconds: float = 30,
 ) -> Open:
     settings = client_settings(properties or lab.client_properties(), hosts=hosts)
@@ -42,7 +45,7 @@ def opening(
     async def opened() -> AsyncIterator[OffsetStore]:
         async with (
             Cluster(settings, Deadline(seconds), read_only=read_only) as cluster,
-            open_store(described, cluster=cluster, seconds=seconds) as store,
+            open_store(described, cluster=cluster, app=app, seconds=seconds) as store,
         ):
             yield store
 
@@ -71,7 +74,7 @@ def group_ids(lab: Lab) -> set[str]:
 def records(lab: Lab, topic: str, count: int) -> None:
     producer = Producer(lab.client_properties())
     for i in range(count):
-        producer.produce(topic, str(i), partition=0)
+        producer.produce(topic, str(i), b"key", partition=0)
     assert producer.flush(30) == 0
 
 
@@ -311,3 +314,162 @@ def test_rights_that_are_missing(secure_lab: Lab, topic: MakeTopic) -> None:
     with pytest.raises(RefusedError, match="the context is read-only"):
         change(opening(secure_lab, group(known), read_only=True), (place, one, two))
     assert read(mine).entries[0].kept == one
+
+
+def in_topic(name: str, key: str | None, **more: Any) -> TopicStore:
+    return TopicStore(kind="topic", topic=name, key=key, **more)
+
+
+def compacted(lab: Lab, topic: MakeTopic, partitions: int = 2) -> str:
+    return topic(lab, partitions=partitions, config={"cleanup.policy": "compact"}, name="store")
+
+
+def produced(lab: Lab, name: str, key: bytes, value: bytes | None, partition: int = -1) -> None:
+    producer = Producer(lab.client_properties() | {"partitioner": "murmur2_random"})
+    producer.produce(name, value, key, partition=partition)
+    assert producer.flush(30) == 0
+
+
+def everything(lab: Lab, name: str, isolation: str = "read_committed") -> list[Any]:
+    """(partition, key, value) as librdkafka's consumer reads the topic."""
+    consumer = Consumer(
+        lab.client_properties()
+        | {
+            "group.id": "oracle",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+        }
+    )
+    partitions = consumer.list_topics(name, 10).topics[name].partitions
+    consumer.assign([TopicPartition(name, p, 0) for p in partitions])
+    found, ends = [], 0
+    while ends < len(partitions):
+        message = consumer.poll(10)
+        assert message is not None
+        if message.error():
+            ends += 1
+        else:
+            found.append((message.partition(), message.key(), message.value()))
+    consumer.close()
+    return found
+
+
+def test_a_record_there_and_back(lab1: Lab, topic: MakeTopic) -> None:
+    name, key = compacted(lab1, topic), "my app's ☃"
+    produced(lab1, name, b"another's key", b"kept", 0)
+    store = opening(lab1, in_topic(name, key))
+    there_and_back(store, (("orders", 0), ("orders", 3)), state=b"\x00\xff", merge=7)
+    records_of_key = [row for row in everything(lab1, name) if row[1] == key.encode()]
+    assert records_of_key[-1][2] is None  # a tombstone
+    assert len({partition for partition, _, _ in records_of_key}) == 1
+    before = len(records_of_key)
+    produced(lab1, name, key.encode(), b'{"partitions": []}')  # where Java would put it
+    [*_, last] = [row for row in everything(lab1, name) if row[1] == key.encode()][before:]
+    assert last[0] == records_of_key[0][0]
+    assert read(store).exists
+
+
+def test_the_value_is_what_a_read_committed_reader_sees(lab1: Lab, topic: MakeTopic) -> None:
+    name, place = compacted(lab1, topic, 1), ("orders", 0)
+    store = opening(lab1, in_topic(name, "k"))
+    one, two = kept(store, position(place, 1)), kept(store, position(place, 2))
+    change(store, (place, None, one))
+    records(lab1, name, 3000)  # more than the first look reads
+    other = b'{"partitions":[{"input":{"topic":"orders","partition":0,"offset":9}}]}'
+
+    async def transact(*, end: bool) -> None:
+        async with Client.to(lab1.bootstrap_servers) as client:
+            owner = await Transactional.init(client, name)
+            await owner.send(name, 0, [Record(other, key=b"k")])
+            if end:
+                await owner.abort()
+
+    asyncio.run(transact(end=True))
+    assert [e.kept for e in read(store).entries] == [one]
+    asyncio.run(transact(end=False))
+    assert [e.kept for e in read(store).entries] == [one]
+    with pytest.raises(RefusedError, match="an open transaction holds the key"):
+        change(store, (place, one, two))
+
+
+def test_a_writer_beside_us_is_found_afterwards(lab1: Lab, topic: MakeTopic) -> None:
+    name, place = compacted(lab1, topic, 1), ("orders", 0)
+    store = opening(lab1, in_topic(name, "k"))
+    one, two = kept(store, position(place, 1)), kept(store, position(place, 2))
+    change(store, (place, None, one))
+    theirs = b'{"partitions":[{"input":{"topic":"orders","partition":0,"offset":9}}]}'
+    with pytest.raises(UnverifiedError, match="another writer's record stands at offset 1"):
+        change(store, (place, one, two), held=lambda: produced(lab1, name, b"k", theirs))
+    assert [e.kept for e in read(store).entries] == [two]
+
+
+def test_damaged_records(lab1: Lab, topic: MakeTopic) -> None:
+    name, place = compacted(lab1, topic), ("orders", 0)
+    for key, value in (("a", b"nonsense"), ("b", b"\xff"), ("c", b'{"partitions": [], "x": 1}')):
+        produced(lab1, name, key.encode(), value)
+        store = opening(lab1, in_topic(name, key))
+        with pytest.raises(CorruptError, match=f"topic {name} key {key}"):
+            change(store, (place, None, kept(store, position(place, 1))))
+    store = opening(lab1, in_topic(name, "large"))
+    with pytest.raises(RefusedError, match="MSG_SIZE_TOO_LARGE; nothing was written"):
+        change(store, (place, None, kept(store, position(place, 1, state=b"x" * 2_000_000))))
+    for partition in (0, 1):
+        produced(lab1, name, b"d", b'{"partitions": []}', partition)
+    with pytest.raises(CorruptError, match="the key stands in the partitions 0 and 1"):
+        read(opening(lab1, in_topic(name, "d")))
+    with pytest.raises(IncompleteError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        read(opening(lab1, in_topic("no-such-topic", "d")))
+
+
+def test_a_broker_that_freezes_before_the_record_comes(lab1: Lab, topic: MakeTopic) -> None:
+    name, place = compacted(lab1, topic, 1), ("orders", 0)
+    store = opening(lab1, in_topic(name, "k"), seconds=3)
+    one, two = kept(store, position(place, 1)), kept(store, position(place, 2))
+    change(store, (place, None, one))
+    begin = time.monotonic()
+    try:
+        with pytest.raises(UnverifiedError, match="no answer to what was produced"):
+            change(store, (place, one, two), held=lambda: lab1.freeze(1))
+    finally:
+        lab1.thaw(1)
+    assert time.monotonic() - begin < 10
+    time.sleep(1)
+    values = [value for _, key, value in everything(lab1, name) if key == b"k"]
+    assert len(values) in (1, 2)  # once or not at all
+    assert [e.kept for e in read(store).entries] in ([one], [two])
+
+
+def test_rights_on_a_topic(secure_lab: Lab, topic: MakeTopic) -> None:
+    name, place = compacted(secure_lab, topic, 1), ("orders", 0)
+    mine = opening(secure_lab, in_topic(name, "k"))
+    one = kept(mine, position(place, 1))
+    viewer = secure_lab.client_properties("viewer")
+    with pytest.raises(RefusedError, match="AUTHORIZATION_FAILED"):
+        change(opening(secure_lab, in_topic(name, "k"), properties=viewer), (place, None, one))
+    with pytest.raises(RefusedError, match="the context is read-only"):
+        change(opening(secure_lab, in_topic(name, "k"), read_only=True), (place, None, one))
+    assert read(mine).entries == ()
+
+
+def test_a_changelog_is_read_and_never_written(lab1: Lab, topic: MakeTopic) -> None:
+    name = compacted(lab1, topic, 2)
+    app = App(
+        name="enricher",
+        strategy="changelog",
+        inputs=("orders",),
+        outputs=("out",),
+        store=in_topic(name, None),
+    )
+    for upstream, downstream, partition in ((3, 5, 0), (8, 9, 1), (4, 7, 0)):
+        value = struct.pack(">qqi", upstream, downstream, 5) + b"state"
+        produced(lab1, name, b"\0\0\0\1k", value, partition)
+    store = opening(lab1, in_topic(name, None), app=app)
+    found = read(store)
+    assert [(e.position.input.offset, e.position.output[0].offset) for e in found.entries] == [
+        (4, 7),
+        (8, 9),
+    ]
+    assert [e.place for e in found.entries] == [("orders", 0), ("orders", 1)]
+    with pytest.raises(RefusedError, match="never written"):
+        change(store, (("orders", 0), found.entries[0].kept, None))

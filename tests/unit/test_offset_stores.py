@@ -1,4 +1,4 @@
-"""Stores of offsets that need no server: a JSON file."""
+"""Stores of offsets that need no server: a JSON file, a Spark checkpoint."""
 
 import json
 import multiprocessing
@@ -14,9 +14,9 @@ import pytest
 
 from eoctl.stores.offsets.file import _locked
 from eoctl.stores.offsets.store import open_store
-from recovery.errors import IncompleteError, RefusedError
+from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.formats.reader import CorruptError
-from recovery.store_tables import FileStore
+from recovery.store_tables import FileStore, SparkCheckpointStore
 from tests.offset_stores import Open, change, kept, position, read, there_and_back
 
 A, B = ("orders", 0), ("orders", 3)
@@ -195,3 +195,59 @@ def test_a_disk_that_is_silent_is_not_waited_for_and_not_written_later(tmp_path:
     assert time.monotonic() - begin < 0.9
     time.sleep(1)
     assert not path.exists()
+
+
+COMMIT = "v1\n{}"
+
+
+def spark(path: Path | str) -> Open:
+    return partial(open_store, SparkCheckpointStore(kind="spark-checkpoint", path=str(path)))
+
+
+def checkpoint(folder: Path, **more: str) -> Path:
+    """Batches 4 and 5 of a query, 5 is in flight. more: name with _ for / to text."""
+    offsets = {
+        "offsets/4": 'v1\n{}\n{"orders":{"0":10,"1":20}}',
+        "offsets/5": 'v1\n{}\n{"orders":{"0":15,"1":20}}',
+        "commits/4": "v1\n{}",
+        "metadata": '{"id":"a1"}',
+        "offsets/.5.crc": "\x00",
+    } | {name.replace("_", "/"): text for name, text in more.items()}
+    for name, text in offsets.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def test_a_checkpoint_is_read(tmp_path: Path) -> None:
+    found = read(spark(checkpoint(tmp_path)))
+    stands = {e.place: e.position.input.offset for e in found.entries}
+    assert stands == {("orders", 0): 10, ("orders", 1): 20}
+    assert found.spark is not None
+    assert (found.spark.batch, found.spark.in_flight) == (5, True)
+    found = read(spark(f"file://{checkpoint(tmp_path, commits_5=COMMIT)}"))
+    stands = {e.place: e.position.input.offset for e in found.entries}
+    assert stands == {("orders", 0): 15, ("orders", 1): 20}
+
+
+def test_a_checkpoint_is_never_written(tmp_path: Path) -> None:
+    store = spark(checkpoint(tmp_path))
+    [entry, _] = read(store).entries
+    with pytest.raises(RefusedError, match="never written"):
+        change(store, (entry.place, entry.kept, None))
+    with pytest.raises(RefusedError, match="never written"):
+        kept(store, entry.position)
+
+
+def test_checkpoints_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(IncompleteError, match="there is no such directory"):
+        read(spark(tmp_path / "no"))
+    with pytest.raises(UsageError, match="hdfs is not read here"):
+        read(spark("hdfs://nn/checkpoint"))
+    with pytest.raises(CorruptError, match=r"offsets/5: not JSON"):
+        read(spark(checkpoint(tmp_path / "a", offsets_5="v1\n{}\n{")))
+    folder = checkpoint(tmp_path / "b")
+    (folder / "offsets" / "5").write_bytes(b"\xff\xfe")
+    with pytest.raises(IncompleteError, match="it is no text"):
+        read(spark(folder))

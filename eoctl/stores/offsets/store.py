@@ -21,6 +21,7 @@ from recovery.store_tables import (
     KafkaGroupStore,
     SqlStore,
     Store,
+    TopicStore,
     ZooKeeperStore,
 )
 from recovery.stored import StoredPartition
@@ -181,8 +182,14 @@ async def open_store(
         from eoctl.stores.offsets.zookeeper import ZooKeeperOffsets
 
         yield ZooKeeperOffsets(described, seconds)
+    elif isinstance(described, TopicStore):
+        from eoctl.stores.offsets.topic import TopicOffsets
+
+        yield TopicOffsets(described, _needed(cluster), app, seconds)
     else:
-        raise UsageError(f"{described.kind} cannot be opened yet")
+        from eoctl.stores.offsets.spark import SparkOffsets
+
+        yield SparkOffsets(described, seconds)
 
 
 def _needed(cluster: Cluster | None) -> Cluster:

@@ -1,0 +1,104 @@
+"""A Spark checkpoint directory on this host: read only, Spark alone writes it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from eoctl.stores.offsets.bounded import SilentError, bounded
+from eoctl.stores.offsets.store import Contents, EnsureHeld, Entry, Kept, Write
+from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.formats import spark_checkpoint
+from recovery.formats.reader import CorruptError
+from recovery.store_tables import SparkCheckpointStore
+from recovery.stored import StoredOffset, StoredPartition
+
+MOST_BYTES = 64 << 20
+
+
+class SparkOffsets:
+    """The store of [app.store] kind = "spark-checkpoint". Raises UsageError for a remote path."""
+
+    compares = False
+
+    def __init__(self, described: SparkCheckpointStore, seconds: float) -> None:
+        path = described.path
+        scheme, colon, rest = path.partition("://")
+        if colon and scheme != "file":
+            raise UsageError(
+                f"{scheme} is not read here",
+                where="[app.store] path",
+                remedy="copy metadata, offsets, commits and sources to this host",
+            )
+        self._path = Path(rest if colon else path.removeprefix("file:"))
+        self._seconds = seconds
+        self.name = f"Spark checkpoint {self._path}"
+
+    async def read(self) -> Contents:
+        """Entries: where the next batch begins, or the one in flight, which is run again."""
+        try:
+            return await bounded(lambda job: self._read(), self._seconds)
+        except SilentError as error:
+            raise IncompleteError(f"cannot be read: {error}", where=self.name) from None
+
+    def _read(self) -> Contents:
+        if not self._path.is_dir():
+            raise IncompleteError("there is no such directory", where=self.name)
+        try:
+            found = spark_checkpoint.read(_Files(self._path))
+        except CorruptError as error:
+            raise error.within(self.name) from None
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is no text"
+            name = getattr(error, "filename", None) or self._path
+            raise IncompleteError(f"{name} cannot be read: {why}", where=self.name) from None
+        stands = found.start if found.in_flight else found.end
+        return Contents(
+            exists=True,
+            entries=tuple(
+                Entry(
+                    StoredPartition(
+                        input=StoredOffset(topic=topic, partition=partition, offset=offset)
+                    ),
+                    {"offset": offset, "batch": found.batch, "in_flight": found.in_flight},
+                )
+                for (topic, partition), offset in sorted(stands.items())
+            ),
+            spark=found,
+        )
+
+    def kept(self, position: StoredPartition) -> Kept:
+        raise RefusedError("a checkpoint is Spark's: never written", where=self.name)
+
+    async def write(
+        self, writes: Sequence[Write], ensure_held: EnsureHeld, *, dissolve: bool = False
+    ) -> None:
+        raise RefusedError(
+            "a checkpoint is Spark's: never written",
+            where=self.name,
+            remedy="give the query the plan's startingOffsets",
+        )
+
+
+class _Files(Mapping[str, str]):
+    """The directory's files by name; only those that are looked at are read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._names = [
+            str(path.relative_to(folder))
+            for pattern in ("metadata", "offsets/*", "commits/*", "sources/*/0")
+            for path in folder.glob(pattern)
+            if spark_checkpoint.relevant(str(path.relative_to(folder)))
+        ]
+
+    def __getitem__(self, name: str) -> str:
+        with (self._folder / name).open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise CorruptError(f"larger than {MOST_BYTES >> 20} MiB", where=name)
+        return data.decode("utf-8")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

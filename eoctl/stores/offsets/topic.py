@@ -1,0 +1,316 @@
+"""Positions in a topic of the application: the JSON object is the value under a key.
+
+What a read_committed reader sees of that key is read, from the topic's end backwards. Kafka has no
+compare-and-set: read, compare, write with acks=all, and read again what stands behind, so that a
+record of another writer in between is found. Without a key the topic is a changelog with offsets
+attached, which is only read.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eoctl.kafka import collect, confluent, fetch
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.failures import WireError
+from eoctl.kafka.fetch import READ_COMMITTED, READ_UNCOMMITTED, Chunk, Range
+from eoctl.kafka.visible import visible_records
+from eoctl.stores.offsets.bounded import Job, SilentError, bounded
+from eoctl.stores.offsets.json_object import EMPTY, entries_of, kept_of, written
+from eoctl.stores.offsets.store import (
+    Contents,
+    EnsureHeld,
+    Entry,
+    Kept,
+    Write,
+    held_before,
+    left,
+    refuse_differences,
+)
+from recovery.app_file import App
+from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
+from recovery.facts import PartitionFacts, TopicPartition
+from recovery.formats.coast import decode_changelog
+from recovery.formats.reader import CorruptError
+from recovery.formats.records import Record
+from recovery.store_tables import TopicStore
+from recovery.stored import StoredOffset, StoredOutput, StoredPartition, next_positions
+
+LEAST_TAIL = 1000  # offsets, in the first look
+_REFUSED = frozenset(  # librdkafka's names of answers after which nothing is in the log
+    {
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "INVALID_MSG",
+        "INVALID_RECORD",
+        "MSG_SIZE_TOO_LARGE",
+        "NOT_ENOUGH_REPLICAS",
+        "NOT_LEADER_FOR_PARTITION",
+        "POLICY_VIOLATION",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "UNKNOWN_TOPIC_OR_PART",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The last visible record under the key. None: there is none, or it is a tombstone."""
+
+    ends: Mapping[int, int]  # partition to LSO
+    highs: Mapping[int, int]  # partition to high watermark
+    partition: int | None = None
+    text: str | None = None
+
+
+class TopicOffsets:
+    """The store of [app.store] kind = "topic"."""
+
+    compares = False
+
+    def __init__(
+        self, described: TopicStore, cluster: Cluster, app: App | None, seconds: float
+    ) -> None:
+        self._described = described
+        self._cluster = cluster
+        self._app = app
+        self._seconds = seconds
+        self._key = None if described.key is None else described.key.encode()
+        under = "" if described.key is None else f" key {described.key}"
+        self.name = f"topic {described.topic}{under}"
+
+    async def read(self) -> Contents:
+        if self._key is None:
+            return await self._changelog()
+        return self._contents(await self._find())
+
+    def kept(self, position: StoredPartition) -> Kept:
+        return kept_of(position, self._described.position)
+
+    def _contents(self, found: _Found) -> Contents:
+        if found.text is None:
+            return Contents(exists=False)
+        return Contents(True, entries_of(found.text, self._described.position, self.name))
+
+    async def _partitions(self) -> list[PartitionFacts]:
+        """Raises IncompleteError."""
+        self._cluster.forgive()
+        topic = self._described.topic
+        metadata = (await self._cluster.metadata([topic])).topics[topic]
+        if metadata.error is not None:
+            raise IncompleteError(f"cannot be read: {metadata.error}", where=self.name)
+        facts, missing = await collect.partition_offsets(
+            self._cluster, [metadata], metadata.partitions
+        )
+        if missing:
+            raise IncompleteError(f"{missing[0].error}: {missing[0].detail}", where=self.name)
+        return list(facts)
+
+    async def _last(
+        self, facts: Sequence[PartitionFacts], key: bytes | None
+    ) -> dict[TopicPartition, Record]:
+        """The last visible record of each partition, or the last under the key."""
+        lows = {(f.topic, f.partition): f.log_start_offset or 0 for f in facts}
+        highs = {(f.topic, f.partition): f.last_stable_offset or 0 for f in facts}
+        found: dict[TopicPartition, Record] = {}
+        size = LEAST_TAIL
+        while ranges := [
+            Range(*p, max(lows[p], high - size), high)
+            for p, high in highs.items()
+            if p not in found and high > lows[p]
+        ]:
+            for record, place in await self._read(ranges, READ_COMMITTED):
+                if key is None or record.key == key:
+                    found[place] = record
+            for r in ranges:
+                highs[r.key] = r.start
+            size *= 8
+        return found
+
+    async def _read(
+        self, ranges: Sequence[Range], isolation: int
+    ) -> list[tuple[Record, TopicPartition]]:
+        """The records of a key or, without one, each partition's last. Raises IncompleteError."""
+        wanted = {r.key: r for r in ranges}
+        found: list[tuple[Record, TopicPartition]] = []
+        async for item in fetch.read(self._cluster, ranges, isolation=isolation):
+            place = (item.topic, item.partition)
+            if not isinstance(item, Chunk):
+                if item.error is not None:
+                    raise IncompleteError(
+                        f"{item.error}: {item.detail}", where=f"{self.name}, {place[0]}:{place[1]}"
+                    )
+                continue
+            last: Record | None = None
+            for record in visible_records(item, wanted[place].start, wanted[place].end):
+                if self._key is None:
+                    last = record
+                elif record.key == self._key:
+                    found.append((record, place))
+            if last is not None:
+                found.append((last, place))
+        return found
+
+    async def _find(self) -> _Found:
+        """Raises CorruptError when the key stands in two partitions."""
+        facts = await self._partitions()
+        last = await self._last(facts, self._key)
+        ends = {f.partition: f.last_stable_offset or 0 for f in facts}
+        highs = {f.partition: f.high_watermark or 0 for f in facts}
+        places = sorted(place for place, record in last.items() if record.value is not None)
+        if len(places) > 1:
+            raise CorruptError(
+                f"the key stands in the partitions {places[0][1]} and {places[1][1]}: which one "
+                "counts is not known",
+                where=self.name,
+            )
+        if not places:
+            gone = sorted(place[1] for place in last)
+            return _Found(ends, highs, gone[0] if gone else None)
+        try:
+            text = (last[places[0]].value or b"").decode("utf-8")
+        except UnicodeDecodeError:
+            raise CorruptError("its value is no text", where=self.name) from None
+        return _Found(ends, highs, places[0][1], text)
+
+    async def _changelog(self) -> Contents:
+        """What the last record of each partition carries."""
+        app = self._app
+        last = await self._last(await self._partitions(), None)
+        if app is None:
+            return Contents(exists=bool(last))
+        kept = []
+        for (topic, partition), record in sorted(last.items()):
+            try:
+                change = decode_changelog(record.key, record.value)
+            except CorruptError as error:
+                raise error.within(f"{topic}:{partition} at {record.offset}") from None
+            place = (app.inputs[0], partition)
+            [output] = app.outputs_of(place)[:1]
+            start = StoredOffset(topic=place[0], partition=partition, offset=change.upstream)
+            end = StoredOutput(topic=output[0], partition=output[1], offset=change.downstream)
+            kept.append(StoredPartition(input=start, output=(end,)))
+        return Contents(
+            exists=bool(last),
+            entries=tuple(
+                Entry(p, kept_of(p, self._described.position))
+                for p in next_positions(kept, self._described.position)
+            ),
+        )
+
+    async def write(
+        self, writes: Sequence[Write], ensure_held: EnsureHeld, *, dissolve: bool = False
+    ) -> None:
+        if self._key is None:
+            raise RefusedError("a changelog is its application's: never written", where=self.name)
+        if self._cluster.read_only:
+            raise RefusedError("nothing is produced: the context is read-only", where=self.name)
+        found = await self._find()
+        refuse_differences(self._contents(found), writes, self.name)
+        await self._refuse_open(found)
+        after = written(found.text, writes, self.name)
+        if after is None and not dissolve:
+            after = EMPTY
+        if after is None and found.text is None:
+            return
+        offset = await self._produce(after, found.partition, ensure_held)
+        if offset is None:  # no answer: a look decides
+            try:
+                if not left(await self.read(), writes):
+                    return
+            except EoctlError:
+                pass
+            raise UnverifiedError("no answer to what was produced", where=self.name)
+        await self._look_for_others(found, offset)
+
+    async def _refuse_open(self, found: _Found) -> None:
+        """A transaction that is open may hold a newer value, which would replace ours."""
+        ranges = self._above(found.ends, found.highs)
+        for record, place in await self._read(ranges, READ_UNCOMMITTED) if ranges else ():
+            raise RefusedError(
+                f"an open transaction holds the key at {place[0]}:{place[1]} offset "
+                f"{record.offset}",
+                where=self.name,
+                remedy="see `eoctl why`",
+            )
+
+    async def _look_for_others(self, found: _Found, ours: tuple[int, int]) -> None:
+        """Raises UnverifiedError where another writer's record came since we read."""
+        try:
+            now = {f.partition: f.high_watermark or 0 for f in await self._partitions()}
+            ranges = self._above(found.ends, now)
+            since = await self._read(ranges, READ_UNCOMMITTED) if ranges else []
+        except EoctlError as error:
+            raise UnverifiedError(
+                f"it was written, what came beside it cannot be seen: {error.sentence}",
+                where=self.name,
+            ) from None
+        for record, place in since:
+            if (place[1], record.offset) != ours:
+                raise UnverifiedError(
+                    f"another writer's record stands at offset {record.offset} of partition "
+                    f"{place[1]}, ours at {ours[1]} of {ours[0]}",
+                    where=self.name,
+                    remedy="the application is not stopped",
+                )
+
+    def _above(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[Range]:
+        topic = self._described.topic
+        return [
+            Range(topic, p, start, ends[p]) for p, start in starts.items() if start < ends.get(p, 0)
+        ]
+
+    async def _produce(
+        self, value: str | None, partition: int | None, ensure_held: EnsureHeld
+    ) -> tuple[int, int] | None:
+        """(partition, offset) of the record; None: no answer. Raises RefusedError."""
+        try:
+            return await bounded(
+                lambda job: self._produced(job, value, partition, ensure_held), 2 * self._seconds
+            )
+        except SilentError as error:
+            if error.sent:
+                return None
+            raise RefusedError(f"{error}, nothing was written", where=self.name) from None
+        except WireError as error:
+            raise RefusedError(f"{error.detail}; nothing was written", where=self.name) from None
+
+    def _produced(
+        self, job: Job, value: str | None, partition: int | None, ensure_held: EnsureHeld
+    ) -> tuple[int, int] | None:
+        from confluent_kafka import KafkaException
+
+        reports: list[tuple[Any, Any]] = []
+        config = {
+            "acks": "all",
+            "retries": 0,  # sent once: a second copy would look like another writer's
+            "message.timeout.ms": int(self._seconds * 1000),
+            "partitioner": "murmur2_random",  # where Java's producers put this key
+            "linger.ms": 0,
+        }
+        producer = confluent.producer(self._cluster.settings, config)
+        held_before(ensure_held, written=False)
+        job.writing()
+        place = {} if partition is None else {"partition": partition}
+        try:
+            producer.produce(
+                self._described.topic,
+                value,
+                self._key,
+                on_delivery=lambda error, message: reports.append((error, message)),
+                **place,
+            )
+        except KafkaException as error:  # it was not even taken into the queue
+            raise RefusedError(
+                f"{error.args[0].name()}; nothing was written", where=self.name
+            ) from None
+        producer.flush(self._seconds + 1)
+        if not reports:
+            producer.purge()
+            producer.flush(1)
+            return None
+        wrong, message = reports[0]
+        if wrong is None:
+            return message.partition(), message.offset()
+        if wrong.name() in _REFUSED:
+            raise RefusedError(f"{wrong.name()}; nothing was written", where=self.name)
+        return None
