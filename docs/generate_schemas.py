@@ -17,16 +17,20 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from eoctl.lab.breaks.truth import GroundTruth
 from recovery import (
     rows,
+    rows_audit,
     rows_check,
     rows_diagnosis,
     rows_jobs,
     rows_journal,
     rows_lab,
+    rows_merge,
     rows_offsets,
     rows_restart,
     rows_segments,
+    rows_state,
     rows_why,
 )
+from recovery.cut import CutTransaction
 from recovery.rows import ErrorRow
 
 FOLDER = Path(__file__).parent / "schemas"
@@ -115,6 +119,46 @@ ENVELOPES: Mapping[str, Envelope] = {
     "restart-verify": Envelope(rows_restart.RestartVerifyRow, {"app": str, "outputs": int}),
     "restart-apply": _PLAN,
     "restart-undo": _PLAN,
+    "dedup": _PLAN,
+    "audit-sequences": Envelope(
+        rows_audit.AuditSequencesRow,
+        {"findings": int, "examined": list[rows_audit.SequencesExamined]},
+    ),
+    "audit-transactions": Envelope(
+        rows_audit.AuditTransactionsRow,
+        {
+            "findings": int,
+            "transactions": int,
+            "partitions": int,
+            "markers_without_data": int,
+            "covered": list[rows_audit.TransactionsCovered],
+        },
+    ),
+    "state-rebuild": Envelope(
+        rows_state.StateRebuildRow,
+        {
+            "manifest": str,
+            "format": str,
+            "at": str,
+            "engine": str,
+            "engine_why": str | None,
+            "reader": str,
+            "digest": rows_state.StateDigest,
+            "consistent": bool | None,
+            "split": list[CutTransaction],
+            "open": list[CutTransaction],
+            "notes": list[str],
+            "seconds": float,
+        },
+    ),
+    "state-compare": Envelope(
+        rows_state.StateCompareRow,
+        {"a": str, "b": str, "equal": bool, "same_cut": bool | None, "shown": int},
+    ),
+    "state-show": Envelope(rows_state.StateShowRow, {"format": str, "at": str}),
+    "merge-verify": Envelope(rows_merge.MergeFindingRow, {"entries": int, "partitions": int}),
+    "merge-plan": Envelope(rows_merge.MergePlanRow),
+    "merge-replay": _PLAN,
     "check": Envelope(
         rows_check.CheckRow,
         {"context": str, "scanned": int, "verdicts": dict[str, int], "notes": list[ErrorRow]},
@@ -140,6 +184,7 @@ ENVELOPES: Mapping[str, Envelope] = {
     "lab-down": Envelope(rows_lab.LabDownRow),
     "lab-status": Envelope(rows_lab.LabBrokerRow),
     "lab-break": Envelope(GroundTruth),
+    "lab-job": Envelope(rows_lab.LabJobRow),
 }
 
 

@@ -8,7 +8,7 @@ missing between its two batches are too few to explain it.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from recovery.formats.batches import CONTROL, MAX_SEQUENCE, HeaderScan
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-GAP, REPEAT, EPOCH_BACK = "gap", "repeat", "epoch-back"
+Kind = Literal["gap", "repeat", "epoch-back"]
+GAP: Kind = "gap"
+REPEAT: Kind = "repeat"
+EPOCH_BACK: Kind = "epoch-back"
 _HALF = 1 << 30  # nearer than this behind is a repeat, else ahead: sequences wrap at 2^31
 
 
@@ -28,7 +31,7 @@ class Finding(NamedTuple):
     after_offset: the last offset of the producer's batch before it; None = it is the first.
     """
 
-    kind: str
+    kind: Kind
     producer_id: int
     producer_epoch: int
     offset: int
@@ -210,7 +213,7 @@ class SequenceAudit:
 
     def _found(
         self,
-        kind: str,
+        kind: Kind,
         now: dict[str, "NDArray[np.int64]"],
         i: int,
         after: int | None,

@@ -1,0 +1,125 @@
+"""Which offsets an audit reads, resolved once, and reading the headers of all of them at once."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from eoctl.kafka import collect, fetch
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.fetch import Chunk, Range
+from eoctl.operations.inspect import Scope, selected
+from recovery.errors import EoctlError
+from recovery.facts import Missing, PartitionFacts, TopicPartition
+from recovery.offset_bounds import Bound, range_problem
+from recovery.selectors import Selector
+
+Progress = Callable[[int, int, int], None]
+"""Called with bytes read, offsets done and offsets in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How logs are read. max_rate: bytes per second and broker. most: findings a partition."""
+
+    check_crc: bool = True
+    max_rate: float | None = None
+    progress: Progress | None = None
+    most: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Offsets [start, end) of a partition, and its facts when they were resolved."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    log_start_offset: int
+    last_stable_offset: int
+
+    @property
+    def key(self) -> TopicPartition:
+        return self.topic, self.partition
+
+
+async def resolve(
+    cluster: Cluster, selectors: Sequence[Selector], start: Bound, end: Bound
+) -> tuple[list[Resolved], list[Missing]]:
+    """The ranges of the partitions named, and what cannot be read: named in vain, out of range."""
+    metadata, wanted, missing = await selected(cluster, Scope(tuple(selectors)))
+    facts, more = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    missing += more
+    instants = [b.value for b in (start, end) if b.kind == "time"]
+    times, more = await collect.offsets_at(cluster, wanted, instants)
+    missing += more
+    found: list[Resolved] = []
+    for f in facts:
+        at = times.get((f.topic, f.partition))
+        if f.error is None and at is not None:
+            one = _resolved(f, *(b.resolve(f, at.get(b.value)) for b in (start, end)))
+            if isinstance(one, Resolved):
+                found.append(one)
+            else:
+                missing.append(one)
+    return found, missing
+
+
+def _resolved(facts: PartitionFacts, low: int, high: int) -> Resolved | Missing:
+    problem = range_problem(low, high, facts)
+    if problem is None and facts.log_start_offset is not None and low < facts.log_start_offset:
+        text = f"{low} is below the log start {facts.log_start_offset}"
+        problem = "OFFSET_OUT_OF_RANGE", text
+    if problem is not None:
+        return Missing("partition", *problem, None, facts.topic, facts.partition)
+    assert facts.log_start_offset is not None
+    assert facts.last_stable_offset is not None
+    return Resolved(
+        facts.topic,
+        facts.partition,
+        low,
+        high,
+        facts.log_start_offset,
+        facts.last_stable_offset,
+    )
+
+
+Failed = dict[TopicPartition, Missing]
+
+
+async def read_chunks(
+    cluster: Cluster, ranges: Sequence[Resolved], add: Callable[[Chunk], None], reading: Reading
+) -> Failed:
+    """Every response of all ranges at read_uncommitted, and which partitions could not be read.
+
+    add is called in a thread of its own, one at a time; what it raises fails the partition.
+    """
+    failed: Failed = {}
+    ends = {r.key: r.end for r in ranges}
+    positions = {r.key: r.start for r in ranges}
+    total, size = sum(r.end - r.start for r in ranges), 0
+    loop = asyncio.get_running_loop()
+    wanted = [Range(r.topic, r.partition, r.start, r.end) for r in ranges]
+    with ThreadPoolExecutor(1, "eoctl-audit") as thread:  # the connection is read meanwhile
+        async for item in fetch.read(cluster, wanted, max_rate=reading.max_rate):
+            key = item.topic, item.partition
+            if isinstance(item, Chunk):
+                if key in failed:
+                    continue
+                try:
+                    await loop.run_in_executor(thread, add, item)
+                except EoctlError as error:
+                    failed[key] = _missing(key, "CORRUPT_MESSAGE", error.sentence)
+                positions[key] = min(item.next_offset, ends[key])
+                size += len(item.records)
+                if reading.progress is not None:
+                    left = sum(ends[k] - p for k, p in positions.items())
+                    reading.progress(size, total - left, total)
+            elif item.error is not None:
+                failed.setdefault(key, _missing(key, item.error, item.detail))
+    return failed
+
+
+def _missing(key: TopicPartition, error: str, detail: str) -> Missing:
+    return Missing("partition", error, detail, None, *key)

@@ -1,0 +1,162 @@
+"""`audit transactions`: the coordinators' decisions against the markers that partitions hold.
+
+First `__transaction_state` as a whole, then every partition that a decision names up to its high
+watermark, headers only: what was complete in the first has all its markers in the second. The
+rules: `recovery.audit_transactions`.
+"""
+
+from collections.abc import Sequence
+
+from eoctl.kafka import collect
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.fetch import Chunk
+from eoctl.operations.audit_ranges import Reading, Resolved, read_chunks
+from eoctl.operations.history import read_state_logs, unread
+from eoctl.operations.inspect import Scope, selected
+from eoctl.operations.session import now_ms
+from recovery.answers import Answer, error_rows
+from recovery.audit_transactions import Coverage, Ending, Torn, coverage, judge
+from recovery.combine.audit_transactions import PartitionTransactions
+from recovery.facts import Missing, TopicPartition
+from recovery.formats.batches import scan_headers, verify_crcs
+from recovery.rows_audit import AuditTransactionsRow, NamedMarker, TransactionsCovered
+from recovery.selectors import Selector
+
+
+async def audit_transactions(
+    cluster: Cluster, selectors: Sequence[Selector], reading: Reading, skew: int
+) -> Answer:
+    """Every transaction that is not whole in the partitions named; none = all of decisions.
+
+    skew: how far brokers' clocks may be apart, ms.
+    """
+    logs = await read_state_logs(cluster, None, ())
+    missing = [*logs.missing, *unread(logs)]
+    covered = coverage(log for log in logs.logs if log.error is None)
+    ranges, more = await _ranges(cluster, selectors, covered)
+    missing += more
+    found = {r.key: PartitionTransactions(r.start) for r in ranges}
+    ends = {r.key: r.end for r in ranges}
+
+    def add(chunk: Chunk) -> None:
+        key = chunk.topic, chunk.partition
+        scan = scan_headers(chunk.records)
+        if reading.check_crc:
+            verify_crcs(chunk.records, scan)
+        found[key].add(chunk.records, scan, ends[key])
+
+    failed = await read_chunks(cluster, ranges, add, reading)
+    missing += failed.values()
+    endings: dict[TopicPartition, dict[int, list[Ending]]] = {}
+    for key, transactions in found.items():
+        by_id = endings.setdefault(key, {})
+        for pid, ending in transactions.endings() if key not in failed else ():
+            by_id.setdefault(pid, []).append(ending)
+    torn = judge(covered, endings, skew)
+    unproven = [c for c in covered if c.ended or not c.whole]
+    missing += [_unproven(c) for c in unproven]
+    return Answer(
+        schema="audit-transactions",
+        cluster_id=cluster.cluster_id,
+        collected_at=now_ms(),
+        rows=[_row(t) for t in torn[: reading.most]],
+        errors=error_rows(missing),
+        extra={
+            "findings": len(torn),
+            "transactions": sum(len(c.decisions) for c in covered),
+            "partitions": len(ranges) - len(failed),
+            "markers_without_data": sum(t.repeated_markers for t in found.values()),
+            "covered": [_covered(c).model_dump(mode="json") for c in covered],
+        },
+        judging=True,
+        finding=bool(torn),
+        finding_first=not missing or len(missing) == len(unproven),
+    )
+
+
+async def _ranges(
+    cluster: Cluster, selectors: Sequence[Selector], covered: Sequence[Coverage]
+) -> tuple[list[Resolved], list[Missing]]:
+    """The partitions to read, from log start to high watermark; deleted topics are left out."""
+    named = {place for c in covered for d in c.decisions for place in d.partitions}
+    if selectors:
+        metadata, wanted, missing = await selected(cluster, Scope(tuple(selectors)))
+    else:
+        metadata, missing = await cluster.metadata(sorted({topic for topic, _ in named})), []
+        wanted = [
+            p
+            for t in metadata.topics.values()
+            for p in t.partitions
+            if (p.topic, p.partition) in named
+        ]
+        missing = [
+            Missing("topic", t.error, "its partitions were not judged", topic=t.name)
+            for t in metadata.topics.values()
+            if t.error is not None and t.error != "UNKNOWN_TOPIC_OR_PARTITION"
+        ]
+    facts, more = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    missing += more
+    ranges = [
+        Resolved(
+            f.topic,
+            f.partition,
+            f.log_start_offset,
+            f.high_watermark,
+            f.log_start_offset,
+            f.last_stable_offset,
+        )
+        for f in facts
+        if f.error is None
+        and f.log_start_offset is not None
+        and f.high_watermark is not None
+        and f.last_stable_offset is not None
+    ]
+    return ranges, missing
+
+
+def _unproven(c: Coverage) -> Missing:
+    if c.ended:
+        text = f"of {len(c.ended)} of its transactions only the end is left, not their partitions"
+    else:
+        text = "transactions before the first that is covered may be compacted away"
+    return Missing("transaction", "UNPROVEN", text, id=c.transactional_id)
+
+
+def _row(t: Torn) -> AuditTransactionsRow:
+    decision = t.decision
+    return AuditTransactionsRow(
+        finding=t.kind,
+        transactional_id=decision.transactional_id if decision else None,
+        producer_id=t.producer_id,
+        producer_epoch=t.epoch,
+        decided=decision.outcome if decision else None,
+        decided_at=decision.timestamp if decision else None,
+        partitions=[_named(place, ending) for place, ending in t.partitions],
+    )
+
+
+def _named(place: TopicPartition, ending: Ending) -> NamedMarker:
+    data, mark = ending
+    return NamedMarker(
+        topic=place[0],
+        partition=place[1],
+        first_offset=data.first if data else None,
+        last_offset=data.last if data else None,
+        marker=mark.outcome if mark else None,
+        marker_offset=mark.offset if mark else None,
+    )
+
+
+def _covered(c: Coverage) -> TransactionsCovered:
+    times = [d.timestamp for d in c.decisions]
+    return TransactionsCovered(
+        transactional_id=c.transactional_id,
+        covered=len(c.decisions) - c.pending,
+        covered_from=min(times, default=None),
+        covered_to=max(times, default=None),
+        pending=c.pending,
+        unproven=len(c.ended),
+        unproven_from=min(c.ended, default=None),
+        unproven_to=max(c.ended, default=None),
+        whole=c.whole and not c.ended,
+    )

@@ -1,0 +1,60 @@
+"""Large logs with faults in them, on a real broker: batches made once, sent with new numbers.
+
+The broker refuses wrong sequences of producers that it remembers: a lab that is to hold them
+forgets producers within a second (FORGETFUL).
+"""
+
+import struct
+import time
+from collections.abc import Sequence
+
+from kafka.record.util import calc_crc32c
+
+from eoctl.kafka import messages
+from eoctl.lab.client import Client, refuse
+from tests.unit.formats_build import Item, batch
+
+FORGETFUL = {
+    "producer.id.expiration.ms": "300",
+    "producer.id.expiration.check.interval.ms": "100",
+}
+FORGET_SECONDS = 0.8
+
+_made: dict[int, bytes] = {}
+
+
+def numbered(count: int, producer_id: int, epoch: int, sequence: int) -> bytes:
+    """A batch of `count` records with these numbers."""
+    if count not in _made:
+        now = int(time.time() * 1000)  # or retention takes it
+        _made[count] = batch(0, [Item(i, now, value=b"%d" % i) for i in range(count)])
+    out = bytearray(_made[count])
+    struct.pack_into(">qhi", out, 43, producer_id, epoch, sequence)
+    struct.pack_into(">I", out, 17, calc_crc32c(memoryview(out)[21:]))
+    return bytes(out)
+
+
+async def send(client: Client, topic: str, partition: int, records: bytes) -> int:
+    """Produce one batch as it is; its first offset."""
+    data = messages.ProduceRequest.TopicProduceData
+    part = data.PartitionProduceData(index=partition, records=records)
+    question = messages.ProduceRequest(
+        transactional_id=None,
+        acks=-1,
+        timeout_ms=30_000,
+        topic_data=[data(name=topic, partition_data=[part])],
+    )
+
+    async def attempt() -> int:
+        leader = await client.leader(topic, partition)
+        answer = await client.cluster.ask(leader, question, least=3, most=11)
+        found = answer.responses[0].partition_responses[0]
+        refuse(found.error_code, f"Produce to {topic}:{partition}")
+        return int(found.base_offset)
+
+    return await client.until(attempt)
+
+
+def same(rows: Sequence[dict[str, object]], fields: Sequence[str]) -> list[tuple[object, ...]]:
+    """Some fields of each row."""
+    return [tuple(row[name] for name in fields) for row in rows]

@@ -1,0 +1,166 @@
+"""`audit sequences` on real logs: faults planted among good records are found, and nothing else."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Producer
+
+from eoctl.lab.client import Client
+from eoctl.lab.cluster import Lab
+from eoctl.lab.record import LabSpec
+from tests.kafka.command import eoctl
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.planting import FORGET_SECONDS, FORGETFUL, numbered, same, send
+from tests.share import SHARE, share
+
+FIELDS = ("partition", "finding", "producer_id", "offset", "records")
+WRAP = 2**31
+
+
+@pytest.fixture(scope="module")
+def forgetful(start_lab: Callable[[LabSpec], Lab]) -> Lab:
+    return start_lab(LabSpec(name="forgetful", settings=FORGETFUL))
+
+
+async def _plant(lab: Lab, topic: str, records: int) -> list[tuple[object, ...]]:
+    """Good batches of four producers in two partitions, with a fault of each in every round."""
+    rng = random.Random(7)
+    found: list[tuple[object, ...]] = []
+    size, rounds = 500, 4
+    # (epoch, next sequence); one of them is not the producer's first: what came before is missing
+    states = {
+        (partition, pid): (0, WRAP - 700 if pid == 9001 else 0)
+        for partition in (0, 1)
+        for pid in range(9000, 9004)
+    }
+    async with Client.to(lab.bootstrap_servers) as client:
+
+        async def put(key: tuple[int, int], count: int, epoch: int, sequence: int) -> int:
+            partition, pid = key
+            return await send(client, topic, partition, numbered(count, pid, epoch, sequence))
+
+        for number in range(rounds):
+            faults = {key: rng.choice(("gap", "repeat", "epoch-back")) for key in states}
+            for key, fault in faults.items() if number else ():
+                if fault == "epoch-back":  # the newer epoch, behind which the old one comes
+                    epoch = states[key][0] + 1
+                    await put(key, 2, epoch, 0)
+                    states[key] = epoch, 2
+            await asyncio.sleep(FORGET_SECONDS)
+            for key, fault in faults.items() if number else ():
+                epoch, sequence = states[key]
+                if fault == "epoch-back":
+                    offset, wrong = await put(key, 3, epoch - 1, rng.randrange(99)), 3
+                elif fault == "gap":
+                    offset, wrong = await put(key, 3, epoch, (sequence + 11) % WRAP), 11
+                    states[key] = epoch, (sequence + 14) % WRAP
+                else:
+                    offset, wrong = await put(key, 3, epoch, (sequence - 2) % WRAP), 2
+                    states[key] = epoch, (sequence + 1) % WRAP
+                found.append((key[0], fault, key[1], offset, wrong))
+            await asyncio.sleep(FORGET_SECONDS)
+            for key in states:
+                for _ in range(-(-records // (rounds * len(states) * size))):
+                    epoch, sequence = states[key]
+                    offset = await put(key, size, epoch, sequence)
+                    if sequence == WRAP - 700:
+                        found.append((key[0], "gap", key[1], offset, sequence))
+                    states[key] = epoch, (sequence + size) % WRAP
+    return sorted(found, key=lambda f: f[::3])
+
+
+@pytest.mark.parametrize(
+    "records", [share(1_000_000), pytest.param(5_000_000, marks=pytest.mark.long)]
+)
+def test_planted_faults_are_found_and_nothing_else(
+    forgetful: Lab, topic: MakeTopic, records: int
+) -> None:
+    name = topic(forgetful, partitions=2)
+    planted = asyncio.run(_plant(forgetful, name, records))
+    assert len(planted) == 26
+    ran = eoctl("audit", "sequences", name, "-o", "json", lab=forgetful, timeout=120)
+    assert ran.status == 1, ran.stderr
+    assert same(ran.rows, FIELDS) == planted
+    assert ran.json["findings"] == 26
+    assert sum(p["records"] for p in ran.json["examined"]) >= records
+    assert sum(p["explained"] for p in ran.json["examined"]) == 0
+
+
+def test_honest_producers_are_no_finding(lab1: Lab, topic: MakeTopic) -> None:
+    """Idempotent, transactional (a new epoch each time) and plain ones, all mixed."""
+    name = topic(lab1, partitions=2)
+    count = share(20_000)
+    settings = lab1.client_properties()
+    idempotent = Producer({**settings, "enable.idempotence": True})
+    plain = Producer({**settings, "acks": 1, "enable.idempotence": False})
+    transactional = Producer({**settings, "transactional.id": name})
+    transactional.init_transactions(20)
+    for number in range(10):
+        transactional.begin_transaction()
+        for i in range(count // 10):
+            transactional.produce(name, b"t", partition=i % 2)
+            idempotent.produce(name, b"i", partition=i % 2)
+            plain.produce(name, b"p", partition=i % 2)
+            for producer in (transactional, idempotent, plain):
+                producer.poll(0)
+        assert transactional.flush(20) == 0  # an abort would throw away what was not sent
+        if number % 3:
+            transactional.commit_transaction(20)
+        else:
+            transactional.abort_transaction(20)
+    assert idempotent.flush(20) == plain.flush(20) == 0
+    ran = eoctl("audit", "sequences", name, "-o", "json", lab=lab1)
+    assert (ran.status, ran.rows) == (0, []), ran.stderr
+    examined = ran.json["examined"]
+    assert sum(p["records"] for p in examined) == 3 * count
+    assert sum(p["unnumbered"] for p in examined) == count
+    assert sum(p["producers"] for p in examined) == 4
+
+
+def test_a_range_that_is_not_there_is_exit_3(lab1: Lab, topic: MakeTopic) -> None:
+    name = topic(lab1)
+    ran = eoctl("audit", "sequences", name, "--end", "10", "-o", "json", lab=lab1)
+    assert ran.status == 3
+    assert [e["error"] for e in ran.json["errors"]] == ["OFFSET_OUT_OF_RANGE"]
+    assert eoctl("audit", "sequences", lab=lab1).status == 2
+
+
+def test_it_is_not_much_slower_than_counting(forgetful: Lab, topic: MakeTopic) -> None:
+    """At least 60 % of the speed of `offsets count`, the same headers read by both."""
+    from eoctl.kafka.count import Cuts, count
+    from eoctl.operations.audit_ranges import Reading
+    from eoctl.operations.audit_sequences import audit_sequences
+    from recovery.offset_bounds import parse_bound
+    from recovery.selectors import parse_selector
+
+    name = topic(forgetful)
+    records, size = share(2_000_000), 500
+
+    async def fill() -> None:
+        async with Client.to(forgetful.bootstrap_servers) as client:
+            for number in range(records // size):
+                await send(client, name, 0, numbered(size, 7, 0, number * size))
+
+    async def measure() -> tuple[float, float]:
+        best = [9e9, 9e9]
+        bounds = parse_bound("earliest", 0), parse_bound("hw", 0)
+        for _ in range(5):
+            async with Client.to(forgetful.bootstrap_servers) as client:
+                begin = time.perf_counter()
+                found, _ = await count(client.cluster, [Cuts(name, 0, (0, records), 0, records)])
+                best[0] = min(best[0], time.perf_counter() - begin)
+                assert found[name, 0][0].data == records
+                begin = time.perf_counter()
+                answer = await audit_sequences(
+                    client.cluster, [parse_selector(name)], *bounds, Reading()
+                )
+                best[1] = min(best[1], time.perf_counter() - begin)
+                assert (answer.rows, answer.complete) == ([], True)
+        return best[0], best[1]
+
+    asyncio.run(fill())
+    counting, auditing = asyncio.run(measure())
+    assert auditing < counting / 0.6, (counting, auditing, SHARE)
