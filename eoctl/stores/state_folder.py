@@ -103,9 +103,14 @@ def publish(folder: Path, manifest: Manifest) -> None:
     """Make the state the folder's; then remove what it does not need."""
     for part in manifest.partitions:
         sync_folder(folder / DATA / part.topic)
-    write(folder / CUT, cuts.dump(manifest.cut))
+    write_cut(folder / CUT, manifest.cut)
     write(folder / MANIFEST, manifests.dump(manifest))
     tidy(folder, manifest)
+
+
+def write_cut(path: Path, cut: cuts.Cut) -> None:
+    """A cut file. Raises UsageError."""
+    write(path, cuts.dump(cut))
 
 
 def tidy(folder: Path, manifest: Manifest) -> None:
