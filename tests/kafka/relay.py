@@ -1,0 +1,132 @@
+"""A relay in front of every broker of a lab: which requests eoctl sends, and to whom.
+
+It parses Kafka's framing and nothing else: a length, an API key, a version. The answers to some
+requests can be lost on the way: the broker has done what was asked, and nobody is told.
+"""
+
+import asyncio
+import functools
+import struct
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
+from pathlib import Path
+
+from eoctl.lab.cluster import Lab
+
+WRITE_TXN_MARKERS, END_TXN, INIT_PRODUCER_ID = 27, 26, 22
+READING = frozenset({1, 2, 3, 9, 10, 15, 16, 18, 32, 60, 61, 65, 66, 69, 75})
+"""Fetch, ListOffsets, Metadata, OffsetFetch, FindCoordinator, DescribeGroups, ListGroups,
+ApiVersions, DescribeConfigs, DescribeCluster, DescribeProducers, DescribeTransactions,
+ListTransactions, ConsumerGroupDescribe, DescribeTopicPartitions."""
+
+
+class Relay:
+    """requests: (broker, API key, the whole request) in order. lose: keys without an answer."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.requests: list[tuple[int, int, bytes]] = []
+        self.lose: frozenset[int] = frozenset()
+        self._targets = {n.id: n.ports["PLAINTEXT"] for n in lab.record.nodes}
+        self._ports: dict[int, int] = {}
+        self._serving: set[asyncio.Task[None]] = set()
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), daemon=True)
+
+    def sent(self, *keys: int) -> Counter[int]:
+        """How many requests of these kinds each broker got."""
+        return Counter(broker for broker, key, _ in self.requests if key in keys)
+
+    @property
+    def changing(self) -> list[tuple[int, int]]:
+        """(broker, API key) of every request that may change something."""
+        return [(broker, key) for broker, key, _ in self.requests if key not in READING]
+
+    def config(self, folder: Path) -> str:
+        """A config file with the context `relayed`: every broker is reached through the relay."""
+        hosts = ", ".join(
+            f'"127.0.0.1:{self._targets[b]}" = "127.0.0.1:{port}"'
+            for b, port in self._ports.items()
+        )
+        first = next(iter(self._ports.values()))
+        path = folder / "relayed.toml"
+        path.write_text(
+            f'[contexts.relayed]\nbootstrap_servers = "127.0.0.1:{first}"\nhosts = {{ {hosts} }}\n'
+        )
+        return str(path)
+
+    def start(self) -> None:
+        self._thread.start()
+        assert self._started.wait(10)
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join(10)
+
+    async def _main(self) -> None:
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        async with AsyncExitStack() as stack:
+            for broker in self._targets:
+                serve = functools.partial(self._serve, broker)
+                server = await asyncio.start_server(serve, "127.0.0.1", 0)
+                await stack.enter_async_context(server)
+                self._ports[broker] = server.sockets[0].getsockname()[1]
+            self._started.set()
+            await self._ended.wait()
+            for task in self._serving:
+                task.cancel()
+            await asyncio.gather(*self._serving, return_exceptions=True)
+
+    async def _serve(
+        self, broker: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        there, back = await asyncio.open_connection("127.0.0.1", self._targets[broker])
+        lost: list[bool] = []  # of each request under way: answers come in the same order
+
+        async def answers() -> None:
+            while True:
+                frame = await _frame(there)
+                if lost.pop(0):
+                    return
+                writer.write(frame)
+
+        async def requests() -> None:
+            while True:
+                frame = await _frame(reader)
+                (key,) = struct.unpack_from(">h", frame, 4)
+                self.requests.append((broker, key, frame))
+                lost.append(key in self.lose)
+                back.write(frame)
+
+        both = [asyncio.create_task(answers()), asyncio.create_task(requests())]
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in both:
+                one.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+            for end in (writer, back):
+                end.close()
+                with suppress(ConnectionError):
+                    await end.wait_closed()
+            self._serving.discard(task)
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readexactly(4)
+    return head + await reader.readexactly(struct.unpack(">i", head)[0])
+
+
+@contextmanager
+def relayed(lab: Lab) -> Iterator[Relay]:
+    """A relay that runs as long as the block."""
+    found = Relay(lab)
+    found.start()
+    try:
+        yield found
+    finally:
+        found.stop()

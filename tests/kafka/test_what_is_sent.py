@@ -1,0 +1,159 @@
+"""What the remedies send, and to whom, counted on the wire between eoctl and the brokers.
+
+One marker to one leader; nothing at all when what was planned is over; an answer that got lost.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eoctl.lab import admin
+from eoctl.lab.breaks import break_
+from eoctl.lab.breaks.truth import GroundTruth
+from eoctl.lab.client import Client, Record
+from eoctl.lab.cluster import Lab
+from eoctl.lab.producer import Producer
+from tests.kafka.command import Ran, environment, eoctl
+from tests.kafka.relay import END_TXN, INIT_PRODUCER_ID, WRITE_TXN_MARKERS, Relay, relayed
+
+FAST = ("--sample-interval", "0.3s")
+ACT = ("--execute", "--yes")
+
+
+@pytest.fixture
+def relay(lab3: Lab) -> Iterator[Relay]:
+    with relayed(lab3) as found:
+        yield found
+
+
+def through(relay: Relay, folder: Path, *words: str) -> Ran:
+    """Run eoctl with every broker behind the relay."""
+    env = environment(EOCTL_CONFIG=relay.config(folder))
+    return eoctl(*words, "--context", "relayed", env=env)
+
+
+def abort(t: GroundTruth) -> tuple[str, ...]:
+    pid, start = str(t.producer_id), str(t.start_offset)
+    return (
+        "txn",
+        "abort",
+        f"{t.topic}:{t.partition}",
+        "--pid",
+        pid,
+        "--start-offset",
+        start,
+        *FAST,
+    )
+
+
+def test_one_marker_goes_to_one_partitions_leader(lab3: Lab, relay: Relay, tmp_path: Path) -> None:
+    """Three orphans on a topic that all brokers lead: one is aborted, one request is sent."""
+    orphans = break_(lab3, "orphan", count=3, hold=False)
+    for orphan in orphans:
+        relay.requests.clear()
+        done = through(relay, tmp_path, *abort(orphan), *ACT)
+        assert done.status == 0, done.stderr
+        assert relay.changing == [(orphan.leader, WRITE_TXN_MARKERS)]
+        [frame] = [f for _, key, f in relay.requests if key == WRITE_TXN_MARKERS]
+        assert frame.count(orphan.topic.encode()) == 1
+    assert len({orphan.leader for orphan in orphans}) > 1, "one leader would prove little"
+
+
+def test_a_fence_is_one_request_to_the_coordinator(lab3: Lab, relay: Relay, tmp_path: Path) -> None:
+    [live] = break_(lab3, "open", hold=False)
+    described = eoctl("txn", "describe", live.transactional_id or "", "-o", "json", lab=lab3)
+    coordinator = described.rows[0]["coordinator"]
+    done = through(relay, tmp_path, "txn", "fence", live.transactional_id or "", *FAST, *ACT)
+    assert done.status == 0, done.stderr
+    assert relay.changing == [(coordinator, END_TXN)]
+    assert not relay.sent(INIT_PRODUCER_ID)
+
+
+def test_looking_and_planning_send_nothing_that_changes(
+    lab3: Lab, relay: Relay, tmp_path: Path
+) -> None:
+    [orphan] = break_(lab3, "orphan", hold=False)
+    [live] = break_(lab3, "open", hold=False)
+    plan = str(tmp_path / "plan.json")
+    for words, status in (
+        (("why", orphan.topic, *FAST), 1),
+        (("status", *FAST), 1),
+        (("txn", "hanging", orphan.topic, *FAST, "--plan", plan), 1),
+        (("txn", "apply", plan), 0),
+        (abort(orphan), 0),
+        (("txn", "fence", live.transactional_id or "", *FAST), 0),
+        ((*abort(live), *ACT), 4),
+        (("bundle", "create", str(tmp_path / "b"), *FAST), 0),
+    ):
+        ran = through(relay, tmp_path, *words)
+        assert ran.status == status, (words, ran.stderr)
+    assert relay.requests
+    assert relay.changing == []
+
+
+@pytest.mark.parametrize("another", [False, True], ids=["ended", "another-began"])
+def test_a_plan_of_what_is_over_sends_nothing(
+    lab3: Lab, relay: Relay, tmp_path: Path, another: bool
+) -> None:
+    """Between plan and execute Kafka's own tool ends it; then the producer begins another."""
+    [orphan] = break_(lab3, "orphan", hold=False)
+    plan = str(tmp_path / "plan.json")
+    assert through(relay, tmp_path, "txn", "hanging", orphan.topic, *FAST, "--plan", plan).status
+    lab3.run_tool(
+        "org.apache.kafka.tools.TransactionsCommand",
+        *("--bootstrap-server", lab3.bootstrap_servers, "abort", "--topic", orphan.topic),
+        *("--partition", str(orphan.partition), "--start-offset", str(orphan.start_offset)),
+    )
+    start = asyncio.run(_begin_another(lab3, orphan)) if another else None
+    late = through(relay, tmp_path, "txn", "apply", plan, *ACT, "-o", "json")
+    assert late.status == 4, late.stderr
+    assert [s["status"] for s in late.rows[0]["steps"]] == ["refused"]
+    assert relay.changing == []
+    rows = eoctl("producers", orphan.topic, "-o", "json", lab=lab3).rows
+    assert {r["current_txn_start_offset"] for r in rows} == {start}
+
+
+async def _begin_another(lab: Lab, orphan: GroundTruth) -> int:
+    """A new transaction of the same producer id on that partition; its first offset."""
+    async with Client.to(lab.bootstrap_servers) as client:
+        now = (await client.producers(orphan.topic, orphan.partition))[orphan.producer_id or 0]
+        assert now.current_txn_start_offset is None
+        for broker in lab.broker_ids:
+            setting = {"transaction.partition.verification.enable": "false"}
+            await admin.set_config(client, admin.BROKER, str(broker), setting)
+        producer = Producer(client, now.producer_id, now.producer_epoch, "nobody")
+        if now.producer_epoch == orphan.producer_epoch:
+            producer.sequences[orphan.topic, orphan.partition] = (now.last_sequence or 0) + 1
+        offset = await producer.write(orphan.topic, orphan.partition, [Record(b"another")])
+        for broker in lab.broker_ids:
+            await admin.set_config(client, admin.BROKER, str(broker), dict.fromkeys(setting))
+        return offset
+
+
+@pytest.mark.parametrize("kind", ["orphan", "open"])
+def test_an_answer_that_is_lost_on_the_way(
+    lab3: Lab, relay: Relay, tmp_path: Path, kind: str
+) -> None:
+    """The broker did it and nobody was told: seen done; the next run finds it so and sends none."""
+    [t] = break_(lab3, kind, hold=False)
+    words = abort(t) if kind == "orphan" else ("txn", "fence", t.transactional_id or "", *FAST)
+    key = WRITE_TXN_MARKERS if kind == "orphan" else END_TXN
+    relay.lose = frozenset({key})
+    first = through(relay, tmp_path, *words, *ACT)
+    assert first.status == 0, first.stderr
+    assert relay.sent(key).total() == 1, "sent once, never again on a guess"
+    relay.lose = frozenset()
+    relay.requests.clear()
+    again = through(relay, tmp_path, *words, *ACT)
+    if kind == "orphan":
+        assert again.status == 0, again.stderr
+        assert "already" in again.stdout + again.stderr
+    else:
+        assert again.status == 4, again.stderr
+        assert "nothing is open" in again.stderr
+    assert relay.changing == []
+    listed = json.loads(eoctl("journal", "list", "-o", "json").stdout)
+    assert listed["unfinished"] == 0
