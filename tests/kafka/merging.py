@@ -7,8 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from eoctl.lab.cluster import Lab
+from tests.kafka.command import Ran, eoctl
+from tests.kafka.conftest import MakeTopic
 
 Place = tuple[str, int]
 Copied = tuple[bytes | None, bytes | None, Any, int]
@@ -19,11 +22,15 @@ def producer(lab: Lab, **config: Any) -> Producer:
     return Producer(lab.client_properties() | {"linger.ms": 5} | config)
 
 
-def fill(lab: Lab, place: Place, count: int, seed: int = 0, size: int = 10) -> None:
-    """`count` visible records of all shapes, aborted ones and control records among them."""
-    draw = random.Random(f"{seed} {place}")
-    one = producer(lab, **{"transactional.id": f"fill-{place[0]}-{place[1]}"})
+def transactional(lab: Lab, name: str) -> Producer:
+    one = producer(lab, **{"transactional.id": name})
     one.init_transactions(30)
+    return one
+
+
+def fill(one: Producer, place: Place, count: int, seed: int = 0) -> None:
+    """`count` visible records of all shapes, aborted ones and control records among them."""
+    draw = random.Random(f"{seed} {place[1]}")
     left = count
     while left:
         some = min(left, draw.randint(1, max(1, count // 4)))
@@ -35,7 +42,7 @@ def fill(lab: Lab, place: Place, count: int, seed: int = 0, size: int = 10) -> N
                 place[0],
                 partition=place[1],
                 key=draw.choice([None, b"", b"\xff\x00", text]),
-                value=draw.choice([None, b"", text, text * size]),
+                value=draw.choice([None, b"", text, text * 10]),
                 timestamp=draw.choice([1, 1_700_000_000_000 + n]),
                 headers=draw.choice([None, [("h", b"1"), ("h", None), ("ü", b"")]]),
             )
@@ -43,10 +50,11 @@ def fill(lab: Lab, place: Place, count: int, seed: int = 0, size: int = 10) -> N
             one.commit_transaction(30)
             left -= some
         else:
+            one.flush(30)
             one.abort_transaction(30)
 
 
-def consumed(lab: Lab, place: Place) -> list[tuple[int, Copied]]:
+def consumed(lab: Lab, places: Sequence[Place]) -> dict[Place, list[tuple[int, Copied]]]:
     """Offset and content of each record that a plain read_committed consumer sees."""
     config = {
         "group.id": "oracle",
@@ -54,25 +62,30 @@ def consumed(lab: Lab, place: Place) -> list[tuple[int, Copied]]:
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "auto.offset.reset": "error",
+        "fetch.wait.max.ms": 20,
     }
     one = Consumer(lab.client_properties() | config)
-    low, _ = one.get_watermark_offsets(TopicPartition(*place), 10)
-    one.assign([TopicPartition(*place, low)])
-    found: list[tuple[int, Copied]] = []
-    ended = False
-    while not ended:
-        for m in one.consume(1000, 0.5):
+    low = {place: one.get_watermark_offsets(TopicPartition(*place), 10)[0] for place in places}
+    one.assign([TopicPartition(*place, offset) for place, offset in low.items()])
+    found: dict[Place, list[tuple[int, Copied]]] = {place: [] for place in places}
+    ended: set[Place] = set()
+    while len(ended) < len(places):
+        for m in one.consume(1000, 0.1):
+            place = m.topic(), m.partition()
             if m.error():
                 assert m.error().name() == "_PARTITION_EOF", m.error()
-                ended = True
+                ended.add(place)
             else:
-                found.append((m.offset(), (m.key(), m.value(), m.headers(), m.timestamp()[1])))
+                copied = (m.key(), m.value(), m.headers(), m.timestamp()[1])
+                found[place].append((m.offset(), copied))
     one.close()
     return found
 
 
-def contents(lab: Lab, place: Place) -> list[Copied]:
-    return [content for _, content in consumed(lab, place)]
+def contents(lab: Lab, topic: str, partitions: int = 1) -> dict[int, list[Copied]]:
+    """The content of each record of the first partitions of a topic."""
+    found = consumed(lab, [(topic, p) for p in range(partitions)])
+    return {p: [copied for _, copied in rows] for (_, p), rows in found.items()}
 
 
 Named = tuple[str, int, int]
@@ -96,11 +109,9 @@ def encoded(form: str, entry: Named) -> bytes:
     return struct.pack(">H", len(name)) + name + struct.pack(">iq", partition, offset)
 
 
-def write_log(lab: Lab, place: Place, form: str, order: Iterable[Named]) -> None:
+def write_log(one: Producer, place: Place, form: str, order: Iterable[Named]) -> None:
     """The merge log, as an application wrote it: some of it aborted, in several transactions."""
-    one = producer(lab, **{"transactional.id": f"log-{place[0]}-{place[1]}"})
-    one.init_transactions(30)
-    draw, order = random.Random(repr(place)), list(order)
+    draw, order = random.Random(place[1]), list(order)
     while order:
         some = order[: draw.randint(1, max(2, len(order)))]
         kept = draw.random() < 0.7
@@ -112,6 +123,7 @@ def write_log(lab: Lab, place: Place, form: str, order: Iterable[Named]) -> None
             one.commit_transaction(30)
             order = order[len(some) :]
         else:
+            one.flush(30)
             one.abort_transaction(30)
 
 
@@ -133,7 +145,95 @@ def write_copies(lab: Lab, place: Place, copies: Sequence[Copied]) -> None:
     assert one.flush(30) == 0
 
 
-def entries(lab: Lab, place: Place) -> list[Named]:
-    """A JSON merge log, as a plain consumer reads it."""
-    found = [json.loads(value or b"") for _, value, _, _ in contents(lab, place)]
+def entries(lab: Lab, topic: str) -> list[Named]:
+    """Partition 0 of a JSON merge log, as a plain consumer reads it."""
+    found = [json.loads(value or b"") for _, value, _, _ in contents(lab, topic)[0]]
     return [(e["topic"], e["partition"], e["offset"]) for e in found]
+
+
+class World:
+    """Two inputs, a merge log over all of their records, an output; the log not written yet."""
+
+    def __init__(
+        self,
+        lab: Lab,
+        topic: MakeTopic,
+        form: str = "json",
+        partitions: int = 1,
+        count: int = 60,
+        name: str = "t",
+    ) -> None:
+        self.lab, self.form, self.partitions = lab, form, partitions
+        kept = {"retention.ms": "-1"}  # some timestamps are old
+        names = [topic(lab, partitions, 1, kept, name) for _ in range(4)]
+        self.left, self.right, self.log, self.output = names
+        self.producer = transactional(lab, f"filling-{self.log}")
+        self.orders: dict[int, list[Named]] = {}
+        for p in range(partitions):
+            self.more(p, count)
+        found = self.inputs()
+        for p in range(partitions):
+            mine = {place: rows for place, rows in found.items() if place[1] == p}
+            self.orders[p] = merged(random.Random(p), mine)
+        self.records = {
+            (*place, offset): copied for place, rows in found.items() for offset, copied in rows
+        }
+
+    def inputs(self) -> dict[Place, list[tuple[int, Copied]]]:
+        places = [(t, p) for t in (self.left, self.right) for p in range(self.partitions)]
+        return consumed(self.lab, places)
+
+    def more(self, partition: int, count: int, seed: int = 0) -> None:
+        for name in (self.left, self.right):
+            fill(self.producer, (name, partition), count, seed)
+
+    def write_logs(self) -> None:
+        for p, order in self.orders.items():
+            write_log(self.producer, (self.log, p), self.form, order)
+
+    @property
+    def log_offsets(self) -> list[int]:
+        """Of each entry of partition 0."""
+        place = (self.log, 0)
+        return [offset for offset, _ in consumed(self.lab, [place])[place]]
+
+    @property
+    def expected(self) -> dict[int, list[Copied]]:
+        """What an uninterrupted run gives."""
+        return {p: [self.records[e] for e in order] for p, order in self.orders.items()}
+
+    @property
+    def got(self) -> dict[int, list[Copied]]:
+        return contents(self.lab, self.output, self.partitions)
+
+    def stored(self, merge_offset: int, entries: int) -> str:
+        """What an application commits after so many entries of partition 0, each one output."""
+        next_offset = dict.fromkeys((self.left, self.right), 0)
+        next_offset |= {name: offset + 1 for name, _, offset in self.orders[0][:entries]}
+        output = {"topic": self.output, "partition": 0, "offset": entries}
+        partitions = [
+            {
+                "input": {"topic": name, "partition": 0, "offset": offset},
+                "output": output,
+                "merge": merge_offset,
+            }
+            for name, offset in next_offset.items()
+        ]
+        return json.dumps({"partitions": partitions})
+
+    def delete_below(self, name: str, offset: int) -> None:
+        admin = AdminClient(self.lab.client_properties())
+        [done] = admin.delete_records([TopicPartition(name, 0, offset)]).values()
+        done.result(20)
+
+    @property
+    def words(self) -> list[str]:
+        """The options that name all of it."""
+        inputs = [f"--input={self.left}", f"--input={self.right}"]
+        return [f"--merge-log={self.log}", "--format", self.form, *inputs, f"--to={self.output}"]
+
+    def run(self, command: str, *words: str) -> Ran:
+        return eoctl("merge", command, *self.words, *words, lab=self.lab)
+
+    def replay(self, *words: str) -> Ran:
+        return self.run("replay", "--execute", "--yes", *words)

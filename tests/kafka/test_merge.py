@@ -1,0 +1,253 @@
+"""`merge verify|plan|replay` on real brokers, against what plain consumers see."""
+
+from typing import Any
+
+import pytest
+
+from eoctl.lab.cluster import Lab
+from tests.kafka.command import Ran, environment, eoctl
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.merging import (
+    Named,
+    World,
+    entries,
+    write_copies,
+    write_plain,
+)
+
+
+@pytest.mark.parametrize("form", ["json", "coast"])
+def test_a_replay_gives_every_record_once(lab1: Lab, topic: MakeTopic, form: str) -> None:
+    world = World(lab1, topic, form, partitions=2)
+    world.write_logs()
+    found = world.run("verify", "-o", "json")
+    assert (found.status, found.rows, found.json["errors"]) == (0, [], [])
+    assert found.json["entries"] == 2 * 120
+
+    shown = world.run("replay")
+    assert shown.status == 0, shown.stderr
+    assert "240 records" in shown.stdout
+    assert world.got == {0: [], 1: []}
+
+    ran = world.replay()
+    assert ran.status == 0, ran.stderr
+    assert world.got == world.expected
+    again = world.replay()
+    assert again.status == 0, again.stderr
+    assert world.got == world.expected
+    assert world.run("verify", "-o", "json").status == 0
+
+
+def test_a_dead_application_left_outputs(lab1: Lab, topic: MakeTopic) -> None:
+    """It committed after 50 entries and 49 outputs' offsets, and wrote 13 outputs more."""
+    world = World(lab1, topic)
+    world.write_logs()
+    order = world.expected[0]
+    write_copies(lab1, (world.output, 0), order[:63])
+    merge_offset = world.log_offsets[50]
+    commit = ["--from-merge-offset", f"0:{merge_offset}", "--output-offset", "0:50"]
+    planned = world.run("plan", *commit, "-o", "json")
+    assert planned.status == 0, planned.stderr
+    [row] = planned.rows
+    rest = world.orders[0][50:]
+    assert (row["from"], row["entries"], row["drop_first"]) == (merge_offset, len(rest), 13)
+    assert (row["output"]["from"], row["output"]["to"]) == (50, 63)
+    named: dict[str, list[int]] = {}
+    for name, _, offset in rest:
+        named.setdefault(name, []).append(offset)
+    assert {i["topic"]: (i["from"], i["to"], i["entries"]) for i in row["inputs"]} == {
+        name: (found[0], found[-1] + 1, len(found)) for name, found in named.items()
+    }
+    ran = world.replay(*commit)
+    assert ran.status == 0, ran.stderr
+    assert world.got == world.expected
+    planned = world.run("plan", "-o", "json")  # goes on from where that replay began
+    [row] = planned.rows
+    assert (row["from"], row["drop_first"], row["drop_left"]) == (merge_offset, len(rest), 0)
+
+
+def broken(order: list[Named], how: str, world: World) -> tuple[list[Named], dict[str, Any]]:
+    """The order with one thing wrong, and what is to be found of it."""
+    at = 20
+    entry = order[at]
+    found: dict[str, Any] = {"input_topic": entry[0], "offset": entry[2]}
+    if how == "hole":
+        after = next(e for e in order[at + 1 :] if e[0] == entry[0])
+        found["at"] = order.index(after) - 1
+        return order[:at] + order[at + 1 :], found
+    if how == "repeat":
+        return [*order[:40], entry, *order[40:]], found | {"at": 40}
+    if how == "foreign":
+        found = {"input_topic": world.output, "offset": entry[2]}
+        return [*order[:at], (world.output, *entry[1:]), *order[at:]], found | {"at": at}
+    before = [e for e in order[:at] if e[0] == entry[0]][-1]
+    absent = next(o for o in range(before[2] + 1, 999) if (*entry[:2], o) not in world.records)
+    at = next(n for n, e in enumerate(order) if e[0] == entry[0] and e[2] > absent)
+    return [*order[:at], (*entry[:2], absent), *order[at:]], {
+        "input_topic": entry[0],
+        "offset": absent,
+        "at": at,
+    }
+
+
+@pytest.mark.parametrize("how", ["hole", "repeat", "foreign", "absent"])
+def test_logs_that_are_not_true(lab1: Lab, topic: MakeTopic, how: str) -> None:
+    world = World(lab1, topic)
+    order = world.orders[0]
+    world.orders[0], expected = broken(order, how, world)
+    world.write_logs()
+    found = world.run("verify", "-o", "json")
+    assert found.status == 1, found.stderr
+    [row] = found.rows
+    assert row["finding"] == how
+    assert (row["input_topic"], row["offset"]) == (expected["input_topic"], expected["offset"])
+    assert row["merge_offset"] == world.log_offsets[expected["at"]]
+    assert row["records"] == 1
+    ran = world.replay()
+    assert ran.status == 4, ran.stderr
+    assert "eoctl merge verify" in ran.stderr
+    true = [world.records[e] for e in order]
+    got = world.got[0]
+    assert got == true[: len(got)]
+
+
+def test_the_tip_and_outputs_that_are_recorded_nowhere(lab1: Lab, topic: MakeTopic) -> None:
+    world = World(lab1, topic, count=10)
+    last = world.orders[0].pop()
+    world.write_logs()
+    write_copies(lab1, (world.output, 0), [*world.expected[0], world.records[last]])
+    found = world.run("verify", "-o", "json")
+    assert found.status == 1, found.stderr
+    assert [(r["finding"], r["records"]) for r in found.rows] == [("output-ahead", 1)]
+    ran = world.replay()
+    assert ran.status == 4, ran.stderr
+    assert "recorded nowhere" in ran.stderr
+
+
+def test_entries_that_are_no_entries(lab1: Lab, topic: MakeTopic) -> None:
+    world = World(lab1, topic, count=5)
+    world.write_logs()
+    hostile = b'{"topic":"\x1b[31m' + b"x" * 5000
+    write_plain(lab1, (world.log, 0), [hostile])
+    found = world.run("verify", "-o", "json")
+    assert (found.status, [r["finding"] for r in found.rows]) == (1, ["unreadable"])
+    ran = world.replay()
+    assert ran.status == 4
+    assert "no entry of the format" in ran.stderr
+    assert "\x1b" not in ran.stderr
+    assert world.got == {0: []}
+
+
+def test_what_retention_took_is_said(lab1: Lab, topic: MakeTopic) -> None:
+    world = World(lab1, topic)
+    world.write_logs()
+    cut = [e for e in world.orders[0] if e[0] == world.left][10][2]
+    world.delete_below(world.left, cut)
+    found = world.run("verify", "-o", "json")
+    assert (found.status, found.rows) == (3, [])
+    [error] = found.json["errors"]
+    assert "10 of 120 entries name records that retention took" in error["detail"]
+    ran = world.replay()
+    assert ran.status == 4
+    assert "retention took what is to be read" in ran.stderr
+    assert world.got == {0: []}
+
+
+def test_empty_partitions(lab1: Lab, topic: MakeTopic) -> None:
+    world = World(lab1, topic, partitions=2, count=0)
+    assert world.run("verify", "-o", "json").status == 0
+    planned = world.run("plan", "-o", "json")
+    assert [(r["entries"], r["inputs"], r["drop_first"]) for r in planned.rows] == [(0, [], 0)] * 2
+    ran = world.replay()
+    assert ran.status == 0, ran.stderr
+    assert world.got == {0: [], 1: []}
+
+
+def test_names_that_are_hard(lab1: Lab, topic: MakeTopic) -> None:
+    name = "-a_.b-" + "x" * 200
+    world = World(lab1, topic, "coast", count=10, name=name)
+    world.write_logs()
+    ran = world.replay()
+    assert ran.status == 0, ran.stderr
+    assert world.got == world.expected
+    ran = eoctl("merge", "verify", "--merge-log", "a\x1b[2Jb", "--format", "json", "--input", "x")
+    assert ran.status == 2 or ran.status == 5
+    assert "\x1b" not in ran.stderr
+
+
+def test_somebody_else_wrote_to_the_output(lab1: Lab, topic: MakeTopic) -> None:
+    world = World(lab1, topic, count=10)
+    world.write_logs()
+    assert world.replay().status == 0
+    write_plain(lab1, (world.output, 0), [b"foreign"])
+    ran = world.replay()
+    assert ran.status == 4
+    assert "somebody else wrote" in ran.stderr
+
+
+def test_a_read_only_context_sends_nothing(lab1: Lab, topic: MakeTopic, tmp_path: Any) -> None:
+    world = World(lab1, topic, count=3)
+    world.write_logs()
+    config = tmp_path / "config.toml"
+    config.write_text(
+        f"[contexts.ro]\nread_only = true\n"
+        f'[contexts.ro.properties]\n"bootstrap.servers" = "{lab1.bootstrap_servers}"\n'
+    )
+    words = ["merge", "replay", *world.words, "--execute", "--yes", "--context", "ro"]
+    ran = eoctl(*words, env=environment(EOCTL_CONFIG=str(config)))
+    assert ran.status == 4, ran.stderr
+    assert "read-only" in ran.stderr
+    assert world.got == {0: []}
+
+
+def test_an_application_file(lab1: Lab, topic: MakeTopic, tmp_path: Any) -> None:
+    """Its store says where to begin."""
+    world = World(lab1, topic)
+    world.write_logs()
+    write_copies(lab1, (world.output, 0), world.expected[0][:30])
+    store = tmp_path / "position.json"
+    at = {"offset": world.log_offsets[25]}
+    store.write_text(world.stored(at["offset"], 25))
+    app = tmp_path / "app.toml"
+    app.write_text(
+        f"""[app]
+name = "merger"
+strategy = "merge-log"
+inputs = ["{world.left}", "{world.right}"]
+outputs = ["{world.output}"]
+[app.merge]
+topic = "{world.log}"
+format = "json"
+[app.store]
+kind = "file"
+path = "{store}"
+"""
+    )
+    planned = eoctl("merge", "plan", str(app), "-o", "json", lab=lab1)
+    assert planned.status == 0, planned.stderr
+    assert [(r["from"], r["drop_first"]) for r in planned.rows] == [(at["offset"], 5)]
+    ran = eoctl("merge", "replay", str(app), "--execute", "--yes", lab=lab1)
+    assert ran.status == 0, ran.stderr
+    assert world.got == world.expected
+
+
+def test_words_that_do_not_fit() -> None:
+    words = ["merge", "plan", "--merge-log", "m", "--format", "json", "--input", "a", "--to", "o"]
+    for more, said in (
+        (["--from-merge-offset", "3"], "of which partition"),
+        (["--from-merge-offset", "0:3"], "a commit is a pair"),
+        (["--partition", "0", "--from-merge-offset", "x", "--output-offset", "1"], "no P:OFFSET"),
+        (["--input", "m"], "named twice"),
+        (["--isolation", "serial"], "no isolation level"),
+    ):
+        ran: Ran = eoctl(*words, *more, "--bootstrap-server", "127.0.0.1:1")
+        assert (ran.status, said in ran.stderr) == (2, True), ran.stderr
+    ran = eoctl("merge", "plan", "--merge-log", "m")
+    assert (ran.status, "--format: is missing" in ran.stderr) == (2, True)
+
+
+def test_entries_of_a_log_are_read_by_the_oracle(lab1: Lab, topic: MakeTopic) -> None:
+    """The test's own reader and writer of logs agree."""
+    world = World(lab1, topic, count=5)
+    world.write_logs()
+    assert entries(lab1, world.log) == world.orders[0]
