@@ -44,6 +44,14 @@ class GroupState(BaseModel):
     state: str | None
 
 
+class StoreState(BaseModel):
+    """A store that was looked at. exists: is there such a group, file, key, node or table?"""
+
+    store: str
+    kind: str
+    exists: bool
+
+
 @dataclass(frozen=True)
 class Envelope:
     """row: the model of its rows. extra: its own fields. optional: those not always there."""
@@ -108,7 +116,11 @@ ENVELOPES: Mapping[str, Envelope] = {
         {"segments": list[rows_segments.SegmentRow]},  # --segment
     ),
     "producers-blocks": Envelope(rows_segments.ProducerBlockRow),
-    "offsets-show": Envelope(rows_offsets.OffsetsShowRow, {"groups": list[GroupState]}),
+    "offsets-show": Envelope(
+        rows_offsets.OffsetsShowRow,
+        {"groups": list[GroupState]},
+        {"stores": list[StoreState]},  # --store
+    ),
     "offsets-count": Envelope(rows_offsets.OffsetsCountRow),
     "restart-plan": Envelope(
         rows_restart.RestartPlanRow, {"plan_sha256": str, "expires": datetime, "file": str | None}
@@ -132,6 +144,17 @@ ENVELOPES: Mapping[str, Envelope] = {
             "partitions": int,
             "markers_without_data": int,
             "covered": list[rows_audit.TransactionsCovered],
+        },
+    ),
+    "audit-duplicates": Envelope(
+        rows_audit.AuditDuplicatesRow,
+        {
+            "by": str,
+            "findings": int,
+            "repeats": int,
+            "records": int,
+            "without_id": int,
+            "partitions": int,
         },
     ),
     "state-rebuild": Envelope(

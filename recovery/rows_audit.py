@@ -106,8 +106,8 @@ class Place(Row):
 class AuditDuplicatesRow(Row):
     """An id that more than one record has."""
 
-    id: str | None = Field(description="base64; null where `text` is the whole of it")
-    text: str | None = Field(description="readable form")
+    id: str | None = Field(description="base64; null where it is longer than 1 KiB")
+    text: str = Field(description="readable form")
     copies: int
     same_value: bool = Field(description="key and value of all copies are equal")
     partitions: int = Field(description="in how many partitions copies stand")

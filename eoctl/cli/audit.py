@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from eoctl.cli.dedup import Source
 from eoctl.cli.emit import View, emit
 from eoctl.cli.offsets import MaxRate, NoCrc
 from eoctl.cli.options import Connection, Format
@@ -21,7 +22,12 @@ from eoctl.render.words import count, counted, size
 from recovery.answers import Answer
 from recovery.errors import UsageError
 from recovery.offset_bounds import Bound, parse_bound
-from recovery.rows_audit import AuditSequencesRow, AuditTransactionsRow, NamedMarker
+from recovery.rows_audit import (
+    AuditDuplicatesRow,
+    AuditSequencesRow,
+    AuditTransactionsRow,
+    NamedMarker,
+)
 from recovery.selectors import Selector, parse_selector, regex_selector
 from recovery.sizes import byte_rate
 from recovery.times import duration, rfc3339
@@ -114,8 +120,7 @@ def _sequence_cells(row: AuditSequencesRow) -> Mapping[str, object]:
 def _sequence_summary(answer: Answer) -> str:
     examined = answer.extra["examined"]
     assert isinstance(examined, list)
-    found = answer.extra["findings"]
-    assert isinstance(found, int)
+    found = _number(answer, "findings")
     records = sum(e["records"] - e["unnumbered"] for e in examined)
     text = f"{counted(found, 'finding')} in {counted(records, 'numbered record')}"
     if len(answer.rows) < found:
@@ -184,11 +189,9 @@ def _transaction_cells(row: AuditTransactionsRow) -> Mapping[str, object]:
 
 
 def _transaction_summary(answer: Answer) -> str:
-    found, judged, read = (answer.extra[k] for k in ("findings", "transactions", "partitions"))
+    names = ("findings", "transactions", "partitions")
+    found, judged, read = (_number(answer, name) for name in names)
     covered = answer.extra["covered"]
-    assert isinstance(found, int)
-    assert isinstance(judged, int)
-    assert isinstance(read, int)
     assert isinstance(covered, list)
     text = (
         f"{counted(found, 'finding')} in {counted(judged, 'transaction')} "
@@ -247,4 +250,94 @@ def transactions(
 
         answer = with_cluster(connection.one(), connection.seconds(None), look)
     emit(answer, TRANSACTIONS, output)
+    return answer.exit_status
+
+
+def _duplicate_cells(row: AuditDuplicatesRow) -> Mapping[str, object]:
+    places = [f"{p.topic}:{p.partition}@{p.offset}" for p in row.places]
+    if row.copies > len(places):
+        places.append(f"and {count(row.copies - len(places))} more")
+    return {
+        "mark": "!",
+        "id": row.text,
+        "copies": row.copies,
+        "same_value": "same" if row.same_value else "different",
+        "nearest_offsets": row.nearest_offsets,
+        "farthest_offsets": row.farthest_offsets,
+        "span_seconds": row.span_seconds,
+        "places": ", ".join(places),
+    }
+
+
+def _duplicate_summary(answer: Answer) -> str:
+    names = ("findings", "repeats", "records", "without_id", "partitions")
+    found, repeats, records, without, partitions = (_number(answer, name) for name in names)
+    text = (
+        f"{counted(found, 'id')} with {counted(repeats, 'repeat')} in {counted(records, 'record')} "
+        f"of {counted(partitions, 'partition')}, by {answer.extra['by']}"
+    )
+    if len(answer.rows) < found:
+        text += f", {count(len(answer.rows))} shown"
+    if without:
+        text += f"; {count(without)} have no such id"
+    return text + _incomplete(answer)
+
+
+def _number(answer: Answer, name: str) -> int:
+    found = answer.extra[name]
+    assert isinstance(found, int)
+    return found
+
+
+DUPLICATES = View(
+    columns=(
+        Column("mark", "", "mark"),
+        Column("id", "ID", "text"),
+        Column("copies", "COPIES", "number"),
+        Column("same_value", "VALUE", "text"),
+        Column("nearest_offsets", "NEAREST", "number"),
+        Column("farthest_offsets", "FARTHEST", "number"),
+        Column("span_seconds", "SECONDS", "number"),
+        Column("places", "PLACES", "text"),
+    ),
+    cells=_duplicate_cells,
+    name_keys=("id",),
+    fields=tuple(AuditDuplicatesRow.model_fields),
+    summary=_duplicate_summary,
+)
+
+
+def duplicates(
+    connection: Connection,
+    output: Format,
+    ranges: Ranges,
+    source: Source,
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            metavar="source|key|value|header:NAME|json:PATH",
+            help="what makes two records the same",
+        ),
+    ],
+) -> int:
+    """Records that stand more than once: where, how often, how far apart."""
+    from eoctl.operations.audit_duplicates import audit_duplicates
+    from recovery.combine.record_ids import SourceHeaders, parse_record_id
+
+    if source.numbers not in ("text", "int"):
+        raise UsageError("is text or int", where="--numbers")
+    headers = SourceHeaders(
+        source.partition_header, source.offset_header, source.index_header, source.topic_header
+    )
+    wanted = parse_record_id(by, headers, where="--by")
+    selectors, bounds = ranges.selectors(), ranges.bounds("lso")
+    with _progress() as progress:
+        reading = ranges.reading(progress)
+
+        async def look(cluster: Cluster) -> Answer:
+            return await audit_duplicates(cluster, selectors, *bounds, wanted, reading)
+
+        answer = with_cluster(connection.one(), connection.seconds(None), look)
+    emit(answer, DUPLICATES, output)
     return answer.exit_status

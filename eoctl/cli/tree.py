@@ -78,6 +78,7 @@ TREE = Branch(
             {
                 "sequences": Leaf("audit:sequences", "gaps and repeats of producers' sequences"),
                 "transactions": Leaf("audit:transactions", "torn ones, and lost markers"),
+                "duplicates": Leaf("audit:duplicates", "records that stand more than once"),
             },
         ),
         "dedup": Leaf("dedup:dedup", "the clean copy of a topic with repeats, exactly once"),

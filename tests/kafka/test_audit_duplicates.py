@@ -1,0 +1,157 @@
+"""`audit duplicates` on real topics: what was planted is found, and nothing else."""
+
+import base64
+import itertools
+import json
+import random
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from eoctl.lab.cluster import Lab
+from tests.kafka.command import Ran, eoctl
+from tests.kafka.conftest import MakeTopic
+from tests.share import share
+
+PARTITIONS = 2
+Planted = dict[str, dict[bytes, list[tuple[int, int, bytes]]]]
+"""Way of telling records apart → id → (partition, offset, key and value) of each copy."""
+
+
+def _plant(lab: Lab, topic: str, count: int) -> tuple[Planted, int]:
+    """Transactions of unlike records; a few are repeated by each id, some in aborted ones."""
+    rng = random.Random(11)
+    producer = Producer({**lab.client_properties(), "transactional.id": topic, "linger.ms": 20})
+    producer.init_transactions(20)
+    seen: dict[str, list[tuple[bytes, int, int, bytes]]] = defaultdict(list)
+    visible = 0
+    size = max(50, count // 40)
+    chances = {
+        n: rng.choice(("key", "value", "header", "json", "source")) for n in range(0, size, 7)
+    }
+    for number in range(0, count, size):
+        producer.begin_transaction()
+        sent: list[tuple[str, bytes, int, int, bytes]] = []
+        for i in range(number, number + size):
+            unlike = i
+            # every 7th record bears the id of one long before it, or of its neighbour
+            alike = i - i % 700 if i % 14 else i - 7
+            repeats = chances.get(i % size) if i % 7 == 0 and rng.random() < 0.05 else None
+            ids = {
+                name: alike if name == repeats else unlike
+                for name in ("key", "value", "header", "json", "source")
+            }
+            key = b"k%d" % ids["key"]
+            # equal values are equal JSON too: those records differ in the key alone
+            field = ids["value"] if repeats == "value" else ids["json"]
+            value = json.dumps(
+                {"order": {"id": field}, "n": field if repeats == "value" else unlike}
+            ).encode()
+            headers = [
+                ("id", b"h%d" % ids["header"]),
+                ("source.partition", b"3"),
+                ("source.offset", b"%d" % ids["source"]),
+            ]
+            told = {
+                "key": key,
+                "value": value,
+                "header:id": headers[0][1],
+                "json:order.id": json.dumps(field).encode(),
+                "source": b"1:3%d:%d" % (len(b"%d" % ids["source"]), ids["source"]),
+            }
+
+            def delivered(
+                error: Any, message: Any, told: dict[str, bytes] = told, whole: bytes = key + value
+            ) -> None:
+                assert error is None, error
+                for by, one in told.items():
+                    sent.append((by, one, message.partition(), message.offset(), whole))  # noqa: B023
+
+            producer.produce(
+                topic,
+                value,
+                key,
+                partition=i % PARTITIONS,
+                headers=headers,
+                on_delivery=delivered,
+            )
+            producer.poll(0)
+        assert producer.flush(30) == 0
+        if (number // size) % 5 == 4:
+            producer.abort_transaction(20)
+            continue
+        producer.commit_transaction(20)
+        visible += size
+        for by, one, partition, offset, whole in sent:
+            seen[by].append((one, partition, offset, whole))
+    planted: Planted = {}
+    for by, all_of_them in seen.items():
+        grouped: dict[bytes, list[tuple[int, int, bytes]]] = defaultdict(list)
+        for one, partition, offset, whole in all_of_them:
+            grouped[one].append((partition, offset, whole))
+        planted[by] = {one: sorted(g) for one, g in grouped.items() if len(g) > 1}
+    return planted, visible
+
+
+def audit(lab: Lab, topic: str, by: str, *words: str) -> Ran:
+    return eoctl(
+        *("audit", "duplicates", topic, "--by", by, "-o", "json", "--limit", "100000"),
+        *words,
+        lab=lab,
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize("count", [share(50_000), pytest.param(5_000_000, marks=pytest.mark.long)])
+def test_planted_duplicates_are_found_and_nothing_else(
+    lab1: Lab, topic: MakeTopic, count: int
+) -> None:
+    name = topic(lab1, partitions=PARTITIONS)
+    planted, visible = _plant(lab1, name, count)
+    assert all(planted[by] for by in planted)
+    assert len(planted) == 5
+    for by, expected in planted.items():
+        ran = audit(lab1, name, by)
+        assert ran.status == 1, ran.stderr
+        assert ran.json["records"] == visible
+        assert ran.json["without_id"] == 0
+        assert ran.json["findings"] == len(ran.rows) == len(expected)
+        assert ran.json["repeats"] == sum(len(places) - 1 for places in expected.values())
+        for row in ran.rows:
+            copies = expected[base64.b64decode(row["id"])]
+            places = [(p, o) for p, o, _ in copies]
+            assert [(p["partition"], p["offset"]) for p in row["places"]] == places[:10]
+            assert row["copies"] == len(places)
+            assert row["partitions"] == len({p for p, _ in places})
+            assert row["same_value"] == (len({whole for *_, whole in copies}) == 1)
+            far = [
+                (min(b - a for a, b in itertools.pairwise(at)), at[-1] - at[0])
+                for partition in range(PARTITIONS)
+                if len(at := [o for p, o in places if p == partition]) > 1
+            ]
+            assert row["nearest_offsets"] == (min(n for n, _ in far) if far else None)
+            assert row["farthest_offsets"] == (max(f for _, f in far) if far else None)
+
+
+def test_without_duplicates_and_without_ids(lab1: Lab, topic: MakeTopic) -> None:
+    name = topic(lab1)
+    producer = Producer(lab1.client_properties())
+    for i in range(1_000):
+        producer.produce(name, b"%d" % i, None if i % 2 else b"%d" % i)
+    producer.flush(20)
+    ran = audit(lab1, name, "key")
+    assert (ran.status, ran.rows) == (0, [])
+    assert (ran.json["records"], ran.json["without_id"]) == (1_000, 500)
+    assert audit(lab1, name, "value", "--end", "hw").status == 0
+    assert audit(lab1, name, "header:none").json["without_id"] == 1_000
+
+
+def test_what_is_asked_wrongly_is_exit_2(lab1: Lab, topic: MakeTopic) -> None:
+    name = topic(lab1)
+    for by in ("keys", "header:", "json:a..b", ""):
+        ran = audit(lab1, name, by)
+        assert ran.status == 2, by
+        assert "--by" in ran.stderr
+    assert audit(lab1, "no-such-topic", "key").status == 3
