@@ -11,7 +11,7 @@ import pickle
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,31 +48,36 @@ class SparkEngine:
         told = self._folder / "runs" / f"progress-{uuid.uuid4().hex}"
         told.mkdir(parents=True, exist_ok=True)
         self._stages += 1
-        self._watch(tasks, told)
+        look = self._looking(tasks, told)
+        if self._progress is not None:
+            self._progress.watch(look)
         answers = executors.run(
             self._spark, _work(list(tasks), str(told)), len(tasks), "eoctl state rebuild"
         )
+        if self._progress is not None:  # the files are gone when the result is published
+            ended = {**look(), "stages_done": self._stages}
+            self._progress.watch({**ended, "records": ended["records_total"]}.copy)
         for answer in answers:
             yield pickle.loads(base64.b64decode(answer))  # noqa: S301 - our own task wrote it
 
-    def _watch(self, tasks: "Sequence[Task]", told: Path) -> None:
-        if self._progress is None:
-            return
+    def _looking(self, tasks: "Sequence[Task]", told: Path) -> Callable[[], dict[str, Any]]:
+        """What gives the progress of these tasks."""
         total = sum(getattr(t, "end", 0) - getattr(t, "start", 0) for t in tasks)
         reading, stage = total > 0, self._stages
+        stages = max(stage, 2 if getattr(tasks[0], "in_parts", False) else 1)
 
-        def look() -> Mapping[str, Any]:
+        def look() -> dict[str, Any]:
             size, records = _sum(told)
             return {
                 "stage": "read ranges" if reading else "combine buckets",
                 "stages_done": stage - 1,
-                "stages_total": max(stage, 2 if getattr(tasks[0], "in_parts", False) else 1),
+                "stages_total": stages,
                 "records": records if reading else None,
                 "records_total": total if reading else None,
                 "bytes": size if reading else None,
             }
 
-        self._progress.watch(look)
+        return look
 
 
 def _work(tasks: "list[Task]", told: str) -> Any:
