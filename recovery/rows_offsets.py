@@ -28,7 +28,8 @@ class OffsetsCountRow(Row):
 
 
 class OffsetsShowRow(Row):
-    """A group's committed offset on a partition, against what its readers can see.
+    """A committed offset of a group, or of another store, which `group` then names, on a
+    partition, against what its readers can see.
 
     lag = last_stable_offset - committed_offset, lag_hw = high_watermark - committed_offset, both in
     offsets, markers and holes included; below 0 where the group read further (read_uncommitted).

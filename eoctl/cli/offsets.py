@@ -189,6 +189,13 @@ def _show_cells(row: OffsetsShowRow) -> Mapping[str, object]:
 
 def _show_summary(answer: Answer) -> str:
     rows = [r for r in answer.rows if isinstance(r, OffsetsShowRow)]
+    stores = answer.extra.get("stores")
+    if stores is not None:
+        assert isinstance(stores, list)
+        absent = [str(s["store"]) for s in stores if not s["exists"]]
+        gone = f"; there is no {', no '.join(absent)}" if absent else ""
+        text = f"{counted(len(stores), 'store')}, {counted(len(rows), 'position')}{gone}"
+        return _with_gaps(text, answer)
     groups = answer.extra["groups"]
     assert isinstance(groups, list)
     text = f"{counted(len(groups), 'group')}, {counted(len(rows), 'committed offset')}"
@@ -226,6 +233,15 @@ def offsets_show(
     group: Annotated[
         list[str] | None, typer.Option("--group", metavar="G", help="only this group")
     ] = None,
+    store: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--store",
+            metavar="STORE",
+            help="positions in another place: APP.toml, group:G, file:PATH, topic:T#KEY, "
+            "zookeeper:HOSTS/PATH, sql:URL#TABLE, spark:DIR",
+        ),
+    ] = None,
     counting: Annotated[
         bool,
         typer.Option("--count", help="read the logs: records that wait for each group, exactly"),
@@ -233,7 +249,9 @@ def offsets_show(
     max_rate: MaxRate = None,
     no_crc: NoCrc = False,
 ) -> int:
-    """Where groups stand against LSO and high watermark, and which commits are pending."""
+    """Where groups and other stores stand against LSO and high watermark; pending commits."""
+    if group and store:
+        raise UsageError("name groups or stores", where="--group, --store", remedy="or group:G")
     selectors = topics.selectors()
     rate = None if max_rate is None else byte_rate(max_rate, where="--max-rate")
     if not counting and (rate is not None or no_crc):
@@ -243,6 +261,10 @@ def offsets_show(
         reading = operations.Reading(not no_crc, rate, progress) if counting else None
 
         async def look(cluster: Cluster) -> Answer:
+            if store:
+                from eoctl.operations.offset_stores import show_stores
+
+                return await show_stores(cluster, store, selectors, counting=reading)
             return await operations.show_offsets(cluster, group or (), selectors, counting=reading)
 
         if output.interval is not None or not counting:

@@ -4,7 +4,7 @@ Nothing is clamped and nothing guessed: a range that is not there, or could not 
 with an error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eoctl.kafka import collect, committed, count, groups
@@ -137,6 +137,19 @@ async def show_offsets(
     found, more = await committed.with_offsets(cluster, found, places)
     missing += more
     offsets = [o for g in found for o in g.offsets]
+    extra = {"groups": _states(found)}
+    return await against_logs(cluster, offsets, missing, counting=counting, extra=extra)
+
+
+async def against_logs(
+    cluster: Cluster,
+    offsets: Sequence[GroupOffsetFacts],
+    missing: list[Missing],
+    *,
+    counting: Reading | None,
+    extra: Mapping[str, object],
+) -> Answer:
+    """The rows of `offsets show`. missing: what could not be seen of the offsets themselves."""
     facts, more = await _partitions_of(cluster, offsets)
     missing += more
     pending = await committed.pending_producers(cluster, [o for o in offsets if o.pending])
@@ -150,7 +163,7 @@ async def show_offsets(
         collected_at=now_ms(),
         rows=offsets_show_rows(offsets, facts, pending_producers=pending, data_records=records),
         errors=error_rows(missing),
-        extra={"groups": _states(found)},
+        extra=extra,
     )
 
 

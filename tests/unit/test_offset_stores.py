@@ -226,6 +226,8 @@ def test_a_checkpoint_is_read(tmp_path: Path) -> None:
     assert stands == {("orders", 0): 10, ("orders", 1): 20}
     assert found.spark is not None
     assert (found.spark.batch, found.spark.in_flight) == (5, True)
+    (tmp_path / "metadata").unlink()
+    assert read(spark(tmp_path)).spark is not None
     found = read(spark(f"file://{checkpoint(tmp_path, commits_5=COMMIT)}"))
     stands = {e.place: e.position.input.offset for e in found.entries}
     assert stands == {("orders", 0): 15, ("orders", 1): 20}

@@ -97,6 +97,9 @@ class _Files(Mapping[str, str]):
             raise CorruptError(f"larger than {MOST_BYTES >> 20} MiB", where=name)
         return data.decode("utf-8")
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
