@@ -111,7 +111,7 @@ class App:
         try:
             consumer.assign([TopicPartition(topic, partition, start)])
             while True:
-                message = consumer.poll(20)
+                message = consumer.poll(60)
                 if message is None:
                     raise RuntimeError(f"nothing came of {topic}:{partition}")
                 error = message.error()
