@@ -16,7 +16,8 @@ class StripRow(Row):
     at or above the LSO such records wait all the same. open: no marker follows up to the high
     watermark. undecided: the same, but the log was not read that far. control: a marker, outcome
     says which. missing: no record there (compacted, deleted, never used). unread: more than is
-    read for a strip. batches: how many.
+    read for a strip. batches, records: how many; what compaction took out of the middle of a batch
+    is no record, though its offset lies in the stretch.
     """
 
     topic: str
@@ -27,3 +28,4 @@ class StripRow(Row):
     outcome: Literal["commit", "abort"] | None = None
     producer_id: int | None = None
     batches: int = 0
+    records: int = 0

@@ -6,7 +6,7 @@ Source: KIP-98, Kafka's class CompletedFetch.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from recovery.formats.batches import NO_PRODUCER_ID, BatchHeader, batch_headers
@@ -33,6 +33,7 @@ class _Stretch:
     outcome: ControlType | None = None
     producer_id: int | None = None
     batches: int = 1
+    records: int = 0
 
     def joins(self, other: "_Stretch") -> bool:
         same = (self.kind, self.outcome, self.producer_id)
@@ -71,6 +72,7 @@ def strip_rows(
             outcome=None if s.outcome is None else _WORDS.get(s.outcome),
             producer_id=s.producer_id,
             batches=s.batches,
+            records=s.records,
         )
         for s in _merged(found, *window)
     ]
@@ -110,7 +112,14 @@ def _stretch(data: bytes, header: BatchHeader, kind: StripKind) -> _Stretch:
     if header.is_control:
         said = marker(data, header)
         kind, outcome = "control", said.type if said is not None else None
-    return _Stretch(header.base_offset, header.last_offset + 1, kind, outcome, producer)
+    return _Stretch(
+        header.base_offset,
+        header.last_offset + 1,
+        kind,
+        outcome,
+        producer,
+        records=header.records_count,
+    )
 
 
 def _merged(found: Sequence[_Stretch], start: int, end: int) -> Iterable[_Stretch]:
@@ -123,10 +132,11 @@ def _merged(found: Sequence[_Stretch], start: int, end: int) -> Iterable[_Stretc
             continue
         if first > at:
             made.append(_Stretch(at, first, "missing", batches=0))
-        s = _Stretch(first, last, s.kind, s.outcome, s.producer_id)
+        s = replace(s, first=first, end=last)
         if made and made[-1].joins(s):
             made[-1].end = s.end
             made[-1].batches += 1
+            made[-1].records += s.records
         else:
             made.append(s)
         at = last

@@ -18,11 +18,12 @@ from tui.lines import Line
 from tui.overlays import Overlay
 from tui.palette import THEMES
 from tui.table import Filter
-from tui.views import BY_NAME, CHANGE, JOB, PLANS, TIMELINE, WHY
+from tui.views import BY_NAME, CHANGE, JOB, JOBS, PLANS, RECOVER, TIMELINE, WHY
 
 if TYPE_CHECKING:
     from recovery.rows_diagnosis import TxnHangingRow
     from tui.app import Dashboard
+    from tui.tables import TableRow
 
 
 def sort(app: "Dashboard", letter: str) -> None:
@@ -67,7 +68,7 @@ def show_json(app: "Dashboard") -> None:
         texts = [line for row in (answer.rows if answer else ()) for line in pages.json_lines(row)]
     else:
         row = app.table.current
-        texts = pages.json_lines(row.source) if row else []
+        texts = pages.json_lines(row.source) if row and row.source is not None else []
     if not texts:
         app.say("there is no row")
         return
@@ -83,19 +84,25 @@ def equal_commands(app: "Dashboard") -> list[str]:
     view, about = app.place.view, app.place.about
     argv = [*start, *view.argv]
     if view is CHANGE and about.startswith("plan "):
-        argv = _change_argv(about)
+        plan = snapshot.detail.extra.get("plan") if snapshot and snapshot.detail else None
+        argv = _change_argv(about, plan.get("kind") if isinstance(plan, dict) else None)
     elif about and view.kind == "page":
         name = about.removeprefix("job ")
         argv += ["--", name] if name.startswith("-") else [name]
-    commands = [shell_command(argv)]
     row = app.table.current if view.kind != "page" else None
+    if view is RECOVER:
+        return [shell_command(_recover_argv(app, row, start[1:])) or ""]
+    if view in (PLANS, JOBS):  # of this host, whatever the cluster
+        argv = ["eoctl", *view.argv]
+    commands = [shell_command(argv)]
     if row is not None:
         if row.opens is not None and row.opens[0] == "why":
             commands.append(shell_command([*start, "why", row.opens[1]]))
         elif row.opens is not None and row.opens[0] == "job":
             commands.append(shell_command(["eoctl", "jobs", "show", row.key]))
         elif row.opens is not None and row.opens[0] == "change":
-            commands.append(shell_command(_change_argv(row.opens[1])))
+            kind = getattr(row.source, "kind", None)
+            commands.append(shell_command(_change_argv(row.opens[1], kind)))
         elif row.opens is not None:
             commands.append(shell_command([*start, "txn", "history", "--", row.opens[1]]))
         commands.append(row.command)
@@ -106,10 +113,22 @@ def equal_commands(app: "Dashboard") -> list[str]:
     return [c for c in commands if c is not None]
 
 
-def _change_argv(about: str) -> list[str]:
+def _recover_argv(app: "Dashboard", row: "TableRow | None", connection: list[str]) -> list[str]:
+    """What the cursor's form starts, still without what it asks for, or what was started."""
+    from tui.forms import BY_NAME as FORMS
+    from tui.forms import command_of
+
+    if row is None or row.opens is None:
+        return ["eoctl", *connection, "--help"]
+    kind, name = row.opens
+    return [*app.runs[int(name)].argv] if kind == "run" else command_of(FORMS[name], {}, connection)
+
+
+def _change_argv(about: str, kind: object) -> list[str]:
+    """The command that shows a plan file of this kind, or an entry."""
     word, _, name = about.partition(" ")
     if word == "plan":
-        return ["eoctl", "txn", "apply", name]
+        return ["eoctl", "restart" if kind == "restart" else "txn", "apply", name]
     return ["eoctl", "journal", "show", about]
 
 

@@ -92,7 +92,7 @@ def _told(r: StripRow, lso: int) -> Line:
     if r.producer_id is not None:
         words += f", pid {r.producer_id}"
     if last > r.first_offset:
-        words += f", {counted(r.end_offset - r.first_offset, 'offset')}"
+        words += f", {counted(r.records, 'record')}" if r.batches else ""
     if r.batches > 1:
         words += f" in {counted(r.batches, 'batch', 'batches')}"
     if r.first_offset >= lso and r.kind in ("committed", "aborted", "plain"):

@@ -11,9 +11,9 @@ import pytest
 
 from tests.tui.driving import lines_of, recording, run, running, runs
 from tests.tui.large import LargeFeed
-from tui.app import Place
+from tui.app import Dashboard, Place
 from tui.feed import Feed
-from tui.views import VIEWS, WHY
+from tui.views import TIMELINE, VIEWS, WHY, View
 
 GOLDEN = Path(__file__).parent / "golden"
 SIZES = ((80, 24), (120, 40), (200, 60))
@@ -21,6 +21,14 @@ SIZES = ((80, 24), (120, 40), (200, 60))
 
 def feed_of(name: str) -> Feed:
     return LargeFeed(10_000) if name == "large" else recording(name)
+
+
+def about(app: Dashboard, view: View) -> str:
+    """What a screen that is reached through another one is about."""
+    if view is TIMELINE:
+        return "orders-enricher-0_3"
+    assert app.frame is not None
+    return app.frame.snapshot.detail_about or f"{view.name} x"
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}")
@@ -38,7 +46,7 @@ def test_golden_screens(name: str, size: tuple[int, int]) -> None:
                 elif view.number:
                     await pilot.press(str(view.number))
                 else:
-                    app.go(Place(view, "orders-enricher-0_3"))
+                    app.go(Place(view, about(app, view)))
                 await pilot.pause()
                 lines = lines_of(app)
                 assert len(lines) == size[1]
