@@ -342,6 +342,10 @@ def job(
         typer.Option("--env-file", metavar="FILE", help="of `restart plan --env`"),
     ] = None,
     look: Annotated[bool, typer.Option("--look", help="only look at what is there")] = False,
+    lose_store: Annotated[
+        bool,
+        typer.Option("--lose-store", help="delete its state store; what it held: totals.jsonl"),
+    ] = False,
 ) -> int:
     """Run a small job to practise with: it prices sales, keeps totals, and can die midway.
 
@@ -360,7 +364,9 @@ def job(
     one = Job(lab, environment)
     if die_after is not None:
         note(f"it dies after {counted(die_after, 'output')}; its application file: {one.app_file}")
-    done = one.look() if look else one.run(die_after)
+    if lose_store:
+        note(f"deleted {one.store}; what it held is in {one.lose_store()}")
+    done = one.look() if look or lose_store else one.run(die_after)
     row = LabJobRow(
         lab=name,
         input=INPUT,

@@ -95,6 +95,16 @@ STEPS: tuple[Step, ...] = (
         ("journal", "list"),
     ),
     Step(
+        "Every transactional id that a coordinator knows. The owner of the held payments is not "
+        "among them.",
+        ("txn", "list"),
+    ),
+    Step(
+        "The partitions' side of it: who wrote last, with which epoch, and from which offset on a "
+        "transaction is open. --resolve asks the coordinators who the producers are.",
+        ("producers", "--resolve"),
+    ),
+    Step(
         "Trouble 4. A job prices sales: it reads, writes, and commits input and output offset as a "
         "pair every 100 records. It is killed midway: some outputs are there that no commit knows.",
         ("lab", "job", "--name", NAME, "--die-after", "1742"),
@@ -121,14 +131,26 @@ STEPS: tuple[Step, ...] = (
         ("lab", "job", "--name", NAME, "--env-file", "{job}/restart.env"),
     ),
     Step(
-        "Every transactional id that a coordinator knows. The owner of the held payments is not "
-        "among them.",
-        ("txn", "list"),
+        "Trouble 5. The job's state store, each customer's total, is lost. What it held was "
+        "written down right before, so that a rebuild can be compared with it.",
+        ("lab", "job", "--name", NAME, "--lose-store"),
     ),
     Step(
-        "The partitions' side of it: who wrote last, with which epoch, and from which offset on a "
-        "transaction is open. --resolve asks the coordinators who the producers are.",
-        ("producers", "--resolve"),
+        "It is made again on Spark from its changelog, up to the last stable offset as it is now: "
+        "an explicit cut, so that a second run gives the same. The digest says what it is.",
+        (
+            *("state", "rebuild", "sales-totals-changelog", "--format", "plain", "--at", "lso"),
+            *("--engine", "spark", "--master", "local[2]", "--output", "{job}/rebuilt"),
+            *("--timeout", "5m"),
+        ),
+    ),
+    Step(
+        "The rebuilt state against what the store held: entries only here, only there, different.",
+        ("state", "compare", "{job}/rebuilt", "{job}/totals.jsonl"),
+    ),
+    Step(
+        "One customer in it.",
+        ("state", "show", "{job}/rebuilt", "customer-42"),
     ),
 )
 

@@ -7,6 +7,7 @@ it wrote since is there and will come again. `restart plan sales-pricer.toml --e
 start and how many outputs to drop; `recovery.skip` does it.
 """
 
+import base64
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from eoctl.lab.handle import Lab, labs_folder
-from recovery.errors import IncompleteError, RefusedError
+from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.skip import DropFirst, Seen, restart_offset
 
 INPUT, OUTPUT, CHANGELOG, GROUP = "sales", "sales-priced", "sales-totals-changelog", "sales-pricer"
@@ -63,7 +64,6 @@ class Outcome:
     equal: bool
     app_file: Path
     store: Path
-    dump: Path
 
 
 class _Record(NamedTuple):
@@ -107,6 +107,10 @@ class Job:
         return self._folder / f"{GROUP}.toml"
 
     @property
+    def dump(self) -> Path:
+        return self._folder / "totals.jsonl"
+
+    @property
     def store(self) -> Path:
         return self._folder / "totals.sqlite"
 
@@ -147,6 +151,28 @@ class Job:
         store.close()
         return self.look()
 
+    def lose_store(self) -> Path:
+        """Delete the state store; what it held is kept as JSON lines, to compare a rebuild with."""
+        if not self.store.exists():
+            raise UsageError("there is no state store", where=str(self.store), remedy="run the job")
+        with sqlite3.connect(self.store) as store:
+            rows = store.execute("SELECT p, customer, total, at FROM totals").fetchall()
+        store.close()
+        lines = [
+            json.dumps(
+                {
+                    "partition": p,
+                    "key": _base64(name),
+                    "value": _base64(str(total)),
+                    "timestamp": at,
+                }
+            )
+            for p, name, total, at in rows
+        ]
+        self.dump.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        self.store.unlink()
+        return self.dump
+
     def look(self) -> Outcome:
         """What is there, against what must be."""
         found = [[r.value for r in self._records(OUTPUT, p, 0)] for p in range(PARTITIONS)]
@@ -159,7 +185,6 @@ class Job:
             found == wanted,
             self.app_file,
             self.store,
-            self._folder / "totals.jsonl",
         )
 
     def _partition(self, p: int, store: sqlite3.Connection) -> None:
@@ -286,6 +311,10 @@ class Job:
             raise IncompleteError("nothing came", where=f"{topic}:{p}")
         finally:
             consumer.close()
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode("ascii")
 
 
 def _flush(producer: Any) -> None:
