@@ -19,17 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from eoctl.config import SECRET_KEY
 from eoctl.kafka import cuts
@@ -66,7 +56,6 @@ OPTIONS = {
     "isolation": "read_committed or read_uncommitted [read_committed]",
     "range_offsets": f"a bigger range is several tasks [{RANGE_OFFSETS}]",
     "max_rate": "bytes per second, broker and task",
-    "pushdown": "true with spark.sql.python.filterPushdown.enabled=true",
 }
 
 
@@ -130,7 +119,6 @@ def kafka_source(
             asked.pop("path", None)
             check_options(asked)
             self.choice = choice(asked)
-            self.pushdown = _flag(asked, "pushdown")
             again = {"topics", "cut", "start", "end"} & (asked.keys() - fixed.keys())
             if decided is not None and not again:
                 self.spans = decided
@@ -151,8 +139,7 @@ def kafka_source(
             return source_columns.ddl({c: known[c] for c in self.choice.columns})
 
         def reader(self, schema: "StructType") -> DataSourceReader:
-            kind = PushingReader if self.pushdown else Reader
-            return kind(access, self.choice, self.spans, schema)
+            return Reader(access, self.choice, self.spans, schema)
 
     return KafkaSource
 
@@ -286,7 +273,11 @@ async def _of_cut(cluster: Cluster, cut: Cut) -> list[Span]:
 
 
 class Reader(DataSourceReader):
-    """Reads spans; made once for each action, from what load has decided."""
+    """Reads spans; made once for each action, from what load has decided.
+
+    It takes no filters (pushFilters): Spark 4.3.0 keeps the reader that one action's filters have
+    narrowed, and later actions on the same DataFrame silently lose rows. Narrow with start and end.
+    """
 
     def __init__(
         self, access: Access, chosen: Choice, found: list[Span], schema: "StructType"
@@ -344,42 +335,3 @@ class Reader(DataSourceReader):
                         batch = batch.select(~hidden) if hidden.any() else batch
                     if len(batch):
                         yield source_columns.records(batch, *place, self.arrow)
-
-
-class PushingReader(Reader):
-    """Leaves out spans that filters on partition and offset exclude; Spark filters all the same."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 - Spark's name
-        for one in filters:
-            self.spans = [s for s in (_narrowed(s, one) for s in self.spans) if s is not None]
-            yield one
-
-
-def _narrowed(span: Span, one: Filter) -> Span | None:
-    """The part of a span in which a filter can hold; None where it cannot."""
-    if not isinstance(one, EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
-        return span
-    value = one.value
-    low, high = {
-        EqualTo: (value, value),
-        GreaterThan: (value + 1 if isinstance(value, int) else None, None),
-        GreaterThanOrEqual: (value, None),
-        LessThan: (None, value - 1 if isinstance(value, int) else None),
-        LessThanOrEqual: (None, value),
-    }[type(one)]
-    if one.attribute == ("topic",) and isinstance(one, EqualTo):
-        return span if span.topic == value else None
-    if not isinstance(value, int) or isinstance(value, bool):
-        return span
-    if one.attribute == ("partition",):
-        inside = (low is None or span.partition >= low) and (high is None or span.partition <= high)
-        return span if inside else None
-    if one.attribute == ("offset",):
-        start = span.start if low is None else max(span.start, low)
-        end = span.end if high is None else min(span.end, high + 1)
-        return (
-            None
-            if start >= end
-            else Span(span.topic, span.partition, start, end, span.last_stable_offset)
-        )
-    return span
