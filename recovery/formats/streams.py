@@ -7,7 +7,6 @@ Source: Kafka's classes WindowKeySchema, SessionKeySchema, AbstractRocksDBSegmen
 RocksDBVersionedStore (restoreBatch, get); all checked against a running application.
 """
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from recovery.combine.arrays import binary_parts, int64_values, null_mask, one_chunk
@@ -44,10 +43,6 @@ class _Expiring(ChangelogFormat):
     tail = 0  # bytes behind the user's key
     expires_by = 0  # where the time that expires begins, in bytes before the key's end
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        super().__init__(options)
-        self._retention = _retention(options, self.name)
-
     def valid(self, rows: "pa.RecordBatch") -> "NDArray[np.bool_]":
         """Keys that are long enough to end in times."""
         import numpy as np
@@ -71,7 +66,7 @@ class _Expiring(ChangelogFormat):
         if not len(rows):
             return _with(rows, self.extra, [])
         time = tail_int64(one_chunk(rows.column("key")), self.expires_by)
-        rows = _filter(rows, time >= seen["max"] - self._retention + 1)
+        rows = _filter(rows, time >= seen["max"] - _retention(self) + 1)
         return _with(rows, self.extra, self.decoded(one_chunk(rows.column("key"))))
 
     def decoded(self, keys: "pa.Array") -> "list[pa.Array]":
@@ -156,10 +151,6 @@ class StreamsVersioned(ChangelogFormat):
     needs_retention = True
     retention_config = "min.compaction.lag.ms"  # of the topic: the history retention + DAY_MS
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        super().__init__(options)
-        self._history = _retention(options, self.name)
-
     @property
     def extra(self) -> "pa.Schema":
         import pyarrow as pa
@@ -171,7 +162,7 @@ class StreamsVersioned(ChangelogFormat):
 
         time = _timestamps(rows)
         highest = np.maximum(np.maximum.accumulate(time), seen.get("time", _NO_TIMESTAMP))
-        kept: NDArray[np.bool_] = time >= highest - self._history
+        kept: NDArray[np.bool_] = time >= highest - _retention(self)
         return None if kept.all() else kept
 
     def observe(self, rows: "pa.RecordBatch", seen: Seen) -> Seen:
@@ -212,7 +203,7 @@ class StreamsVersioned(ChangelogFormat):
         ends = np.full(len(rows), _FOREVER, np.int64)
         followed = number[1:] == number[:-1]
         ends[:-1][followed] = time[1:][followed]
-        horizon = seen.get("time", _NO_TIMESTAMP) - self._history
+        horizon = seen.get("time", _NO_TIMESTAMP) - _retention(self)
         live = ~null_mask(one_chunk(rows.column("value"))) & (ends > horizon)
         rows, time, ends = _filter(rows, live), time[live], ends[live]
         return _with(rows, self.extra, [int64_array(time), int64_array(ends, ends == _FOREVER)])
@@ -269,11 +260,12 @@ def _empty(field: "pa.Field") -> "pa.Array":
     return pa.nulls(0, field.type)
 
 
-def _retention(options: Mapping[str, Any], name: str) -> int:
-    found = options.get("retention_ms")
+def _retention(form: ChangelogFormat) -> int:
+    """Raises UsageError where nobody said it."""
+    found = form.options.get("retention_ms")
     if not isinstance(found, int) or found < 1:
         raise UsageError(
-            f"{name} needs the store's retention",
+            f"{form.name} needs the store's retention",
             where="--retention",
             remedy="give it as the application has it: --retention 2h",
         )

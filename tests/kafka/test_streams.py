@@ -24,6 +24,7 @@ from eoctl.lab.record import LabSpec
 from recovery.combine.changelog import changelog_format
 from recovery.combine.latest import Latest
 from recovery.formats.columns import COMMITTED, NONE
+from tests.kafka.command import eoctl
 from tests.share import share
 from tests.streams.app import (
     HISTORY_MS,
@@ -39,6 +40,9 @@ from tests.streams.app import (
 )
 
 STAGES = ("committed", "open", "again", "compacted", "restored")
+BY_COMMAND = ("open", "restored")
+"""Stages at which `eoctl state rebuild` itself is asked; at the others the pieces that it uses."""
+
 CACHED = {"kv-cached", "window-cached", "session-cached"}
 VARIANTS = [
     pytest.param({"producer.compression.type": "lz4"}, id="lz4"),
@@ -124,6 +128,33 @@ def rebuild(app: App, *, stores: Mapping[str, str] = STORES) -> State:
     return asyncio.run(all_of_them())
 
 
+def rebuild_by_command(app: App, folder: Path) -> State:
+    """The same by `eoctl state rebuild`, retentions taken from the topics' settings."""
+    from eoctl.stores.state_files import read_state
+    from eoctl.stores.state_folder import read
+    from eoctl.stores.state_rows import file_of
+
+    found: dict[tuple[str, int], Rebuilt] = {}
+    for form in sorted(set(STORES.values())):
+        topics = {app.changelog(store): store for store in STORES if STORES[store] == form}
+        output = folder / form
+        ran = eoctl(
+            *("state", "rebuild", *topics, "--format", form, "--at", "lso"),
+            *("--output", str(output), "--engine", "local", "-o", "json"),
+            lab=app.lab,
+            timeout=120,
+        )
+        assert ran.status == 0, ran.stderr
+        for part in read(output).partitions:
+            rows = [
+                row for file in part.files for row in read_state(output, file_of(file)).to_pylist()
+            ]
+            data = part.counts["data"]
+            assert data is not None
+            found[topics[part.topic], part.partition] = Rebuilt(rows, data)
+    return found
+
+
 def newest(app: App) -> list[int]:
     """The highest timestamp of each partition of the versioned store's changelog."""
     from confluent_kafka import Consumer, TopicPartition
@@ -168,7 +199,10 @@ class Run:
             high - stable
             for _, stable, high in bounds(self.lab, map(self.app.changelog, STORES)).values()
         )
-        rebuilt = rebuild(self.app)
+        if stage in BY_COMMAND:
+            rebuilt = rebuild_by_command(self.app, self.app.folder / stage)
+        else:
+            rebuilt = rebuild(self.app)
         if said is not None:
             self.stages[stage] = Stage(said.said, said.versions, rebuilt, said.newest, held)
             return
@@ -346,8 +380,8 @@ def test_the_crashed_transaction_was_open_and_was_aborted(run: Run) -> None:
 
 
 def test_compaction_took_records_away(run: Run) -> None:
-    """Fewer are left than came before it, though more came meanwhile."""
-    again, compacted = run.stages["again"].rebuilt, run.stages["compacted"].rebuilt
+    """These stores' changelogs got a record for each of the input."""
+    compacted = run.stages["compacted"].rebuilt
     for store in ("kv", "memory"):
-        for partition in range(PARTITIONS):
-            assert compacted[store, partition].read < again[store, partition].read
+        left = sum(compacted[store, partition].read for partition in range(PARTITIONS))
+        assert left < run.sent / 2

@@ -188,8 +188,11 @@ def test_keys_that_are_none_of_the_format(kind: str, key: bytes | None) -> None:
 @pytest.mark.parametrize("options", [{}, {"retention_ms": None}, {"retention_ms": 0}])
 @pytest.mark.parametrize("kind", ["streams-window", "streams-session", "streams-versioned"])
 def test_retention_is_asked_for(kind: str, options: dict[str, Any]) -> None:
+    form = changelog_format(kind, options)
+    (rows,) = batches([(0, 1, session_key(b"a", 1, 1), b"1")], 1)
+    seen = form.observe(rows, {})
     with pytest.raises(UsageError, match="retention"):
-        changelog_format(kind, options)
+        form.finish(pa.Table.from_batches([rows]), seen)
 
 
 @pytest.mark.parametrize(("log_start", "proven"), [(0, True), (1, False)])
