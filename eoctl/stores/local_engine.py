@@ -97,6 +97,9 @@ class LocalEngine:
 
 def _work(connection: Connection, parent: int) -> None:
     """The life of a worker: a task, its row, the next task."""
+    import pyarrow as pa
+
+    pa.set_memory_pool(pa.system_memory_pool())  # it gives back what is free, and is no slower
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
     while True:

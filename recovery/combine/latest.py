@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _WEIGHT = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: neighbours go far apart
 _SLICE = 1 << 18  # rows hashed at once
+_MOST_CHUNKS = 64
 
 
 class Latest:
@@ -87,25 +88,33 @@ def latest(form: ChangelogFormat, parts: Sequence["pa.Table"]) -> "pa.Table":
     import numpy as np
     import pyarrow as pa
 
-    whole = pa.concat_tables(parts).combine_chunks()
-    if not len(whole):
-        return whole
-    numbers = one_chunk(form.identity(whole)).dictionary_encode().indices
+    # no copy of the parts as one: fresh memory costs more than finding the last ones
+    batches = [batch for part in parts for batch in part.to_batches() if len(batch)]
+    if not batches:
+        return pa.Table.from_batches([], schema=rows_schema())
+    ids = pa.chunked_array([one_chunk(form.identity(batch)) for batch in batches])
+    numbers = ids.dictionary_encode()
     if numbers.null_count:
         raise ValueError("a record without identity")
-    number = int32_values(numbers)
-    offset = int64_values(one_chunk(whole.column("offset")))
+    number = np.concatenate([int32_values(chunk.indices) for chunk in numbers.chunks])
+    offset = np.concatenate([int64_values(batch.column("offset")) for batch in batches])
     # of equal subscripts numpy keeps the last one written: so write by rising offset
-    order = None if (offset[1:] > offset[:-1]).all() else np.argsort(offset, kind="stable")
     last = np.empty(int(number.max()) + 1, np.int64)
-    if order is None:
+    if (offset[1:] > offset[:-1]).all():
         last[number] = np.arange(len(number))
     else:
+        order = np.argsort(offset, kind="stable")
         last[number[order]] = order
-    if len(last) == len(whole):
-        return whole
     last.sort()
-    return whole.take(int64_array(last))
+    ends = np.cumsum([len(batch) for batch in batches])
+    kept = np.split(last, np.searchsorted(last, ends[:-1]))
+    chosen = [
+        batch if len(rows) == len(batch) else batch.take(int64_array(rows - (end - len(batch))))
+        for batch, rows, end in zip(batches, kept, ends.tolist(), strict=True)
+        if len(rows)
+    ]
+    found = pa.Table.from_batches(chosen)
+    return found.combine_chunks() if found.column(0).num_chunks > _MOST_CHUNKS else found
 
 
 def key_hash(keys: "pa.Array") -> "NDArray[np.uint64]":

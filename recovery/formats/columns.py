@@ -301,7 +301,7 @@ def _records(buffer: Buffer, batches: Batches) -> ColumnBatch:
     offset_delta, at = varints(data, at)
     key_length, key_start = varints(data, at)
     at = key_start + np.maximum(key_length, 0)
-    good = (key_length >= -1) & (key_length <= record_end - key_start)
+    good = (length >= 0) & (key_length >= -1) & (key_length <= record_end - key_start)
     # a wrong length would send the next read anywhere
     value_length, value_start = varints(data, np.where(good, at, start))
     at = value_start + np.maximum(value_length, 0)

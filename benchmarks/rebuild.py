@@ -1,0 +1,178 @@
+"""`state rebuild` of 5 M records, 1 M keys, in two processes, against confluent-kafka and a dict.
+
+Both see the same log: transactions, some aborted, tombstones, an explicit cut. The dict's side, two
+processes as well, each with half of the partitions, only keeps the last values; its digest is taken
+once, outside the time, and must be that of the rebuilt state.
+"""
+
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.side_by_side import EOCTL, Measured, alternate, command, lab
+from eoctl.lab.cluster import Lab
+from eoctl.lab.record import LabSpec
+
+RECORDS = int(os.environ.get("EOCTL_BENCH_RECORDS", "5000000"))
+KEYS = max(1, RECORDS // 5)
+PARTITIONS = 4
+PROCESSES = 2
+PER_TRANSACTION = 50_000
+
+DICT = """
+import sys
+from multiprocessing import Process
+
+def keep(server, topic, ends, told):
+    from confluent_kafka import Consumer, TopicPartition
+    consumer = Consumer({"bootstrap.servers": server, "group.id": "bench",
+                         "enable.auto.commit": False, "isolation.level": "read_committed",
+                         "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, p, 0) for p in ends])
+    states, left = {p: {} for p in ends}, set(ends)
+    while left:
+        for m in consumer.consume(10000, 0.1):
+            if m.error():
+                left.discard(m.partition())
+            elif m.offset() < ends[m.partition()]:
+                if m.value() is None:
+                    states[m.partition()].pop(m.key(), None)
+                else:
+                    states[m.partition()][m.key()] = (m.timestamp()[1], m.value())
+    consumer.close()
+    if told:
+        import hashlib, struct
+        rows = total = 0
+        for p, state in states.items():
+            rows += len(state)
+            for key, (timestamp, value) in state.items():
+                row = struct.pack(">ii", p, len(key)) + key
+                row += struct.pack(">qi", timestamp, len(value)) + value
+                total += int.from_bytes(hashlib.sha256(row).digest(), "big")
+        print(rows, total % 2**256, flush=True)
+
+if __name__ == "__main__":
+    server, topic, told = sys.argv[1], sys.argv[2], sys.argv[3] == "digest"
+    ends = dict(enumerate(map(int, sys.argv[4:])))
+    halves = [{p: e for p, e in ends.items() if p % 2 == half} for half in (0, 1)]
+    running = [Process(target=keep, args=(server, topic, half, told)) for half in halves]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join()
+    sys.exit(max(process.exitcode for process in running))
+"""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Seconds and records."""
+
+    what: str
+    seconds: float
+
+    def lines(self) -> list[str]:
+        return [self.what, f"  {RECORDS / self.seconds / 1e6:.2f} M records/s"]
+
+
+def measure() -> Iterator[Measured | Rate]:
+    with lab(LabSpec("rebuild")) as one, tempfile.TemporaryDirectory() as folder:
+        for codec in ("none", "lz4"):
+            yield from _measure(one, Path(folder), codec)
+
+
+def _measure(one: Lab, folder: Path, codec: str) -> Iterator[Measured | Rate]:
+    topic = f"rebuild-{codec}"
+    _fill(one, topic, codec)
+    script = folder / "keep.py"
+    script.write_text(DICT, encoding="utf-8")
+    state = folder / "state"
+    first = [*EOCTL, "--bootstrap-server", one.bootstrap_servers, "state", "rebuild", topic]
+    first += ["--format", "plain", "--engine", "local", "--processes", str(PROCESSES)]
+    cut = folder / f"{codec}.json"
+    command([*first, "--at", "lso", "--output", str(state)])()
+    shutil.copy(state / "cut.json", cut)
+    ends = _ends(state)
+    keep = [sys.executable, str(script), one.bootstrap_servers, topic]
+    _check(state, [*keep, "digest", *ends])
+    rebuild = command([*first, "--at", str(cut), "--output", str(state)])
+
+    def ours() -> None:
+        shutil.rmtree(state)
+        rebuild()
+
+    peer = command([*keep, "time", *ends])
+    times = alternate(ours, peer, 3)
+    what = f"rebuild {RECORDS:,} records, {KEYS:,} keys, codec {codec}, {PROCESSES} processes"
+    yield Measured(what, *times, "confluent → dict", "at least 2.5x")
+    yield Rate("  of these", min(times[0]))
+
+
+def _ends(state: Path) -> list[str]:
+    from eoctl.stores import state_folder
+
+    (topic,) = state_folder.read(state).cut.topics
+    return [str(p.end) for p in topic.partitions]
+
+
+def _check(state: Path, keep: list[str]) -> None:
+    """The dict's digest is that of the manifest."""
+    import subprocess
+
+    from eoctl.stores import state_folder
+
+    said = subprocess.run(keep, capture_output=True, text=True, check=True).stdout.split()
+    rows, total = sum(map(int, said[0::2])), sum(map(int, said[1::2])) % 2**256
+    found = state_folder.read(state).digest
+    if (found.rows, found.sha256_sum) != (rows, f"{total:064x}"):
+        raise SystemExit(f"the rebuilt state is not that of the dict: {found}")
+
+
+def _fill(one: Lab, topic: str, codec: str) -> None:
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0"}
+    admin = AdminClient(one.client_properties())
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=config)])[topic].result(30)
+    producer = Producer(
+        one.client_properties()
+        | {
+            "transactional.id": f"fill-{codec}",
+            "linger.ms": 20,
+            "batch.size": 200_000,
+            "compression.type": codec,
+            "queue.buffering.max.messages": 1_000_000,
+        }
+    )
+    producer.init_transactions(60)
+    chance = random.Random(7)
+    for number in range(0, RECORDS, PER_TRANSACTION):
+        producer.begin_transaction()
+        for i in range(number, min(RECORDS, number + PER_TRANSACTION)):
+            key = chance.randrange(KEYS)
+            value = None if i % 97 == 0 else (b"%010d" % i) * 10
+            while True:
+                try:
+                    producer.produce(
+                        topic,
+                        value,
+                        b"key-%012d" % key,
+                        partition=key % PARTITIONS,
+                        timestamp=1_700_000_000_000 + i,
+                    )
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        producer.flush(60)
+        if number // PER_TRANSACTION % 10 == 3:
+            producer.abort_transaction(60)
+        else:
+            producer.commit_transaction(60)
+    time.sleep(1)
