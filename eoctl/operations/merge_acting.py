@@ -93,7 +93,6 @@ async def plan_replay(
             "isolation": asked.isolation,
             "follow": follow,
             "bases": {str(p): [b.merge_offset, b.output_offset] for p, b in given.items()},
-            "max_rate": None if max_rate is None else round(max_rate),
         },
         does=_does(asked, rows, follow=follow),
         stands_on=tuple(observed),
@@ -112,7 +111,10 @@ async def plan_replay(
         lock=lock_words(context.lock_zookeeper),
         observed=observed,
         steps=(step,),
-        details={"partitions": [row.model_dump(mode="json", by_alias=True) for row in rows]},
+        details={
+            "partitions": [row.model_dump(mode="json", by_alias=True) for row in rows],
+            "max_rate": None if max_rate is None else round(max_rate),
+        },
     )
 
 
@@ -159,7 +161,7 @@ async def opened(
     """The operation of a plan, its cluster open."""
     settings = client_settings(context.properties, hosts=context.hosts, socks5=context.socks5)
     async with Cluster(settings, Deadline(seconds), read_only=context.read_only) as cluster:
-        yield Replaying(cluster, running or Running())
+        yield Replaying(cluster, running or Running(), plan.details["max_rate"])
 
 
 def asked_again(step: Step) -> Merge:
@@ -180,8 +182,8 @@ def asked_again(step: Step) -> Merge:
 class Replaying:
     """See `steps.Operation`. One step: all partitions, each by a thread of its own."""
 
-    def __init__(self, cluster: Cluster, running: Running) -> None:
-        self._cluster, self._running = cluster, running
+    def __init__(self, cluster: Cluster, running: Running, max_rate: float | None) -> None:
+        self._cluster, self._running, self._max_rate = cluster, running, max_rate
         self._tips: dict[int, int] | None = None
         self._followed = False
 
@@ -211,7 +213,7 @@ class Replaying:
             settings=self._cluster.settings,
             asked=asked,
             follow=p["follow"],
-            max_rate=p["max_rate"],
+            max_rate=self._max_rate,
             ensure_held=ensure_held,
             told=self._running.told,
             stop=_Either(cancel, failed),

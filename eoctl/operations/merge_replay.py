@@ -9,7 +9,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -69,42 +69,55 @@ class _Copier(Writer):
         super().__init__(settings, transactional_id, group, timeout_ms=TIMEOUT_MS)
         self._config |= {"message.max.bytes": MOST_BYTES, "linger.ms": 50}
 
+    # Without a callback for each record: it costs as much as the record, and where this producer
+    # was fenced, a callback that librdkafka calls meanwhile fails with a SystemError. Nothing is
+    # missed: a record that was not taken fails the transaction.
+
     def copy(self, topic: str, partition: int, messages: "list[Message]") -> None:
         """Key, value, headers and timestamp of each. That one was not taken shows at `commit`."""
         from confluent_kafka import KafkaException
 
         produce = self._producer.produce
-        for m in messages:
-            timestamp = m.timestamp()[1]
-            if not timestamp:
-                raise RefusedError(
-                    "its timestamp is 0, which librdkafka replaces by the time of sending: the "
-                    "record would not be the same",
-                    where=f"{m.topic()}:{m.partition()} at {m.offset()}",
-                )
-            while True:
-                try:
-                    produce(
-                        topic,
-                        m.value(),
-                        m.key(),
-                        partition,
-                        None,
-                        None,
-                        timestamp,
-                        m.headers(),
-                    )
-                    break
-                except BufferError:
-                    self._producer.poll(0.1)
-                except UnicodeDecodeError:
-                    raise RefusedError(
-                        "a header's name is not UTF-8: it cannot be written as it is",
-                        where=f"{m.topic()}:{m.partition()} at {m.offset()}",
-                    ) from None
-                except KafkaException as failure:
-                    raise self._told(failure, f"cannot write to {topic}:{partition}") from None
-        self._producer.poll(0)
+        message: Message
+        try:
+            for message in messages:
+                timestamp = message.timestamp()[1]
+                if not timestamp:
+                    raise _not_the_same(message, "its timestamp is 0, which would be sent as now")
+                value, key, headers = message.value(), message.key(), message.headers()
+                while True:
+                    try:
+                        produce(topic, value, key, partition, None, None, timestamp, headers)
+                        break
+                    except BufferError:
+                        self._producer.poll(0.1)
+            self._producer.poll(0)
+        except UnicodeDecodeError:
+            raise _not_the_same(message, "the name of a header is not UTF-8") from None
+        except KafkaException as failure:
+            raise self._told(failure, f"cannot write to {topic}:{partition}") from None
+
+    def append(self, place: TopicPartition, rows: Iterable[tuple[bytes | None, bytes]]) -> None:
+        """Keys and values."""
+        from confluent_kafka import KafkaException
+
+        try:
+            for key, value in rows:
+                while True:
+                    try:
+                        self._producer.produce(place[0], value, key, place[1])
+                        break
+                    except BufferError:
+                        self._producer.poll(0.1)
+        except KafkaException as failure:
+            raise self._told(failure, f"cannot write to {named(place)}") from None
+
+
+def _not_the_same(m: "Message", why: str) -> RefusedError:
+    return RefusedError(
+        f"{why}: the record could not be written as it is",
+        where=f"{m.topic()}:{m.partition()} at {m.offset()}",
+    )
 
 
 class PartitionReplay:
@@ -376,9 +389,7 @@ class _Attempt:
             self._commit()
         self._job.ensure_held()
         self._writer.begin()
-        for entry in new:
-            key, value = self._format.encode(entry)
-            self._writer.send(*self._merge, key, value)
+        self._writer.append(self._merge, map(self._format.encode, new))
         self._writer.commit({})
         self._owner._commits += 1
         self._appended.extend(new)

@@ -1,0 +1,192 @@
+"""Replays killed at every moment, fenced by others, on brokers that die: each record once."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from eoctl.lab.cluster import Lab
+from tests.kafka.command import EOCTL, environment
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.merging import World, consumed, contents, entries, write_copies
+from tests.share import share
+
+MOMENTS = 70  # of a replay of 120 records in transactions of 25, roughly
+
+
+class Runs:
+    """Runs of `merge replay` that may be killed at a moment; see merge_killed.py."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.kafka.merge_killed"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+
+    def __call__(self, words: list[str], kill_at: int | None) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"words": words, "kill_at": kill_at}) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        assert self._process.wait(30) == 0
+
+
+@pytest.fixture(scope="module")
+def runs(lab_state: Any) -> Iterator[Runs]:
+    made = Runs()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def world(lab1: Lab) -> World:
+    """One log for all seeds; each has an output of its own."""
+    from tests.kafka.conftest import topic
+
+    make: Any = topic.__wrapped__  # type: ignore[attr-defined]
+    made = World(lab1, make())
+    made.write_logs()
+    return made
+
+
+@pytest.mark.parametrize("seed", range(share(50)))
+def test_killed_anywhere(runs: Runs, world: World, topic: MakeTopic, seed: int) -> None:
+    """An application committed, wrote some outputs more and died; then replays die as well."""
+    draw = random.Random(seed)
+    lab, order = world.lab, world.expected[0]
+    world.output = topic(lab, 1, 1, {"retention.ms": "-1"})
+    committed = draw.choice([0, draw.randrange(len(order))])
+    written = draw.randint(0, min(40, len(order) - committed))
+    write_copies(lab, (world.output, 0), order[: committed + written])
+    at = world.log_offsets[committed] if committed else 0
+    words = ["merge", "replay", "--bootstrap-server", lab.bootstrap_servers, *world.words]
+    words += ["--from-merge-offset", f"0:{at}", "--output-offset", f"0:{committed}"]
+    words += ["--execute", "--yes"]
+    for _ in range(draw.randint(1, 3)):
+        assert runs(words, draw.randint(1, MOMENTS)) in (-signal.SIGKILL, 0)
+        got = contents(lab, world.output)[0]
+        assert got == order[: len(got)]
+    assert runs(words, None) == 0
+    assert contents(lab, world.output)[0] == order
+
+
+@pytest.mark.parametrize("seed", range(share(10)))
+def test_follow_killed_anywhere(lab1: Lab, topic: MakeTopic, runs: Runs, seed: int) -> None:
+    """The log names a part of the inputs; what follows it is logged first, then emitted."""
+    draw = random.Random(seed)
+    world = World(lab1, topic, count=25)
+    known = draw.randint(0, len(world.orders[0]))
+    world.orders[0] = world.orders[0][:known]
+    world.write_logs()
+    words = ["merge", "replay", "--bootstrap-server", lab1.bootstrap_servers, *world.words]
+    words += ["--follow", "--execute", "--yes"]
+    for _ in range(2):
+        assert runs(words, draw.randint(1, 50)) in (-signal.SIGKILL, 0)
+    world.more(0, 10, seed=1)
+    assert runs(words, None) == 0
+    now = {
+        (*place, offset): copied
+        for place, rows in world.inputs().items()
+        for offset, copied in rows
+    }
+    order = entries(lab1, world.log)
+    assert order[:known] == world.orders[0]
+    assert sorted(order) == sorted(now)  # each record once
+    for name in (world.left, world.right):
+        mine = [offset for topic_, _, offset in order if topic_ == name]
+        assert mine == sorted(mine)
+    assert world.got[0] == [now[entry] for entry in order]
+    assert world.run("verify", "-o", "json").status == 0
+
+
+def started(world: World, *words: str) -> "subprocess.Popen[str]":
+    server = ["--bootstrap-server", world.lab.bootstrap_servers]
+    return subprocess.Popen(
+        [*EOCTL, *server, "merge", "replay", *world.words, "--execute", "--yes", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+
+
+def wait_for(world: World, count: int, seconds: float = 40) -> None:
+    end = time.monotonic() + seconds
+    while len(world.got[0]) < count:
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_follow_ends_cleanly(lab1: Lab, topic: MakeTopic, number: int) -> None:
+    world = World(lab1, topic, count=10)
+    running = started(world, "--follow")
+    wait_for(world, 20)
+    running.send_signal(number)
+    _, said = running.communicate(timeout=30)
+    assert running.returncode == 0, said
+    order = entries(lab1, world.log)
+    assert world.got[0] == [world.records[entry] for entry in order]
+    assert len(order) == 20
+
+
+def test_a_zombie_is_fenced(lab1: Lab, topic: MakeTopic) -> None:
+    """One that stood still while another took over, under locks that know nothing of each other."""
+    world = World(lab1, topic, count=10)
+    old = started(world, "--follow")
+    wait_for(world, 20)
+    os.kill(old.pid, signal.SIGSTOP)
+    state = os.environ["EOCTL_STATE_DIR"]
+    os.environ["EOCTL_STATE_DIR"] = state + "/other-host"
+    try:
+        assert world.replay().status == 0
+    finally:
+        os.environ["EOCTL_STATE_DIR"] = state
+    world.more(0, 10, seed=1)
+    os.kill(old.pid, signal.SIGCONT)
+    _, said = old.communicate(timeout=60)
+    assert old.returncode == 4, said
+    assert "another process has taken it over" in said
+    order = entries(lab1, world.log)
+    assert world.got[0] == [world.records[entry] for entry in order]
+
+
+def test_brokers_die_in_the_middle(lab3: Lab, topic: MakeTopic) -> None:
+    """It survives, or it ends with a sentence and the next one goes on."""
+
+    def replicated(lab: Lab, partitions: int, replicas: int, config: Any, name: str) -> str:
+        del replicas
+        return topic(lab, partitions, 3, config | {"min.insync.replicas": "2"}, name)
+
+    world = World(lab3, replicated, count=150)
+    world.write_logs()
+    running = started(world, "--max-rate", "8KiB")  # so that it lasts
+    wait_for(world, 1)
+    victim = random.Random(3).choice(lab3.broker_ids)
+    lab3.kill(victim)
+    try:
+        _, said = running.communicate(timeout=150)
+    finally:
+        lab3.start(victim)
+    if running.returncode != 0:
+        assert running.returncode in (3, 6), said
+        assert "Traceback" not in said
+        assert world.replay().status == 0
+    place = (world.output, 0)
+    assert [copied for _, copied in consumed(lab3, [place])[place]] == world.expected[0]
