@@ -7,8 +7,10 @@ A merge log's partition holds one entry for each record of the merged stream. It
 
 import json
 import re
-from collections.abc import Mapping
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import ge
 from typing import Any, NamedTuple, Protocol
 
 from recovery.errors import RefusedError, UsageError
@@ -31,10 +33,14 @@ class Entry(NamedTuple):
         return self.topic, self.partition
 
 
+Columns = tuple[list[TopicPartition], list[int]]
+"""Entries as two columns: which input partition, which offset."""
+
 _NEGATIVE = b"\x80"  # the first byte of a negative big-endian number, and all above
-_USUAL = re.compile(  # what `encode` and most others write; anything else goes through json
-    rb'\{"topic": ?"([!#-\[\]-~]+)", ?"partition": ?(0|[1-9][0-9]{0,8}), ?'
-    rb'"offset": ?(0|[1-9][0-9]{0,17})\}'
+_USUAL = re.compile(  # what `encode` and most others write
+    rb'^\{"topic": ?"([!#-\[\]-~]+)", ?"partition": ?(0|[1-9][0-9]{0,8}), ?'
+    rb'"offset": ?(0|[1-9][0-9]{0,17})\}$',
+    re.MULTILINE,
 )
 
 
@@ -43,6 +49,13 @@ class MergeFormat(Protocol):
 
     def decode(self, key: bytes | None, value: bytes | None) -> Entry:
         """Raises CorruptError."""
+        ...
+
+    def decode_usual(
+        self, keys: Sequence[bytes | None], values: Sequence[bytes | None]
+    ) -> Columns | None:
+        """Many at once, at a fraction of the cost. None: not all of them are of the usual shape,
+        and each has to be decoded alone, which tells what is wrong."""
         ...
 
     def encode(self, entry: Entry) -> tuple[bytes | None, bytes]:
@@ -60,16 +73,27 @@ class CoastFormat:
         self._places: dict[bytes, TopicPartition] = {}
 
     def decode(self, key: bytes | None, value: bytes | None) -> Entry:
-        if not key and value is not None and value[-8:] < _NEGATIVE:
-            place = self._places.get(value[:-8])
-            if place is not None:
-                return Entry(*place, int.from_bytes(value[-8:], "big"))
         if key:
             raise CorruptError(f"its key has {len(key)} bytes", where="record of a coast merge log")
         entry = Entry(*decode_merge(value))
         if value is not None and len(self._places) < self._MOST_PLACES:
             self._places[value[:-8]] = entry.place
         return entry
+
+    def decode_usual(
+        self, keys: Sequence[bytes | None], values: Sequence[bytes | None]
+    ) -> Columns | None:
+        if any(keys) or None in values:
+            return None
+        known: Sequence[bytes] = values  # type: ignore[assignment]
+        places = list(map(self._places.get, [value[:-8] for value in known]))
+        numbers = b"".join([value[-8:] for value in known])
+        if None in places or len(numbers) != 8 * len(known):
+            return None
+        offsets = list(struct.unpack(f">{len(known)}q", numbers))
+        if offsets and min(offsets) < 0:
+            return None
+        return places, offsets  # type: ignore[return-value]
 
     def encode(self, entry: Entry) -> tuple[bytes | None, bytes]:
         return b"", encode_merge(MergeRecord(*entry))
@@ -79,9 +103,6 @@ class JsonFormat:
     """Any key; an object with topic, partition and offset, and whatever else."""
 
     def decode(self, key: bytes | None, value: bytes | None) -> Entry:
-        if value is not None and (usual := _USUAL.fullmatch(value)) is not None:
-            topic, partition, offset = usual.groups()
-            return Entry(topic.decode("ascii"), int(partition), int(offset))
         try:
             found: Any = json.loads(value or b"")
             topic, partition, offset = (found[name] for name in Entry._fields)
@@ -93,6 +114,19 @@ class JsonFormat:
             if type(number) is not int or number < 0:
                 raise _no_entry(value)
         return Entry(topic, partition, offset)
+
+    def decode_usual(
+        self, keys: Sequence[bytes | None], values: Sequence[bytes | None]
+    ) -> Columns | None:
+        if None in values:
+            return None
+        lines = b"\n".join(values)  # type: ignore[arg-type]
+        found = _USUAL.findall(lines)
+        # a line break is not of the usual shape: so each value is one line, and matched whole
+        if len(found) != len(values) or lines.count(b"\n") + 1 != len(values):
+            return None
+        places = {each: (each[0].decode("ascii"), int(each[1])) for each in {f[:2] for f in found}}
+        return [places[f[:2]] for f in found], [int(f[2]) for f in found]
 
     def encode(self, entry: Entry) -> tuple[bytes | None, bytes]:
         return None, json.dumps(entry._asdict(), separators=(",", ":")).encode()
@@ -131,6 +165,22 @@ class Tail:
             found[3] += 1
         found[1] = offset
         found[2] += 1
+
+    def add_all(self, entries: Columns) -> None:
+        """The same for many."""
+        each: dict[TopicPartition, list[int]] = {place: [] for place in set(entries[0])}
+        for place, offset in zip(*entries, strict=True):
+            each[place].append(offset)
+        self.entries += len(entries[0])
+        for place, offsets in each.items():
+            back = sum(map(ge, offsets, offsets[1:]))
+            found = self._sources.get(place)
+            if found is None:
+                self._sources[place] = [offsets[0], offsets[-1], len(offsets), back]
+                continue
+            found[3] += back + (offsets[0] <= found[1])
+            found[1] = offsets[-1]
+            found[2] += len(offsets)
 
     @property
     def sources(self) -> dict[TopicPartition, SourceRange]:

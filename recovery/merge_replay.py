@@ -6,14 +6,16 @@ to be dropped. Beyond the tip, `extend` says what to append to the log before it
 """
 
 import json
-from collections import deque
-from itertools import islice
+from bisect import bisect_right
+from collections import Counter, deque
+from collections.abc import Sequence
+from itertools import count, islice
 from typing import Generic, NamedTuple, TypeVar
 
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
-from recovery.merge_log import Entry
+from recovery.merge_log import Columns, Entry
 
 T = TypeVar("T")
 
@@ -111,20 +113,37 @@ class Replay(Generic[T]):
 
     def log(self, merge_offset: int, entry: Entry) -> None:
         """The next data record of the merge log, read or just appended."""
-        if merge_offset <= self._logged:
-            raise ValueError(f"entry {merge_offset} out of order")
-        self._logged = merge_offset
-        source = self._source(entry[:2])
-        source.named += 1
-        self._order.append((merge_offset, entry[2], source))
+        self.log_all([merge_offset], ([entry.place], [entry.offset]))
+
+    def log_all(self, merge_offsets: Sequence[int], entries: Columns) -> None:
+        """The next data records of the merge log, in order."""
+        if not merge_offsets:
+            return
+        if merge_offsets[0] <= self._logged:
+            raise ValueError(f"entry {merge_offsets[0]} out of order")
+        self._logged = merge_offsets[-1]
+        places, offsets = entries
+        counts = Counter(places)
+        sources = {place: self._source(place) for place in counts}
+        for place, number in counts.items():
+            sources[place].named += number
+        self._order.extend(zip(merge_offsets, offsets, map(sources.get, places), strict=True))  # type: ignore[arg-type]
 
     def record(self, place: TopicPartition, offset: int, record: T) -> None:
-        """The next visible data record of an input. One that arrived before is passed over."""
-        source = self._sources.get(place) or self._source(place)
-        if offset > source.arrived:
-            source.arrived = offset
-            self._arrivals += 1
-            source.records.append((self._arrivals, offset, record))
+        """The next visible data record of an input."""
+        self.records(place, [offset], [record])
+
+    def records(self, place: TopicPartition, offsets: Sequence[int], records: Sequence[T]) -> None:
+        """The next visible data records of an input. What arrived before is passed over."""
+        source = self._source(place)
+        if offsets[0] <= source.arrived:
+            begin = bisect_right(offsets, source.arrived)
+            offsets, records = offsets[begin:], records[begin:]
+        if offsets:
+            source.arrived = offsets[-1]
+            self._arrivals += len(offsets)
+            first = self._arrivals - len(offsets) + 1
+            source.records.extend(zip(count(first), offsets, records, strict=False))
 
     def _source(self, place: TopicPartition) -> _Source[T]:
         source = self._sources.get(place)
@@ -156,15 +175,16 @@ class Replay(Generic[T]):
         order, taken = self._order, list[T]()
         while order and len(taken) < most:
             merge_offset, offset, source = order[0]
-            if not source.records:
+            records = source.records
+            if not records:
                 break
-            _, found, record = source.records[0]
+            _, found, record = records[0]
             if found != offset:
                 if taken:
                     break
                 self._refuse(merge_offset, Entry(*source.place, offset), found)
             order.popleft()
-            source.records.popleft()
+            records.popleft()
             source.named -= 1
             self._next = merge_offset + 1
             if self._left:

@@ -6,8 +6,10 @@ p. The rules are in `recovery.merge_*`; this looks at the cluster and reads. `re
 """
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.count import Cuts, count
@@ -22,12 +24,22 @@ from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import Missing, PartitionFacts, TopicPartition
 from recovery.formats.counting import Counts
 from recovery.formats.reader import CorruptError
-from recovery.merge_log import MergePlan, Tail, merge_format, merge_plan
+from recovery.merge_log import (
+    Columns,
+    MergeFormat,
+    MergePlan,
+    Tail,
+    merge_format,
+    merge_plan,
+)
 from recovery.merge_replay import Base, Position
 from recovery.rows_merge import MergePlanRow, merge_plan_row
 from recovery.stored import StoredPartition
 from recovery.strategies.observed import Log, LogEnd
 from recovery.strategies.output_rules import final_end
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
 
 PAUSE_SECONDS = 0.3  # between two reads of an end
 
@@ -387,17 +399,33 @@ def scan(
 ) -> tuple[Tail, Tail]:
     """What the entries of [start, cut) name, and those of [start, end). Raises RefusedError for a
     record that is none."""
-    before, tail, decode = Tail(), Tail(), merge_format(asked.format).decode
+    before, tail, form = Tail(), Tail(), merge_format(asked.format)
     for messages in read_log(cluster.settings, merge, start, end):
-        for m in messages:
-            try:
-                entry = decode(m.key(), m.value())
-            except CorruptError as error:
-                raise unreadable(merge, m.offset(), error) from None
-            tail.add(entry)
-            if m.offset() < cut:
-                before.add(entry)
+        offsets, entries = decoded(form, merge, messages)
+        tail.add_all(entries)
+        below = bisect_left(offsets, cut)
+        if below:
+            before.add_all((entries[0][:below], entries[1][:below]))
     return before, tail
+
+
+def decoded(
+    form: MergeFormat, merge: TopicPartition, messages: "list[Message]"
+) -> tuple[list[int], Columns]:
+    """Offsets and entries of a log's records. Raises RefusedError for a record that is none."""
+    offsets = [m.offset() for m in messages]
+    usual = form.decode_usual([m.key() for m in messages], [m.value() for m in messages])
+    if usual is not None:
+        return offsets, usual
+    entries: Columns = [], []
+    for m in messages:
+        try:
+            entry = form.decode(m.key(), m.value())
+        except CorruptError as error:
+            raise unreadable(merge, m.offset(), error) from None
+        entries[0].append(entry.place)
+        entries[1].append(entry.offset)
+    return offsets, entries
 
 
 def unreadable(merge: TopicPartition, offset: int, error: CorruptError) -> RefusedError:

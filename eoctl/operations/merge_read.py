@@ -4,7 +4,6 @@ By librdkafka, which decodes in C: a replay looks at every record. What a broker
 away is an error with a sentence, never an end of the records.
 """
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -50,12 +49,14 @@ class Stream:
         self._paid_until = time.monotonic()
         self._seen: dict[TopicPartition, tuple[int, int]] = {}  # records, bytes
         self._paused: set[TopicPartition] = set()
+        self._reads: set[TopicPartition] = set()
         self.ends: dict[TopicPartition, int] = {}
 
     def add(self, starts: Mapping[TopicPartition, int]) -> None:
         """Read these too, from these offsets on."""
         from confluent_kafka import TopicPartition as Place
 
+        self._reads |= starts.keys()
         self._consumer.incremental_assign([Place(*p, offset) for p, offset in starts.items()])
 
     def read(self, seconds: float) -> Iterator[Run]:
@@ -66,22 +67,28 @@ class Stream:
         """
         from confluent_kafka import KafkaError
 
+        came = self._consumer.consume(READ, seconds)
+        if len(self._reads) == 1 and not any(m.error() for m in came):
+            [here] = self._reads
+            if came:
+                yield here, self._counted(here, came)
+            return
         run: list[Message] = []
-        here: TopicPartition | None = None
-        for message in self._consumer.consume(READ, seconds):
-            place = (message.topic(), message.partition())
+        here, topic, partition = ("", -1), "", -1
+        for message in came:
             error = message.error()
             if error is None:
-                if place != here:
-                    if here is not None and run:
+                if message.partition() != partition or message.topic() != topic:
+                    if run:
                         yield here, self._counted(here, run)
-                    here, run = place, []
+                    topic, partition = message.topic(), message.partition()
+                    here, run = (topic, partition), []
                 run.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                self.ends[place] = message.offset()
+                self.ends[message.topic(), message.partition()] = message.offset()
             elif not error.retriable():
-                raise _problem(error, place)
-        if here is not None and run:
+                raise _problem(error, (message.topic(), message.partition()))
+        if run:
             yield here, self._counted(here, run)
 
     def _counted(self, place: TopicPartition, run: "list[Message]") -> "list[Message]":
@@ -139,7 +146,6 @@ def read_log(
     end: int,
     isolation: str = "read_committed",
     max_rate: float | None = None,
-    stop: threading.Event | None = None,
 ) -> "Iterator[list[Message]]":
     """The data records of [start, end), in order, in lists. Raises what `Stream.read` raises."""
     if start >= end:
@@ -148,7 +154,7 @@ def read_log(
     try:
         stream.add({place: start})
         heard = time.monotonic()
-        while stream.ends.get(place, 0) < end and not (stop and stop.is_set()):
+        while stream.ends.get(place, 0) < end:
             if stream.owed:
                 time.sleep(min(0.1, stream.owed))
                 heard = time.monotonic()

@@ -8,6 +8,7 @@ log is extended first, in a transaction of its own, and what comes back from it 
 import asyncio
 import threading
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from eoctl.kafka.exactly_once import Position as Committed
 from eoctl.kafka.exactly_once import Writer
 from eoctl.kafka.failures import Deadline
 from eoctl.kafka.properties import ClientSettings
-from eoctl.operations.merge import Look, Merge, Start, look, scan, starts, unreadable
+from eoctl.operations.merge import Look, Merge, Start, decoded, look, scan, starts
 from eoctl.operations.merge_read import SILENT_SECONDS, Stream, silent
 from recovery.app_file import named
 from recovery.errors import (
@@ -29,7 +30,6 @@ from recovery.errors import (
     UnverifiedError,
 )
 from recovery.facts import TopicPartition
-from recovery.formats.reader import CorruptError
 from recovery.merge_log import Entry, merge_format
 from recovery.merge_replay import Base, Replay
 
@@ -329,20 +329,17 @@ class _Attempt:
             return
         # librdkafka reads ahead: what is there is there at once
         wait = 0.05 if not self._replay.logged and not self._log_done else 0.0
-        decode, replay = self._format.decode, self._replay
         for _, messages in self._log.read(wait):
             self._heard = time.monotonic()
-            for m in messages:
-                offset = m.offset()
-                if offset >= self._tip and not self._job.follow:
-                    break
-                try:
-                    entry = decode(m.key(), m.value())
-                except CorruptError as error:
-                    raise unreadable(self._merge, offset, error) from None
-                if self._log_done:
-                    self._refuse_foreign(offset, entry)
-                replay.log(offset, entry)
+            offsets, (places, named_offsets) = decoded(self._format, self._merge, messages)
+            if not self._job.follow:
+                below = bisect_left(offsets, self._tip)
+                offsets, places = offsets[:below], places[:below]
+                named_offsets = named_offsets[:below]
+            elif self._log_done:
+                for at, place, offset in zip(offsets, places, named_offsets, strict=True):
+                    self._refuse_foreign(at, Entry(*place, offset))
+            self._replay.log_all(offsets, (places, named_offsets))
             if messages[-1].offset() >= self._tip - 1:
                 self._log_done = True
         if self._log.ends.get(self._merge, -1) >= self._tip:
@@ -364,11 +361,9 @@ class _Attempt:
             job.stop.wait(min(0.1, self._inputs.owed))
             self._heard = time.monotonic()
             return
-        record = replay.record
         for place, messages in self._inputs.read(seconds):
             self._heard = time.monotonic()
-            for m in messages:
-                record(place, m.offset(), m)
+            replay.records(place, [m.offset() for m in messages], messages)
             self._inputs.balance(replay.waiting, place)
         self._inputs.resume_short(replay.waiting)
         if wanted is not None and not replay.waiting(wanted.place):

@@ -33,6 +33,52 @@ def test_entries_come_back(name: str, entry: Entry) -> None:
     assert form.decode(*form.encode(entry)) == entry
 
 
+ODD = st.sampled_from(
+    [
+        (None, None),
+        (None, b""),
+        (b"k", b"\0\1t\0\0\0\0\0\0\0\0\0\0\0\1"),
+        (None, b'{"topic":"t","partition":0,"offset":1}\n{"topic":"t","partition":0,"offset":2}'),
+        (None, b'{"topic": "t", "partition": 1, "offset": 2}'),
+        (None, b'{"topic":"t","partition":01,"offset":2}'),
+        (b"", b"\0\1t\0\0\0\0\xff\0\0\0\0\0\0\1"),
+        (b"", b"\0\1t\0\0\0\0\0\0\1"),
+    ]
+)
+
+
+@given(st.sampled_from(["coast", "json"]), st.lists(ENTRIES | ODD, max_size=6), st.booleans())
+@settings(deadline=None)
+def test_many_entries_at_once_are_the_same_as_one_by_one(
+    name: str, given_: list[Any], twice: bool
+) -> None:
+    form = merge_format(name)
+    rows = [form.encode(each) if isinstance(each, Entry) else each for each in given_]
+    alone: list[Entry] | None = []
+    for key, value in rows:
+        try:
+            entry = form.decode(key, value)
+        except CorruptError:
+            alone = None
+            break
+        if alone is not None:
+            alone.append(entry)
+    columns = form.decode_usual([key for key, _ in rows], [value for _, value in rows])
+    if columns is not None:
+        assert alone is not None
+        assert [Entry(*place, offset) for place, offset in zip(*columns, strict=True)] == alone
+        tail, each = Tail(), Tail()
+        for _ in range(1 + twice):
+            tail.add_all(columns)
+            for entry in alone:
+                each.add(entry)
+        assert (tail.sources, tail.entries) == (each.sources, each.entries)
+    elif alone and all(isinstance(each, Entry) for each in given_):
+        plain = all(e.topic.isascii() and e.topic.isalnum() for e in alone)
+        assert not plain or name == "json"
+        assert not plain or any(e.partition >= 10**9 or e.offset >= 10**18 for e in alone)
+
+
 def test_json_entries_as_others_write_them() -> None:
     value = b'{"offset": 5, "partition": 0, "topic": "left", "at": 1.5}'
     assert JsonFormat().decode(b"any key", value) == Entry("left", 0, 5)
