@@ -11,6 +11,9 @@ from typing import Any
 from eoctl.lab.cluster import Lab
 from tests.kafka.command import Ran, eoctl
 
+START = int(time.time()) * 1000 - 3_600_000
+"""Timestamp of the first record of each `write`; the others follow by the millisecond."""
+
 Places = Mapping[tuple[str, int], int]
 
 
@@ -23,7 +26,7 @@ def producing(lab: Lab, **more: Any) -> Any:
 
 def write(producer: Any, topic: str, values: Sequence[str], partition: int = 0) -> None:
     for number, value in enumerate(values):
-        producer.produce(topic, value, partition=partition, timestamp=1_700_000_000_000 + number)
+        producer.produce(topic, value, partition=partition, timestamp=START + number)
     assert producer.flush(30) == 0
 
 

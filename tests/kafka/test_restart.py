@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from eoctl.lab.cluster import Lab
 from tests.kafka.command import environment, eoctl
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.crashed import Scene, commit, committed, groups, producing, until, write
+from tests.kafka.crashed import START, Scene, commit, committed, groups, producing, until, write
 
 
 @pytest.fixture
@@ -38,9 +39,9 @@ def test_there_and_back(scene: Scene) -> None:
         "7",
         "5",
         "12",
-        "22:13:20",
+        time.strftime("%H:%M:%S", time.gmtime(START / 1000)),
         ">",
-        "22:13:20",
+        time.strftime("%H:%M:%S", time.gmtime(START / 1000)),
     ]
     shown = scene("show", scene.plan_file, "-o", "json")
     row = shown.rows[0]

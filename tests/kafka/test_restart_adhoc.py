@@ -1,7 +1,10 @@
 """Plans without an application file, held against kafka-consumer-groups --dry-run."""
 
 import re
+import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,7 @@ import pytest
 from eoctl.lab.cluster import Lab
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.crashed import commit, committed, producing, write
+from tests.kafka.crashed import START, commit, committed, producing, write
 
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
@@ -32,13 +35,17 @@ class Group:
         write(producer, self.one, [str(n) for n in range(10)])
         commit(self.lab, self.name, {(self.two, 0): 20, (self.two, 1): 4, (self.one, 0): 3})
 
+    def named(self, words: Sequence[str]) -> list[str]:
+        at = datetime.fromtimestamp((START + 5) / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.005Z")
+        return [w.format(two=self.two, one=self.one, none="adhoc-none", at=at) for w in words]
+
     def planned(self, *words: str) -> dict[tuple[str, int], int]:
         ran = eoctl(
             "restart",
             "plan",
             "--group",
             self.name,
-            *words,
+            *self.named(words),
             "--pause",
             "0.1s",
             "--export",
@@ -52,7 +59,7 @@ class Group:
         """What Kafka's own tool would do."""
         server = ("--bootstrap-server", self.lab.bootstrap_servers)
         ran = self.lab.run_tool(
-            TOOL, *server, "--group", self.name, "--reset-offsets", "--dry-run", *words
+            TOOL, *server, "--group", self.name, "--reset-offsets", "--dry-run", *self.named(words)
         )
         rows = re.findall(rf"^{self.name}\s+(\S+)\s+(\d+)\s+(\d+)\s*$", ran.stdout, re.M)
         assert rows, ran.stdout + ran.stderr
@@ -64,7 +71,8 @@ def group(lab1: Lab, tmp_path_factory: pytest.TempPathFactory) -> Group:
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient(lab1.client_properties())
-    names = {"adhoc-two": 2, "adhoc-one": 1}
+    run = uuid.uuid4().hex[:8]
+    names = {f"adhoc-two-{run}": 2, f"adhoc-one-{run}": 1}
     new = [NewTopic(name, partitions, 1) for name, partitions in names.items()]
     for made in admin.create_topics(new, operation_timeout=10).values():
         made.result(20)
@@ -76,18 +84,18 @@ def group(lab1: Lab, tmp_path_factory: pytest.TempPathFactory) -> Group:
     [
         (("--to-earliest", "--all-topics"), ("--to-earliest", "--all-topics")),
         (
-            ("--to-latest-stable", "--topic", "adhoc-two"),
-            ("--to-latest", "--topic", "adhoc-two"),
+            ("--to-latest-stable", "--topic", "{two}"),
+            ("--to-latest", "--topic", "{two}"),
         ),
         (
-            ("--to-offset", "7", "--topic", "adhoc-two:0,1"),
-            ("--to-offset", "7", "--topic", "adhoc-two:0,1"),
+            ("--to-offset", "7", "--topic", "{two}:0,1"),
+            ("--to-offset", "7", "--topic", "{two}:0,1"),
         ),
         (("--shift-by", "-2", "--all-topics"), ("--shift-by", "-2", "--all-topics")),
-        # the records' times are 1,700,000,000,000 ms and one more each
+        # the sixth record's time
         (
-            ("--to-datetime", "2023-11-14T22:13:20.005Z", "--all-topics"),
-            ("--to-datetime", "2023-11-14T22:13:20.005Z", "--all-topics"),
+            ("--to-datetime", "{at}", "--all-topics"),
+            ("--to-datetime", "{at}", "--all-topics"),
         ),
         (("--by-duration", "P1D", "--all-topics"), ("--by-duration", "P1D", "--all-topics")),
         (("--to-current", "--all-topics"), ("--to-current", "--all-topics")),
@@ -100,10 +108,10 @@ def test_as_kafkas_own_tool(group: Group, ours: tuple[str, ...], theirs: tuple[s
 def test_a_file_goes_there_and_back(group: Group) -> None:
     """Exported by one, read by the other."""
     file = group.folder / "offsets.csv"
-    file.write_text("adhoc-two,0,11\nadhoc-two,1,12\n")
+    file.write_text(f"{group.two},0,11\n{group.two},1,12\n")
     words = ("--from-file", str(file))
     planned = group.planned(*words)
-    assert planned == group.tool(*words) == {("adhoc-two", 0): 11, ("adhoc-two", 1): 12}
+    assert planned == group.tool(*words) == {(group.two, 0): 11, (group.two, 1): 12}
 
 
 @pytest.mark.parametrize(
@@ -111,9 +119,9 @@ def test_a_file_goes_there_and_back(group: Group) -> None:
     [
         (("--to-earliest", "--all-topics"), "at-least-once"),
         (("--to-latest-stable", "--all-topics"), "at-most-once"),
-        (("--to-lso", "--topic", "adhoc-one"), "at-most-once"),
-        (("--to-offset", "4", "--topic", "adhoc-one:0"), "at-most-once"),
-        (("--shift-by", "-1", "--topic", "adhoc-one"), "at-least-once"),
+        (("--to-lso", "--topic", "{one}"), "at-most-once"),
+        (("--to-offset", "4", "--topic", "{one}:0"), "at-most-once"),
+        (("--shift-by", "-1", "--topic", "{one}"), "at-least-once"),
     ],
 )
 def test_the_guarantee_that_is_left(group: Group, words: tuple[str, ...], guarantee: str) -> None:
@@ -122,7 +130,7 @@ def test_the_guarantee_that_is_left(group: Group, words: tuple[str, ...], guaran
         "plan",
         "--group",
         group.name,
-        *words,
+        *group.named(words),
         "--pause",
         "0.1s",
         "-o",
@@ -136,13 +144,20 @@ def test_the_guarantee_that_is_left(group: Group, words: tuple[str, ...], guaran
 def test_nothing_is_clamped(group: Group) -> None:
     """Where the tool warns and takes another offset, it is refused."""
     for words, says in (
-        (("--to-offset", "31", "--topic", "adhoc-two:0"), "above the last stable offset 30"),
-        (("--shift-by", "-5", "--topic", "adhoc-two:1"), "restart is at -1"),
-        (("--shift-by", "1", "--topic", "adhoc-none"), "no such topic"),
-        (("--to-current", "--topic", "adhoc-two:7"), "no partition"),
+        (("--to-offset", "31", "--topic", "{two}:0"), "above the last stable offset 30"),
+        (("--shift-by", "-5", "--topic", "{two}:1"), "restart is at -1"),
+        (("--shift-by", "1", "--topic", "{none}"), "no such topic"),
+        (("--to-current", "--topic", "{two}:7"), "7 does not exist"),
     ):
         ran = eoctl(
-            "restart", "plan", "--group", group.name, *words, "--pause", "0.1s", lab=group.lab
+            "restart",
+            "plan",
+            "--group",
+            group.name,
+            *group.named(words),
+            "--pause",
+            "0.1s",
+            lab=group.lab,
         )
         assert ran.status in (3, 4), (words, ran)
         assert says in ran.stderr, ran.stderr

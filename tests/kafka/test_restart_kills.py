@@ -4,6 +4,7 @@ Real brokers, real processes, every strategy: record for record, in order.
 """
 
 import random
+import uuid
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,8 @@ RUNS = share(100, least=len(STRATEGIES))
 @pytest.fixture(scope="module")
 def inputs(lab1: Lab) -> dict[str, list[Input]]:
     """What every run reads: one topic, and two with one partition each to be merged."""
-    made = _made(lab1, {"restart-in": PARTITIONS, "restart-l": 1, "restart-r": 1})
+    name = uuid.uuid4().hex[:8]
+    made = _made(lab1, {f"in-{name}": PARTITIONS, f"{name}-l": 1, f"{name}-r": 1})
     one, left, right = (fill(lab1, t, n, RECORDS, seed) for seed, (t, n) in enumerate(made.items()))
     return {"one": [one], "two": [left, right]}
 

@@ -1,0 +1,234 @@
+"""Restarts where brokers die too, and recovery as a script of cron that is killed itself."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from eoctl.lab.cluster import Lab
+from tests.kafka.command import Ran
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.crashed import Scene, producing, until, write
+from tests.kafka.restarting import STRATEGIES, Input, Life, begin, expected, fill, no_home, outcome
+from tests.share import share
+
+BROKER_RUNS = share(12, least=2)
+COPIED = 8
+SCRIPT_RUNS = share(10, least=2)
+
+
+def _leader(lab: Lab, topic: str) -> int:
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient(lab.client_properties())
+    leader: int = admin.list_topics(topic, timeout=20).topics[topic].partitions[0].leader
+    return leader
+
+
+def _placed(lab: Lab, name: str, brokers: list[int], config: dict[str, str] | None = None) -> str:
+    """A topic with one partition on exactly these brokers, led by the first."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    name = f"{name}-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient(lab.client_properties())
+    new = NewTopic(name, replica_assignment=[brokers], config=config or {})
+    admin.create_topics([new], operation_timeout=10)[name].result(20)
+    until(lambda: _leader(lab, name) == brokers[0])
+    return name
+
+
+def _in_the_end(ask: Callable[[], Ran], seconds: float = 90) -> Ran:
+    """Refused while brokers are away or followers lag; the same again gets through."""
+    end = time.monotonic() + seconds
+    while (ran := ask()).status != 0:
+        assert ran.status in (3, 4, 5), ran
+        assert time.monotonic() < end, ran.stderr
+        time.sleep(0.5)
+    return ran
+
+
+class Stubborn(Life):
+    """Plans again while brokers come back; a plan that came too early is refused by apply."""
+
+    def restart(self) -> None:
+        planned: list[Ran] = []
+
+        def both() -> Ran:
+            planned[:] = [_in_the_end(lambda: self.plan("--env", *self.fencing))]
+            return self.apply()
+
+        _in_the_end(both)
+        self.env = dict(line.split("=", 1) for line in planned[0].stdout.splitlines())
+
+
+@pytest.fixture(scope="module")
+def source(lab3: Lab) -> Input:
+    name = f"in-{uuid.uuid4().hex[:8]}"
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient(lab3.client_properties())
+    admin.create_topics([NewTopic(name, 2, 3)], operation_timeout=10)[name].result(20)
+    return fill(lab3, name, 2, 25)
+
+
+@pytest.mark.parametrize("run", range(BROKER_RUNS))
+def test_brokers_killed_in_between(
+    lab3: Lab, topic: MakeTopic, tmp_path: Path, source: Input, run: int
+) -> None:
+    """The application and a broker are killed, the broker comes back while it is planned."""
+    chance = random.Random(run)
+    usual = [s for s in STRATEGIES if s[0] in ("commit-pair", "output-end", "transactional")]
+    strategy, store = usual[run % len(usual)]
+    made = begin(lab3, topic, tmp_path, strategy, store, [source], replicas=3)
+    life = Stubborn(made.lab, made.config, made.app_file, made.plan_file)
+    broker = chance.choice(lab3.broker_ids)
+    back: list[threading.Thread] = []
+
+    def kill_a_broker() -> None:
+        if not back:
+            lab3.kill(broker)
+            back.append(threading.Timer(chance.uniform(0, 3), lab3.start, [broker]))
+            back[0].start()
+
+    life.between = kill_a_broker
+    try:
+        life.live([chance.randint(5, 40), chance.randint(1, 20)])
+        assert outcome(life) == expected(life, [source])
+    finally:
+        for thread in back:
+            thread.join()
+
+
+def test_a_record_that_is_not_replicated_yet(lab3: Lab, tmp_path: Path) -> None:
+    """In the leader's log, above the high watermark: it appears later, so n is not known yet."""
+    leader, other, frozen = lab3.broker_ids
+    more = {"min.insync.replicas": "1"}
+    source = _placed(lab3, "in", [leader, other])
+    output = _placed(lab3, "out", [leader, frozen], more)
+    scene = Scene(lab3, tmp_path, source, output, 12)
+    values = [str(number) for number in range(20)]
+    write(producing(lab3), source, values)
+    scene.producer = producing(lab3)
+    write(scene.producer, output, values[:12])
+    scene.pair(7, 7)
+    assert scene.plan().status == 0
+    unacknowledged = producing(lab3, **{"enable.idempotence": False, "acks": 1})
+    lab3.freeze(frozen)
+    try:
+        write(unacknowledged, output, ["late"])
+        refused = scene.plan()
+        assert refused.status == 4, refused.stderr
+        assert "the leader has 13 offsets, 12 are replicated" in refused.stderr
+    finally:
+        lab3.thaw(frozen)
+    again = _in_the_end_refused(scene)
+    assert "PID -1" in again.stderr
+
+
+def _in_the_end_refused(scene: Scene) -> Ran:
+    """Once the follower has it, it is counted, and found to be nobody's."""
+    end = time.monotonic() + 60
+    while "PID -1" not in (ran := scene.plan()).stderr:
+        assert time.monotonic() < end, ran.stderr
+        time.sleep(0.5)
+    return ran
+
+
+def test_the_log_went_another_way(lab3: Lab, tmp_path: Path) -> None:
+    """Stored in the first leader epoch, behind where that epoch ended."""
+    first, second, _ = lab3.broker_ids
+    source = _placed(lab3, "in", [first, second])
+    output = _placed(lab3, "out", [second, first])
+    values = [str(number) for number in range(20)]
+    producer = producing(lab3)
+    write(producer, source, values[:10])
+    copies = producing(lab3)
+    write(copies, output, values[:9])
+    scene = Scene(lab3, tmp_path, source, output, 9)
+    lab3.kill(first)
+    try:
+        until(lambda: _leader(lab3, source) == second)
+        write(producer, source, values[10:])
+    finally:
+        lab3.start(first)
+    scene.pair(10, 9, leader_epoch=0)
+    _in_the_end(scene.plan)
+    scene.pair(15, 9, leader_epoch=0)
+    end = time.monotonic() + 60
+    while (refused := scene.plan()).status != 4 or "went another way" not in refused.stderr:
+        assert time.monotonic() < end, refused
+        time.sleep(0.5)
+    assert "leader epoch 0 ends at 10, the stored offset is 15" in refused.stderr
+
+
+# -- cron ----------------------------------------------------------------------------------------
+
+SCRIPT = """
+set -e
+e="{python} -m eoctl --bootstrap-server {servers}"
+$e txn fence {owner} --sample-interval 0.2s --execute --yes || test $? = 4
+$e restart plan {app} --out {plan} --pause 0.2s
+$e restart apply {plan} --execute --yes
+$e restart verify {plan} --pause 0.2s
+"""
+
+
+def _script(text: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        ["sh", "-c", text],
+        env=no_home(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize("run", range(SCRIPT_RUNS))
+def test_recovery_from_cron_killed_anywhere(
+    lab1: Lab, topic: MakeTopic, tmp_path: Path, run: int
+) -> None:
+    """fence, plan, apply, verify without HOME and terminal: killed and run again, the same end."""
+    chance = random.Random(run)
+    scene = Scene.make(lab1, topic, tmp_path, there=0)
+    owner = producing(lab1, **{"transactional.id": f"{scene.group}-id"})
+    owner.init_transactions(30)
+    owner.begin_transaction()
+    write(owner, scene.output, [str(number) for number in range(COPIED)])
+    owner.commit_transaction(30)
+    owner.begin_transaction()
+    write(owner, scene.output, ["8", "9"])  # left open: the process is as good as dead
+    scene.commits(3)
+    mirror = f"{scene.group}-mirror"
+    scene.describe(more=f'[app.mirror]\nkind = "kafka-group"\ngroup = "{mirror}"')
+    text = SCRIPT.format(
+        python=sys.executable,
+        servers=lab1.bootstrap_servers,
+        owner=f"{scene.group}-id",
+        app=tmp_path / "app.toml",
+        plan=scene.plan_file,
+    )
+    for _ in range(2):
+        running = _script(text)
+        time.sleep(chance.uniform(0.5, 9))
+        if running.poll() is None:
+            os.killpg(running.pid, signal.SIGKILL)
+        running.communicate()
+        assert scene.holds in (3, COPIED)
+    ended = _script(text)
+    said, _ = ended.communicate(timeout=120)
+    assert ended.returncode == 0, said
+    assert scene.holds == COPIED
+    again = _script(text)
+    said, _ = again.communicate(timeout=120)
+    assert again.returncode == 0, said
+    assert scene.holds == COPIED
