@@ -134,6 +134,37 @@ FORMS: tuple[Form, ...] = (
         ),
     ),
     Form(
+        "state-compare",
+        "State: compare",
+        ("state", "compare"),
+        "two states, or one and its changelog",
+        (
+            Field("state", "", "a state's folder", required=True),
+            Field("with", "", "another one, a dump (.jsonl), or live", required=True),
+            Field("cut", "--at", "of live: lso, hw, an instant, or a cut file"),
+        ),
+    ),
+    Form(
+        "audit-transactions",
+        "Audit: transactions",
+        ("audit", "transactions"),
+        "torn ones, and lost markers",
+        (Field("topics", "", "orders, orders:3; none: all", several=True), RATE),
+    ),
+    Form(
+        "audit-duplicates",
+        "Audit: duplicates",
+        ("audit", "duplicates"),
+        "records that stand more than once",
+        (
+            TOPICS,
+            Field("by", "--by", "source, key, value, header:NAME or json:PATH"),
+            START,
+            END,
+            RATE,
+        ),
+    ),
+    Form(
         "audit-sequences",
         "Audit: sequences",
         ("audit", "sequences"),

@@ -31,8 +31,8 @@ def aged(app: "Dashboard", collected_at: int | None, kind: str) -> tuple[str, st
 
 def is_stale(app: "Dashboard", collected_at: int | None, kind: str) -> bool:
     """Older than three intervals of its kind of round?"""
-    if collected_at is None or app.frame is None:
-        return False
+    if collected_at is None or app.frame is None or app.feed.label:
+        return False  # a bundle is all of one time
     limit = STALE_INTERVALS * app.frame.snapshot.intervals.get(kind, app.feed.interval)
     return app.feed.now() - collected_at > limit * 1000
 

@@ -10,6 +10,7 @@ from recovery.errors import RefusedError
 from tui.change import Ready
 
 if TYPE_CHECKING:
+    from eoctl.config import Context
     from eoctl.operations.steps import Seen
     from recovery.plan import Plan
 
@@ -56,6 +57,8 @@ def verify(about: str) -> Ready:
     word, _, name = about.partition(" ")
     plan: Plan = plan_files.read(Path(name)) if word == "plan" else Journal().get(about).plan
     context = named_context(plan)
+    if plan.kind == "restart":
+        return _verify_restart(plan, context)
 
     async def look() -> "list[Seen]":
         async with kind_module(plan.kind).opened(plan, context, SECONDS) as operation:
@@ -72,6 +75,18 @@ def verify(about: str) -> Ready:
         for n, (step, seen) in enumerate(zip(plan.steps, asyncio.run(look()), strict=True), 1)
     ]
     return Ready(None, told or ["the plan has no steps"])
+
+
+def _verify_restart(plan: "Plan", context: "Context") -> Ready:
+    """As `restart verify`: also, did a zombie commit over it, or write behind the counted end?"""
+    from eoctl.operations.restart_verify import verify as look_again
+    from eoctl.operations.session import with_cluster
+    from recovery.rows_restart import RestartVerifyRow
+
+    answer = with_cluster(context, SECONDS, lambda c: look_again(c, plan, pause=5.0))
+    told = [f"{r.where}: {r.detail}" for r in answer.rows if isinstance(r, RestartVerifyRow)]
+    told += [f"not seen: {e.detail} ({e.error})" for e in answer.errors]
+    return Ready(None, told or ["everything is as the plan left it"])
 
 
 def _entry_of(about: str) -> str:
