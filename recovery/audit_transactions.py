@@ -7,8 +7,10 @@ Compaction takes Prepare* records away: what it took is `unproven`, never judged
 one (producer id, epoch) that was committed here and aborted there is torn even so.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Literal, NamedTuple
 
 from recovery.facts import TopicPartition
@@ -162,12 +164,13 @@ def judge(covered: Iterable[Coverage], endings: Endings, skew: int) -> list[Torn
     decisions = [d for c in covered for d in c.decisions]
     whole = {c.transactional_id for c in covered if c.whole}
     found: list[Torn] = []
+    by_epoch = _by_epoch(endings)
     v1: dict[tuple[TopicPartition, int], list[Decision]] = {}
     known: set[tuple[int, int]] = set()
     for d in decisions:
         if d.client_version >= 2:
             known.add((d.producer_id, d.producer_epoch - 1))
-            found += _judge_v2(d, endings)
+            found += _judge_v2(d, by_epoch)
         else:
             for place in d.partitions:
                 v1.setdefault((place, d.producer_id), []).append(d)
@@ -179,7 +182,7 @@ def judge(covered: Iterable[Coverage], endings: Endings, skew: int) -> list[Torn
     for number, wrong in problems.items():
         d = by_number[number]
         found.append(_torn(d, d.producer_epoch, [(k, p, e) for k, p, e in wrong]))
-    found += _without_decision(endings, known)
+    found += _without_decision(by_epoch, known)
     return sorted(found, key=lambda t: (t.producer_id, t.epoch, t.partitions[0][0]))
 
 
@@ -207,14 +210,26 @@ def _place(part: tuple[TopicPartition, Ending]) -> tuple[TopicPartition, int]:
     return place, ending.data.first if ending.data else -1
 
 
-def _judge_v2(d: Decision, endings: Endings) -> list[Torn]:
+_ByEpoch = Mapping[tuple[TopicPartition, int, int], Sequence[Ending]]
+"""(partition, producer id, epoch of the data)"""
+
+
+def _by_epoch(endings: Endings) -> _ByEpoch:
+    found: dict[tuple[TopicPartition, int, int], list[Ending]] = {}
+    for place, by_id in endings.items():
+        for pid, of_id in by_id.items():
+            for ending in of_id:
+                if ending.data is not None:
+                    found.setdefault((place, pid, ending.data.epoch), []).append(ending)
+    return found
+
+
+def _judge_v2(d: Decision, by_epoch: _ByEpoch) -> list[Torn]:
     """By epoch: that of the data is one below the decision's, and only this transaction's."""
     wrong: list[tuple[str, TopicPartition, Ending]] = []
     right: list[tuple[TopicPartition, Ending]] = []
     for place in d.partitions:
-        for ending in endings.get(place, {}).get(d.producer_id, ()):
-            if ending.data is None or not covers(d, _start(d.producer_id, ending.data)):
-                continue
+        for ending in by_epoch.get((place, d.producer_id, d.producer_epoch - 1), ()):
             kind = _fault(d, ending.mark)
             if kind is None:
                 right.append((place, ending))
@@ -246,35 +261,18 @@ def _start(producer_id: int, data: Data) -> StartBatch:
 def _judge_v1(
     decisions: Sequence[Decision], endings: Sequence[Ending], whole: set[str], skew: int
 ) -> list[tuple[Decision, str, Ending]]:
-    """One partition and producer id: decisions and markers in order, each marker for one of them.
-
-    From the last to the first: compaction takes the oldest decisions.
-    """
+    """One partition and producer id: decisions and the markers that were written for them."""
     marks = list(dict.fromkeys(e.mark for e in endings if e.mark is not None))
     ordered = sorted(decisions, key=lambda d: d.offset)
-    used: dict[Mark, Decision] = {}
-    lost: list[Decision] = []
-    behind = len(marks)
-    for d in reversed(ordered):
-        at = next(
-            (
-                i
-                for wide in (0, skew)
-                for i in range(behind - 1, -1, -1)
-                if _fits(d, marks[i], wide)
-            ),
-            None,
-        )
-        if at is None:
-            lost.append(d)
-        else:
-            used[marks[at]], behind = d, at
+    used, skew = _paired(ordered, marks, skew)
+    met = {d.offset for d in used.values()}
+    lost = [d for d in ordered if d.offset not in met]
     found: list[tuple[Decision, str, Ending]] = []
     for ending in endings:
         data, mark = ending
         if data is None:
             continue
-        of_lost = next((d for d in reversed(lost) if _lies_in(d, data, mark, used, skew)), None)
+        of_lost = next((d for d in lost if _lies_in(d, data, mark, used, skew)), None)
         if of_lost is not None:
             kind = MISSING if mark is None else WRONG if mark in used else TORN
             found.append((of_lost, kind, ending))
@@ -289,6 +287,50 @@ def _judge_v1(
             ):
                 found.append((later, TORN, ending))
     return found
+
+
+def _paired(
+    ordered: Sequence[Decision], marks: Sequence[Mark], skew: int
+) -> tuple[dict[Mark, Decision], int]:
+    """Which decision each marker was written for, and how far apart the clocks must be for it.
+
+    One decision may have several markers, those of a second try.
+
+    A decision's markers are written between its record and the next of its id. Where the brokers'
+    clocks disagree so that this finds none for a decision, order decides within skew.
+    """
+    times = [d.timestamp for d in ordered]
+    exact = {m: d for m in marks for d in _near(ordered, times, m, 0)}
+    met = {d.offset for d in exact.values()}
+    lost = [d for d in ordered if d.offset not in met]
+    left = [m for m in marks if m not in exact]
+    if not any(_fits(d, m, skew) for d in lost for m in left):
+        return exact, 0
+    used: dict[Mark, Decision] = {}
+    behind = len(marks)
+    for d in reversed(ordered):  # compaction takes the oldest decisions
+        since = d.timestamp - skew
+        fitting = takewhile(lambda i: marks[i].timestamp >= since, range(behind - 1, -1, -1))  # noqa: B023
+        at = next((i for i in fitting if _fits(d, marks[i], skew)), None)
+        if at is not None:
+            used[marks[at]], behind = d, at
+    # a repeated marker, perhaps: whose cannot be told, and it is nobody else's
+    return {m: d for m in marks for d in _near(ordered, times, m, skew)} | used, skew
+
+
+def _near(
+    ordered: Sequence[Decision], times: Sequence[int], mark: Mark, skew: int
+) -> Iterator[Decision]:
+    """The decisions that a marker fits, from the latest that was made before it backwards.
+
+    times: of the decisions of one id, which follow each other.
+    """
+    for at in range(bisect_right(times, mark.timestamp + skew) - 1, -1, -1):
+        d = ordered[at]
+        if d.completed_at is not None and d.completed_at + skew < mark.timestamp:
+            return
+        if _fits(d, mark, skew):
+            yield d
 
 
 def _lies_in(
@@ -317,18 +359,17 @@ def _fits(d: Decision, mark: Mark, skew: int) -> bool:
     )
 
 
-def _without_decision(endings: Endings, known: set[tuple[int, int]]) -> list[Torn]:
+def _without_decision(by_epoch: _ByEpoch, known: set[tuple[int, int]]) -> list[Torn]:
     """What the partitions prove alone, where no decision is left.
 
     A commit with the epoch above that of its data is v2's, and its only transaction: an abort
     elsewhere tears it. A marker two epochs above was meant for another transaction.
     """
     seen: dict[tuple[int, int], list[tuple[TopicPartition, Ending]]] = {}
-    for place, by_id in endings.items():
-        for pid, of_id in by_id.items():
-            for ending in of_id:
-                if ending.data and ending.mark and (pid, ending.data.epoch) not in known:
-                    seen.setdefault((pid, ending.data.epoch), []).append((place, ending))
+    for (place, pid, epoch), ended in by_epoch.items():
+        if (pid, epoch) not in known:
+            closed = [(place, ending) for ending in ended if ending.mark is not None]
+            seen.setdefault((pid, epoch), []).extend(closed)
     found = []
     for (pid, epoch), several in seen.items():
         marks = [e.mark for _, e in several if e.mark]
