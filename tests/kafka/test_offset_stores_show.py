@@ -148,7 +148,7 @@ def test_stores_by_a_word(lab1: Lab, topic: MakeTopic, log: str, tmp_path: Path)
         (["--store", "no.toml"], 2, "no.toml: is no application file and no store; write group:G"),
         (["--store", "sql:u:secret@h"], 2, "--store: write sql:URL#TABLE"),
         (["--store", "sql:postgresql://u:secret@127.0.0.1:1/d#t"], 5, "Connection refused"),
-        (["--store", "zookeeper:u:secret@127.0.0.1:1/node"], 5, "did not answer"),
+        (["--store", "zookeeper:u:secret@127.0.0.1:1"], 2, "--store: write zookeeper:HOST"),
         (["--store", "spark:/no/such/directory"], 3, "there is no such directory"),
         (["--store", "group:g", "--group", "g"], 2, "name groups or stores"),
     ],

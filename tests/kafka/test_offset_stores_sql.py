@@ -190,12 +190,12 @@ def test_an_answer_to_commit_that_is_lost_is_looked_for(server: Postgres, admin:
 def test_a_frozen_server_is_not_waited_for_and_not_written_later(
     server: Postgres, admin: Any
 ) -> None:
-    store = store_in(server.url(), seconds=2)
+    store = store_in(server.url(), seconds=1)
     one, two = kept(store, position(A, 1)), kept(store, position(A, 2))
     change(store, (A, None, one))
     begin = time.monotonic()
     try:
-        with pytest.raises(UnverifiedError, match=r"COMMIT was lost: no answer within 2 s"):
+        with pytest.raises(UnverifiedError, match=r"COMMIT was lost: no answer within 1 s"):
             change(store, (A, one, two), held=server.freeze)
         with pytest.raises(UnreachableError):
             read(store)
@@ -212,14 +212,14 @@ def test_a_frozen_server_is_not_waited_for_and_not_written_later(
 
     def frozen_before() -> None:
         server.freeze()
-        time.sleep(3)  # it was given up meanwhile: no COMMIT may follow
+        time.sleep(1.5)  # it was given up meanwhile: no COMMIT may follow
 
     try:
-        with pytest.raises(RefusedError, match="no answer within 2 s, nothing was written"):
+        with pytest.raises(RefusedError, match="no answer within 1 s, nothing was written"):
             change(store, (A, one, two), held=frozen_before)
     finally:
         server.thaw()
-    time.sleep(2)
+    time.sleep(1)
     assert rows(admin) == [("enricher", *A, 1)]
 
 
