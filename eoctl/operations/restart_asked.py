@@ -21,6 +21,7 @@ from recovery.store_tables import (
     SqlStore,
     Store,
     TopicStore,
+    ZooKeeperStore,
 )
 from recovery.strategies.adhoc import Target, decide_adhoc, wanted_adhoc
 from recovery.strategies.decision import RestartPlan
@@ -163,28 +164,31 @@ def read_app_file(path: Path) -> OfApp:
     stores: dict[str, Store | None] = {}
     for table in ("store", "mirror"):
         found: Store | None = getattr(app, table)
-        if isinstance(found, (FileStore, SparkCheckpointStore)):
+        if isinstance(found, (FileStore, SparkCheckpointStore)) and "://" not in found.path:
             found = found.model_copy(update={"path": str(folder / found.path)})
-        if isinstance(found, SqlStore):
-            _refuse_password(found, f"{path}, [app.{table}] url")
+        key = {"sql": "url", "zookeeper": "connect"}.get(found.kind) if found else None
+        if found is not None and key is not None and _holds_password(found):
+            raise UsageError(
+                "holds a password, which would stand in the plan and in the journal",
+                where=f"{path}, [app.{table}] {key}",
+                remedy="write env:NAME or file:PATH in its place",
+            )
         stores[table] = found
     return OfApp(app.model_copy(update=stores))
 
 
-def _refuse_password(store: SqlStore, where: str) -> None:
+def _holds_password(store: Store) -> bool:
     """A plan and the journal keep the store: no password may stand in it."""
-    if store.url.startswith(("env:", "file:")):
-        return
+    kept_elsewhere = ("env:", "file:")
+    if isinstance(store, ZooKeeperStore):
+        password = store.connect.rpartition("@")[0].partition(":")[2]
+        return bool(password) and not password.startswith(kept_elsewhere)
+    if not isinstance(store, SqlStore) or store.url.startswith(kept_elsewhere):
+        return False
     from urllib.parse import urlsplit
 
     try:
         found = urlsplit(store.url)
-        secret = found.password or "password=" in found.query
+        return bool(found.password or "password=" in found.query)
     except ValueError:
-        secret = "@" in store.url
-    if secret:
-        raise UsageError(
-            "holds a password, which would stand in the plan and in the journal",
-            where=where,
-            remedy="write env:NAME or file:PATH",
-        )
+        return "@" in store.url

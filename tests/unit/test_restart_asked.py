@@ -1,0 +1,83 @@
+"""An application file as a restart takes it: paths, and passwords that no plan may keep."""
+
+from pathlib import Path
+
+import pytest
+
+from eoctl.operations.restart_asked import read_app_file
+from recovery.errors import UsageError
+
+APP = """[app]
+name = "enricher"
+strategy = "{strategy}"
+inputs = ["orders"]
+outputs = ["out"]
+[app.store]
+{store}
+"""
+
+
+def asked(folder: Path, store: str, strategy: str = "output-end") -> Path:
+    path = folder / "app.toml"
+    path.write_text(APP.format(strategy=strategy, store=store))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ("offsets.json", "{folder}/offsets.json"),
+        ("/var/offsets.json", "/var/offsets.json"),
+    ],
+)
+def test_a_files_path_is_relative_to_the_application_file(
+    tmp_path: Path, written: str, found: str
+) -> None:
+    store = read_app_file(asked(tmp_path, f'kind = "file"\npath = "{written}"')).store
+    assert store is not None
+    assert store.kind == "file"
+    assert store.path == found.format(folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ("checkpoint", "{folder}/checkpoint"),
+        ("file:///data/checkpoint", "file:///data/checkpoint"),
+        ("hdfs://nn/checkpoint", "hdfs://nn/checkpoint"),
+    ],
+)
+def test_a_checkpoints_address_stays(tmp_path: Path, written: str, found: str) -> None:
+    described = f'kind = "spark-checkpoint"\npath = "{written}"'
+    store = read_app_file(asked(tmp_path, described, "spark-checkpoint")).store
+    assert store is not None
+    assert store.kind == "spark-checkpoint"
+    assert store.path == found.format(folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        'kind = "zookeeper"\nconnect = "ops:{word}@zk1:2181"\npath = "/offsets"',
+        'kind = "sql"\nurl = "postgresql://ops:{word}@db/app"\ntable = "offsets"',
+        'kind = "sql"\nurl = "postgresql://db/app?password={word}"\ntable = "offsets"',
+    ],
+)
+def test_a_password_would_stand_in_the_plan(tmp_path: Path, store: str) -> None:
+    with pytest.raises(UsageError, match=r"\[app\.store\].*holds a password") as refusal:
+        read_app_file(asked(tmp_path, store.format(word="hunter2")))
+    assert "hunter2" not in refusal.value.sentence
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        'kind = "zookeeper"\nconnect = "ops:env:ZK@zk1:2181"\npath = "/offsets"',
+        'kind = "zookeeper"\nconnect = "ops:file:/etc/zk@zk1:2181/app"\npath = "/offsets"',
+        'kind = "zookeeper"\nconnect = "zk1:2181,zk2:2181"\npath = "/offsets"',
+        'kind = "sql"\nurl = "env:DB"\ntable = "offsets"',
+        'kind = "sql"\nurl = "postgresql://ops@db/app"\ntable = "offsets"',
+    ],
+)
+def test_where_a_password_is_kept_may_stand_there(tmp_path: Path, store: str) -> None:
+    assert read_app_file(asked(tmp_path, store)).store is not None
