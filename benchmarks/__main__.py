@@ -7,7 +7,7 @@ import os
 import sys
 from importlib import import_module
 
-CLAIMS = ("help", "lso", "transactions", "hanging", "why", "offsets_count", "tui")
+CLAIMS = ("help", "lso", "transactions", "hanging", "why", "offsets_count", "restart_plan", "tui")
 
 
 def main() -> None:
