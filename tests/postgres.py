@@ -56,9 +56,16 @@ class Postgres:
             group=user,
             start_new_session=True,
         )
+        try:
+            self._wait(folder / "log")
+        except BaseException:
+            self.process.kill()
+            raise
+
+    def _wait(self, log: Path) -> None:
         end = time.monotonic() + READY_SECONDS
         while self._not_ready():
-            assert self.process.poll() is None, (folder / "log").read_text()
+            assert self.process.poll() is None, log.read_text()
             assert time.monotonic() < end
             time.sleep(0.05)
 

@@ -29,13 +29,17 @@ def _split(connect: str, where: str) -> tuple[str, str, str | None]:
     hosts, slash, folder = place.partition("/")
     user, colon, password = credentials.partition(":")
     if not hosts or (at and not (user and colon and password)):
-        raise UsageError(
-            f"{without_password(connect)!r} is no ZooKeeper address",
-            where=where,
-            remedy="write zk1:2181,zk2:2181/eoctl or user:env:PASSWORD@zk1:2181/eoctl",
-        )
+        raise _no_address(connect, where)
     known = f"{user}:{resolve(password, where)}" if at else None
     return hosts, slash + folder.rstrip("/"), known
+
+
+def _no_address(connect: str, where: str) -> UsageError:
+    return UsageError(
+        f"{without_password(connect)!r} is no ZooKeeper address",
+        where=where,
+        remedy="write zk1:2181,zk2:2181/eoctl or user:env:PASSWORD@zk1:2181/eoctl",
+    )
 
 
 class Session:
@@ -63,13 +67,16 @@ class Session:
                 make_digest_acl(user, password, all=True),
                 make_acl("world", "anyone", read=True),
             ]
-        self.client = KazooClient(
-            hosts,
-            timeout=SESSION_SECONDS,
-            auth_data=[("digest", credentials)] if credentials else None,
-            default_acl=acl,
-            logger=silent,
-        )
+        try:
+            self.client = KazooClient(
+                hosts,
+                timeout=SESSION_SECONDS,
+                auth_data=[("digest", credentials)] if credentials else None,
+                default_acl=acl,
+                logger=silent,
+            )
+        except ValueError:  # a port that is no number
+            raise _no_address(connect, where) from None
         self.client.add_listener(self._changed)
 
     def _changed(self, state: str) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import struct
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from eoctl.kafka.properties import client_settings
 from eoctl.lab.client import GROUP, Client, Record
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer as Transactional
+from eoctl.lab.record import LabSpec
 from eoctl.stores.offsets.store import OffsetStore, open_store
 from recovery.app_file import App
 from recovery.errors import IncompleteError, RefusedError, UnverifiedError
@@ -106,6 +107,19 @@ def test_a_group_there_and_back(lab1: Lab, topic: MakeTopic) -> None:
     store = opening(lab1, group(f"g {name} ☃ '\";"))
     there_and_back(store, ((name, 0), (name, 1)))
     assert f"g {name} ☃ '\";" not in group_ids(lab1)
+
+
+@pytest.mark.long
+def test_a_group_of_kafka_2_8_there_and_back(
+    start_lab: Callable[[LabSpec], Lab], topic: MakeTopic
+) -> None:
+    lab = start_lab(LabSpec(name="stores-2.8", kafka_version="2.8.2"))
+    try:
+        name = topic(lab, partitions=2)
+        there_and_back(opening(lab, group(f"g-{name}")), ((name, 0), (name, 1)))
+        assert f"g-{name}" not in group_ids(lab)
+    finally:
+        lab.down()
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -22,7 +22,6 @@ from recovery.formats.reader import CorruptError
 from recovery.store_tables import ZooKeeperStore
 from tests.offset_stores import Open, change, kept, position, read, there_and_back
 from tests.relay import Relay
-from tests.share import SHARE
 from tests.zookeeper import Server, free_port, wait_for
 
 A, B = ("orders", 0), ("orders", 3)
@@ -298,7 +297,7 @@ def test_a_frozen_server(tmp_path: Path, group: str) -> None:
         end([server.process], 5)
 
 
-@pytest.mark.skipif(SHARE < 1, reason="a session has to be suspended: make test-long")
+@pytest.mark.long
 def test_a_server_that_is_frozen_until_the_session_is_suspended(tmp_path: Path, group: str) -> None:
     server = Server(tmp_path / "server")
     try:

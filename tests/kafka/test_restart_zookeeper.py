@@ -16,7 +16,6 @@ from tests.kafka.command import Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.crashed import Scene
 from tests.relay import Relay
-from tests.share import SHARE
 from tests.zookeeper import Server, wait_for
 
 SYNC, MULTI = 9, 14  # ZooDefs.OpCode
@@ -171,7 +170,7 @@ def test_a_line_that_is_cut_right_after_the_write_was_sent(crashed: Crashed) -> 
     assert crashed.holds == (b"5", 2)
 
 
-@pytest.mark.skipif(SHARE < 1, reason="half a minute of waiting: make test-long")
+@pytest.mark.long
 def test_a_server_that_freezes_when_the_write_arrives(crashed: Crashed) -> None:
     """Not known, exit 6; the same command ends it, with one write in all."""
     frozen: list[int] = []

@@ -325,7 +325,9 @@ def test_digest_authentication(
     take(f"ops:p@ss:word@{place}", scope).release()
 
 
-@pytest.mark.parametrize("connect", ["", "/eoctl", "ops@zk:2181", "ops:@zk:2181", ":x@zk:2181"])
+@pytest.mark.parametrize(
+    "connect", ["", "/eoctl", "ops@zk:2181", "ops:@zk:2181", ":x@zk:2181", "zk:port", "zk:99999"]
+)
 def test_what_is_no_address_is_told(connect: str) -> None:
     with pytest.raises(UsageError, match="is no ZooKeeper address"):
         take(connect, "x", wait=0.1)
