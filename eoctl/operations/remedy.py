@@ -14,7 +14,7 @@ from eoctl.kafka.properties import client_settings
 from eoctl.operations import remedy_fence, remedy_marker
 from eoctl.operations.diagnose import diagnose, look_again
 from eoctl.operations.inspect import Scope
-from eoctl.operations.remedy_plan import Planned, Wish
+from eoctl.operations.remedy_plan import Planned, Wish, is_wish
 from eoctl.operations.steps import Seen
 from recovery.diagnosis import Judged
 from recovery.errors import RefusedError, UnverifiedError
@@ -31,25 +31,11 @@ async def plan(
     """The plan of one remedy. Raises RefusedError, which names the right remedy, and
     IncompleteError where it cannot be judged."""
     if wish.action == "fence":
+        if (done := await remedy_fence.done_before(cluster, wish)) is not None:
+            return Planned(None, done)
         made = await remedy_fence.plan(cluster, context, wish, settings, sample_interval)
         return Planned(made)
     return await remedy_marker.plan(cluster, context, wish, settings, sample_interval)
-
-
-def is_wish(plan: Plan, wish: Wish) -> bool:
-    """Does a plan do what is asked for now? An unfinished one of another transaction does not."""
-    [step] = plan.steps
-    p = step.parameters
-    if wish.action == "fence":
-        return step.target == wish.transactional_id and (
-            (wish.producer_id in (None, p["producer_id"]))
-            and wish.producer_epoch in (None, p["producer_epoch"])
-        )
-    return (p["producer_id"], p["start_offset"], p["outcome"]) == (
-        wish.producer_id,
-        wish.start_offset,
-        wish.outcome or "abort",
-    )
 
 
 @asynccontextmanager

@@ -8,8 +8,9 @@ from eoctl.kafka import collect, coordinators, repairs
 from eoctl.kafka.cluster import Cluster
 from eoctl.operations.diagnose import diagnose
 from eoctl.operations.inspect import Scope
-from eoctl.operations.remedy_plan import CHANGED_NOTHING, Wish, made
+from eoctl.operations.remedy_plan import CHANGED_NOTHING, Wish, is_wish, made
 from eoctl.operations.steps import Seen
+from eoctl.stores.journal import Journal
 from recovery.case import is_two_phase
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TransactionFacts
@@ -81,6 +82,29 @@ async def plan(
         settings=settings,
         sample_interval=interval,
     )
+
+
+async def done_before(cluster: Cluster, wish: Wish) -> str | None:
+    """How an earlier run ended it, when the id is still exactly as that run left it; else None."""
+    assert wish.transactional_id is not None
+    row = await described(cluster, wish.transactional_id)
+    change = ("txn-fence", cluster.cluster_id, f"id {wish.transactional_id}")
+    done = [
+        entry
+        for entry in Journal().find().entries
+        if entry.state == "done"
+        and (p := entry.begun.data["plan"])
+        and (p["kind"], p["cluster_id"], p["scope"]) == change
+    ]
+    if not done or not is_wish(done[-1].plan, wish):
+        return None
+    if done[-1].steps("step-done")[1].data["saw"] != _stand(row):
+        return None
+    return f"done already: it is {row.state}, as journal entry {done[-1].id} left it"
+
+
+def _stand(row: TransactionFacts) -> dict[str, Any]:
+    return {"state": row.state, "producer_epoch": row.producer_epoch}
 
 
 def facts(row: TransactionFacts) -> dict[str, Any]:
@@ -157,7 +181,7 @@ async def ended(cluster: Cluster, step: Step) -> Seen:
         and row.producer_id == p["producer_id"]
         and row.start_timestamp == p["start_timestamp"]
     )
-    saw = {"state": row.state, "producer_epoch": row.producer_epoch}
+    saw = _stand(row)
     if same or row.state.startswith("Prepare"):
         return Seen(False, saw, f"{step.target} is still {row.state}")
     for name in p["partitions"]:

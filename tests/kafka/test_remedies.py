@@ -2,7 +2,6 @@
 
 import json
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from tests.kafka.command import environment, eoctl
-from tests.kafka.diagnosing import judged
+from tests.kafka.remedying import abort_words, held, markers_of, read_committed
 
 POINTS = (
     "locked",
@@ -26,78 +25,24 @@ POINTS = (
 )
 
 
-def _read_committed(lab: Lab, topic: str, partition: int) -> list[bytes | None]:
-    """What a read_committed consumer gets, up to the high watermark: the independent oracle."""
-    from confluent_kafka import Consumer, KafkaError, TopicPartition
-
-    consumer = Consumer(
-        lab.client_properties()
-        | {
-            "group.id": "oracle",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": "true",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": "false",
-        }
-    )
-    consumer.assign([TopicPartition(topic, partition, 0)])
-    got: list[bytes | None] = []
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        message = consumer.poll(0.5)
-        if message is None:
-            continue
-        if message.error() is None:
-            got.append(message.value())
-        elif message.error().code() == KafkaError._PARTITION_EOF:
-            break
-    consumer.close()
-    return got
-
-
-def _abort_words(lab: Lab, t: GroundTruth, *more: str) -> list[str]:
-    return [
-        "txn",
-        "abort",
-        f"{t.topic}:{t.partition}",
-        "--pid",
-        str(t.producer_id),
-        "--start-offset",
-        str(t.start_offset),
-        "--sample-interval",
-        "0.5s",
-        "--bootstrap-server",
-        lab.bootstrap_servers,
-        *more,
-    ]
-
-
-def _held(lab: Lab, t: GroundTruth) -> list[str]:
-    return [
-        j.verdict.name
-        for j in judged(lab, f"{t.topic}:{t.partition}").judged
-        if j.about.producer_id == t.producer_id
-    ]
-
-
 def test_abort_frees_readers_and_drops_only_its_records(lab3: Lab) -> None:
     [orphan] = break_(lab3, "orphan", hold=False)
     dropped = sum(o.content == "open" for o in orphan.offsets)
     visible = sum(o.content in ("plain", "committed", "idempotent") for o in orphan.offsets)
-    before = _read_committed(lab3, orphan.topic, orphan.partition)
-    shown = eoctl(*_abort_words(lab3, orphan, "-o", "json"))
+    before = read_committed(lab3, orphan.topic, orphan.partition)
+    shown = eoctl(*abort_words(lab3, orphan, "-o", "json"))
     assert shown.status == 0
     row = json.loads(shown.stdout)["rows"][0]
     assert row["action"] == "abort"
     assert f"{dropped} records dropped" in row["summary"]
-    assert _held(lab3, orphan) == ["orphan"], "showing a plan changed something"
-    done = eoctl(*_abort_words(lab3, orphan, "--execute", "--yes"))
+    assert held(lab3, orphan) == ["orphan"], "showing a plan changed something"
+    done = eoctl(*abort_words(lab3, orphan, "--execute", "--yes"))
     assert done.status == 0, done.stderr
-    after = _read_committed(lab3, orphan.topic, orphan.partition)
+    after = read_committed(lab3, orphan.topic, orphan.partition)
     assert len(after) == visible
     assert after[: len(before)] == before
-    assert _held(lab3, orphan) == []
-    again = eoctl(*_abort_words(lab3, orphan, "--execute", "--yes"))
+    assert held(lab3, orphan) == []
+    again = eoctl(*abort_words(lab3, orphan, "--execute", "--yes"))
     assert again.status == 0
     assert "already" in again.stdout + again.stderr
 
@@ -106,33 +51,16 @@ def test_abort_frees_readers_and_drops_only_its_records(lab3: Lab) -> None:
 def test_killed_anywhere_the_next_run_ends_it(lab3: Lab, point: str) -> None:
     """kill -9 at every journal step of abort; the same command again finishes or finds it done."""
     [orphan] = break_(lab3, "orphan", hold=False)
-    words = _abort_words(lab3, orphan, "--execute", "--yes")
+    words = abort_words(lab3, orphan, "--execute", "--yes")
     killed = eoctl(*words, env=environment(EOCTL_TEST_KILL_AT=point))
     assert killed.status == -signal.SIGKILL
     ended = eoctl(*words)
     assert ended.status == 0, ended.stderr
-    assert _held(lab3, orphan) == []
+    assert held(lab3, orphan) == []
     listed = json.loads(eoctl("journal", "list", "-o", "json").stdout)
     assert listed["unfinished"] == 0
-    markers = _markers(lab3, orphan)
+    markers = markers_of(lab3, orphan)
     assert markers == ["abort"], "one marker, whatever the crash"
-
-
-def _markers(lab: Lab, t: GroundTruth) -> list[str]:
-    """The control records of the producer after the start offset, by Kafka's own log dump."""
-    log = lab.data_folder(t.leader or 1) / f"{t.topic}-{t.partition}"
-    found: list[str] = []
-    for segment in sorted(log.glob("*.log")):
-        said = lab.run_tool(
-            "org.apache.kafka.tools.DumpLogSegments", "--files", str(segment), "--print-data-log"
-        ).stdout
-        pid = None
-        for line in said.splitlines():
-            if "producerId: " in line:
-                pid = int(line.split("producerId: ")[1].split()[0])
-            if "endTxnMarker: " in line and pid == t.producer_id:
-                found.append(line.split("endTxnMarker: ")[1].split()[0].lower())
-    return found
 
 
 def test_an_unfinished_abort_of_another_transaction_is_not_carried_out(lab3: Lab) -> None:
@@ -140,36 +68,36 @@ def test_an_unfinished_abort_of_another_transaction_is_not_carried_out(lab3: Lab
     [first] = break_(lab3, "orphan", hold=False)
     [second] = break_(lab3, "orphan", topic=first.topic, partition=first.partition, hold=False)
     assert first.producer_id != second.producer_id
-    words = _abort_words(lab3, first, "--execute", "--yes")
+    words = abort_words(lab3, first, "--execute", "--yes")
     assert eoctl(*words, env=environment(EOCTL_TEST_KILL_AT="begun")).status == -signal.SIGKILL
-    other = eoctl(*_abort_words(lab3, second, "--execute", "--yes"))
+    other = eoctl(*abort_words(lab3, second, "--execute", "--yes"))
     assert other.status == 4, other.stdout + other.stderr
     assert "unfinished" in other.stderr
-    assert _held(lab3, first) == ["orphan"]
-    assert _held(lab3, second) == ["orphan"]
+    assert held(lab3, first) == ["orphan"]
+    assert held(lab3, second) == ["orphan"]
     named = eoctl("lso", lab=lab3)
     assert "unfinished" in named.stderr
     assert eoctl(*words).status == 0
-    assert _held(lab3, first) == []
-    assert _held(lab3, second) == ["orphan"]
+    assert held(lab3, first) == []
+    assert held(lab3, second) == ["orphan"]
 
 
 def test_live_transactions_are_not_aborted(lab3: Lab) -> None:
     [live] = break_(lab3, "open", hold=False)
-    refused = eoctl(*_abort_words(lab3, live, "--execute", "--yes"))
+    refused = eoctl(*abort_words(lab3, live, "--execute", "--yes"))
     assert refused.status == 4
     assert "wait" in refused.stderr
-    assert _held(lab3, live) == ["open"]
+    assert held(lab3, live) == ["open"]
 
 
 def test_the_transaction_ends_between_plan_and_execute(lab3: Lab) -> None:
     """Planned, then ended by somebody else: refused or found done, and nothing more is sent."""
     [orphan] = break_(lab3, "orphan", hold=False)
-    plan = json.loads(eoctl(*_abort_words(lab3, orphan, "-o", "json")).stdout)["rows"][0]
-    assert eoctl(*_abort_words(lab3, orphan, "--execute", "--yes")).status == 0
-    late = eoctl(*_abort_words(lab3, orphan, "--execute", "--yes", "--plan-sha256", plan["sha256"]))
+    plan = json.loads(eoctl(*abort_words(lab3, orphan, "-o", "json")).stdout)["rows"][0]
+    assert eoctl(*abort_words(lab3, orphan, "--execute", "--yes")).status == 0
+    late = eoctl(*abort_words(lab3, orphan, "--execute", "--yes", "--plan-sha256", plan["sha256"]))
     assert late.status == 0
-    assert _markers(lab3, orphan) == ["abort"]
+    assert markers_of(lab3, orphan) == ["abort"]
 
 
 def test_a_bystander_on_the_same_partition_survives(lab3: Lab) -> None:
@@ -187,13 +115,13 @@ def test_a_bystander_on_the_same_partition_survives(lab3: Lab) -> None:
             await bystander.send(
                 orphan.topic, orphan.partition, [Record(b"bystander"), Record(b"2")]
             )
-            done = eoctl(*_abort_words(lab3, orphan, "--execute", "--yes"))
+            done = eoctl(*abort_words(lab3, orphan, "--execute", "--yes"))
             assert done.status == 0, done.stderr
             await bystander.commit()
         return done.status
 
     assert asyncio.run(scenario()) == 0
-    got = _read_committed(lab3, orphan.topic, orphan.partition)
+    got = read_committed(lab3, orphan.topic, orphan.partition)
     assert got[-2:] == [b"bystander", b"2"]
 
 
@@ -233,7 +161,7 @@ def test_the_id_begins_anew_between_plan_and_fence(lab3: Lab) -> None:
             )
             assert late.status == 4, late.stdout + late.stderr
             await producer.commit()
-        assert b"two" in _read_committed(lab3, first.topic, first.partition)
+        assert b"two" in read_committed(lab3, first.topic, first.partition)
 
     asyncio.run(scenario())
 
@@ -248,7 +176,7 @@ def break_sync(lab: Lab) -> list[GroundTruth]:
 
 def test_another_cluster_is_refused(lab3: Lab) -> None:
     [orphan] = break_(lab3, "orphan", hold=False)
-    refused = eoctl(*_abort_words(lab3, orphan, "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAA"))
+    refused = eoctl(*abort_words(lab3, orphan, "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAA"))
     assert refused.status == 4
     assert "cluster" in refused.stderr
 
@@ -272,7 +200,7 @@ def test_fence_ends_an_overdue_transaction(start_lab: Callable[[LabSpec], Lab]) 
         argv = row["remedy"]["argv"][1:]
         shown = eoctl(*argv)
         assert shown.status == 0, shown.stderr
-        assert _held(lab, late) == ["overdue"]
+        assert held(lab, late) == ["overdue"]
         stale = eoctl(
             "txn",
             "fence",
@@ -287,15 +215,12 @@ def test_fence_ends_an_overdue_transaction(start_lab: Callable[[LabSpec], Lab]) 
             "--yes",
         )
         assert stale.status == 4
-        assert _held(lab, late) == ["overdue"]
+        assert held(lab, late) == ["overdue"]
         done = eoctl(*argv[:-2], "--execute", "--yes", *argv[-2:])
         assert done.status == 0, done.stderr
-        assert _held(lab, late) == []
+        assert held(lab, late) == []
     finally:
         lab.down()
-
-
-FENCE_POINTS = ("read-again", "begun", "step-1-started", "step-1-performed", "step-1-done")
 
 
 @pytest.mark.parametrize("version", [2, 1])
@@ -305,7 +230,7 @@ def test_fence_killed_anywhere_the_next_run_ends_it(
     """kill -9 at every journal step of fence, on transactions v2 and v1."""
     lab = start_lab(LabSpec(name=f"fencekill{version}", transaction_version=version))
     try:
-        for point in FENCE_POINTS:
+        for point in POINTS:
             [live] = break_(lab, "open", hold=False)
             words = [
                 "txn",
@@ -322,58 +247,11 @@ def test_fence_killed_anywhere_the_next_run_ends_it(
             assert killed.status == -signal.SIGKILL, (point, killed.stderr)
             ended = eoctl(*words)
             assert ended.status == 0, (point, ended.stderr)
-            assert _held(lab, live) == []
+            assert held(lab, live) == []
             listed = eoctl("journal", "list", "-o", "json").json
             assert listed["unfinished"] == 0, point
     finally:
         lab.down()
-
-
-@pytest.mark.parametrize("version", [2, 1])
-def test_a_lost_commit_is_resolved_not_aborted(
-    start_lab: Callable[[LabSpec], Lab], version: int
-) -> None:
-    lab = start_lab(LabSpec(name=f"resolve{version}", brokers=2, transaction_version=version))
-    try:
-        [lost] = break_(lab, "marker-lost")
-        refused = eoctl(*_abort_words(lab, lost, "--execute", "--yes"))
-        assert refused.status == 4
-        assert "resolve" in refused.stderr
-        words = _abort_words(lab, lost)
-        words[1] = "resolve"
-        wrong = eoctl(*words, "--outcome", "abort", "--execute", "--yes")
-        assert wrong.status == 4
-        assert "commit" in wrong.stderr
-        done = eoctl(*words, "--outcome", "commit", "--execute", "--yes")
-        assert done.status == 0, done.stderr
-        after = _read_committed(lab, lost.topic, lost.partition)
-        assert len(after) == sum(
-            o.content in ("lost", "plain", "committed", "idempotent") for o in lost.offsets
-        )
-    finally:
-        lab.down()
-
-
-def test_many_orphans_in_one_plan(lab3: Lab, tmp_path: Path) -> None:
-    orphans = [
-        t
-        for kind in ("fresh", "marked", "late")
-        for t in break_(lab3, "orphan", variant=kind, count=3, hold=False)
-        if t.verdict == "orphan"
-    ]
-    [live] = break_(lab3, "open", hold=False)
-    file = str(tmp_path / "plan.json")
-    topics = sorted({t.topic for t in (*orphans, live)})
-    server = ("--bootstrap-server", lab3.bootstrap_servers)
-    planned = eoctl("txn", "hanging", *topics, *server, "--plan", file)
-    assert planned.status == 1, planned.stderr
-    applied = eoctl("txn", "apply", file, *server, "--execute", "--yes", "-o", "json")
-    assert applied.status == 0, applied.stderr
-    steps = json.loads(applied.stdout)["rows"][0]["steps"]
-    assert len(steps) == len(orphans)
-    assert {s["status"] for s in steps} == {"done"}
-    assert all(_held(lab3, t) == [] for t in orphans)
-    assert _held(lab3, live) == ["open"]
 
 
 def test_a_read_only_context_sends_nothing(lab3: Lab, tmp_path: Path) -> None:
@@ -382,10 +260,10 @@ def test_a_read_only_context_sends_nothing(lab3: Lab, tmp_path: Path) -> None:
     config.write_text(
         f'[contexts.look]\nbootstrap_servers = "{lab3.bootstrap_servers}"\nread_only = true\n'
     )
-    words = _abort_words(lab3, orphan, "--execute", "--yes")
+    words = abort_words(lab3, orphan, "--execute", "--yes")
     at = words.index("--bootstrap-server")
     del words[at : at + 2]
     refused = eoctl(*words, "--context", "look", env=environment(EOCTL_CONFIG=str(config)))
     assert refused.status == 4
     assert "read-only" in refused.stderr
-    assert _held(lab3, orphan) == ["orphan"]
+    assert held(lab3, orphan) == ["orphan"]

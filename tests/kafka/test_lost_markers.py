@@ -1,0 +1,140 @@
+"""The lost COMMIT marker on real brokers: told from an orphan, resolved, never destroyed."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from eoctl.lab.breaks import break_
+from eoctl.lab.breaks.truth import GroundTruth
+from eoctl.lab.cluster import Lab
+from eoctl.lab.record import LabSpec
+from tests.kafka.command import environment, eoctl
+from tests.kafka.diagnosing import judged
+from tests.kafka.relay import WRITE_TXN_MARKERS, relayed
+from tests.kafka.remedying import abort_words, read_committed
+
+
+@pytest.fixture(scope="module", params=[2, 1], ids=["v2", "v1"])
+def lossy(start_lab: Callable[[LabSpec], Lab], request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """Two brokers, one of which each break stops and starts; a transaction.version each."""
+    lab = start_lab(
+        LabSpec(name=f"lossy{request.param}", brokers=2, transaction_version=request.param)
+    )
+    yield lab
+    lab.down()
+
+
+@pytest.mark.parametrize("later", [None, "elsewhere", "open"])
+def test_a_lost_commit_marker_is_never_an_orphan(lossy: Lab, later: str | None) -> None:
+    """Replication 1, its broker stopped cleanly before EndTxn."""
+    options = {} if later is None else {"later": later}
+    truth = [t for t in break_(lossy, "marker-lost", **options) if t.verdict == "marker-lost"]
+    assert truth
+    found = judged(lossy, *{t.topic for t in truth})
+    lost = {j.about.topic_partition: j.verdict for j in found.judged}
+    for t in truth:
+        verdict = lost[t.topic, t.partition]
+        assert verdict.name == "marker-lost", (verdict.rule, verdict.evidence)
+        assert verdict.proven_outcome == "commit"
+        assert verdict.mixed == (later == "open") == t.mixed
+        assert verdict.remedy.action == ("wait" if later == "open" else "resolve")
+    if later == "open":
+        for t in truth:
+            _nothing_destroys(lossy, t)
+
+
+def _nothing_destroys(lab: Lab, t: GroundTruth) -> None:
+    """Of a mixed one no remedy is carried out: each would abort or cover committed records."""
+    words = ("--bootstrap-server", lab.bootstrap_servers, "--sample-interval", "0.5s")
+    which = ("--pid", str(t.producer_id), "--start-offset", str(t.start_offset))
+    where = f"{t.topic}:{t.partition}"
+    for remedy in (
+        ("abort", where, *which),
+        ("resolve", where, *which, "--outcome", "abort"),
+        ("resolve", where, *which, "--outcome", "commit"),
+        ("fence", t.transactional_id or ""),
+    ):
+        refused = eoctl("txn", *remedy, *words, "--execute", "--yes")
+        assert refused.status == 4, (remedy, refused.stdout, refused.stderr)
+    assert {j.verdict.name for j in judged(lab, where).judged} == {"marker-lost"}
+
+
+def test_a_lost_commit_is_resolved_not_aborted(lossy: Lab, tmp_path: Path) -> None:
+    [lost] = break_(lossy, "marker-lost")
+    refused = eoctl(*abort_words(lossy, lost, "--execute", "--yes"))
+    assert refused.status == 4
+    assert "resolve" in refused.stderr
+    words = abort_words(lossy, lost)
+    words[1] = "resolve"
+    wrong = eoctl(*words, "--outcome", "abort", "--execute", "--yes")
+    assert wrong.status == 4
+    assert "commit" in wrong.stderr
+    at = words.index("--bootstrap-server")
+    with relayed(lossy) as relay:
+        env = environment(EOCTL_CONFIG=relay.config(tmp_path))
+        words = [*words[:at], "--context", "relayed", *words[at + 2 :]]
+        done = eoctl(*words, "--outcome", "commit", "--execute", "--yes", env=env)
+    assert done.status == 0, done.stderr
+    assert relay.changing == [(lost.leader, WRITE_TXN_MARKERS)]
+    after = read_committed(lossy, lost.topic, lost.partition)
+    assert len(after) == sum(
+        o.content in ("lost", "plain", "committed", "idempotent") for o in lost.offsets
+    )
+
+
+@pytest.mark.long
+def test_a_lost_marker_whose_history_was_compacted_is_unknown(
+    start_lab: Callable[[LabSpec], Lab],
+) -> None:
+    """The Prepare record vanishes under what follows it: a missing proof proves nothing."""
+    import asyncio
+
+    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+    from eoctl.lab.client import Client, Record
+    from eoctl.lab.producer import Producer
+
+    lab = start_lab(
+        LabSpec(name="compacted", brokers=2, settings={"log.cleaner.backoff.ms": "200"})
+    )
+    try:
+        [lost] = [t for t in break_(lab, "marker-lost") if t.verdict == "marker-lost"]
+        assert lost.transactional_id is not None
+        name: str = lost.transactional_id
+        elsewhere = break_(lab, "zombie")[0]
+        resource = ConfigResource(
+            ConfigResource.Type.TOPIC,
+            "__transaction_state",
+            incremental_configs=[
+                ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+                for key, value in (
+                    ("segment.ms", "1000"),
+                    ("min.cleanable.dirty.ratio", "0.001"),
+                    ("max.compaction.lag.ms", "1000"),
+                )
+            ],
+        )
+        admin = AdminClient(lab.client_properties())
+        for done in admin.incremental_alter_configs([resource]).values():
+            done.result(20)
+
+        async def go_on() -> None:
+            async with Client.to(lab.bootstrap_servers) as client:
+                producer = await Producer.init(client, name)
+                await producer.send(elsewhere.topic, elsewhere.partition, [Record(b"x")])
+                await producer.commit()
+
+        verdicts: list[str] = []
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and verdicts[-1:] != ["unknown"]:
+            asyncio.run(go_on())
+            time.sleep(1.5)
+            found = judged(lab, lost.topic)
+            verdicts += [j.verdict.name for j in found.judged]
+            assert all(j.verdict.remedy.action != "abort" for j in found.judged)
+        assert set(verdicts) <= {"marker-lost", "unknown"}
+        assert verdicts[-1] == "unknown", verdicts
+    finally:
+        lab.down()
