@@ -25,6 +25,7 @@ from eoctl.operations.restart_verify import verify as look_again
 from eoctl.operations.session import now_ms, with_cluster
 from eoctl.render.restart import lines
 from eoctl.render.shell import command
+from eoctl.render.tables import Column
 from eoctl.render.words import counted
 from eoctl.stores import plan_files
 from recovery.answers import Answer
@@ -233,8 +234,14 @@ def _verify_summary(answer: Answer) -> str:
 
 
 VERIFY = View(
-    columns=(),
-    cells=lambda row: row.model_dump(),
+    columns=(
+        Column("mark", "", "mark"),
+        Column("finding", "FINDING", "number", align="left"),
+        Column("where", "WHERE", "name"),
+        Column("producer_id", "PID", "number"),
+        Column("detail", "DETAIL", "text"),
+    ),
+    cells=lambda row: row.model_dump() | {"mark": "!"},
     name_keys=("where",),
     fields=tuple(RestartVerifyRow.model_fields),
     summary=_verify_summary,
