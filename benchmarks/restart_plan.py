@@ -5,10 +5,12 @@ Own is what is left of the whole process without the pause between its two looks
 
 import json
 import os
+import resource
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.side_by_side import EOCTL, command, lab
@@ -24,10 +26,11 @@ GOAL_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Took:
-    """Seconds of each round, without the pause."""
+    """Seconds of each round, without the pause; and of processor time."""
 
     what: str
     seconds: list[float]
+    cpu: list[float]
 
     def lines(self) -> list[str]:
         low, high = min(self.seconds), max(self.seconds)
@@ -44,12 +47,20 @@ def measure() -> Iterator[Took]:
             argv = [*EOCTL, "--bootstrap-server", one.bootstrap_servers, "restart", "plan", app]
             run = command([*argv, "--pause", f"{PAUSE}s", "--timeout", "120s"], least=PARTITIONS)
             run()
-            seconds = []
+            seconds, cpu = [], [_cpu()]
             for _ in range(ROUNDS):
                 begin = time.perf_counter()
                 run()
                 seconds.append(time.perf_counter() - begin - PAUSE)
-            yield Took(f"restart plan, {strategy}, {PARTITIONS:,} partitions", seconds)
+                cpu.append(_cpu())
+            used = [after - before for before, after in pairwise(cpu)]
+            yield Took(f"restart plan, {strategy}, {PARTITIONS:,} partitions", seconds, used)
+
+
+def _cpu() -> float:
+    """Seconds of processor time of all processes that ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _fill(one: Lab, folder: Path, strategy: str) -> str:
