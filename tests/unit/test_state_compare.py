@@ -1,0 +1,348 @@
+"""`state compare` and `state show` on states written here, without Kafka; serdes; cuts judged."""
+
+import base64
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eoctl.operations.state_compare import Comparison, compare
+from eoctl.operations.state_show import Shown, show
+from eoctl.stores import state_folder
+from eoctl.stores.serdes import serde
+from eoctl.stores.state_files import StateWriter
+from recovery.combine.digest import digest
+from recovery.cut import Behind, Cut, CutPartition, CutTopic, differences, judge, load, ranges
+from recovery.errors import RefusedError, UsageError
+from recovery.formats.columns import rows_schema
+from recovery.manifest import Manifest, ManifestDigest, ManifestFile, ManifestPartition, whole
+from recovery.rows_state import StateCompareRow
+
+Entries = dict[int, dict[bytes, tuple[int | None, bytes]]]
+
+
+def cut(*ends: int) -> Cut:
+    parts = tuple(
+        CutPartition(
+            partition=p, start=0, end=e, last_stable_offset=e, high_watermark=e, leader_epoch=3
+        )
+        for p, e in enumerate(ends)
+    )
+    topic = CutTopic(topic="log", topic_id="id", partitions=parts)
+    return Cut(cluster_id="c", created_at="2026-01-01T00:00:00.000Z", at="lso", topics=(topic,))
+
+
+def state(folder: Path, entries: Entries, **changes: Any) -> Path:
+    import pyarrow as pa
+
+    parts = []
+    for number, keys in entries.items():
+        rows = [
+            {"offset": i, "timestamp": t, "key": k, "value": v}
+            for i, (k, (t, v)) in enumerate(keys.items())
+        ]
+        table = pa.Table.from_pylist(rows, schema=rows_schema())
+        writer = StateWriter(folder, "log", number)
+        writer.write(table.slice(0, 2))
+        writer.write(table.slice(2))
+        file = writer.close()
+        parts.append(
+            ManifestPartition(
+                topic="log",
+                partition=number,
+                start=0,
+                end=9,
+                counts={"data": len(rows)},
+                expired=0,
+                digest=ManifestDigest.of(digest(number, table)),
+                files=(
+                    ManifestFile(
+                        path=file.path, rows=file.rows, size=file.size, sha256=file.sha256
+                    ),
+                ),
+                bytes_read=0,
+                seconds=0.0,
+            )
+        )
+    made: dict[str, Any] = {
+        "cluster_id": "c",
+        "format": "plain",
+        "options": {},
+        "engine": "local",
+        "reader": "own",
+        "started_at": "",
+        "finished_at": "",
+        "seconds": 0.0,
+        "cut": cut(*([9] * len(entries))),
+        "complete": True,
+        "incomplete": (),
+        "consistent": True,
+        "digest": whole(parts),
+        "changelogs": {},
+        "partitions": tuple(parts),
+        "versions": {},
+        "peak_bytes": 0,
+    }
+    state_folder.publish(folder, Manifest(**made | changes))
+    return folder
+
+
+A: Entries = {
+    0: {b"same": (1, b"v"), b"gone": (1, b"v"), b"value": (1, b"old"), b"time": (1, b"v")},
+    1: {b"x": (None, b"\xff")},
+}
+B: Entries = {
+    0: {b"time": (2, b"v"), b"value": (1, b"new"), b"same": (1, b"v"), b"new": (5, b"")},
+    1: {b"x": (None, b"\xff")},
+}
+
+
+def no_context() -> Any:
+    raise AssertionError("no cluster is asked")
+
+
+def compared(a: Path, b: Path | str, **words: Any) -> Any:
+    return compare(no_context, Comparison(a, str(b), **words), None)
+
+
+def test_what_differs(tmp_path: Path) -> None:
+    a, b = state(tmp_path / "a", A), state(tmp_path / "b", B)
+    assert compared(a, a).exit_status == 0
+    found = compared(a, b / "manifest.json")
+    assert found.exit_status == 1
+    parts = {r.partition: r for r in found.rows if r.key is None}
+    assert (parts[0].only_a, parts[0].only_b, parts[0].different) == (1, 1, 2)
+    assert parts[1].difference is None
+    entries = {
+        (r.difference, r.key_text) for r in found.rows if isinstance(r, StateCompareRow) and r.key
+    }
+    assert entries == {
+        ("only_a", "gone"),
+        ("only_b", "new"),
+        ("different", "value"),
+        ("different", "time"),
+    }
+    (changed,) = (r for r in found.rows if r.key_text == "value")
+    assert (changed.a.value_text, changed.b.value_text) == ("old", "new")
+    without = compared(a, b, timestamps=False)
+    assert [r.different for r in without.rows if r.key is None] == [1, 0]
+    few = compared(a, b, most=1)
+    assert sum(r.key is not None for r in few.rows) == 1
+    assert [r.different for r in few.rows if r.key is None] == [2, 0]
+
+
+def test_a_partition_that_one_side_lacks(tmp_path: Path) -> None:
+    found = compared(state(tmp_path / "a", A), state(tmp_path / "b", {0: A[0]}))
+    assert [(r.partition, r.only_a) for r in found.rows if r.key is None] == [(0, 0), (1, 1)]
+    assert found.exit_status == 1
+
+
+def test_states_of_different_meaning_are_refused(tmp_path: Path) -> None:
+    a = state(tmp_path / "a", A)
+    b = state(tmp_path / "b", A, retention_ms={"log": 5})
+    with pytest.raises(RefusedError, match="mean different"):
+        compared(a, b)
+
+
+def test_a_file_that_was_changed_is_refused(tmp_path: Path) -> None:
+    a, b = state(tmp_path / "a", A), state(tmp_path / "b", B)
+    (file,) = (b / "data" / "log").glob("0-*.parquet")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(RefusedError, match="has changed"):
+        compared(a, b)
+
+
+def dump(path: Path, entries: Entries, *fields: str) -> Path:
+    lines = []
+    for partition, keys in entries.items():
+        for key, (time, value) in keys.items():
+            row = {
+                "key": base64.b64encode(key).decode(),
+                "value": base64.b64encode(value).decode(),
+                "timestamp": time,
+                "partition": partition,
+                "topic": "log",
+            }
+            lines.append(json.dumps({k: row[k] for k in ("key", "value", *fields)}))
+    path.write_text("\n".join(lines) + "\n\n")
+    return path
+
+
+def test_against_a_dump(tmp_path: Path) -> None:
+    a = state(tmp_path / "a", A)
+    for fields in ((), ("partition",), ("partition", "topic")):
+        assert compared(a, dump(tmp_path / "same.jsonl", A, *fields)).exit_status == 0
+        other = compared(a, dump(tmp_path / "other.jsonl", B, *fields))
+        assert other.exit_status == 1
+        totals = [
+            sum(getattr(r, name) for r in other.rows if r.key is None)
+            for name in ("only_a", "only_b", "different")
+        ]
+        assert totals == [1, 1, 1]  # times are not in the dump
+    dump(tmp_path / "wrong.jsonl", {3: A[0]}, "partition")
+    with pytest.raises(UsageError, match="no partition"):
+        compared(a, tmp_path / "wrong.jsonl")
+    twice = dump(tmp_path / "twice.jsonl", A)
+    twice.write_text(twice.read_text() * 2)
+    with pytest.raises(UsageError, match="twice"):
+        compared(a, twice)
+    for line in ("{}", '{"key": 1}', '{"key": "%"}', "[]", '{"key": "", "timestamp": "x"}'):
+        (tmp_path / "bad.jsonl").write_text(line)
+        with pytest.raises(UsageError):
+            compared(a, tmp_path / "bad.jsonl")
+
+
+def test_show(tmp_path: Path) -> None:
+    folder = state(tmp_path / "a", {0: {b"n": (7, struct.pack(">q", -5)), b"s": (8, b'{"a":1}')}})
+    found: Any = show(Shown(folder, "n", value_serde="long"))
+    assert [(r.key_decoded, r.value_decoded, r.timestamp) for r in found.rows] == [("n", -5, 7)]
+    found = show(Shown(folder, "73", key_serde="hex", value_serde="json"))
+    assert [r.value_decoded for r in found.rows] == [{"a": 1}]
+    assert show(Shown(folder, "nobody")).exit_status == 1
+    wrong: Any = show(Shown(folder, "s", value_serde="long"))
+    assert wrong.exit_status == 3
+    assert wrong.rows[0].value == base64.b64encode(b'{"a":1}').decode()
+    assert len(show(Shown(folder, None, value_serde="hex", most=1)).rows) == 1
+    with pytest.raises(UsageError, match="no long"):
+        show(Shown(folder, "x", key_serde="long"))
+
+
+def test_serdes(tmp_path: Path) -> None:
+    for text, value, content in (
+        ("long", "-2", struct.pack(">q", -2)),
+        ("int", "7", struct.pack(">i", 7)),
+        ("double", "1.5", struct.pack(">d", 1.5)),
+        ("string", "é", "é".encode()),
+        ("hex", "00ff", b"\0\xff"),
+        ("base64", "AP8=", b"\0\xff"),
+    ):
+        made = serde(text, "--key-serde")
+        assert made.encode is not None
+        assert made.encode(value) == content
+        assert str(made.decode(content)) == value
+    for text in ("nothing", "avro", "protobuf:x", "avro:/no/such"):
+        with pytest.raises(UsageError):
+            serde(text, "--key-serde")
+
+
+def test_avro(tmp_path: Path) -> None:
+    import io
+
+    import fastavro
+
+    fields = [{"name": "id", "type": "long"}, {"name": "raw", "type": "bytes"}]
+    schema = {"type": "record", "name": "R", "fields": fields}
+    file = tmp_path / "r.avsc"
+    file.write_text(json.dumps(schema))
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), {"id": 9, "raw": b"\xff"})
+    content = out.getvalue()
+    assert serde(f"avro:{file}", "x").decode(content) == {"id": 9, "raw": "/w=="}
+    framed = serde(f"confluent-avro:{file}", "x")
+    assert framed.decode(b"\0\0\0\0\7" + content) == {"id": 9, "raw": "/w=="}
+    for wrong in (content, b"", b"\0\0\0\0\7" + content + b"x", b"\0\0\0\0\7" + content[:1]):
+        with pytest.raises(ValueError, match=r"."):
+            framed.decode(wrong)
+
+
+def test_protobuf(tmp_path: Path) -> None:
+    from google.protobuf import descriptor_pb2
+
+    file = descriptor_pb2.FileDescriptorProto(name="r.proto", package="p", syntax="proto3")
+    message = file.message_type.add(name="R")
+    message.field.add(name="id", number=1, type=5, label=1)
+    (tmp_path / "r.desc").write_bytes(
+        descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    )
+    content = b"\x08\x2a"  # field 1 = 42
+    assert serde(f"protobuf:{tmp_path}/r.desc:p.R", "x").decode(content) == {"id": 42}
+    framed = serde(f"confluent-protobuf:{tmp_path}/r.desc:p.R", "x")
+    assert framed.decode(b"\0\0\0\0\1\0" + content) == {"id": 42}
+    with pytest.raises(UsageError, match="no message"):
+        serde(f"protobuf:{tmp_path}/r.desc:p.X", "x")
+
+
+def last(epoch: int, offset: int, outcome: str = "committed", marker: int | None = None) -> Any:
+    return {
+        "epoch": epoch,
+        "last_offset": offset,
+        "outcome": outcome,
+        "marker": marker,
+        "marker_epoch": None,
+    }
+
+
+P, Q = ("a", 0), ("b", 0)
+
+
+@pytest.mark.parametrize(
+    ("below", "behind", "v2", "consistent", "split"),
+    [
+        ({P: {"7": last(1, 5, marker=6)}}, {}, True, True, 0),
+        # its marker lies above, its data all below
+        ({P: {"7": last(1, 5)}}, {P: {7: Behind(None, (9, 2))}}, True, True, 0),
+        # data on both sides
+        ({P: {"7": last(1, 5)}}, {P: {7: Behind((8, 1), (9, 2))}}, True, False, 1),
+        # the next transaction of the same producer
+        ({P: {"7": last(1, 5, marker=6)}}, {P: {7: Behind((8, 2), (9, 3))}}, True, True, 0),
+        ({P: {"7": last(1, 5)}}, {P: {7: Behind((9, 2), (8, 2))}}, True, True, 0),
+        # counted in one changelog, above the end in the other
+        ({P: {"7": last(1, 5, marker=6)}, Q: {}}, {Q: {7: Behind((3, 1), (4, 2))}}, True, False, 1),
+        # aborted: counted nowhere
+        (
+            {P: {"7": last(1, 5, "aborted", 6)}, Q: {}},
+            {Q: {7: Behind((3, 1), (4, 2))}},
+            True,
+            True,
+            0,
+        ),
+        # with v1 an equal epoch may be an earlier transaction
+        ({P: {"7": last(1, 5, marker=6)}, Q: {}}, {Q: {7: Behind((3, 1), (4, 1))}}, False, None, 0),
+        # an earlier epoch there is not counted, a later one here is
+        ({P: {"7": last(4, 5, marker=6)}, Q: {}}, {Q: {7: Behind((3, 2), (4, 3))}}, True, False, 1),
+        ({P: {"7": last(1, 5, marker=6)}, Q: {}}, {Q: {7: Behind((3, 2), None)}}, True, True, 0),
+    ],
+)
+def test_what_a_cut_divides(
+    below: Any, behind: Any, v2: bool, consistent: bool | None, split: int
+) -> None:
+    found = judge(below, behind, epoch_per_transaction=v2, atomic=True)
+    assert (found.consistent, len(found.split)) == (consistent, split)
+    open_there = sum(
+        b.data is not None and b.marker is None for p in behind.values() for b in p.values()
+    )
+    assert len(found.open) == open_there
+
+
+def test_records_outside_transactions_say_nothing() -> None:
+    assert judge({P: {}, Q: {}}, {}, epoch_per_transaction=True, atomic=False).consistent is None
+
+
+def test_what_changed_under_a_cut() -> None:
+    made = cut(10, 10)
+    same = [(("log", p), "id", 0, 3) for p in (0, 1)]
+    assert differences(made, same) == []
+    assert differences(made, [(("log", 0), "id", 0, 9), same[1]]) == []  # a new leader
+    assert "made anew" in differences(made, [(("log", 0), "other", 0, 3), same[1]])[0]
+    assert "moved from 0 to 4" in differences(made, [(("log", 0), "id", 4, 3), same[1]])[0]
+    assert "went back" in differences(made, [(("log", 0), "id", 0, 2), same[1]])[0]
+    assert "not there any more" in differences(made, same[:1])[0]
+
+
+def test_cut_files(tmp_path: Path) -> None:
+    folder = state(tmp_path / "a", A)
+    text = (folder / "cut.json").read_text()
+    assert load(text, "x") == cut(9, 9)
+    assert load((folder / "manifest.json").read_text(), "x") == cut(9, 9)
+    for wrong in ("", "{}", "[]", text.replace('"end": 9', '"end": "x"'), text[:-9]):
+        with pytest.raises(UsageError):
+            load(wrong, "x")
+
+
+def test_ranges() -> None:
+    assert ranges(0, 10, 4) == [(0, 3), (3, 6), (6, 10)]
+    assert ranges(5, 5, 4) == [(5, 5)]
