@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import signal
 import stat
 import time
 from collections.abc import Callable
@@ -167,6 +168,30 @@ def test_of_several_writers_one_wins(tmp_path: Path) -> None:
     assert sorted(s or 0 for s in statuses) == [0, 4, 4, 4]
     winner = statuses.index(0) + 1
     assert read(store).entries[0].position == position(A, winner)
+
+
+def _die(path: str) -> None:
+    store = file_store(Path(path))
+
+    def killed(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    os.replace = Path.replace = killed  # type: ignore[assignment]
+    change(store, (A, None, kept(store, position(A, 1))))
+
+
+def test_a_writer_that_is_killed_leaves_the_file_and_is_cleaned_up_after(tmp_path: Path) -> None:
+    path = tmp_path / "offsets.json"
+    process = multiprocessing.get_context("fork").Process(target=_die, args=(str(path),))
+    process.start()
+    process.join(30)
+    assert process.exitcode == -signal.SIGKILL
+    left = {"offsets.json.lock", ".offsets.json.eoctl"}
+    assert {p.name for p in tmp_path.iterdir()} == left
+    store = file_store(path)
+    assert not read(store).exists
+    change(store, (A, None, kept(store, position(A, 2))))
+    assert [p.name for p in tmp_path.iterdir()] == ["offsets.json"]
 
 
 def test_a_writer_at_work_keeps_others_out(tmp_path: Path) -> None:

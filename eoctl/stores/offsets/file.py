@@ -148,8 +148,11 @@ def _locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _prepared(path: Path, text: str) -> Iterator[Path]:
-    """A synced file beside `path` with its mode and owner; removed unless it took its place."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.eoctl")
+    """A synced file beside `path` with its mode and owner; removed unless it took its place.
+
+    One name, since the lock is ours: what a killed run left is removed by the next one.
+    """
+    temporary = path.with_name(f".{path.name}.eoctl")
     try:
         like = path.stat()
     except FileNotFoundError:

@@ -128,6 +128,8 @@ class SqlOffsets:
         topics = sorted({w.topic for w in writes})
         there = self._contents(connection, table, topics, lock=True)
         refuse_differences(there, writes, self.name)
+        if any(w.before is None and w.after is not None for w in writes):
+            table.refuse_without_key(connection, self.name)
         for write in writes:
             self._change(connection, table, write)
         held_before(ensure_held, written=False)
@@ -144,7 +146,6 @@ class SqlOffsets:
 
         try:
             if write.before is None and write.after is not None:
-                table.refuse_without_key(connection, self.name)
                 hit = connection.execute(table.insert(self._app, write.place, write.after))
             elif write.before is not None and write.after is not None:
                 hit = connection.execute(
