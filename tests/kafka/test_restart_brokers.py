@@ -39,7 +39,7 @@ def _placed(lab: Lab, name: str, brokers: list[int], config: dict[str, str] | No
 
     name = f"{name}-{uuid.uuid4().hex[:8]}"
     admin = AdminClient(lab.client_properties())
-    new = NewTopic(name, replica_assignment=[brokers], config=config or {})
+    new = NewTopic(name, 1, replica_assignment=[brokers], config=config or {})
     admin.create_topics([new], operation_timeout=10)[name].result(20)
     until(lambda: _leader(lab, name) == brokers[0])
     return name
