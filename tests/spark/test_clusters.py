@@ -1,0 +1,265 @@
+"""Rebuild, source and sink beyond local[N]: a standalone cluster of two workers, Spark Connect with
+a server that cannot import eoctl, speculative attempts. Long: each starts JVMs of its own."""
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eoctl.lab.cluster import Lab
+from tests.kafka.command import environment, eoctl
+from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
+from tests.spark.sinking import staged_values, values
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+
+KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
+
+
+def home() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+def wait_for(port: int) -> None:
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        with socket.socket() as s:
+            if s.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.3)
+    raise AssertionError(f"nothing listens on {port}")
+
+
+@contextmanager
+def running(folder: Path, *commands: list[str], env: dict[str, str]) -> Iterator[None]:
+    """Processes of Spark, started in turn and ended together; their output below `folder`."""
+    found = []
+    try:
+        for number, words in enumerate(commands):
+            log = (folder / f"process-{number}.log").open("wb")
+            found.append(subprocess.Popen(words, env=env, stdout=log, stderr=log, cwd=folder))
+            log.close()
+            time.sleep(3)
+        yield
+    finally:
+        for process in found:
+            process.terminate()
+        for process in found:
+            process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Master and two Workers, a core each, by spark-class."""
+    folder, port = tmp_path_factory.mktemp("standalone"), free_port()
+    env = {
+        **os.environ,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_NO_DAEMONIZE": "1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    start = str(home() / "bin" / "spark-class")
+    deploy = "org.apache.spark.deploy"
+    url = f"spark://127.0.0.1:{port}"
+    master = [start, f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port)]
+    master += ["--webui-port", "0"]
+    worker = [start, f"{deploy}.worker.Worker", "--host", "127.0.0.1", "--cores", "1"]
+    worker += ["--memory", "1g", "--webui-port", "0", "--work-dir", str(folder / "work"), url]
+    with running(folder, master, worker, worker, env=env):
+        wait_for(port)
+        yield url
+
+
+@pytest.fixture(scope="module")
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Spark Connect server whose Python has every package but eoctl's."""
+    folder, port = tmp_path_factory.mktemp("connect"), free_port()
+    packages = str(home().parent)  # as PYTHONPATH: the .pth file of eoctl's install is not read
+    python = folder / "python"
+    base = os.path.realpath(sys.executable)
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec {base} "$@"\n')
+    python.chmod(0o755)
+    check = [str(python), "-c", "import numpy, pyspark; import eoctl"]
+    said = subprocess.run(check, cwd=folder, capture_output=True, text=True, check=False)
+    assert "No module named 'eoctl'" in said.stderr
+    env = {
+        **os.environ,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": str(python),
+        "PYSPARK_DRIVER_PYTHON": str(python),
+    }
+    server = [
+        *(str(home() / "bin" / "spark-submit"), "--master", "local[2,4]"),
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+        *("--conf", f"spark.connect.grpc.binding.port={port}"),
+        *("--conf", "spark.connect.grpc.binding.address=127.0.0.1"),
+        *("--conf", "spark.ui.enabled=false", "spark-internal"),
+    ]
+    with running(folder, server, env=env):
+        wait_for(port)
+        yield f"sc://127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="module")
+def changelog(lab1: Lab) -> str:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    name = f"store-{uuid.uuid4().hex[:8]}-changelog"
+    admin = AdminClient(lab1.client_properties())
+    new = NewTopic(name, 4, 1, config=KEPT)
+    admin.create_topics([new], operation_timeout=10)[name].result(20)
+    fill(lab1, name, seed=9, records=40_000, keys=3000, partitions=4)
+    return name
+
+
+def rebuilt(lab: Lab, changelog: str, folder: Path, *words: str) -> Rebuilt:
+    ran = eoctl(
+        *("state", "rebuild", changelog, "--format", "plain", "--at", "lso"),
+        *("--output", str(folder), "--range-offsets", "9000", "-o", "json"),
+        *words,
+        lab=lab,
+        timeout=400,
+    )
+    assert ran.status == 0, ran.stderr
+    return Rebuilt(folder)
+
+
+def test_digest_of_a_standalone_cluster(
+    lab1: Lab, standalone: str, changelog: str, tmp_path: Path
+) -> None:
+    words = ("--engine", "spark", "--master", standalone, "--conf", "spark.executor.memory=512m")
+    found = rebuilt(lab1, changelog, tmp_path / "out", *words)
+    assert found.digest == digest(dict_state(lab1, changelog, found.ends)[0])
+
+
+def test_digest_over_spark_connect(lab1: Lab, connect: str, changelog: str, tmp_path: Path) -> None:
+    words = ("--engine", "spark", "--remote", connect)
+    found = rebuilt(lab1, changelog, tmp_path / "out", *words)
+    assert found.digest == digest(dict_state(lab1, changelog, found.ends)[0])
+
+
+SOURCE = """
+import json, sys
+from pyspark.sql import SparkSession
+from eoctl.kafka.access import Access
+from spark_jobs.source import register
+remote, server, topic, folder = sys.argv[1:]
+spark = SparkSession.builder.remote(remote).getOrCreate()
+access = Access({"bootstrap.servers": server})
+register(spark, access, topics=topic)
+frame = spark.read.format("eoctl-kafka").load()
+counts = [frame.count()]
+from confluent_kafka import Producer
+producer = Producer({"bootstrap.servers": server})
+for n in range(100):
+    producer.produce(topic, b"more", partition=0)
+producer.flush(30)
+counts.append(frame.filter("partition >= 0").count())
+try:
+    spark.read.format("eoctl-kafka").option("topics", topic).load().count()
+    said = "read"
+except Exception as error:
+    said = str(error)
+from spark_jobs.sink import write_exactly_once
+sent = spark.range(0, 3000, 1, 3).selectExpr("uuid() value")
+report = write_exactly_once(sent, topic=topic + "-out", job=topic, batch=0,
+                            staging_folder=folder, access=access)
+print(json.dumps({"counts": counts, "said": said, "rows": report["rows_sent_now"]}))
+"""
+
+
+def test_source_and_sink_over_spark_connect(
+    lab1: Lab, connect: str, changelog: str, tmp_path: Path
+) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient(lab1.client_properties())
+    name = f"c-{uuid.uuid4().hex[:8]}"
+    for made in (name, f"{name}-out"):
+        admin.create_topics([NewTopic(made, 2, 1)], operation_timeout=10)[made].result(20)
+    ran = run_python(SOURCE, connect, lab1.bootstrap_servers, name, str(tmp_path))
+    assert ran["counts"] == [0, 0]
+    assert "each action loads again" in ran["said"]
+    assert ran["rows"] == 3000
+    assert values(lab1, f"{name}-out") == staged_values(tmp_path / name / "batch-0")
+
+
+def run_python(program: str, *words: str) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+        env=environment(),
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+SPECULATING = """
+import json, os, sys, time
+from pyspark.sql import SparkSession
+from eoctl.kafka.access import Access
+from spark_jobs import attempt
+from spark_jobs.sink import write_exactly_once
+master, server, topic, folder = sys.argv[1:]
+spark = (SparkSession.builder.master(master)
+    .config("spark.executor.memory", "512m").config("spark.driver.host", "127.0.0.1")
+    .config("spark.speculation", "true").config("spark.speculation.interval", "200ms")
+    .config("spark.speculation.multiplier", "1.1").config("spark.speculation.quantile", "0.3")
+    .config("spark.speculation.minTaskRuntime", "500ms").config("spark.ui.enabled", "false")
+    .getOrCreate())
+access = Access({"bootstrap.servers": server})
+frame = spark.range(0, 40000, 1, 4).selectExpr(
+    "uuid() value")
+# one partition is long, so that its attempt is doubled
+long = frame.union(spark.range(0, 200000, 1, 1).selectExpr("uuid() value"))
+report = write_exactly_once(long, topic=topic, job=topic, batch=0, staging_folder=folder,
+    access=access, rows_per_transaction=2000, allow_speculation=True)
+listener = spark.sparkContext._jsc.sc().statusStore()
+stages = listener.stageList(None)
+attempts = 0
+for i in range(stages.size()):
+    stage = stages.apply(i)
+    tasks = listener.taskList(stage.stageId(), stage.attemptId(), 1000)
+    attempts += sum(tasks.apply(k).speculative() for k in range(tasks.size()))
+print(json.dumps({"speculative": attempts, "takeovers": report["takeovers"]}))
+spark.stop()
+"""
+
+
+def test_speculative_attempts_neither_double_nor_lose(
+    lab1: Lab, standalone: str, tmp_path: Path
+) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient(lab1.client_properties())
+    name = f"s-{uuid.uuid4().hex[:8]}"
+    admin.create_topics([NewTopic(name, 2, 1)], operation_timeout=10)[name].result(20)
+    ran = run_python(SPECULATING, standalone, lab1.bootstrap_servers, name, str(tmp_path))
+    assert ran["speculative"] > 0
+    sent: Counter[bytes] = staged_values(tmp_path / name / "batch-0")
+    assert sent.total() == 240_000
+    assert values(lab1, name) == sent

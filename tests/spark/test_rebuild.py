@@ -1,0 +1,359 @@
+"""Rebuilds on Spark: the state of a dict; jobs launched, seen, cancelled; no secret shown."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eoctl.config import Connect, Context, resolve
+from eoctl.lab.cluster import Lab
+from eoctl.operations.jobs import session_members
+from eoctl.operations.state import Wanted, rebuild_state
+from eoctl.stores.rebuild import Request, rebuild
+from spark_jobs.rebuild import SparkEngine
+from spark_jobs.source import register
+from tests.kafka.command import EOCTL, environment, eoctl
+from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
+from tests.spark.sinking import python_workers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from eoctl.kafka.access import Access
+    from recovery.manifest import Manifest
+
+KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
+RECORDS, KEYS, PARTITIONS = 12_000, 500, 2
+
+
+@pytest.fixture(scope="module")
+def changelog(lab1: Lab) -> str:
+    """A changelog with aborted transactions and tombstones, about 2.5 MB."""
+    import uuid
+
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    name = f"store-{uuid.uuid4().hex[:8]}-changelog"
+    admin = AdminClient(lab1.client_properties())
+    new = NewTopic(name, PARTITIONS, 1, config=KEPT)
+    admin.create_topics([new], operation_timeout=10)[name].result(20)
+    fill(lab1, name, seed=4, records=RECORDS, keys=KEYS, partitions=PARTITIONS)
+    return name
+
+
+def context(lab: Lab) -> Context:
+    return resolve(Connect(bootstrap_server=lab.bootstrap_servers))
+
+
+def on_session(spark: "SparkSession", lab: Lab, wanted: Wanted) -> Rebuilt:
+    """The rebuild with the session's executors, without a job's process."""
+
+    def run(request: Request, access: "Access") -> "Manifest":
+        engine = SparkEngine(spark, Path(request.output))
+        return rebuild(request, access, engine, "spark")
+
+    rebuild_state(context(lab), wanted, 120, spark=run)
+    return Rebuilt(wanted.output)
+
+
+def test_state_is_that_of_a_dict_whole_and_in_ranges(
+    spark: "SparkSession", lab1: Lab, changelog: str, tmp_path: Path
+) -> None:
+    for name, most in (("whole", 10**9), ("ranges", 1500)):
+        wanted = Wanted((changelog,), "plain", "lso", tmp_path / name, "spark", range_offsets=most)
+        found = on_session(spark, lab1, wanted)
+        expected, _ = dict_state(lab1, changelog, found.ends)
+        assert found.state() == expected
+        assert found.digest == digest(expected)
+        assert found.manifest.engine == "spark"
+
+
+def test_a_killed_worker_changes_nothing(
+    spark: "SparkSession", lab1: Lab, changelog: str, tmp_path: Path
+) -> None:
+    """The task is tried again; only the attempt whose row came back is listed."""
+    ended = threading.Event()
+    killed: list[int] = []
+
+    def kill() -> None:
+        while not ended.wait(0.3) and len(killed) < 2:
+            progress = list((tmp_path / "out" / "runs").glob("progress-*/[0-9]*"))
+            for pid in {int(path.name.split("-")[1]) for path in progress} - set(killed):
+                if pid in python_workers(spark):
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    wanted = Wanted((changelog,), "plain", "lso", tmp_path / "out", "spark", max_rate=400_000.0)
+    try:
+        found = on_session(spark, lab1, wanted)
+    finally:
+        ended.set()
+        thread.join()
+    assert killed
+    assert found.digest == digest(dict_state(lab1, changelog, found.ends)[0])
+    listed = {f.path for p in found.manifest.partitions for f in p.files}
+    there = {str(p.relative_to(found.folder)) for p in found.folder.glob("data/**/*.parquet")}
+    assert there == listed
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+def jobs_of(state: Path) -> list[dict[str, Any]]:
+    ran = eoctl("jobs", "list", "-o", "json", env=environment(EOCTL_STATE_DIR=str(state)))
+    assert ran.status == 0, ran.stderr
+    return ran.rows
+
+
+@pytest.fixture
+def launched(tmp_path: Path) -> Iterator[list["subprocess.Popen[str]"]]:
+    """Processes that are ended with the test, with the jobs that they launched."""
+    found: list[subprocess.Popen[str]] = []
+    yield found
+    for process in found:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(60)
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def start(
+    found: list["subprocess.Popen[str]"], state: Path, *words: str, **env: str
+) -> "subprocess.Popen[str]":
+    process = subprocess.Popen(
+        [*EOCTL, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        # as cron has it
+        env=environment(EOCTL_STATE_DIR=str(state), HOME=None, EOCTL_CACHE_DIR="/nonexistent")
+        | env,
+    )
+    found.append(process)
+    return process
+
+
+def reading(state: Path, process: "subprocess.Popen[str]") -> dict[str, Any]:
+    """The one job, once a task of it has read something."""
+    until = time.monotonic() + 150
+    while time.monotonic() < until:
+        assert process.poll() is None, process.communicate()
+        rows = jobs_of(state)
+        if rows and rows[0]["records"]:
+            assert rows[0]["state"] == "running"
+            return rows[0]
+        time.sleep(0.5)
+    raise AssertionError(f"nothing was read: {jobs_of(state)}")
+
+
+def test_job_shows_no_secret_and_gives_the_local_digest(
+    secure_lab: Lab, tmp_path: Path, launched: list["subprocess.Popen[str]"]
+) -> None:
+    """Not on Spark's pages, in its event log, in logs, command lines, environments, records."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    properties = secure_lab.client_properties()
+    secret = properties["sasl.password"]
+    admin = AdminClient(properties)
+    new = NewTopic("secret-changelog", 1, 1, config=KEPT)
+    admin.create_topics([new], operation_timeout=10)["secret-changelog"].result(20)
+    fill(secure_lab, "secret-changelog", seed=5, records=8000, keys=300, partitions=1)
+    file = tmp_path / "client.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    state, events, port = tmp_path / "state", tmp_path / "events", free_port()
+    events.mkdir()
+    connection = ("--command-config", str(file))
+    words = (*connection, "state", "rebuild", "secret-changelog", "--format", "plain")
+    process = start(
+        launched,
+        state,
+        *(*words, "--at", "lso", "--output", str(tmp_path / "spark"), "-o", "json"),
+        *("--engine", "spark", "--master", "local[2]", "--max-rate", "150k"),
+        *("--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={events}"),
+        *("--conf", f"spark.ui.port={port}"),
+    )
+    job = reading(state, process)
+    members = session_members(job["pid"])
+    assert len(members) >= 3  # the job, its JVM, Python workers
+    seen = {}
+    for pid in members:
+        for name in ("cmdline", "environ"):
+            try:
+                seen[f"{pid}/{name}"] = Path(f"/proc/{pid}/{name}").read_bytes()
+            except OSError:
+                continue
+    app = json.loads(_page(port, "api/v1/applications"))[0]["id"]
+    api = f"api/v1/applications/{app}"
+    for page in (
+        *("jobs/", "stages/", "environment/", "executors/", "SQL/", "storage/"),
+        *(f"{api}/jobs", f"{api}/stages", f"{api}/environment", f"{api}/sql?details=true"),
+        *("jobs/job/?id=1", "stages/stage/?id=1&attempt=0", "SQL/execution/?id=1"),
+    ):
+        seen[page] = _page(port, page)
+    assert b"eoctl state rebuild" in seen["jobs/"]  # pages of this job indeed
+    stdout, stderr = process.communicate(timeout=200)
+    assert process.returncode == 0, stderr
+    for folder in (state, events, tmp_path / "spark"):
+        for path in folder.rglob("*"):
+            if path.is_file():
+                seen[str(path)] = path.read_bytes()
+    assert any(str(events) in name for name in seen)
+    assert any(name.endswith("/job.json") for name in seen)
+    seen |= {"stdout": stdout.encode(), "stderr": stderr.encode()}
+    assert [name for name, content in seen.items() if secret.encode() in content] == []
+    reports = [json.loads(line) for line in stderr.splitlines() if line.startswith("{")]
+    assert reports[-1]["records"] == reports[-1]["records_total"] > 8000
+    local = eoctl(
+        *(*words, "--at", str(tmp_path / "spark" / "cut.json"), "--engine", "local"),
+        *("--output", str(tmp_path / "local"), "-o", "json"),
+    )
+    assert local.json["digest"] == json.loads(stdout)["digest"]
+    (row,) = jobs_of(state)
+    assert (row["state"], row["exit_status"], row["records"]) == (
+        "succeeded",
+        0,
+        row["records_total"],
+    )
+    assert session_members(job["pid"]) == []
+
+
+def _page(port: int, path: str) -> bytes:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=20) as answer:
+            content: bytes = answer.read()
+            return content
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.read()
+
+
+def test_explain_shows_no_secret(spark: "SparkSession", secure_lab: Lab) -> None:
+    from eoctl.kafka.access import Access
+
+    name = "secret-source"
+    properties = secure_lab.client_properties()
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient(properties)
+    admin.create_topics([NewTopic(name, 1, 1)], operation_timeout=10)[name].result(20)
+    register(spark, Access(properties), name="secret-kafka")
+    frame = spark.read.format("secret-kafka").option("topics", name).load()
+    assert frame.count() == 0
+    plan = frame._jdf.queryExecution().toString()
+    assert "partition" in plan
+    assert properties["sasl.password"] not in plan
+
+
+def test_cancelled_job_leaves_no_java_and_no_result(
+    lab1: Lab, changelog: str, tmp_path: Path, launched: list["subprocess.Popen[str]"]
+) -> None:
+    state, output = tmp_path / "state", tmp_path / "out"
+    words = (
+        *("--bootstrap-server", lab1.bootstrap_servers, "state", "rebuild", changelog),
+        *("--format", "plain", "--at", "lso", "--output", str(output)),
+    )
+    process = start(
+        launched, state, *words, "--engine", "spark", "--master", "local[2]", "--max-rate", "20k"
+    )
+    job = reading(state, process)
+    assert len(session_members(job["pid"])) >= 3
+    env = environment(EOCTL_STATE_DIR=str(state))
+    ran = eoctl("jobs", "cancel", job["id"][:-2], "-o", "json", env=env)
+    assert ran.status == 0, ran.stderr
+    assert [row["state"] for row in ran.rows] == ["cancelled"]
+    assert session_members(job["pid"]) == []
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert "the job was cancelled" in stderr
+    assert not (output / "manifest.json").exists()
+    again = eoctl("jobs", "cancel", job["id"], env=env)
+    assert (again.status, "it has ended: cancelled" in again.stderr) == (4, True)
+    # a second run goes on from there
+    ran = eoctl(*words, "--engine", "local", "-o", "json", env=env)
+    assert ran.status == 0, ran.stderr
+    found = Rebuilt(output)
+    assert found.digest == digest(dict_state(lab1, changelog, found.ends)[0])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_launcher_cancels_its_job(
+    lab1: Lab,
+    changelog: str,
+    tmp_path: Path,
+    launched: list["subprocess.Popen[str]"],
+    number: signal.Signals,
+) -> None:
+    state, output = tmp_path / "state", tmp_path / "out"
+    words = (
+        *("--bootstrap-server", lab1.bootstrap_servers, "state", "rebuild", changelog),
+        *("--format", "plain", "--at", "lso", "--output", str(output)),
+    )
+    process = start(launched, state, *words, "--engine", "spark", "--max-rate", "20k")
+    job = reading(state, process)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert [row["state"] for row in jobs_of(state)] == ["cancelled"]
+    assert session_members(job["pid"]) == []
+
+
+@pytest.mark.long
+def test_killed_job_is_lost_and_its_java_ends(
+    lab1: Lab, changelog: str, tmp_path: Path, launched: list["subprocess.Popen[str]"]
+) -> None:
+    state, output = tmp_path / "state", tmp_path / "out"
+    words = (
+        *("--bootstrap-server", lab1.bootstrap_servers, "state", "rebuild", changelog),
+        *("--format", "plain", "--at", "lso", "--output", str(output)),
+    )
+    process = start(launched, state, *words, "--engine", "spark", "--max-rate", "20k")
+    job = reading(state, process)
+    process.kill()  # nobody is left to say how the job ended
+    process.communicate(timeout=60)
+    os.kill(job["pid"], signal.SIGKILL)
+    until = time.monotonic() + 60
+    while session_members(job["pid"]) and time.monotonic() < until:
+        time.sleep(0.2)
+    assert session_members(job["pid"]) == []
+    assert [row["state"] for row in jobs_of(state)] == ["lost"]
+    assert not (output / "manifest.json").exists()
+
+
+def test_what_is_missing_is_one_sentence(lab1: Lab, changelog: str, tmp_path: Path) -> None:
+    words = (
+        *("state", "rebuild", changelog, "--format", "plain", "--at", "lso"),
+        *("--output", str(tmp_path / "out"), "--engine", "spark"),
+    )
+    env = environment(JAVA_HOME=str(tmp_path))
+    for more, sentence, with_env in (
+        ((), "no program", env),
+        (("--conf", "spark.x.password=hunter2"), "Spark shows its confs", environment()),
+        (("--remote", "http://x"), "write sc://HOST:PORT", environment()),
+        (("--master", "local", "--remote", "sc://x"), "not both", environment()),
+        (("--env-file", str(tmp_path / "absent")), "cannot be read", environment()),
+    ):
+        ran = eoctl(*words, *more, lab=lab1, env=with_env)
+        assert (ran.status, ran.stdout) == (2, "")
+        assert sentence in ran.stderr
+        assert "Traceback" not in ran.stderr
+        assert "hunter2" not in ran.stderr
