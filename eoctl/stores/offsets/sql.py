@@ -8,8 +8,8 @@ Nothing counts before the COMMIT, so only a COMMIT whose answer was lost leaves 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from eoctl.stores.offsets import sql_table
 from eoctl.stores.offsets.bounded import Job, SilentError, bounded
+from eoctl.stores.offsets.sql_database import Database
 from eoctl.stores.offsets.sql_table import Mapped, opened_table, position_of, row_of
 from eoctl.stores.offsets.store import (
     Contents,
@@ -51,7 +51,7 @@ class SqlOffsets:
         self._described = described
         self._app = app
         self._seconds = seconds
-        self._database = sql_table.Database(described.url, seconds)
+        self._database = Database(described.url, seconds)
         self.name = f"{self._database.shown} table {described.table}"
 
     async def read(self) -> Contents:

@@ -8,7 +8,6 @@ became of it. So a write whose answer was lost is recognised and never sent twic
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from eoctl.stores.offsets.bounded import Job, SilentError, bounded
@@ -22,6 +21,14 @@ from eoctl.stores.offsets.store import (
     held_before,
     left,
     refuse_differences,
+)
+from eoctl.stores.offsets.zookeeper_nodes import (
+    Tree,
+    commit,
+    create,
+    get_all,
+    read_consumer,
+    said,
 )
 from eoctl.stores.zookeeper_session import Session
 from recovery.errors import (
@@ -43,12 +50,8 @@ _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 MOST_BYTES = 900_000  # a server takes no request above jute.maxbuffer, 1 MiB
 
 
-@dataclass(slots=True)
-class _Tree:
-    """What was read. nodes: path to (data, version); folders: path to the names in it."""
-
-    nodes: dict[str, tuple[bytes, int]] = field(default_factory=dict)
-    folders: dict[str, list[str]] = field(default_factory=dict)
+class _LostError(Exception):
+    """The operation was sent, its answer never came."""
 
 
 class ZooKeeperOffsets:
@@ -90,16 +93,16 @@ class ZooKeeperOffsets:
             raise
         return session
 
-    def _read(self, session: Session) -> _Tree:
+    def _read(self, session: Session) -> Tree:
         """Raises UnreachableError."""
         from kazoo.exceptions import KazooException, NoAuthError
 
         try:
             session.ask(session.client.sync_async(self._path))  # a follower may lag behind
             if self._described.is_consumer_offsets:
-                return _read_consumer(session, self._path)
-            found = _get_all(session, [self._path])
-            return _Tree(nodes=found)
+                return read_consumer(session, self._path)
+            found = get_all(session, [self._path])
+            return Tree(nodes=found)
         except NoAuthError:
             raise UnreachableError(
                 "ZooKeeper does not let these credentials read it",
@@ -107,9 +110,9 @@ class ZooKeeperOffsets:
                 remedy="check user and password, and the ACLs of the nodes",
             ) from None
         except (session.client.handler.timeout_exception, KazooException) as error:
-            raise UnreachableError(f"no answer ({_said(error)})", where=self.name) from None
+            raise UnreachableError(f"no answer ({said(error)})", where=self.name) from None
 
-    def _contents(self, tree: _Tree) -> Contents:
+    def _contents(self, tree: Tree) -> Contents:
         if not self._described.is_consumer_offsets:
             if self._path not in tree.nodes:
                 return Contents(exists=False)
@@ -214,7 +217,7 @@ class ZooKeeperOffsets:
         self,
         session: Session,
         transaction: Any,
-        tree: _Tree,
+        tree: Tree,
         writes: Sequence[Write],
         *,
         dissolve: bool,
@@ -224,7 +227,7 @@ class ZooKeeperOffsets:
         after = written(text, writes, self.name)
         if data is None:
             if after is not None:
-                _create(session, transaction, self._path, after.encode(), {})
+                create(session, transaction, self._path, after.encode(), {})
         elif after is None and dissolve:
             transaction.delete(self._path, version)
         else:
@@ -234,7 +237,7 @@ class ZooKeeperOffsets:
         self,
         session: Session,
         transaction: Any,
-        tree: _Tree,
+        tree: Tree,
         writes: Sequence[Write],
         *,
         dissolve: bool,
@@ -247,7 +250,7 @@ class ZooKeeperOffsets:
             if write.after is not None:
                 data = str(write.after["offset"]).encode()
                 if write.before is None:
-                    _create(session, transaction, path, data, made)
+                    create(session, transaction, path, data, made)
                     names.setdefault(topic, set()).add(str(write.partition))
                 else:
                     transaction.set_data(path, data, tree.nodes[path][1])
@@ -282,15 +285,15 @@ class ZooKeeperOffsets:
             return True
 
         try:
-            results = session.ask(_commit(session.client, transaction, may_be_sent))
+            results = session.ask(commit(session.client, transaction, may_be_sent))
         except (session.client.handler.timeout_exception, KazooException) as error:
             job.give_up()
             if not job.sent:
                 raise RefusedError(
-                    f"the connection was interrupted ({_said(error)}), nothing was written",
+                    f"the connection was interrupted ({said(error)}), nothing was written",
                     where=self.name,
                 ) from None
-            raise _LostError(_said(error)) from None
+            raise _LostError(said(error)) from None
         wrong = [r for r in results if isinstance(r, Exception)]
         why = [r for r in wrong if not isinstance(r, (RolledBackError, RuntimeInconsistency))]
         if any(isinstance(r, NoAuthError) for r in why):
@@ -300,109 +303,9 @@ class ZooKeeperOffsets:
                 remedy="check user and password, and the ACLs of the nodes",
             )
         if wrong:
-            text = _said(why[0] if why else wrong[0])
+            text = said(why[0] if why else wrong[0])
             raise RefusedError(
                 f"somebody wrote in this moment ({text}); nothing was written",
                 where=self.name,
                 remedy="plan again",
             )
-
-
-class _LostError(Exception):
-    """The operation was sent, its answer never came."""
-
-
-def _said(error: BaseException) -> str:
-    return str(error) or type(error).__name__
-
-
-def _commit(client: Any, transaction: Any, may_be_sent: Any) -> Any:
-    """Send a multi-operation; asked right before its bytes go out, on kazoo's own thread.
-
-    kazoo keeps a request of a suspended connection and sends it over the next one, which is what
-    must not happen: a look at the state before `commit_async` would come too early.
-    """
-    from kazoo.exceptions import ConnectionLoss
-    from kazoo.protocol.connection import ConnectionDropped
-    from kazoo.protocol.serialization import Transaction
-
-    class Guarded(Transaction):  # type: ignore[misc]
-        def serialize(self) -> Any:
-            if not may_be_sent():
-                raise ConnectionDropped("it was interrupted")
-            return super().serialize()
-
-    result = client.handler.async_result()
-    if not client.connected:
-        raise ConnectionLoss
-    client._call(Guarded(transaction.operations), result)
-    return result
-
-
-def _create(
-    session: Session, transaction: Any, path: str, data: bytes, made: dict[str, Any]
-) -> None:
-    """Create a node, the missing ones above it too, with the rights of the nearest that is there.
-
-    made: nodes that this operation makes already, with their rights.
-    """
-    from kazoo.exceptions import NoNodeError
-
-    missing: list[str] = []
-    above, rights = path.rpartition("/")[0], None
-    while above:
-        if above in made:
-            rights = made[above]
-            break
-        try:
-            rights, _ = session.ask(session.client.get_acls_async(above))
-            break
-        except NoNodeError:
-            missing.append(above)
-            above = above.rpartition("/")[0]
-    if any(r.id.scheme == "digest" and r.id.id.endswith(":x") for r in rights or ()):
-        raise RefusedError(
-            "new nodes need the rights of the node above, and ZooKeeper hides those from us",
-            where=above,
-            remedy="use credentials that may administer that node",
-        )
-    for folder in (*reversed(missing), path):
-        transaction.create(folder, data if folder == path else b"", acl=rights)
-        made[folder] = rights
-
-
-def _get_all(session: Session, paths: Sequence[str]) -> dict[str, tuple[bytes, int]]:
-    """Data and version of the nodes that are there."""
-    from kazoo.exceptions import NoNodeError
-
-    asked = [(path, session.client.get_async(path)) for path in paths]
-    found = {}
-    for path, request in asked:
-        try:
-            data, stat = session.ask(request)
-        except NoNodeError:
-            continue
-        found[path] = (data, stat.version)
-    return found
-
-
-def _read_consumer(session: Session, path: str) -> _Tree:
-    """`/consumers/GROUP/offsets/TOPIC/PARTITION`."""
-    from kazoo.exceptions import NoNodeError
-
-    tree = _Tree()
-    try:
-        topics = session.ask(session.client.get_children_async(path))
-    except NoNodeError:
-        return tree
-    tree.folders[path] = topics
-    asked = [(f"{path}/{t}", session.client.get_children_async(f"{path}/{t}")) for t in topics]
-    for topic, request in asked:
-        try:
-            tree.folders[topic] = session.ask(request)
-        except NoNodeError:
-            continue
-    tree.nodes = _get_all(
-        session, [f"{t}/{p}" for t, inside in tree.folders.items() if t != path for p in inside]
-    )
-    return tree

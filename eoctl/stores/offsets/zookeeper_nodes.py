@@ -1,0 +1,112 @@
+"""Nodes of ZooKeeper over one session: read many, create with the rights above, commit guarded."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eoctl.stores.zookeeper_session import Session
+from recovery.errors import RefusedError
+
+
+@dataclass(slots=True)
+class Tree:
+    """What was read. nodes: path to (data, version); folders: path to the names in it."""
+
+    nodes: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    folders: dict[str, list[str]] = field(default_factory=dict)
+
+
+def said(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+def commit(client: Any, transaction: Any, may_be_sent: Callable[[], bool]) -> Any:
+    """Send a multi-operation; asked right before its bytes go out, on kazoo's own thread.
+
+    kazoo keeps a request of a suspended connection and sends it over the next one, which is what
+    must not happen: a look at the state before `commit_async` would come too early.
+    """
+    from kazoo.exceptions import ConnectionLoss
+    from kazoo.protocol.connection import ConnectionDropped
+    from kazoo.protocol.serialization import Transaction
+
+    class Guarded(Transaction):  # type: ignore[misc]
+        def serialize(self) -> Any:
+            if not may_be_sent():
+                raise ConnectionDropped("it was interrupted")
+            return super().serialize()
+
+    result = client.handler.async_result()
+    if not client.connected:
+        raise ConnectionLoss
+    client._call(Guarded(transaction.operations), result)
+    return result
+
+
+def create(
+    session: Session, transaction: Any, path: str, data: bytes, made: dict[str, Any]
+) -> None:
+    """Create a node, the missing ones above it too, with the rights of the nearest that is there.
+
+    made: nodes that this operation makes already, with their rights.
+    """
+    from kazoo.exceptions import NoNodeError
+
+    missing: list[str] = []
+    above = path.rpartition("/")[0] or "/"
+    while True:
+        if above in made:
+            rights = made[above]
+            break
+        try:
+            rights, _ = session.ask(session.client.get_acls_async(above))
+            break
+        except NoNodeError:
+            missing.append(above)
+            above = above.rpartition("/")[0] or "/"
+    if any(r.id.scheme == "digest" and r.id.id.endswith(":x") for r in rights):
+        raise RefusedError(
+            "new nodes need the rights of the node above, and ZooKeeper hides those from us",
+            where=above,
+            remedy="use credentials that may administer that node",
+        )
+    for folder in (*reversed(missing), path):
+        transaction.create(folder, data if folder == path else b"", acl=rights)
+        made[folder] = rights
+
+
+def get_all(session: Session, paths: Sequence[str]) -> dict[str, tuple[bytes, int]]:
+    """Data and version of the nodes that are there."""
+    from kazoo.exceptions import NoNodeError
+
+    asked = [(path, session.client.get_async(path)) for path in paths]
+    found = {}
+    for path, request in asked:
+        try:
+            data, stat = session.ask(request)
+        except NoNodeError:
+            continue
+        found[path] = (data, stat.version)
+    return found
+
+
+def read_consumer(session: Session, path: str) -> Tree:
+    """`/consumers/GROUP/offsets/TOPIC/PARTITION`."""
+    from kazoo.exceptions import NoNodeError
+
+    tree = Tree()
+    try:
+        topics = session.ask(session.client.get_children_async(path))
+    except NoNodeError:
+        return tree
+    tree.folders[path] = topics
+    asked = [(f"{path}/{t}", session.client.get_children_async(f"{path}/{t}")) for t in topics]
+    for topic, request in asked:
+        try:
+            tree.folders[topic] = session.ask(request)
+        except NoNodeError:
+            continue
+    tree.nodes = get_all(
+        session, [f"{t}/{p}" for t, inside in tree.folders.items() if t != path for p in inside]
+    )
+    return tree
