@@ -126,8 +126,9 @@ def raise_first(answers: Any) -> None:
 
 def collected(spark: "SparkSession", frame: Any, what: str) -> list[Any]:
     """The rows of a frame, in a sentence what goes wrong with the executors' Python."""
-    if not is_connect(spark):
-        spark.sparkContext.setJobDescription(what)
+    context = None if is_connect(spark) else spark.sparkContext
+    if context is not None:
+        context.setLocalProperty("spark.job.description", what)
     try:
         return list(frame.collect())
     except Exception as error:
@@ -140,6 +141,9 @@ def collected(spark: "SparkSession", frame: Any, what: str) -> list[Any]:
                 remedy="set spark.pyspark.python there to the same minor version",
             ) from None
         raise
+    finally:
+        if context is not None:
+            context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
 
 
 def check(spark: "SparkSession", folder: Path, tasks: int) -> None:
@@ -166,9 +170,9 @@ def check(spark: "SparkSession", folder: Path, tasks: int) -> None:
                     where=path,
                     remedy="name a folder that all of them share",
                 )
-            seen.unlink()
     finally:
-        ours.unlink(missing_ok=True)
+        for probe in folder.glob(f".probe-{token}*"):
+            probe.unlink(missing_ok=True)
 
 
 def _probe(folder: str, token: str, task: int) -> str:

@@ -281,6 +281,10 @@ def _send(
     if not done_before:
         with (folder / "done.json").open("w") as file:
             json.dump(report, file, indent=1)
+        listed = {staged.file for staged in manifest.files}
+        for path in folder.glob("part-*.parquet"):  # of attempts that did not count
+            if path.name not in listed:
+                path.unlink(missing_ok=True)
     return report
 
 

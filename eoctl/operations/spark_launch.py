@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -25,7 +25,7 @@ from eoctl.lab.processes import identify
 from eoctl.operations import jobs
 from eoctl.stores.jobs import Job, JobFolder, Jobs, now_ms
 from eoctl.stores.journal import redacted, who
-from recovery.errors import EoctlError, Exit, IncompleteError, UsageError
+from recovery.errors import EoctlError, Exit, IncompleteError, RefusedError, UsageError
 
 POLL_SECONDS = 0.25
 LOCAL_FAILURES = 4  # plain local[N] gives a task one try
@@ -216,13 +216,14 @@ def _follow(
         _show_new(folder, told, show)
     except BaseException as error:
         if process.poll() is None:
-            jobs.cancel(job.id)
+            with suppress(RefusedError):  # it has just ended
+                jobs.cancel(job.id)
         if isinstance(error, KeyboardInterrupt):
             folder.end(Exit.INTERRUPTED, error="cancelled", cancelled=True)
         raise
     finally:
-        process.wait()
         jobs.end_session(process.pid)
+        process.wait()
     return _result(folder, process.returncode)
 
 

@@ -154,7 +154,7 @@ def start(
 
 def reading(state: Path, process: "subprocess.Popen[str]") -> dict[str, Any]:
     """The one job, once a task of it has read something."""
-    until = time.monotonic() + 150
+    until = time.monotonic() + 240
     while time.monotonic() < until:
         assert process.poll() is None, process.communicate()
         rows = jobs_of(state)
