@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from eoctl.kafka import read_columns
+from eoctl.kafka.access import Access
 from eoctl.lab.cluster import Lab
+from eoctl.stores.rebuild_task import RangeTask, run_task
 from tests.kafka.command import EOCTL, Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill, producer
@@ -102,6 +105,28 @@ def test_a_compacted_log(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
     expected, _ = dict_state(lab1, name, state.ends)
     assert state.state() == expected
     assert state.digest == digest(expected)
+
+
+def test_a_secure_cluster(secure_lab: Lab, tmp_path: Path) -> None:
+    """The password goes to the workers, and nowhere into what is written."""
+    properties = secure_lab.client_properties()
+    name = f"secure-{tmp_path.name}"
+    admin = AdminClient(properties)
+    admin.create_topics([NewTopic(name, 2, 1, config=COMPACT)])[name].result(30)
+    fill(secure_lab, name, seed=1, records=400, keys=30, partitions=2)
+    config = tmp_path / "client.properties"
+    config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    ran = eoctl(
+        *("--command-config", str(config), "state", "rebuild", name, "--format", "plain"),
+        *("--at", "hw", "--output", str(tmp_path / "state"), "-o", "json"),
+        timeout=120,
+    )
+    assert ran.status == 0, ran.stderr
+    state = Rebuilt(tmp_path / "state")
+    assert state.digest == digest(dict_state(secure_lab, name, state.ends)[0])
+    secret = properties["sasl.password"]
+    for path in (tmp_path / "state").rglob("*"):
+        assert not path.is_file() or secret.encode() not in path.read_bytes()
 
 
 def test_one_cut_gives_one_state(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
@@ -249,6 +274,31 @@ def test_a_divided_transaction_is_named(lab1: Lab, topic: MakeTopic, tmp_path: P
     assert ran.json["split"] == []
     assert len(state.rows()) == 4
     assert json.loads((tmp_path / "b" / "cut.json").read_text())["consistent"] is True
+
+
+def test_what_does_not_fit_is_spilt(
+    lab1: Lab, topic: MakeTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_columns, "PARTITION_BYTES", 60_000)
+    name = topic(lab1, config=COMPACT)
+    fill(lab1, name, seed=6, records=3000, keys=900, partitions=1)
+    counted = eoctl("offsets", "count", name, "--end", "lso", "-o", "json", lab=lab1)
+    end = counted.rows[0]["to"]
+    task = RangeTask(
+        access=Access(lab1.client_properties()),
+        topic=name,
+        partition=0,
+        start=0,
+        end=end,
+        format="plain",
+        options={},
+        output=str(tmp_path),
+        memory_bytes=60_000,
+    )
+    row = run_task(task)
+    assert len(list(tmp_path.glob("runs/*.arrow"))) > 2
+    assert (row.digest_rows, row.digest) == digest(dict_state(lab1, name, {0: end})[0])
+    assert len(row.files) == 1
 
 
 def test_wrong_words(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
