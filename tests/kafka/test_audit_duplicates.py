@@ -15,6 +15,7 @@ from tests.kafka.command import Ran, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.share import share
 
+LONG = (pytest.mark.long, pytest.mark.timeout(1800))
 PARTITIONS = 2
 Planted = dict[str, dict[bytes, list[tuple[int, int, bytes]]]]
 """Way of telling records apart → id → (partition, offset, key and value) of each copy."""
@@ -100,11 +101,11 @@ def audit(lab: Lab, topic: str, by: str, *words: str) -> Ran:
         *("audit", "duplicates", topic, "--by", by, "-o", "json", "--limit", "100000"),
         *words,
         lab=lab,
-        timeout=300,
+        timeout=900,
     )
 
 
-@pytest.mark.parametrize("count", [share(50_000), pytest.param(5_000_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [share(50_000), pytest.param(5_000_000, marks=LONG)])
 def test_planted_duplicates_are_found_and_nothing_else(
     lab1: Lab, topic: MakeTopic, count: int
 ) -> None:

@@ -16,6 +16,7 @@ from tests.kafka.conftest import MakeTopic
 from tests.kafka.planting import FORGET_SECONDS, FORGETFUL, numbered, same, send
 from tests.share import SHARE, share
 
+LONG = (pytest.mark.long, pytest.mark.timeout(1800))
 FIELDS = ("partition", "finding", "producer_id", "offset", "records")
 WRAP = 2**31
 
@@ -72,16 +73,14 @@ async def _plant(lab: Lab, topic: str, records: int) -> list[tuple[object, ...]]
     return sorted(found, key=lambda f: f[::3])
 
 
-@pytest.mark.parametrize(
-    "records", [share(1_000_000), pytest.param(5_000_000, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("records", [share(1_000_000), pytest.param(5_000_000, marks=LONG)])
 def test_planted_faults_are_found_and_nothing_else(
     forgetful: Lab, topic: MakeTopic, records: int
 ) -> None:
     name = topic(forgetful, partitions=2)
     planted = asyncio.run(_plant(forgetful, name, records))
     assert len(planted) == 26
-    ran = eoctl("audit", "sequences", name, "-o", "json", lab=forgetful, timeout=120)
+    ran = eoctl("audit", "sequences", name, "-o", "json", lab=forgetful, timeout=600)
     assert ran.status == 1, ran.stderr
     assert same(ran.rows, FIELDS) == planted
     assert ran.json["findings"] == 26

@@ -16,12 +16,13 @@ from tests.kafka.command import Ran, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.share import share
 
+LONG = (pytest.mark.long, pytest.mark.timeout(1800))
 PARTITIONS = 3
 BATCH = [Record(b"k", b"v" * 20)] * 400
 
 
 def audit(lab: Lab, *words: str) -> Ran:
-    return eoctl("audit", "transactions", *words, "-o", "json", lab=lab, timeout=120)
+    return eoctl("audit", "transactions", *words, "-o", "json", lab=lab, timeout=600)
 
 
 async def _marker(client: Client, topic: str, producer: Producer, outcome: str) -> None:
@@ -63,6 +64,9 @@ async def _plant(lab: Lab, topic: str, transactions: int) -> list[tuple[Any, ...
                 if client.transaction_version >= 2:
                     where += [(p, first[p], decided) for p in (1, 2)]
                 torn.append((ids[number % 3], producer.producer_id, epoch, decided, where))
+        fenced = await Producer.init(client, f"{topic}-fenced")
+        await fenced.send(topic, 2, BATCH)
+        await Producer.init(client, f"{topic}-fenced")  # the coordinator aborts it
         stays_open = await Producer.init(client, f"{topic}-open")
         await stays_open.send(topic, 1, BATCH)
     return sorted(torn, key=lambda t: t[1])
@@ -83,7 +87,7 @@ def told(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize(
     "transactions",
-    [share(200, 12), pytest.param(4_200, marks=pytest.mark.long)],  # 5 million records
+    [share(200, 12), pytest.param(4_200, marks=LONG)],  # 5 million records
 )
 def test_torn_transactions_are_found_and_nothing_else(
     lab1: Lab, topic: MakeTopic, transactions: int
@@ -97,6 +101,7 @@ def test_torn_transactions_are_found_and_nothing_else(
     covered = {c["transactional_id"]: c for c in ran.json["covered"]}
     assert sum(covered[f"{name}-{n}"]["covered"] for n in range(3)) == transactions
     assert covered[f"{name}-open"]["covered"] == 0
+    assert covered[f"{name}-fenced"]["covered"] == 1
     assert all(covered[f"{name}-{n}"]["whole"] for n in range(3))
     assert ran.json["markers_without_data"] == 3  # of the decisions that came too late
 
