@@ -307,7 +307,9 @@ def replay(
     made = with_cluster(
         context,
         connection.seconds(None),
-        lambda c: plan_replay(c, context, merge, follow=follow, max_rate=rate),
+        lambda c: plan_replay(
+            c, context, merge, follow=follow, max_rate=rate, thoroughly=not said.execute
+        ),
     )
     change = _Replay("merge-replay", made, context)
     return change.carry_out(said, output, connection.seconds(None))

@@ -6,7 +6,6 @@ p. The rules are in `recovery.merge_*`; this looks at the cluster and reads. `re
 """
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -27,7 +26,6 @@ from recovery.formats.reader import CorruptError
 from recovery.merge_log import (
     Columns,
     MergeFormat,
-    MergePlan,
     Tail,
     merge_format,
     merge_plan,
@@ -232,22 +230,6 @@ async def visible(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Where a replay of one partition begins, all of it seen at one moment.
-
-    plan: what it reads, from the base to the tip. reached: what an earlier replay from the same
-    base committed. position: where to go on; reading: each input's next offset there.
-    """
-
-    base: Base
-    plan: MergePlan
-    position: Position
-    reached: Position | None
-    output_end: int
-    reading: Mapping[TopicPartition, int]
-
-
 async def bases(cluster: Cluster, asked: Merge, partitions: Sequence[int]) -> dict[int, Base]:
     """The commit that each partition's replay begins at: as asked, else from the application's
     store, else as an earlier replay began, else the beginning of all."""
@@ -313,12 +295,15 @@ async def _reached(
 @dataclass(frozen=True, slots=True)
 class Reached:
     """How far replays of one partition came, counted: `at` is what the last one committed, None
-    before the first. outputs: visible records from the base on; tip, end: of log and output."""
+    before the first. entries, outputs: visible records from the base on, up to tip and end.
+    position: where to go on."""
 
     at: Position | None
     tip: int
     end: int
+    entries: int
     outputs: int
+    position: Position
 
 
 async def reached(
@@ -342,7 +327,8 @@ async def reached(
             raise RefusedError(f"it ends at {tip}, before {begin}", where=named(merge))
         ranges = {merge: (base.merge_offset, begin), base.output: (base.output_offset, end)}
         counts = await visible(cluster, seen, ranges)
-        outputs = counts[base.output].data
+        left = (await visible(cluster, seen, {merge: (begin, tip)}))[merge].data
+        outputs, entries = counts[base.output].data, counts[merge].data + left
         if at is not None and outputs != counts[merge].data + at.drop_left:
             raise RefusedError(
                 f"it holds {outputs} records from {base.output_offset} on, where the replay that "
@@ -351,62 +337,46 @@ async def reached(
                 where=named(base.output),
                 remedy="find out who; begin at a commit after that",
             )
-        found[p] = Reached(at, tip, end, outputs)
-    return found
-
-
-async def starts(
-    cluster: Cluster, asked: Merge, given: Mapping[int, Base], seen: Look
-) -> dict[int, Start]:
-    """Where each replay begins, and all that makes it right. `seen` was looked at twice.
-
-    Raises RefusedError, IncompleteError.
-    """
-    found = {}
-    for p, now in (await reached(cluster, asked, given, seen)).items():
-        base, merge = given[p], (asked.topic, p)
-        position = now.at or Position(base.merge_offset, now.outputs, base)
-        span = (base.merge_offset, position.merge_offset, now.tip)
-        key = (cluster.cluster_id, seen.of(merge).topic_id, asked.format, merge, span)
-        if key not in _scanned:
-            if len(_scanned) >= _MOST_SCANNED:
-                _scanned.clear()
-            _scanned[key] = await asyncio.to_thread(scan, cluster, asked, merge, *span)
-        before, tail = _scanned[key]
-        _refuse_wrong_sources(asked, seen, tail, merge)
-        plan = merge_plan(merge, base.merge_offset, now.tip, tail.sources, drop_first=now.outputs)
-        if now.outputs > tail.entries:
+        if outputs > entries:
             raise RefusedError(
-                f"it holds {now.outputs} records from {base.output_offset} on, the merge log "
-                f"{tail.entries} entries from {base.merge_offset} on: outputs in an order that is "
+                f"it holds {outputs} records from {base.output_offset} on, the merge log "
+                f"{entries} entries from {base.merge_offset} on: outputs in an order that is "
                 "recorded nowhere",
                 where=named(base.output),
                 remedy="look at the log with `eoctl merge verify`",
             )
-        reading = {place: there.first for place, there in tail.sources.items()}
-        reading |= {place: done.last + 1 for place, done in before.sources.items()}
-        found[p] = Start(base, plan, position, now.at, now.end, reading)
+        position = at or Position(base.merge_offset, outputs, base)
+        found[p] = Reached(at, tip, end, entries, outputs, position)
     return found
 
 
-_scanned: dict[object, tuple[Tail, Tail]] = {}
-_MOST_SCANNED = 100
-"""What stretches of logs name does not change: a plan's scan serves the replay that follows it."""
+async def thorough(
+    cluster: Cluster, asked: Merge, given: Mapping[int, Base], seen: Look
+) -> list[MergePlanRow]:
+    """The plan of each partition, its log read up to the tip: what it names has to be there.
+
+    Raises RefusedError, IncompleteError.
+    """
+    rows = []
+    for p, now in (await reached(cluster, asked, given, seen)).items():
+        base, merge = given[p], (asked.topic, p)
+        tail = await asyncio.to_thread(scan, cluster, asked, merge, base.merge_offset, now.tip)
+        for place, found in sorted(tail.sources.items()):
+            first_to_read(asked, seen, merge, place, found.first)
+            end = seen.bounds(place, asked.isolation)[1]
+            if found.last >= end:
+                raise beyond(place, found.last, end)
+        plan = merge_plan(merge, base.merge_offset, now.tip, tail.sources, drop_first=now.outputs)
+        rows.append(merge_plan_row(plan, base, now.end, now.at, asked.transactional_id(p)))
+    return rows
 
 
-def scan(
-    cluster: Cluster, asked: Merge, merge: TopicPartition, start: int, cut: int, end: int
-) -> tuple[Tail, Tail]:
-    """What the entries of [start, cut) name, and those of [start, end). Raises RefusedError for a
-    record that is none."""
-    before, tail, form = Tail(), Tail(), merge_format(asked.format)
+def scan(cluster: Cluster, asked: Merge, merge: TopicPartition, start: int, end: int) -> Tail:
+    """What the entries of [start, end) name. Raises RefusedError for a record that is none."""
+    tail, form = Tail(), merge_format(asked.format)
     for messages in read_log(cluster.settings, merge, start, end):
-        offsets, entries = decoded(form, merge, messages)
-        tail.add_all(entries)
-        below = bisect_left(offsets, cut)
-        if below:
-            before.add_all((entries[0][:below], entries[1][:below]))
-    return before, tail
+        tail.add_all(decoded(form, merge, messages)[1])
+    return tail
 
 
 def decoded(
@@ -436,47 +406,39 @@ def unreadable(merge: TopicPartition, offset: int, error: CorruptError) -> Refus
     )
 
 
-def _refuse_wrong_sources(asked: Merge, seen: Look, tail: Tail, merge: TopicPartition) -> None:
-    for place, found in sorted(tail.sources.items()):
-        if place[0] not in asked.inputs or place not in seen.facts:
-            raise RefusedError(
-                f"it names {named(place)}, which is no input",
-                where=named(merge),
-                remedy="look at the log with `eoctl merge verify`",
-            )
-        start, end = seen.bounds(place, asked.isolation)
-        if found.last >= end:
-            raise RefusedError(
-                f"the merge log names the offset {found.last}, the log ends at {end}",
-                where=named(place),
-                remedy="the input lost records, or holds them back; see `eoctl merge verify`",
-            )
-        if found.first < start:
-            raise RefusedError(
-                f"the merge log names the offset {found.first}, the log starts at {start}: "
-                "retention took what is to be read",
-                where=named(place),
-                remedy="begin at a later commit: --from-merge-offset, --output-offset",
-            )
+def first_to_read(
+    asked: Merge, seen: Look, merge: TopicPartition, place: TopicPartition, offset: int
+) -> None:
+    """May an input be read from this offset on? Raises RefusedError."""
+    if place[0] not in asked.inputs or place not in seen.facts:
+        raise RefusedError(
+            f"it names {named(place)}, which is no input",
+            where=named(merge),
+            remedy="look at the log with `eoctl merge verify`",
+        )
+    start, end = seen.bounds(place, asked.isolation)
+    if offset < start:
+        raise RefusedError(
+            f"the merge log names the offset {offset}, the log starts at {start}: retention took "
+            "what is to be read",
+            where=named(place),
+            remedy="begin at a later commit: --from-merge-offset, --output-offset",
+        )
+    if offset >= end:
+        raise beyond(place, offset, end)
+
+
+def beyond(place: TopicPartition, offset: int, end: int) -> RefusedError:
+    return RefusedError(
+        f"the merge log names the offset {offset}, the log ends at {end}",
+        where=named(place),
+        remedy="the input lost records, or holds them back; see `eoctl merge verify`",
+    )
 
 
 async def plan(cluster: Cluster, asked: Merge) -> Answer:
     """What a replay would read and drop, a row for each partition of the log."""
-    rows = []
     seen = await look(cluster, asked, twice=True)
-    numbers = partitions_of(asked, seen)
-    given = await bases(cluster, asked, numbers)
-    for p in numbers:
-        [start] = (await starts(cluster, asked, {p: given[p]}, seen)).values()
-        rows.append(plan_row(asked, start))
+    given = await bases(cluster, asked, partitions_of(asked, seen))
+    rows = await thorough(cluster, asked, given, seen)
     return Answer("merge-plan", cluster.cluster_id, now_ms(), rows, error_rows(seen.missing))
-
-
-def plan_row(asked: Merge, start: Start) -> MergePlanRow:
-    return merge_plan_row(
-        start.plan,
-        start.base,
-        start.output_end,
-        start.reached,
-        asked.transactional_id(start.plan.partition),
-    )

@@ -19,7 +19,17 @@ from eoctl.kafka.exactly_once import Position as Committed
 from eoctl.kafka.exactly_once import Writer
 from eoctl.kafka.failures import Deadline
 from eoctl.kafka.properties import ClientSettings
-from eoctl.operations.merge import Look, Merge, Start, decoded, look, scan, starts
+from eoctl.operations.merge import (
+    Look,
+    Merge,
+    Reached,
+    beyond,
+    decoded,
+    first_to_read,
+    look,
+    reached,
+    scan,
+)
 from eoctl.operations.merge_read import SILENT_SECONDS, Stream, silent
 from recovery.app_file import named
 from recovery.errors import (
@@ -124,7 +134,7 @@ class PartitionReplay:
     """One partition's replay. `run` blocks; job.stop ends it after what was begun."""
 
     def __init__(self, job: Job, base: Base, partition: int) -> None:
-        self._job, self._base = job, base
+        self._job, self.base = job, base
         self._merge = (job.asked.topic, partition)
         self._commits = 0
         self.sent = 0  # committed
@@ -175,54 +185,25 @@ class PartitionReplay:
                 attempt.close()
             writer.close()
 
-    async def _start(self) -> tuple[Start, dict[TopicPartition, int]]:
-        """Where to go on, and the next offset of each input."""
+    async def _start(self) -> tuple[Look, Reached, dict[TopicPartition, int]]:
+        """Where to go on, and the next offset of each input that was named before it."""
         job, p = self._job, self.partition
         async with Cluster(job.settings, Deadline(None), read_only=job.read_only) as cluster:
             seen = await look(cluster, job.asked, twice=True)
-            [start] = (await starts(cluster, job.asked, {p: self._base}, seen)).values()
-            reading = dict(start.reading)
-            if job.follow:
-                reading |= await self._unnamed(cluster, seen, start)
-            return start, reading
-
-    async def _unnamed(
-        self, cluster: Cluster, seen: Look, start: Start
-    ) -> dict[TopicPartition, int]:
-        """The next offset of the inputs to follow that no entry names from the base on."""
-        asked, p = self._job.asked, self.partition
-        places = [(topic, p) for topic in asked.inputs]
-        places = [q for q in places if q in seen.facts and q not in start.reading]
-        if not places:
-            return {}
-        low, _ = seen.bounds(self._merge, "read_committed")
-        begin = start.base.merge_offset
-        _, before = await asyncio.to_thread(scan, cluster, asked, self._merge, low, begin, begin)
-        found = {}
-        for place in places:
-            named_there, (first, _) = (
-                before.sources.get(place),
-                seen.bounds(place, asked.isolation),
-            )
-            if named_there is not None and not named_there.rising:
+            [now] = (await reached(cluster, job.asked, {p: self.base}, seen)).values()
+            begin = self.base.merge_offset
+            if job.follow:  # whatever was merged ever is not to be merged again
+                begin, _ = seen.bounds(self._merge, "read_committed")
+            span = (begin, now.position.merge_offset)
+            before = await asyncio.to_thread(scan, cluster, job.asked, self._merge, *span)
+        for place, found in before.sources.items():
+            if not found.rising:
                 raise RefusedError(
                     f"its entries for {named(place)} go back",
                     where=named(self._merge),
                     remedy="look at the log with `eoctl merge verify`",
                 )
-            if named_there is None and (low > 0 or first > 0):
-                raise RefusedError(
-                    f"no entry of the merge log names it, the log starts at {low} and it at "
-                    f"{first}: where to go on cannot be told",
-                    where=named(place),
-                )
-            found[place] = 0 if named_there is None else named_there.last + 1
-            if found[place] < first:
-                raise RefusedError(
-                    f"[{found[place]}, {first}) is gone and was never merged",
-                    where=named(place),
-                )
-        return found
+        return seen, now, {place: found.last + 1 for place, found in before.sources.items()}
 
 
 class _Attempt:
@@ -233,28 +214,30 @@ class _Attempt:
         owner: PartitionReplay,
         job: Job,
         writer: _Copier,
-        start: Start,
-        reading: Mapping[TopicPartition, int],
+        seen: Look,
+        now: Reached,
+        following: Mapping[TopicPartition, int],
     ) -> None:
+        """following: the next offset of inputs that the log named before the position."""
         self._owner, self._job, self._writer = owner, job, writer
         self._merge = (job.asked.topic, owner.partition)
-        self._output = start.base.output
-        self._tip = start.plan.tip
+        self._output = owner.base.output
+        self._tip = now.tip
+        self._seen, self._next = seen, following
+        self._reads: set[TopicPartition] = set()
         self._format = merge_format(job.asked.format)
-        self._replay: Replay[Message] = Replay(self._merge, start.position)
-        self._committed = start.reached
+        self._replay: Replay[Message] = Replay(self._merge, now.position)
+        self._committed = now.at
         self._log = Stream(job.settings, isolation="read_committed")
-        self._log.add({self._merge: start.position.merge_offset})
+        self._log.add({self._merge: now.position.merge_offset})
         self._inputs = Stream(job.settings, isolation=job.asked.isolation, max_rate=job.max_rate)
-        if reading:
-            self._inputs.add(reading)
-        self._log_done = start.position.merge_offset >= self._tip
+        self._log_done = False
         self._appended: deque[Entry] = deque()  # written to the log, not come back yet
         self._open = 0  # records of the open transaction
         self._began = 0.0
         self._in_transaction = False
         self._heard = self._told = time.monotonic()
-        self._begins = start.base.merge_offset
+        self._begins = owner.base.merge_offset
 
     def close(self) -> None:
         self._log.close()
@@ -325,6 +308,8 @@ class _Attempt:
         return True
 
     def _read_log(self) -> None:
+        if self._replay.position.merge_offset >= self._tip:
+            self._come_to_tip()
         if self._replay.logged >= LOGGED or (self._log_done and not self._job.follow):
             return
         # librdkafka reads ahead: what is there is there at once
@@ -339,11 +324,47 @@ class _Attempt:
             elif self._log_done:
                 for at, place, offset in zip(offsets, places, named_offsets, strict=True):
                     self._refuse_foreign(at, Entry(*place, offset))
+            for place in set(places) - self._reads:
+                self._read_from(place, named_offsets[places.index(place)])
             self._replay.log_all(offsets, (places, named_offsets))
             if messages[-1].offset() >= self._tip - 1:
-                self._log_done = True
+                self._come_to_tip()
         if self._log.ends.get(self._merge, -1) >= self._tip:
-            self._log_done = True
+            self._come_to_tip()
+
+    def _read_from(self, place: TopicPartition, offset: int) -> None:
+        """Read an input from here on, or rather from where the log left it before: a record in
+        between would be a hole."""
+        first_to_read(self._job.asked, self._seen, self._merge, place, offset)
+        self._reads.add(place)
+        self._inputs.add({place: min(offset, self._next.get(place, offset))})
+
+    def _come_to_tip(self) -> None:
+        """All of the log is read; to follow, the inputs that it did not name are read as well."""
+        if self._log_done:
+            return
+        self._log_done = True
+        if not self._job.follow:
+            return
+        low, _ = self._seen.bounds(self._merge, "read_committed")
+        for topic in self._job.asked.inputs:
+            place = (topic, self._merge[1])
+            if place in self._reads or place not in self._seen.facts:
+                continue
+            first, _ = self._seen.bounds(place, self._job.asked.isolation)
+            offset = self._next.get(place)
+            if offset is None and (low > 0 or first > 0):
+                raise RefusedError(
+                    f"no entry of the merge log names it, the log starts at {low} and it at "
+                    f"{first}: where to go on cannot be told",
+                    where=named(place),
+                )
+            if (offset or 0) < first:
+                raise RefusedError(
+                    f"[{offset}, {first}) is gone and was never merged", where=named(place)
+                )
+            self._reads.add(place)
+            self._inputs.add({place: offset or 0})
 
     def _refuse_foreign(self, offset: int, entry: Entry) -> None:
         """Beyond the tip there are only entries that were appended here, in their order."""
@@ -357,6 +378,9 @@ class _Attempt:
 
     def _read_inputs(self, wanted: Entry | None, seconds: float) -> None:
         job, replay = self._job, self._replay
+        if not self._reads:
+            job.stop.wait(seconds)
+            return
         if self._inputs.owed:
             job.stop.wait(min(0.1, self._inputs.owed))
             self._heard = time.monotonic()
@@ -367,8 +391,10 @@ class _Attempt:
             self._inputs.balance(replay.waiting, place)
         self._inputs.resume_short(replay.waiting)
         if wanted is not None and not replay.waiting(wanted.place):
-            end = self._inputs.ends.get(wanted.place, -1)
-            if end > wanted.offset:
+            _, there = self._seen.bounds(wanted.place, job.asked.isolation)
+            if wanted.offset >= there:
+                raise beyond(wanted.place, wanted.offset, there)
+            if self._inputs.ends.get(wanted.place, -1) > wanted.offset:
                 raise RefusedError(
                     f"it names {named(wanted.place)} at {wanted.offset}, where there is no record",
                     where=named(self._merge),

@@ -41,9 +41,8 @@ class Runs:
         return int(self._process.stdout.readline())
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        assert self._process.wait(30) == 0
+        self._process.communicate(timeout=30)
+        assert self._process.returncode == 0
 
 
 @pytest.fixture(scope="module")
