@@ -1,6 +1,7 @@
 """Positions in a real PostgreSQL: races, lost answers, a frozen server, rights."""
 
 import multiprocessing
+import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -153,8 +154,6 @@ def test_the_application_that_holds_the_row_or_inserts_first(server: Postgres, a
             'CREATE TRIGGER slow BEFORE UPDATE ON "Sales Data".offsets '
             'FOR EACH ROW EXECUTE FUNCTION "Sales Data".slow()'
         )
-        import threading
-
         thread = threading.Timer(0.35, meanwhile)
         thread.start()
         with pytest.raises(RefusedError, match="somebody else made this row in this moment"):
@@ -184,6 +183,23 @@ def test_an_answer_to_commit_that_is_lost_is_looked_for(server: Postgres, admin:
     with pytest.raises(RefusedError, match="nothing was written"):
         change(store_in(server.url(port=relay.port)), (A, one, two))
     relay.close()
+    assert rows(admin) == [("enricher", *A, 1)]
+
+
+def test_a_commit_that_is_answered_with_no(server: Postgres, admin: Any) -> None:
+    store = store_in(server.url())
+    one, two = kept(store, position(A, 1)), kept(store, position(A, 2))
+    change(store, (A, None, one))
+    admin.execute(
+        'CREATE FUNCTION "Sales Data".no() RETURNS trigger AS $$ BEGIN '
+        "RAISE EXCEPTION 'not serializable' USING ERRCODE = '40001'; END $$ LANGUAGE plpgsql"
+    )
+    admin.execute(
+        'CREATE CONSTRAINT TRIGGER no AFTER UPDATE ON "Sales Data".offsets '
+        'DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION "Sales Data".no()'
+    )
+    with pytest.raises(RefusedError, match="not serializable; nothing was written"):
+        change(store, (A, one, two))
     assert rows(admin) == [("enricher", *A, 1)]
 
 

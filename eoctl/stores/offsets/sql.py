@@ -120,7 +120,7 @@ class SqlOffsets:
     def _write(
         self, connection: "Connection", job: Job, writes: Sequence[Write], ensure_held: EnsureHeld
     ) -> None:
-        from sqlalchemy.exc import IntegrityError
+        from sqlalchemy.exc import SQLAlchemyError
 
         transaction = connection.begin()
         self._database.bound_statements(connection)
@@ -136,8 +136,10 @@ class SqlOffsets:
         job.writing()
         try:
             transaction.commit()
-        except IntegrityError as error:  # a deferred constraint
-            raise RefusedError(
+        except SQLAlchemyError as error:
+            if not self._database.rolled_back(error):
+                raise
+            raise RefusedError(  # a deferred constraint, a conflict of serializable transactions
                 f"{self._database.said(error)}; nothing was written", where=self.name
             ) from None
 

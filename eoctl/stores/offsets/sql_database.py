@@ -100,6 +100,15 @@ class Database:
         return text
 
     @staticmethod
+    def rolled_back(error: "SQLAlchemyError") -> bool:
+        """Is this answer to COMMIT a no? A lost connection (08) or a server's end (57) is none.
+
+        Source: PostgreSQL's manual, appendix A, classes of SQLSTATE.
+        """
+        state = getattr(getattr(error, "orig", None), "sqlstate", None)
+        return state is not None and state[:2] not in ("08", "57")
+
+    @staticmethod
     def is_duplicate(error: "SQLAlchemyError") -> bool:
         """Was a unique key violated?"""
         orig = getattr(error, "orig", None)
