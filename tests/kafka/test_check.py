@@ -260,17 +260,19 @@ def test_coordinators_unavailable_and_a_finding_beats_incomplete(
         led = sum("Leader: 3" in line for line in done.stdout.splitlines())
         assert led > 0
         lab.freeze(3)
-        ran, row, families = rule(tmp_path, lab, "coordinators_unavailable", 1)
+        soon = ("-X", "request.timeout.ms=1000")
+        ran, row, families = rule(tmp_path, lab, "coordinators_unavailable", 1, *soon)
         assert (ran.status, row["ok"], row["observed"]) == (1, False, led)
         assert ran.json["complete"] is False
         assert value(families, "eoctl_complete") == 0
         assert value(families, "eoctl_up") == 1
         assert value(families, "eoctl_coordinators_unavailable") == led
-        ran, row, _ = rule(tmp_path, lab, "coordinators_unavailable", led + 1)
+        ran, row, _ = rule(tmp_path, lab, "coordinators_unavailable", led + 1, *soon)
         assert (ran.status, row["ok"]) == (3, True)
         line = eoctl(
             "check",
             "--nagios",
+            *soon,
             lab=lab,
             env=config(tmp_path, "[check]\ncoordinators_unavailable = false\n"),
         )
