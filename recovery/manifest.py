@@ -58,6 +58,7 @@ class ManifestPartition(_Value):
     digest: ManifestDigest
     files: tuple[ManifestFile, ...]
     seen: dict[str, Any] = {}
+    producers: dict[str, dict[str, Any]] = {}
     bytes_read: int
     seconds: float
     incomplete: tuple[str, ...] = ()

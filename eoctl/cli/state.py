@@ -148,6 +148,10 @@ def rebuild(
         list[str] | None,
         typer.Option("--format-option", metavar="K=V", help="for the format"),
     ] = None,
+    since: Annotated[
+        Path | None,
+        typer.Option("--since", metavar="DIR", help="an earlier state: read only what came since"),
+    ] = None,
     clean: Annotated[
         bool, typer.Option("--clean", help="throw away what an earlier run left unfinished there")
     ] = False,
@@ -172,6 +176,7 @@ def rebuild(
         wait_seconds=operations.WAIT_SECONDS if wait is None else duration(wait, where="--wait"),
         range_offsets=range_offsets or RANGE_OFFSETS,
         clean=clean,
+        since=since,
     )
     context, seconds = connection.one(), connection.seconds(None)
     with _progress() as progress, JobProgress() as show:

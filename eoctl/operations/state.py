@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from eoctl.config import Context
-from eoctl.kafka import configs
+from eoctl.kafka import configs, log_checks
 from eoctl.kafka.access import Access
 from eoctl.kafka.cluster import Cluster
 from eoctl.operations import cut as cuts
@@ -25,6 +25,7 @@ from recovery.answers import Answer
 from recovery.combine.changelog import changelog_format
 from recovery.cut import Cut
 from recovery.errors import RefusedError, UsageError
+from recovery.incremental import why_full
 from recovery.manifest import Manifest
 from recovery.rows import ErrorRow
 from recovery.rows_state import StateDigest, StateRebuildRow
@@ -53,7 +54,7 @@ class Wanted:
     """What `state rebuild` was asked for. retention_ms: --retention; None: the topics' own.
 
     processes: of the local engine. wait_seconds: for transactions open below --at hw. clean:
-    throw an unfinished rebuild in the folder away.
+    throw an unfinished rebuild in the folder away. since: an earlier state to carry on.
     """
 
     changelogs: tuple[str, ...]
@@ -71,6 +72,7 @@ class Wanted:
     range_offsets: int = RANGE_OFFSETS
     memory_bytes: int = MEMORY_BYTES
     clean: bool = False
+    since: Path | None = None
 
     def check(self) -> None:
         """Raises UsageError."""
@@ -169,7 +171,14 @@ async def _request(cluster: Cluster, wanted: Wanted, at: cuts.At) -> Request:
                 f"not a point in time: producers set the timestamps of {', '.join(created)}; the "
                 "cut is where a record of that time or later comes first"
             )
+    base = None
+    if wanted.since is not None:
+        why = await _why_full(cluster, wanted, cut, found)
+        base = None if why is not None else str(wanted.since.absolute())
+        if why is not None:
+            notes.append(f"everything was read, not only what came since: {why}")
     return Request(
+        base=base,
         cut=cut,
         format=wanted.format,
         options=dict(wanted.options),
@@ -186,6 +195,25 @@ async def _request(cluster: Cluster, wanted: Wanted, at: cuts.At) -> Request:
         epoch_per_transaction=cluster.transaction_version >= 2,
         notes=tuple(notes),
     )
+
+
+async def _why_full(
+    cluster: Cluster, wanted: Wanted, cut: Cut, found: Mapping[str, Mapping[str, str | None]]
+) -> str | None:
+    assert wanted.since is not None
+    earlier = state_folder.read(wanted.since)
+    metadata = await cluster.metadata(list(wanted.changelogs))
+    now = {(p.topic, p.partition): p for t in metadata.topics.values() for p in t.partitions}
+    asked = {
+        place: (leader, epoch, p.leader_epoch)
+        for place, p in earlier.cut.places().items()
+        if place in now and p.leader_epoch is not None
+        for leader, epoch in [(now[place].leader, now[place].leader_epoch)]
+        if leader is not None and epoch is not None
+    }
+    ends = await log_checks.epoch_ends(cluster, asked)
+    form = changelog_format(wanted.format, wanted.options)
+    return why_full(earlier, cut, form, wanted.format, wanted.options, found, ends, now_ms())
 
 
 def _retention(
@@ -221,7 +249,7 @@ def _resumed(asked: Request, left: Request, wanted: Wanted, at: cuts.At) -> Requ
         == (left.format, dict(left.options), dict(left.retention), left.reader)
         and (asked.cut.topics == left.cut.topics if isinstance(at, Cut) else at.kind != "time")
         and (isinstance(at, Cut) or asked.cut.at == left.cut.at)
-        and asked.range_offsets == left.range_offsets
+        and (asked.range_offsets, asked.base) == (left.range_offsets, left.base)
     )
     if not same:
         raise RefusedError(

@@ -26,7 +26,7 @@ from eoctl.stores.rebuild_task import (
     Task,
     TaskRow,
 )
-from eoctl.stores.state_files import BUCKETS
+from eoctl.stores.state_files import BUCKETS, StateFile
 from recovery.combine.changelog import ChangelogFormat, changelog_format
 from recovery.combine.digest import Digest
 from recovery.combine.range_counts import merged
@@ -41,7 +41,7 @@ from recovery.manifest import (
     completeness,
     whole,
 )
-from recovery.times import rfc3339
+from recovery.times import instant, rfc3339
 
 RANGE_OFFSETS = 20_000_000
 
@@ -55,7 +55,8 @@ class Request:
 
     configs: the changelogs' settings, None where they may not be seen. retention: of each changelog
     in ms, where the format has one; it joins the options. range_offsets: a partition with more is
-    read in ranges. started_ms: when the first run of this request began.
+    read in ranges. started_ms: when the first run of this request began. base: the folder of an
+    earlier state that is carried on.
     """
 
     cut: Cut
@@ -73,6 +74,7 @@ class Request:
     memory_bytes: int = MEMORY_BYTES
     epoch_per_transaction: bool = True
     notes: tuple[str, ...] = ()
+    base: str | None = None
 
     def options_of(self, topic: str) -> dict[str, Any]:
         """The format's options for one changelog."""
@@ -137,6 +139,7 @@ def rebuild(request: Request, access: Access, engine: Engine, name: str) -> Mani
         partitions=tuple(partitions),
         topic_configs={t: dict(c) for t, c in request.configs.items() if c is not None},
         versions={**every[0].versions, "platform": platform.machine()} if every else {},
+        incremental_from=request.base,
         peak_bytes=max((row.peak_bytes for row in every), default=0),
     )
     state_folder.publish(folder, manifest)
@@ -166,10 +169,13 @@ def _run(tasks: Mapping[str, Task], engine: Engine, kept: state_folder.Attempts)
 
 def _range_tasks(request: Request, access: Access, form: ChangelogFormat) -> dict[str, Task]:
     found: dict[str, Task] = {}
+    earlier = _earlier(request)
     for (topic, partition), p in request.cut.places().items():
         most = request.range_offsets if form.in_ranges else max(1, p.end - p.start)
-        parts = ranges(p.start, p.end, most)
-        for start, end in parts:
+        known = earlier.get((topic, partition))
+        parts = ranges(known.end if known else p.start, p.end, most)
+        for number, (start, end) in enumerate(parts):
+            base = known if number == 0 else None
             task = RangeTask(
                 access=access,
                 topic=topic,
@@ -184,9 +190,17 @@ def _range_tasks(request: Request, access: Access, form: ChangelogFormat) -> dic
                 reader=request.reader,
                 check_crc=request.check_crc,
                 max_rate=request.max_rate,
+                base_folder=request.base or "",
+                base=tuple(StateFile(**f.model_dump()) for f in base.files) if base else (),
+                base_seen=base.seen if base else {},
             )
             found[task.key()] = task
     return found
+
+
+def _earlier(request: Request) -> Mapping[TopicPartition, ManifestPartition]:
+    """The partitions of the state that is carried on."""
+    return state_folder.read(Path(request.base)).by_place() if request.base else {}
 
 
 def _by_place(rows: Iterable[TaskRow]) -> dict[TopicPartition, list[TaskRow]]:
@@ -249,7 +263,11 @@ async def _look_again(
                 f"the log changed while it was read: {'; '.join(found)}",
                 remedy="run it again with a new cut",
             )
-        below = {place: _producers(rows) for place, rows in by_place.items()}
+        earlier = _earlier(request)
+        below = {
+            place: _producers(rows, earlier[place].producers if place in earlier else {})
+            for place, rows in by_place.items()
+        }
         behind = await cuts.behind(cluster, request.cut, below, request.max_rate)
     several = len(by_place) > 1
     outside = any(row.counts.get("non_transactional") for rows in by_place.values() for row in rows)
@@ -263,8 +281,10 @@ async def _look_again(
     return judged, starts
 
 
-def _producers(rows: Sequence[TaskRow]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+def _producers(
+    rows: Sequence[TaskRow], earlier: Mapping[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    found = dict(earlier)
     for row in rows:
         found = merged(found, {k: dict(v) for k, v in row.producers.items()})
     return found
@@ -280,10 +300,14 @@ def _partition(
     ends = combined or rows
     form = changelog_format(request.format, request.options_of(place[0]))
     p = request.cut.places()[place]
+    known = _earlier(request).get(place)
+    began_ms = request.started_ms
+    if known is not None:
+        began_ms = instant(state_folder.read(Path(request.base or "")).started_at, began_ms)
     read_ms = max(row.last_read_ms or request.started_ms for row in rows)
     seen = _seen(form, rows)
     why, proof = completeness(
-        form, request.configs.get(place[0]), log_start, seen, (request.started_ms, read_ms)
+        form, request.configs.get(place[0]), log_start, seen, (began_ms, read_ms)
     )
     found = Digest.sum(Digest.of(row.digest_rows, row.digest) for row in ends)
     return ManifestPartition(
@@ -291,7 +315,8 @@ def _partition(
         partition=place[1],
         start=p.start,
         end=p.end,
-        counts=_added(row.counts for row in rows),
+        counts=_added([*([known.counts] if known else []), *(row.counts for row in rows)]),
+        producers=_producers(rows, known.producers if known else {}),
         expired=sum(row.expired for row in ends),
         digest=ManifestDigest.of(found),
         files=tuple(ManifestFile(**asdict(f)) for row in ends for f in row.files),

@@ -11,7 +11,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from eoctl.stores.state_files import (
     StateFile,
     StateWriter,
     read_bucket,
+    read_rows,
     write_run,
 )
 from recovery.combine.changelog import ChangelogFormat, changelog_format
@@ -48,6 +49,7 @@ class RangeTask:
 
     output: the state's folder, seen by every task and by the publisher. in_parts: of a partition
     that is read in ranges, leave runs. memory_bytes: of records held before they are spilt.
+    base: the files of an earlier state up to `start`, in base_folder, and what its format had seen.
     """
 
     access: Access
@@ -63,6 +65,9 @@ class RangeTask:
     reader: str = "own"
     check_crc: bool = True
     max_rate: float | None = None
+    base_folder: str = ""
+    base: tuple[StateFile, ...] = ()
+    base_seen: Mapping[str, Any] = field(default_factory=dict)
 
     def key(self) -> str:
         """What this task is called among the tasks of its rebuild; its row's key is the same."""
@@ -147,13 +152,16 @@ class _Range:
         self._progress = progress
         self._folder = Path(task.output)
         self._runs: list[str] = []
-        self._seen: Mapping[str, Any] = {}
+        self._seen: Mapping[str, Any] = task.base_seen
         self._counts = RangeCounts(task.start, task.end)
         self._bytes = 0
         self._latest = Latest(form, task.memory_bytes, self._spill)
 
     def run(self, began: float) -> TaskRow:
         task = self._task
+        for file in task.base:
+            for rows in read_rows(Path(task.base_folder), file):
+                self._latest.add(rows)
         if task.reader == "own":
             asyncio.run(self._read())
         else:

@@ -7,17 +7,19 @@ hash: what a killed task leaves behind is never taken for a result.
 import hashlib
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recovery.errors import RefusedError
+from recovery.formats.columns import rows_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 DATA, RUNS = "data", "runs"
+_ROWS_AT_ONCE = 1 << 16
 BUCKETS = 256  # of a run: a key's hash tells its bucket, in every run alike
 
 
@@ -120,12 +122,17 @@ def _no_rows(schema: "pa.Schema") -> "pa.RecordBatch":
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def read_state(folder: Path, file: StateFile, columns: list[str] | None = None) -> "pa.Table":
-    """The rows of a listed file. Raises RefusedError when it is not what the manifest lists."""
+def read_rows(folder: Path, file: StateFile) -> Iterator["pa.RecordBatch"]:
+    """The records of a listed file, without what the format added. Raises RefusedError when it is
+    not what the manifest lists."""
     import pyarrow.parquet as pq
 
     check_file(folder, file)
-    return pq.ParquetFile(folder / file.path).read(columns=columns)
+    schema = rows_schema()
+    opened = pq.ParquetFile(folder / file.path)
+    for group in range(opened.num_row_groups):
+        table = opened.read_row_group(group, columns=schema.names).cast(schema)
+        yield from table.to_batches(max_chunksize=_ROWS_AT_ONCE)
 
 
 def check_file(folder: Path, file: StateFile) -> None:
