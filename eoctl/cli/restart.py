@@ -194,12 +194,15 @@ def apply(connection: Connection, output: Format, said: Execute, file: PlanFile)
     """Write the planned positions; everything is looked at again. Without --execute only looks."""
     made = _read(file)
     context, seconds = context_of(connection, made), connection.seconds(ACTING_SECONDS)
-    begun = operations.going_on_with(made)
-    if begun is not None and said.execute:
-        print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
-        made = begun.plan
-    elif not said.execute:
+    if not said.execute:
         operations.check(made, context, seconds)
+    elif (begun := operations.going_on_with(made)) is not None:
+        print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
+        try:
+            return Change("restart-apply", begun.plan, context).carry_out(said, output, seconds)
+        except RefusedError:
+            if not operations.is_abandoned(begun):
+                raise
     return Change("restart-apply", made, context).carry_out(said, output, seconds)
 
 

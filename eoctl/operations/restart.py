@@ -38,7 +38,7 @@ from eoctl.operations.session import now_ms, with_cluster
 from eoctl.operations.steps import Seen
 from eoctl.stores.journal import Journal
 from eoctl.stores.locks import lock_words
-from eoctl.stores.offsets.store import Contents, OffsetStore, Write, left
+from eoctl.stores.offsets.store import Contents, OffsetStore, Write, left, unsent
 from recovery.app_file import named
 from recovery.errors import IncompleteError, RefusedError
 from recovery.journal import Entry, unfinished
@@ -142,7 +142,9 @@ class Restarting:
         store = _store_of(step, self._stores)
         if step.action == "keep" or store is None:
             return None
-        todo = left(await store.read(), writes_of(step))
+        with unsent():
+            contents = await store.read()
+        todo = left(contents, writes_of(step))
         await store.write(todo, ensure_held, dissolve=step.parameters["dissolve"])
         return {"written": len(todo)}
 
@@ -319,12 +321,28 @@ def _key(which: str, store: OffsetStore) -> str:
 
 def going_on_with(plan: Plan) -> Entry | None:
     """An unfinished entry of an earlier plan that leads to the same positions: a run of cron that
-    was killed is ended by the next one, whose plan was made on what that run left behind."""
+    was killed is ended by the next one, whose plan was made on what that run left behind.
+
+    One that sent nothing is closed: this plan takes its place. Raises RefusedError while it runs.
+    """
     entry = unfinished_entry(KIND, plan.cluster_id, plan.scope)
     if entry is None or entry.plan.same_change(plan):
         return None
+    if not entry.touched:
+        writer = Journal().reopen(entry.id)
+        try:
+            writer.append("abandoned", detail="nothing was sent; another plan took its place")
+            writer.finished()
+        finally:
+            writer.close()
+        return None
     same = entry.plan.details["target"] == plan.details["target"]
     return entry if same else None
+
+
+def is_abandoned(entry: Entry) -> bool:
+    """Was it closed meanwhile, because nothing of it had happened?"""
+    return Journal().get(entry.id).state == "abandoned"
 
 
 def applied(plan: Plan) -> Entry:
