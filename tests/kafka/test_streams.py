@@ -6,6 +6,7 @@ its interactive queries are compared with a rebuild up to the same cut.
 """
 
 import asyncio
+import json
 import shutil
 import time
 import uuid
@@ -132,9 +133,7 @@ def rebuild(app: App, *, stores: Mapping[str, str] = STORES) -> State:
 
 def rebuild_by_command(app: App, folder: Path) -> State:
     """The same by `eoctl state rebuild`, retentions taken from the topics' settings."""
-    from eoctl.stores.state_files import read_state
-    from eoctl.stores.state_folder import read
-    from eoctl.stores.state_rows import file_of
+    import pyarrow.parquet as pq
 
     found: dict[tuple[str, int], Rebuilt] = {}
     for form in sorted(set(STORES.values())):
@@ -147,13 +146,11 @@ def rebuild_by_command(app: App, folder: Path) -> State:
             timeout=120,
         )
         assert ran.status == 0, ran.stderr
-        for part in read(output).partitions:
-            rows = [
-                row for file in part.files for row in read_state(output, file_of(file)).to_pylist()
-            ]
-            data = part.counts["data"]
-            assert data is not None
-            found[topics[part.topic], part.partition] = Rebuilt(rows, data)
+        for part in json.loads((output / "manifest.json").read_text())["partitions"]:
+            files = [output / file["path"] for file in part["files"]]
+            rows = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+            place = topics[part["topic"]], part["partition"]
+            found[place] = Rebuilt(rows, part["counts"]["data"])
     return found
 
 
