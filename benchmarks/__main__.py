@@ -7,7 +7,17 @@ import os
 import sys
 from importlib import import_module
 
-CLAIMS = ("help", "lso", "transactions", "hanging", "why", "offsets_count", "restart_plan", "tui")
+CLAIMS = (
+    "help",
+    "lso",
+    "transactions",
+    "hanging",
+    "why",
+    "offsets_count",
+    "restart_plan",
+    "merge_replay",
+    "tui",
+)
 
 
 def main() -> None:
