@@ -424,6 +424,8 @@ def test_damaged_records(lab1: Lab, topic: MakeTopic) -> None:
         produced(lab1, name, key.encode(), value)
         store = opening(lab1, in_topic(name, key))
         with pytest.raises(CorruptError, match=f"topic {name} key {key}"):
+            read(store)
+        with pytest.raises(RefusedError, match=f"topic {name} key {key}.*nothing was written"):
             change(store, (place, None, kept(store, position(place, 1))))
     store = opening(lab1, in_topic(name, "large"))
     with pytest.raises(RefusedError, match="MSG_SIZE_TOO_LARGE; nothing was written"):

@@ -124,6 +124,8 @@ def test_damaged_nodes(server: Server, admin: Any, group: str) -> None:
     ):
         admin.create(f"{folder}/{name}", data, makepath=True)
         with pytest.raises(CorruptError, match=words):
+            read(store)
+        with pytest.raises(RefusedError, match=f"{words}.*nothing was written"):
             change(store, (B, None, kept(store, position(B, 1))))
         admin.delete(f"{folder}/{name}")
     admin.create(f"/{group}", b'{"partition": []}')

@@ -19,6 +19,7 @@ from eoctl.stores.offsets.store import (
     Write,
     held_before,
     refuse_differences,
+    unsent,
 )
 from eoctl.stores.plan_files import sync_folder
 from recovery.errors import IncompleteError, RefusedError, UnverifiedError
@@ -90,8 +91,9 @@ class FileOffsets:
         try:
             path = self._path.resolve()  # a link stays a link
             with _locked(path):
-                text = self._text()
-                refuse_differences(self._contents(text), writes, self.name)
+                with unsent():
+                    text = self._text()
+                    refuse_differences(self._contents(text), writes, self.name)
                 after = written(text, writes, self.name)
                 held_before(ensure_held, written=False)
                 if after is None and dissolve:
@@ -112,7 +114,9 @@ class FileOffsets:
             raise RefusedError(f"cannot be written: {error.strerror}", where=self.name) from None
 
     def _refuse_changed(self, text: str | None) -> None:
-        if self._text() != text:
+        with unsent():
+            now = self._text()
+        if now != text:
             raise RefusedError(
                 "the file was changed in this moment", where=self.name, remedy="plan again"
             )

@@ -22,6 +22,7 @@ from eoctl.stores.offsets.store import (
     held_before,
     left,
     refuse_differences,
+    unsent,
 )
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import GroupOffsetFacts, TopicPartition
@@ -135,7 +136,8 @@ class GroupOffsets:
     async def write(
         self, writes: Sequence[Write], ensure_held: EnsureHeld, *, dissolve: bool = False
     ) -> None:
-        contents = await self.read()
+        with unsent():
+            contents = await self.read()
         self._refuse_unsafe(contents)
         refuse_differences(contents, writes, self.name)
         commits = {w.place: _committed(w.after) for w in writes if w.after is not None}

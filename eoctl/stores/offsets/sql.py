@@ -20,6 +20,7 @@ from eoctl.stores.offsets.store import (
     held_before,
     left,
     refuse_differences,
+    unsent,
 )
 from recovery.errors import (
     EoctlError,
@@ -89,7 +90,8 @@ class SqlOffsets:
                 raise RefusedError(f"{error}; nothing was written", where=self.name) from None
 
         try:
-            await bounded(work, self._seconds)
+            with unsent():
+                await bounded(work, self._seconds)
         except SilentError as error:
             if not error.sent:
                 raise RefusedError(f"{error}, nothing was written", where=self.name) from None

@@ -5,14 +5,21 @@ there, as JSON; a `Write` names it, so that whatever came in between is found an
 and the reverse of a `Write` puts back what was there. `open_store` opens any of them.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from eoctl.kafka.cluster import Cluster
 from recovery.app_file import App
-from recovery.errors import EoctlError, RefusedError, UnverifiedError, UsageError
+from recovery.errors import (
+    EoctlError,
+    IncompleteError,
+    RefusedError,
+    UnreachableError,
+    UnverifiedError,
+    UsageError,
+)
 from recovery.facts import GroupOffsetFacts, TopicPartition
 from recovery.formats.spark_checkpoint import Checkpoint
 from recovery.plan import differences
@@ -151,6 +158,17 @@ def held_before(ensure_held: EnsureHeld, *, written: bool) -> None:
     except EoctlError as error:
         kind = UnverifiedError if written else RefusedError
         raise kind(error.what, where=error.where, remedy=error.remedy) from None
+
+
+@contextmanager
+def unsent() -> Iterator[None]:
+    """Around what a change has to know first: what cannot be seen refuses it, unsent."""
+    try:
+        yield
+    except (IncompleteError, UnreachableError) as error:
+        raise RefusedError(
+            f"{error.what}; nothing was written", where=error.where, remedy=error.remedy
+        ) from None
 
 
 @asynccontextmanager

@@ -26,6 +26,7 @@ from eoctl.stores.offsets.store import (
     held_before,
     left,
     refuse_differences,
+    unsent,
 )
 from recovery.app_file import App
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
@@ -204,9 +205,10 @@ class TopicOffsets:
             raise RefusedError("a changelog is its application's: never written", where=self.name)
         if self._cluster.read_only:
             raise RefusedError("nothing is produced: the context is read-only", where=self.name)
-        found = await self._find()
-        refuse_differences(self._contents(found), writes, self.name)
-        await self._refuse_open(found)
+        with unsent():
+            found = await self._find()
+            refuse_differences(self._contents(found), writes, self.name)
+            await self._refuse_open(found)
         after = written(found.text, writes, self.name)
         if after is None and not dissolve:
             after = EMPTY

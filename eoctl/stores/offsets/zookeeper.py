@@ -21,6 +21,7 @@ from eoctl.stores.offsets.store import (
     held_before,
     left,
     refuse_differences,
+    unsent,
 )
 from eoctl.stores.offsets.zookeeper_nodes import (
     Tree,
@@ -165,17 +166,14 @@ class ZooKeeperOffsets:
                 session.stop()
 
         try:
-            await bounded(work, self._seconds)
+            with unsent():
+                await bounded(work, self._seconds)
         except SilentError as error:
             if not error.sent:
                 raise RefusedError(f"{error}, nothing was written", where=self.name) from None
             trouble = str(error)
         except _LostError as error:
             trouble = str(error)
-        except UnreachableError as error:
-            raise RefusedError(
-                f"{error.what}; nothing was written", where=self.name, remedy=error.remedy
-            ) from None
         else:
             return
         try:
