@@ -19,6 +19,9 @@ SHOTS = (
     ("groups", "", "light"),
     ("why", "orders:3", "dark"),
     ("timeline", "orders-enricher-0_3", "contrast"),
+    ("plans", "", "dark"),
+    ("jobs", "", "dark"),
+    ("recover", "", "light"),
 )
 
 

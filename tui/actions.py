@@ -18,7 +18,7 @@ from tui.lines import Line
 from tui.overlays import Overlay
 from tui.palette import THEMES
 from tui.table import Filter
-from tui.views import BY_NAME, CHANGE, JOB, JOBS, PLANS, RECOVER, TIMELINE, WHY
+from tui.views import BY_NAME, CHANGE, JOB, JOBS, PLANS, RECOVER, WHY
 
 if TYPE_CHECKING:
     from recovery.rows_diagnosis import TxnHangingRow
@@ -215,6 +215,9 @@ def recover(app: "Dashboard", kind: str, name: str) -> None:
         app.say("a form needs a cluster", "look")
         return
     form = FORMS[name]
+    if form.page:
+        app.prompt.ask(":", command_as_typed, command_done, f"{form.page} ")
+        return
 
     def filled(argv: list[str] | None) -> None:
         if argv is not None:
@@ -395,7 +398,7 @@ def _open(app: "Dashboard", word: str, rest: str) -> None:
         except EoctlError as error:
             app.say(error.sentence, "look")
             return
-    if view in (TIMELINE, CHANGE, JOB) and not rest:
+    if view.name in TAKES and view is not WHY and not rest:
         app.say(f"which one? :{word} {TAKES[view.name]}", "look")
         return
     about = f"job {rest}" if view is JOB else rest

@@ -26,7 +26,10 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A command and its fields. plans: it has a plan that --execute carries out."""
+    """A command and its fields. plans: it has a plan that --execute carries out.
+
+    page: the screen that shows it, of what is typed after `:`; it starts nothing.
+    """
 
     name: str
     title: str
@@ -34,6 +37,7 @@ class Form:
     says: str
     fields: tuple[Field, ...]
     plans: bool = False
+    page: str = ""
 
 
 def plan_file() -> str:
@@ -102,6 +106,14 @@ FORMS: tuple[Form, ...] = (
             Field("back by", "--by-duration", "90m"),
             RESTART_OUT,
         ),
+    ),
+    Form(
+        "merge-log",
+        "Merge log: look",
+        ("merge", "plan"),
+        "tip, newest entries, how far a replay came; of an application file",
+        (),
+        page="merge",
     ),
     Form(
         "merge-verify",

@@ -8,7 +8,18 @@ from eoctl.render.words import age as age_words
 from eoctl.render.words import count, counted
 from tui.keys import footer
 from tui.lines import Line, clipped, line_width, spread
-from tui.views import CHANGE, JOB, JOBS, NUMBERED, PARTITIONS, PLANS, RECOVER, TIMELINE, WHY, View
+from tui.views import (
+    CHANGE,
+    JOB,
+    JOBS,
+    MERGE,
+    NUMBERED,
+    PARTITIONS,
+    PLANS,
+    RECOVER,
+    WHY,
+    View,
+)
 
 if TYPE_CHECKING:
     from eoctl.operations.snapshot import Snapshot
@@ -138,7 +149,7 @@ def page_title(app: "Dashboard", width: int) -> Line:
     at = answer.collected_at if answer and told_of == about else None
     named = visible(about) if about else "the worst partition" if view is WHY else ""
     left: Line = ((f" {view.title} ", "title"), (f" {named}", "dim"))
-    kind = JUDGE if view in (WHY, TIMELINE) else KEEP
+    kind = KEEP if view in (CHANGE, JOB) else JUDGE
     return spread(left, (aged(app, at, kind), (" ", "text")), width)
 
 
@@ -148,6 +159,8 @@ def page_answer(s: "Snapshot | None", view: View) -> "tuple[Answer | None, str |
         return None, None
     if view in (CHANGE, JOB):
         return s.detail, s.detail_about
+    if view is MERGE:
+        return s.merge, s.merge_about
     return (s.why, s.why_about) if view is WHY else (s.history, s.history_about)
 
 

@@ -99,6 +99,7 @@ TAKES = {
     "timeline": "ID",
     "change": "ENTRY | plan FILE",
     "job": "ID",
+    "merge": "APP.toml",
 }
 
 COMMANDS: tuple[Command, ...] = (

@@ -17,6 +17,7 @@ from recovery.rows import BrokerRow, ErrorRow, LsoRow, ProducerRow, Row, TxnList
 from recovery.rows_diagnosis import HistoryRow, TxnHangingRow
 from recovery.rows_jobs import JobRow
 from recovery.rows_journal import JournalEventRow, JournalRow
+from recovery.rows_merge import MergePlanRow
 from recovery.rows_offsets import OffsetsShowRow
 from recovery.rows_plans import PlanFileRow
 from recovery.rows_strip import StripRow
@@ -34,6 +35,7 @@ MODELS: Mapping[str, type[Row]] = {
     "txn-history": HistoryRow,
     "strip": StripRow,
     "plans": PlanFileRow,
+    "merge-plan": MergePlanRow,
     "journal-list": JournalRow,
     "journal-show": JournalEventRow,
     "jobs-list": JobRow,

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from tui import kept, pages
 from tui.lines import Line
+from tui.merge import merge_page
 from tui.strip import strip_page
-from tui.views import CHANGE, JOB, JOBS, PARTITIONS, PLANS, TIMELINE, WHY
+from tui.views import CHANGE, JOB, JOBS, MERGE, PARTITIONS, PLANS, TIMELINE, WHY
 
 if TYPE_CHECKING:
     from tui.app import Dashboard
@@ -26,6 +27,7 @@ def page(app: "Dashboard") -> Make:
         TIMELINE.name: pages.timeline_page,
         CHANGE.name: kept.change_page,
         JOB.name: kept.job_page,
+        MERGE.name: merge_page,
     }[app.place.view.name]
     return lambda width: make(snapshot, about, width)
 
@@ -51,6 +53,7 @@ def wants(app: "Dashboard") -> dict[str, object]:
         "history": about or None if view is TIMELINE else None,
         "strip": _strip(app),
         "detail": about if view in (CHANGE, JOB) else None,
+        "merge": about if view is MERGE else None,
     }
 
 

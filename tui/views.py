@@ -229,6 +229,16 @@ JOB = View(
     "one job: stages, records a second, cut, digest, the end of its log",
 )
 
+MERGE = View(
+    0,
+    "merge",
+    "Merge log",
+    ("merge",),
+    "page",
+    ("merge", "plan"),
+    "a merge log: tip, newest entries, how far a replay came",
+)
+
 VIEWS = (
     OVERVIEW,
     PARTITIONS,
@@ -242,6 +252,7 @@ VIEWS = (
     TIMELINE,
     CHANGE,
     JOB,
+    MERGE,
 )
 BY_NAME = {name: view for view in VIEWS for name in view.names}
 NUMBERED = tuple(view for view in VIEWS if view.number)

@@ -26,7 +26,7 @@ from eoctl.operations.strip import strip
 from eoctl.operations.verdict_rows import hanging_answer
 from eoctl.operations.why import why
 from recovery.answers import Answer, error_rows
-from recovery.errors import EoctlError
+from recovery.errors import EoctlError, UsageError
 from recovery.facts import Facts, GroupFacts, Missing
 from recovery.group_rows import offsets_show_rows
 from recovery.observation import Settings
@@ -92,7 +92,7 @@ class LiveCollection:
 
         async def use(cluster: Cluster) -> Parts:
             return await _judged(
-                Live(cluster), self.context, self.settings, self.sample_interval, wants
+                Live(cluster), self.context, self.settings, self.sample_interval, wants, cluster
             )
 
         return await _round(self._judging, use)
@@ -207,13 +207,21 @@ async def _producers(source: Source, facts: Facts, wants: Wants) -> Answer:
 
 
 async def _judged(
-    source: Source, context: Context, settings: Settings, sample_interval: float, wants: Wants
+    source: Source,
+    context: Context,
+    settings: Settings,
+    sample_interval: float,
+    wants: Wants,
+    cluster: Cluster | None = None,
 ) -> Parts:
+    """cluster: None of a bundle, which has no records of a merge log."""
     jobs: list[Awaitable[Parts]] = [_verdicts(source, context, settings, sample_interval)]
     if wants.why is not None:
         jobs.append(_why(source, context, settings, sample_interval, wants.why))
     if wants.history is not None:
         jobs.append(_history(source, wants.history))
+    if wants.merge is not None:
+        jobs.append(_merge(cluster, wants.merge))
     parts: Parts = {}
     for more in await asyncio.gather(*jobs):
         parts |= more
@@ -238,6 +246,20 @@ async def _why(
 async def _history(source: Source, transactional_id: str) -> Parts:
     answer = await history(source, [transactional_id], [])
     return {"history": answer, "history_about": transactional_id}
+
+
+async def _merge(cluster: Cluster | None, path: str) -> Parts:
+    """Its own errors must not hide the verdicts."""
+    from eoctl.operations.merge_tail import merge_tail
+
+    try:
+        if cluster is None:
+            raise UsageError("a bundle holds no records", where=path)
+        answer = await merge_tail(cluster, Path(path))
+    except EoctlError as error:
+        row = ErrorRow(scope="merge", id=path, error="REFUSED", detail=error.sentence)
+        answer = Answer("merge-plan", None, now_ms(), [], [row])
+    return {"merge": answer, "merge_about": path}
 
 
 async def _committed(cluster: Cluster) -> tuple[list[GroupFacts], list[Missing]]:

@@ -23,6 +23,7 @@ PARTS = (
     "journal",
     "jobs",
     "detail",
+    "merge",
 )
 
 
@@ -32,6 +33,7 @@ class Wants:
 
     producers: of every partition, not only of the held ones. why, strip: TOPIC:P; why "": the worst
     one. history: a transactional id. detail: a journal entry, a plan file, a job.
+    merge: an application file with a merge log.
     """
 
     producers: bool = False
@@ -39,6 +41,7 @@ class Wants:
     history: str | None = None
     strip: str | None = None
     detail: str | None = None
+    merge: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ class Snapshot:
     jobs: Answer | None = None
     detail: Answer | None = None
     detail_about: str | None = None
+    merge: Answer | None = None
+    merge_about: str | None = None
     cost: float = 0.0
     requests: int = 0
     share: float = 0.0

@@ -16,7 +16,7 @@ from tui.overlays import Overlay
 from tui.views import NUMBERED, VIEWS
 
 TABLES = [v for v in NUMBERED if v.columns]
-NAMED = ("timeline", "change", "job")  # `:` takes what they are about
+NAMED = ("timeline", "change", "job", "merge")  # `:` takes what they are about
 
 
 def current(app: Dashboard) -> str:

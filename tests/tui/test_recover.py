@@ -267,6 +267,23 @@ def test_a_rebuild_on_spark_is_followed_and_cancelled(lab: Lab, tmp_path: Path) 
     assert not list(tmp_path.glob("state/manifest.json"))
 
 
+def world_app(world: World, store: Path) -> str:
+    """Its application file; a store that stands at the beginning."""
+    store.write_text(world.stored(world.log_offsets[0], 0))
+    return f"""[app]
+name = "merger"
+strategy = "merge-log"
+inputs = ["{world.left}", "{world.right}"]
+outputs = ["{world.output}"]
+[app.merge]
+topic = "{world.log}"
+format = "json"
+[app.store]
+kind = "file"
+path = "{store}"
+"""
+
+
 def test_a_merge_log_is_looked_at_and_replayed(
     lab: Lab, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -286,7 +303,20 @@ def test_a_merge_log_is_looked_at_and_replayed(
             await until(pilot, lambda: over.watched.exit_status is not None, 60)
             assert over.watched.exit_status == 0, list(over.watched.lines)
             await pilot.press("escape")
-            over = await fill(app, pilot, "merge-replay", **asked)
+            app_file = tmp_path / "app.toml"
+            await asyncio.to_thread(
+                lambda: app_file.write_text(world_app(world, tmp_path / "position.json"))
+            )
+            await pilot.press("colon")
+            app.prompt.value = f":merge {app_file}"
+            await pilot.press("enter")
+            await until(pilot, lambda: "newest entries" in text_of(app), 60)
+            text = text_of(app)
+            assert "nothing was replayed" in text
+            newest, at = world.orders[0][-1], await asyncio.to_thread(lambda: world.log_offsets[-1])
+            [last] = [t for t in text.splitlines() if t.startswith(f" {at:>12} ")]
+            assert f"{newest[0]}:{newest[1]}  {newest[2]}" in last
+            over = await fill(app, pilot, "merge-replay", app_file=str(app_file))
             await until(pilot, lambda: over.word.display, 60)
             assert "nothing was sent yet" in over.page.text()
             assert await asyncio.to_thread(lambda: world.got) == {0: []}
@@ -301,6 +331,10 @@ def test_a_merge_log_is_looked_at_and_replayed(
             assert done is not over
             await until(pilot, lambda: done.watched.exit_status is not None, 90)
             assert done.watched.exit_status == 0, list(done.watched.lines)
+            await pilot.press("escape", "colon")
+            app.prompt.value = f":merge {app_file}"
+            await pilot.press("enter")
+            await until(pilot, lambda: "replayed to the tip" in text_of(app), 60)
 
     run(test)
     assert world.got == world.expected
