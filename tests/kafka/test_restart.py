@@ -6,12 +6,14 @@ import threading
 import time
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from eoctl.lab.cluster import Lab
-from tests.kafka.command import environment, eoctl
+from tests.kafka.command import Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.crashed import START, Scene, commit, committed, groups, producing, until, write
+from tests.kafka.restarting import PARTITIONS, begin, fill
 
 
 @pytest.fixture
@@ -376,11 +378,11 @@ def test_killed_anywhere_apply_and_undo_end_it(scene: Scene, point: str) -> None
         (12, 12),
     )
     if point in ("begun", "step-1-performed", "step-1-done"):
-        undone = scene.undo()
+        undone = _undone(scene, by_journal=point == "step-1-performed")
         assert undone.status == 0, undone.stderr
         assert (scene.holds, committed(scene.lab, mirror)[scene.input, 0]) == (5, 3)
         return
-    ended = scene.apply()
+    ended = _ended(scene, by_journal=point == "step-2-performed")
     assert ended.status == 0, ended.stderr
     assert (scene.holds, committed(scene.lab, mirror)[scene.input, 0]) == (12, 12)
     if point == "step-1-started":
@@ -389,6 +391,23 @@ def test_killed_anywhere_apply_and_undo_end_it(scene: Scene, point: str) -> None
         assert scene.undo().status == 0
         assert (scene.holds, committed(scene.lab, mirror)[scene.input, 0]) == (5, 3)
     assert eoctl("journal", "list", "-o", "json").json["unfinished"] == 0
+
+
+def _entry(scene: Scene) -> str:
+    entries = eoctl("journal", "list", "--unfinished", "-o", "json").rows
+    return next(str(e["id"]) for e in entries if e["scope"] == f"group {scene.group}")
+
+
+def _undone(scene: Scene, *, by_journal: bool) -> Ran:
+    if by_journal:
+        return eoctl("journal", "undo", _entry(scene), "--execute", "--yes", lab=scene.lab)
+    return scene.undo()
+
+
+def _ended(scene: Scene, *, by_journal: bool) -> Ran:
+    if by_journal:
+        return eoctl("journal", "resume", _entry(scene), "--execute", "--yes", lab=scene.lab)
+    return scene.apply()
 
 
 def test_two_operators_at_once(scene: Scene) -> None:
@@ -412,3 +431,32 @@ def test_two_operators_at_once(scene: Scene) -> None:
     assert len(done) == 1, [(f, r.status, r.stderr) for f, r in ran]
     assert all(one.status in (0, 4) for _, one in ran)
     assert scene.holds == (12 if done == {scene.plan_file} else 9)
+
+
+def test_a_second_crash_with_the_numbers_of_the_first(
+    lab1: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """Restarted by the plan, killed again, and started with the same numbers: it refuses."""
+    name = topic(lab1, PARTITIONS)
+    life = begin(lab1, topic, tmp_path, "commit-pair", "kafka-group", [fill(lab1, name, 2, 25)])
+    assert life.run(12) == -9
+    life.restart()
+    assert life.run(14) == -9  # by then a flush was waited for
+    with pytest.raises(AssertionError, match="its end moved"):
+        life.run(None)
+
+
+def test_rows_are_as_published(scene: Scene) -> None:
+    schemas = Path(__file__).parents[2] / "docs" / "schemas"
+    scene.plan()
+    for words in (
+        ("plan", str(scene.folder / "app.toml"), "--pause", "0.2s"),
+        ("show", scene.plan_file),
+        ("verify", scene.plan_file, "--pause", "0.1s"),
+        ("apply", scene.plan_file, "--execute", "--yes"),
+        ("undo", scene.plan_file, "--execute", "--yes"),
+    ):
+        ran = scene(*words, "-o", "json")
+        published = json.loads((schemas / f"restart-{words[0]}.v1.json").read_text())
+        jsonschema.validate(ran.json, published)
+        assert ran.rows, words

@@ -22,7 +22,7 @@ from tests.share import share
 
 BROKER_RUNS = share(12, least=2)
 COPIED = 8
-SCRIPT_RUNS = share(10, least=2)
+SCRIPT_RUNS = share(5)
 
 
 def _leader(lab: Lab, topic: str) -> int:

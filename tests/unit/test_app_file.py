@@ -301,6 +301,12 @@ def test_metadata_of_others_holds_no_outputs(text: str | None) -> None:
     assert parse_metadata(text, "g") == ()
 
 
+def test_metadata_as_librdkafkas_python_bindings_store_it() -> None:
+    """With a NUL at its end."""
+    text = '{"output": {"topic": "o", "partition": 0, "offset": 7}}'
+    assert parse_metadata(text + "\0", "g") == parse_metadata(text, "g") != ()
+
+
 def test_metadata_with_a_broken_output_is_refused() -> None:
     with pytest.raises(CorruptError, match="metadata: output"):
         parse_metadata('{"output": {"topic": "o"}}', "g")
