@@ -4,15 +4,21 @@ The broker refuses wrong sequences of producers that it remembers: a lab that is
 forgets producers within a second (FORGETFUL).
 """
 
+import json
 import struct
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
+import jsonschema
 from kafka.record.util import calc_crc32c
 
 from eoctl.kafka import messages
 from eoctl.lab.client import Client, refuse
+from tests.kafka.command import Ran
 from tests.unit.formats_build import Item, batch
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 
 FORGETFUL = {
     "producer.id.expiration.ms": "300",
@@ -53,6 +59,13 @@ async def send(client: Client, topic: str, partition: int, records: bytes) -> in
         return int(found.base_offset)
 
     return await client.until(attempt)
+
+
+def as_published(ran: Ran, name: str) -> Ran:
+    """The same, once its JSON is what the published schema says."""
+    published = json.loads((SCHEMAS / f"{name}.v1.json").read_text(encoding="utf-8"))
+    jsonschema.validate(ran.json, published)
+    return ran
 
 
 def same(rows: Sequence[dict[str, object]], fields: Sequence[str]) -> list[tuple[object, ...]]:

@@ -13,7 +13,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.planting import FORGET_SECONDS, FORGETFUL, numbered, same, send
+from tests.kafka.planting import FORGET_SECONDS, FORGETFUL, as_published, numbered, same, send
 from tests.share import SHARE, share
 
 LONG = (pytest.mark.long, pytest.mark.timeout(1800))
@@ -81,7 +81,7 @@ def test_planted_faults_are_found_and_nothing_else(
     planted = asyncio.run(_plant(forgetful, name, records))
     assert len(planted) == 26
     ran = eoctl("audit", "sequences", name, "-o", "json", lab=forgetful, timeout=600)
-    assert ran.status == 1, ran.stderr
+    assert as_published(ran, "audit-sequences").status == 1, ran.stderr
     assert same(ran.rows, FIELDS) == planted
     assert ran.json["findings"] == 26
     assert sum(p["records"] for p in ran.json["examined"]) >= records

@@ -14,6 +14,7 @@ from eoctl.lab.record import LabSpec
 from recovery.repairs import MarkerRequest
 from tests.kafka.command import Ran, eoctl
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.planting import as_published
 from tests.share import share
 
 LONG = (pytest.mark.long, pytest.mark.timeout(1800))
@@ -22,7 +23,10 @@ BATCH = [Record(b"k", b"v" * 20)] * 400
 
 
 def audit(lab: Lab, *words: str) -> Ran:
-    return eoctl("audit", "transactions", *words, "-o", "json", lab=lab, timeout=600)
+    return as_published(
+        eoctl("audit", "transactions", *words, "-o", "json", lab=lab, timeout=600),
+        "audit-transactions",
+    )
 
 
 async def _marker(client: Client, topic: str, producer: Producer, outcome: str) -> None:
