@@ -23,7 +23,8 @@ class _Value(BaseModel):
 
 
 class CutPartition(_Value):
-    """Offsets [start, end) of a partition; the others as they were when the cut was made."""
+    """Offsets [start, end) of a partition; the others as they were when the cut was made, the high
+    watermark read after all ends were known."""
 
     partition: int
     start: int
@@ -105,10 +106,12 @@ class Behind(NamedTuple):
     """The first that a producer wrote at or above a partition's end: data, and marker.
 
     Each (offset, epoch), None where there was none up to the high watermark that was seen.
+    open_from: where a transaction begins that has no marker there.
     """
 
     data: tuple[int, int] | None
     marker: tuple[int, int] | None
+    open_from: int | None = None
 
 
 class Judged(NamedTuple):
@@ -163,7 +166,7 @@ def judge(
             if follows.data is None:
                 continue
             offset, epoch = follows.data
-            if follows.marker is None:
+            if follows.open_from is not None:
                 opened.append(
                     CutTransaction(
                         topic=place[0],
@@ -171,7 +174,7 @@ def judge(
                         producer_id=producer,
                         producer_epoch=epoch,
                         outcome="open",
-                        first_offset=offset,
+                        first_offset=follows.open_from,
                     )
                 )
             for other, producers in below.items():

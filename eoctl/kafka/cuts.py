@@ -104,10 +104,15 @@ async def behind(
                     if not transactional or (offset < p.end and control):
                         continue
                     known = first.get(producer, Behind(None, None))
-                    if control and known.marker is None:
-                        first[producer] = known._replace(marker=(offset, epoch))
-                    elif not control and known.data is None:
-                        first[producer] = known._replace(data=(max(offset, p.end), epoch))
+                    at = max(offset, p.end)
+                    if control:
+                        known = known._replace(
+                            marker=known.marker or (offset, epoch), open_from=None
+                        )
+                    else:
+                        begun = at if known.open_from is None else known.open_from
+                        known = known._replace(data=known.data or (at, epoch), open_from=begun)
+                    first[producer] = known
         found[place] = first
     return found
 

@@ -50,6 +50,9 @@ async def resolve(cluster: Cluster, topics: Sequence[str], at: At, wait_seconds:
         ends = {_place(f): _known(f.last_stable_offset) for f in facts}
     else:
         facts, ends = await _at_instant(cluster, topics, at.value)
+    # partitions were asked at different moments: what one end counts may have been written behind
+    # the end of another, but below these high watermarks
+    seen = {_place(f): _known(f.high_watermark) for f in await cuts.offsets(cluster, topics)}
     made = []
     for name in topics:
         mine = [f for f in facts if f.topic == name]
@@ -57,7 +60,12 @@ async def resolve(cluster: Cluster, topics: Sequence[str], at: At, wait_seconds:
             CutTopic(
                 topic=name,
                 topic_id=mine[0].topic_id,
-                partitions=tuple([await _partition(cluster, f, ends[_place(f)], at) for f in mine]),
+                partitions=tuple(
+                    [
+                        await _partition(cluster, f, ends[_place(f)], seen[_place(f)], at)
+                        for f in mine
+                    ]
+                ),
             )
         )
     return Cut(
@@ -99,8 +107,10 @@ async def _at_instant(
     return facts, ends
 
 
-async def _partition(cluster: Cluster, f: PartitionFacts, end: int, at: Bound) -> CutPartition:
-    start, high = _known(f.log_start_offset), _known(f.high_watermark)
+async def _partition(
+    cluster: Cluster, f: PartitionFacts, end: int, high: int, at: Bound
+) -> CutPartition:
+    start = _known(f.log_start_offset)
     before = after = None
     if at.kind == "time":
         low, top = max(start, end - 1), min(end + 1, high)

@@ -1,11 +1,13 @@
 """`state rebuild` against confluent-kafka and a dict, on logs as transactions and compaction leave
 them."""
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,8 +22,13 @@ from confluent_kafka.admin import (
 
 from eoctl.kafka import read_columns
 from eoctl.kafka.access import Access
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.failures import Deadline
+from eoctl.kafka.properties import client_settings
 from eoctl.lab.cluster import Lab
+from eoctl.operations.cut import parse_at, resolve
 from eoctl.stores.rebuild_task import RangeTask, run_task
+from recovery.cut import Cut, dump
 from tests.kafka.command import EOCTL, Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill, producer
@@ -348,6 +355,41 @@ def test_what_does_not_fit_is_spilt(
     assert len(list(tmp_path.glob("runs/*.arrow"))) > 2
     assert (row.digest_rows, row.digest) == digest(dict_state(lab1, name, {0: end})[0])
     assert len(row.files) == 1
+
+
+def test_a_cut_at_the_high_watermark_may_divide_too(
+    lab1: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """One partition has settled, the other waits, and meanwhile a transaction writes to both."""
+    name = topic(lab1, partitions=2, config=COMPACT)
+    holder, writer = producer(lab1), producer(lab1)
+    holder.begin_transaction()
+    holder.produce(name, b"held", b"h", partition=1)
+    holder.flush(10)
+
+    async def settle() -> Cut:
+        settings = client_settings(lab1.client_properties())
+        async with Cluster(settings, Deadline(60)) as cluster:
+            return await resolve(cluster, [name], parse_at("hw"), 40)
+
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(asyncio.run, settle())
+        time.sleep(3)
+        assert not waiting.done()
+        writer.begin_transaction()
+        for partition in (0, 1):
+            writer.produce(name, b"both", b"b", partition=partition)
+        writer.commit_transaction(30)
+        holder.commit_transaction(30)
+        cut = waiting.result(60)
+    assert [p.end for p in cut.topics[0].partitions] == [0, 4]
+    (tmp_path / "cut.json").write_text(dump(cut))
+    ran, state = rebuild(
+        lab1, tmp_path / "a", name, "--format", "plain", "--at", str(tmp_path / "cut.json")
+    )
+    assert {r["key"] for r in state.rows()} == {b"h", b"b"}
+    assert ran.json["consistent"] is False
+    assert [(t["partition"], t["first_offset"]) for t in ran.json["split"]] == [(0, 0)]
 
 
 def test_wrong_words(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:

@@ -289,7 +289,7 @@ P, Q = ("a", 0), ("b", 0)
         ({P: {"7": last(1, 5)}}, {P: {7: Behind((8, 1), (9, 2))}}, True, False, 1),
         # the next transaction of the same producer
         ({P: {"7": last(1, 5, marker=6)}}, {P: {7: Behind((8, 2), (9, 3))}}, True, True, 0),
-        ({P: {"7": last(1, 5)}}, {P: {7: Behind((9, 2), (8, 2))}}, True, True, 0),
+        ({P: {"7": last(1, 5)}}, {P: {7: Behind((9, 2), (8, 2), 9)}}, True, True, 0),
         # counted in one changelog, above the end in the other
         ({P: {"7": last(1, 5, marker=6)}, Q: {}}, {Q: {7: Behind((3, 1), (4, 2))}}, True, False, 1),
         # aborted: counted nowhere
@@ -304,7 +304,7 @@ P, Q = ("a", 0), ("b", 0)
         ({P: {"7": last(1, 5, marker=6)}, Q: {}}, {Q: {7: Behind((3, 1), (4, 1))}}, False, None, 0),
         # an earlier epoch there is not counted, a later one here is
         ({P: {"7": last(4, 5, marker=6)}, Q: {}}, {Q: {7: Behind((3, 2), (4, 3))}}, True, False, 1),
-        ({P: {"7": last(1, 5, marker=6)}, Q: {}}, {Q: {7: Behind((3, 2), None)}}, True, True, 0),
+        ({P: {"7": last(1, 5, marker=6)}, Q: {}}, {Q: {7: Behind((3, 2), None, 3)}}, True, True, 0),
     ],
 )
 def test_what_a_cut_divides(
@@ -312,9 +312,7 @@ def test_what_a_cut_divides(
 ) -> None:
     found = judge(below, behind, epoch_per_transaction=v2, atomic=True)
     assert (found.consistent, len(found.split)) == (consistent, split)
-    open_there = sum(
-        b.data is not None and b.marker is None for p in behind.values() for b in p.values()
-    )
+    open_there = sum(b.open_from is not None for p in behind.values() for b in p.values())
     assert len(found.open) == open_there
 
 
