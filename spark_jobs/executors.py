@@ -126,12 +126,11 @@ def raise_first(answers: Any) -> None:
 
 def collected(spark: "SparkSession", frame: Any, what: str) -> list[Any]:
     """The rows of a frame, in a sentence what goes wrong with the executors' Python."""
-    context = None if is_connect(spark) else spark.sparkContext
-    if context is not None:
-        context.setLocalProperty("spark.job.description", what)
+    _describe(spark, what)
     try:
-        return list(frame.collect())
-    except Exception as error:
+        rows = list(frame.collect())
+    except Exception as error:  # an interrupt passes: its connection to the JVM is still in use
+        _describe(spark, None)
         text = str(error)
         if missing := re.search(r"No module named '([A-Za-z0-9_.]+)'", text):
             raise UsageError(f"the executors' Python has no {missing[1]}", remedy=INSTALL) from None
@@ -141,9 +140,14 @@ def collected(spark: "SparkSession", frame: Any, what: str) -> list[Any]:
                 remedy="set spark.pyspark.python there to the same minor version",
             ) from None
         raise
-    finally:
-        if context is not None:
-            context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+    _describe(spark, None)
+    return rows
+
+
+def _describe(spark: "SparkSession", what: str | None) -> None:
+    """What Spark's pages call the jobs that follow."""
+    if not is_connect(spark):
+        spark.sparkContext.setLocalProperty("spark.job.description", what)  # type: ignore[arg-type]
 
 
 def check(spark: "SparkSession", folder: Path, tasks: int) -> None:

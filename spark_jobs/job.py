@@ -172,20 +172,26 @@ def session(wanted: Mapping[str, Any]) -> "SparkSession":
 
 
 def stop(spark: "SparkSession") -> None:
-    """End the session, its jobs and its JVM, and wait for them."""
-    if is_connect(spark):
-        with suppress(Exception):
-            spark.interruptAll()
-        with suppress(Exception):
-            spark.stop()
-        return
-    gateway = spark.sparkContext._gateway
-    with suppress(Exception):
-        spark.sparkContext.cancelAllJobs()
-    with suppress(Exception):
-        spark.stop()
+    """End the session, its jobs and its JVM, and wait for them, not for ever.
+
+    In a thread of its own: the main thread's connection to the JVM may be waiting for a job.
+    """
+    gateway = None if is_connect(spark) else spark.sparkContext._gateway
+    ending = threading.Thread(target=_end, args=(spark,), name="eoctl-stop", daemon=True)
+    ending.start()
+    ending.join(STOP_SECONDS)
     process = getattr(gateway, "proc", None)  # none below spark-submit, which ends by itself
     if process is not None:
         with suppress(Exception):
             process.stdin.close()  # its JVM ends with this pipe
             process.wait(STOP_SECONDS)
+
+
+def _end(spark: "SparkSession") -> None:
+    with suppress(Exception):
+        if is_connect(spark):
+            spark.interruptAll()
+        else:
+            spark.sparkContext.cancelAllJobs()
+    with suppress(Exception):
+        spark.stop()
