@@ -99,7 +99,7 @@ def jsonl_lines(envelope: Envelope) -> Iterator[str]:
 def json_line(value: object) -> str:
     """One line of ASCII: everything else is escaped, so no control, bidi mark or half of a
     surrogate pair reaches a terminal. Raises ValueError for NaN and infinities."""
-    return json.dumps(value, allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 def csv_lines(rows: Sequence[Row], fields: Sequence[str], *, headers: bool = True) -> Iterator[str]:
