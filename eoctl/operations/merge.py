@@ -230,9 +230,14 @@ async def visible(
     return found
 
 
-async def bases(cluster: Cluster, asked: Merge, partitions: Sequence[int]) -> dict[int, Base]:
+async def bases(
+    cluster: Cluster, asked: Merge, partitions: Sequence[int], seen: Look, *, certain: bool = True
+) -> dict[int, Base]:
     """The commit that each partition's replay begins at: as asked, else from the application's
-    store, else as an earlier replay began, else the beginning of all."""
+    store, else as an earlier replay began, else the beginning of all.
+
+    certain: the latter only while the output is empty. Raises RefusedError, IncompleteError.
+    """
     assert asked.output is not None
     found = {
         p: Base(merge, (asked.output, p), output) for p, (merge, output) in asked.bases.items()
@@ -255,8 +260,18 @@ async def bases(cluster: Cluster, asked: Merge, partitions: Sequence[int]) -> di
                     remedy="say where this one begins: --from-merge-offset, --output-offset",
                 )
             found[p] = known.base
-        else:
-            found[p] = Base(0, (asked.output, p), 0)
+            continue
+        found[p] = base = Base(0, (asked.output, p), 0)
+        if certain:
+            _, end = seen.bounds(base.output, "read_committed")
+            counts = await visible(cluster, seen, {base.output: (0, end)})
+            if counts[base.output].data:
+                raise RefusedError(
+                    f"it holds {counts[base.output].data} records, and nothing says of which "
+                    "entries they are",
+                    where=named(base.output),
+                    remedy="name a commit: --from-merge-offset, --output-offset",
+                )
     return found
 
 
@@ -439,6 +454,6 @@ def beyond(place: TopicPartition, offset: int, end: int) -> RefusedError:
 async def plan(cluster: Cluster, asked: Merge) -> Answer:
     """What a replay would read and drop, a row for each partition of the log."""
     seen = await look(cluster, asked, twice=True)
-    given = await bases(cluster, asked, partitions_of(asked, seen))
+    given = await bases(cluster, asked, partitions_of(asked, seen), seen)
     rows = await thorough(cluster, asked, given, seen)
     return Answer("merge-plan", cluster.cluster_id, now_ms(), rows, error_rows(seen.missing))

@@ -72,12 +72,12 @@ async def plan_replay(
     if seen.missing:
         raise IncompleteError(seen.missing[0].detail, where=seen.missing[0].topic)
     chosen = partitions_of(asked, seen)
-    given = await bases(cluster, asked, chosen)
     for p in chosen:
         if (asked.output, p) not in seen.facts:
             raise RefusedError(
                 f"partition {p} of {asked.topic} has none of its number there", where=asked.output
             )
+    given = await bases(cluster, asked, chosen, seen)
     now_there = await reached(cluster, asked, given, seen)
     if thoroughly:
         await thorough(cluster, asked, given, seen)
@@ -247,11 +247,12 @@ class Replaying:
 
         with _ended_by_signals(cancel), _rare_collections():
             tasks = [asyncio.create_task(one(replay)) for replay in replays]
+            together = asyncio.gather(*tasks, return_exceptions=True)
             try:
-                ended = await asyncio.gather(*tasks, return_exceptions=True)
+                ended = await asyncio.shield(together)
             except asyncio.CancelledError:
                 cancel.set()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                await together  # the lock is held until nobody writes any more
                 raise
         errors = [e for e in ended if isinstance(e, BaseException)]
         for error in sorted(errors, key=lambda e: not isinstance(e, RefusedError)):

@@ -82,12 +82,15 @@ async def _against_output(
     cluster: Cluster, asked: Merge, seen: Look, partition: int
 ) -> list[MergeFindingRow]:
     """More outputs than entries, from a commit to both ends?"""
-    [base] = (await bases(cluster, asked, [partition])).values()
+    [base] = (await bases(cluster, asked, [partition], seen, certain=False)).values()
     merge = (asked.topic, partition)
-    (_, tip), (_, end) = (seen.bounds(p, "read_committed") for p in (merge, base.output))
+    end = seen.bounds(base.output, "read_committed")[1]
+    # the log's end is looked at later: what a running application wrote meanwhile is no finding
+    later = await look(cluster, asked, twice=False)
+    tip = later.bounds(merge, "read_committed")[1]
     counts = await visible(
         cluster,
-        seen,
+        later,
         {merge: (base.merge_offset, tip), base.output: (base.output_offset, end)},
     )
     found = output_ahead(merge, tip, counts[merge].data, base.output, counts[base.output].data)

@@ -123,6 +123,9 @@ def test_the_tip_and_outputs_that_are_recorded_nowhere(lab1: Lab, topic: MakeTop
     assert [(r["finding"], r["records"]) for r in found.rows] == [("output-ahead", 1)]
     ran = world.replay()
     assert ran.status == 4, ran.stderr
+    assert "holds 20 records, and nothing says of which entries they are" in ran.stderr
+    ran = world.replay("--from-merge-offset=0:0", "--output-offset=0:0")
+    assert ran.status == 4, ran.stderr
     assert "recorded nowhere" in ran.stderr
 
 
