@@ -15,7 +15,8 @@ from eoctl.operations.history import read_state_logs, unread
 from eoctl.operations.inspect import Scope, selected
 from eoctl.operations.session import now_ms
 from recovery.answers import Answer, error_rows
-from recovery.audit_transactions import Coverage, Ending, Torn, coverage, judge
+from recovery.audit_facts import Coverage, Ending, coverage
+from recovery.audit_transactions import Torn, judge
 from recovery.combine.audit_transactions import PartitionTransactions
 from recovery.facts import Missing, TopicPartition
 from recovery.formats.batches import scan_headers, verify_crcs

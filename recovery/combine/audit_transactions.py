@@ -7,7 +7,7 @@ coordinators' decisions and all partitions: `recovery.audit_transactions`.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from recovery.audit_transactions import Data, Ending, Mark
+from recovery.audit_facts import Data, Ending, Mark
 from recovery.formats.batches import (
     CODEC_MASK,
     CONTROL,

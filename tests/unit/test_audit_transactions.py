@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.audit_transactions import Coverage, Data, Ending, Mark, coverage, judge
+from recovery.audit_facts import Coverage, Data, Ending, Mark, coverage
+from recovery.audit_transactions import judge
 from recovery.combine.audit_transactions import PartitionTransactions
 from recovery.formats.batches import scan_headers
 from recovery.formats.transaction_state import TransactionState, TransactionValue
