@@ -6,8 +6,9 @@ They show a recording of a real lab (tests/tui/recordings), so that nothing in t
 import asyncio
 from pathlib import Path
 
-from tui.app import Dashboard, Place
-from tui.feed import ReplayFeed
+from tui.app import Dashboard
+from tui.replay import ReplayFeed
+from tui.shell import Place
 from tui.views import BY_NAME
 
 RECORDING = Path(__file__).parents[1] / "tests" / "tui" / "recordings" / "orders.jsonl"

@@ -8,37 +8,27 @@ import asyncio
 import gc
 import signal
 import sys
-from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
-from textual.app import App, ComposeResult
 from textual.binding import BindingType
-from textual.containers import Container
 from textual.message import Message
 
 from eoctl.render.words import age as age_words
 from recovery.errors import EoctlError
-from tui import actions, head
-from tui.feed import INTERVALS, Feed
+from tui import actions, acts, commands, head
+from tui.feed import INTERVALS
 from tui.keys import KEYS, Key, bindings, exists
-from tui.lines import Bar, Page
+from tui.lines import Page
 from tui.overlays import Overlay
-from tui.prompt import Prompt
-from tui.table import Table, TableState
+from tui.shell import Place, Shell
+from tui.table_state import TableState
 from tui.tables import TableData
-from tui.themes import register
-from tui.views import BY_NAME, JOBS, OVERVIEW, PARTITIONS, PLANS, RECOVER, VIEWS, View
+from tui.views import BY_NAME, OVERVIEW, VIEWS
 
 if TYPE_CHECKING:
     from tui.frame import Frame
-    from tui.runs import Run
-
-SIDE_BESIDE = 120  # from this width on the evidence stands beside the list, else below it
-STRIP_BELOW = 30  # from this height on the strip of a partition stands under the list
-SAYS_LINES = 4
 
 
 class Renewed(Message):
@@ -57,77 +47,11 @@ class Failed(Message):
         self.sentence = sentence
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where one is: a screen, and what it is about (a partition, a transactional id)."""
+class Dashboard(Shell):
+    """What the keys do. The app's result is the last text that was copied, for stdout."""
 
-    view: View
-    about: str = ""
-
-
-class Dashboard(App[str]):
-    """feed: where frames come from. connect: the feed of another context, for `:ctx`.
-
-    The app's result is the last text that was copied, for stdout.
-    """
-
-    ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
-    CSS = """
-    Screen { layout: vertical; }
-    #says { display: none; }
-    #middle { height: 1fr; layout: vertical; }
-    #middle.beside { layout: horizontal; }
-    #side { display: none; }
-    #page { display: none; }
-    Dashboard.evidence #side { display: block; height: 9; }
-    Dashboard.evidence .beside #side { height: 1fr; width: 48; }
-    Dashboard.evidence .beside.wide #side { width: 70; }
-    """
     ACTIONS: ClassVar[dict[str, Key]] = {k.action.split("(")[0]: k for k in KEYS}
-
-    def __init__(
-        self,
-        feed: Feed,
-        *,
-        theme: str = "dark",
-        connect: Callable[[str], Feed] | None = None,
-        view: str = "overview",
-    ) -> None:
-        super().__init__()
-        register(self)
-        self.theme = theme
-        self.feed = feed
-        self.connect = connect
-        self.frame: Frame | None = None
-        self.paused = False
-        self.began = False
-        self.runs: list[Run] = []  # what was started from Recover
-        self._recover_looks: object = None
-        self.failed = ""  # why the feed ended
-        self.message: tuple[str, str] = ("", "text")
-        self.copied: str | None = None
-        self.place = Place(BY_NAME[view])
-        self.trail: list[Place] = []
-        self.states = {v.name: TableState(TableData(v.columns)) for v in VIEWS if v.columns}
-        self.states[OVERVIEW.name].live = True
-        self.head = Bar(2, name="head")
-        self.says = Bar(SAYS_LINES, name="says")
-        self.table = Table(name="table")
-        self.side = Page(name="side")
-        self.page = Page(name="page")
-        self.status = Bar(1, name="status")
-        self.prompt = Prompt()
-        self.foot = Bar(1, name="foot")
-        self.middle = Container(self.table, self.side, self.page, id="middle")
-
-    def compose(self) -> ComposeResult:
-        yield self.head
-        yield self.says
-        yield self.middle
-        yield self.status
-        yield self.prompt
-        yield self.foot
 
     # -- life --------------------------------------------------------------------------------
 
@@ -181,41 +105,6 @@ class Dashboard(App[str]):
         self.failed = message.sentence
         self.tick()
 
-    def tick(self) -> None:
-        """Once a second, and after each frame: ages and staleness."""
-        self.renew_recover()
-        self.tell_wants()
-        self.head.show(head.head_lines(self, self.size.width))
-        self.says.show(head.says(self))
-        self.status.show((head.status_line(self, self.size.width),))
-        self.foot.show((head.foot_line(self, self.size.width),))
-        for part in (self.table, self.side, self.page):
-            if part.display:
-                part.retitle()
-
-    def renew_recover(self) -> None:
-        """The list of forms, and of what was started from them."""
-        looks = (self.may_change, tuple(run.state for run in self.runs))
-        if self.began and looks != self._recover_looks:
-            from tui.recover import recover_table
-
-            self._recover_looks = looks
-            data = recover_table(self.runs, may_change=self.may_change)
-            if self.place.view is RECOVER:
-                self.table.renew(data)
-            else:
-                self.states[RECOVER.name].renew(data)
-
-    def start_run(self, title: str, argv: Sequence[str], *, asks: bool = False) -> None:
-        """Start a command and show what it says. asks: it prints a plan, to be confirmed."""
-        from tui.recover import RunScreen
-        from tui.runs import Run
-
-        run = Run(title, argv, ("-o", "json") if asks else ())
-        self.runs.append(run)
-        self.renew_recover()
-        self.push_screen(RunScreen(run, asks=asks))
-
     def on_resize(self, event: events.Resize) -> None:
         self.arrange()
         self.call_after_refresh(self.tick)
@@ -244,80 +133,13 @@ class Dashboard(App[str]):
             return self.place.view.kind != "page" if action == "sort" else True
         return exists(key, self.place.view, replay=self.feed.replay, may_change=self.may_change)
 
-    @property
-    def may_change(self) -> bool:
-        """May anything be changed from here? Not read-only, not from a recording."""
-        s = self.frame.snapshot if self.frame else None
-        return not (self.feed.replay or s is None or s.read_only)
-
-    def say(self, text: str, role: str = "text") -> None:
-        """One sentence in the status line, until the next key."""
-        self.message = (text, role)
-        self.status.show((head.status_line(self, self.size.width),))
-
     # -- where one is ------------------------------------------------------------------------
-
-    def go(self, place: Place, *, remember: bool = False) -> None:
-        """Show a screen."""
-        if remember and place != self.place:
-            self.trail.append(self.place)
-        self.place = place
-        view = place.view
-        paged = view.kind == "page"
-        self.page.display = paged
-        self.table.display = not paged
-        self.says.display = view is OVERVIEW
-        self.arrange()
-        if paged:
-            self.page.to(0)
-            self.show_page()
-        else:
-            self.states[view.name].settle()
-            self.table.show(self.states[view.name])
-        self.refocus()
-        self.tell_wants()
-        self.tick()
-
-    def refocus(self) -> None:
-        """Keys go to the table or the page."""
-        self.screen_stack[0].set_focus(self._scrolled)
-
-    def arrange(self) -> None:
-        """Evidence beside the list where there is room, else below it."""
-        width, view = self.size.width, self.place.view
-        # a strip is wide and low: under the list, where there are lines to spare
-        under = view is PARTITIONS or (view in (PLANS, JOBS) and width < 180)
-        low = view is PARTITIONS and self.size.height < STRIP_BELOW
-        sided = view.kind == "evidence" and not low
-        self.set_class(sided, "evidence")
-        self.middle.set_class(width >= SIDE_BESIDE and not under, "beside")
-        self.middle.set_class(width >= 180, "wide")
-
-    def tell_wants(self) -> None:
-        """Ask the feed for what this screen shows beyond the rest; not before the first paint."""
-        if self.began:
-            from tui import shown
-
-            self.feed.want(**shown.wants(self))
-
-    def show_page(self) -> None:
-        """The page of this screen, from the newest frame."""
-        from tui import shown
-
-        self.page.show(shown.page(self), lambda width: head.page_title(self, width))
-
-    def show_evidence(self) -> None:
-        """Beside a list: what the cursor's row stands on."""
-        if self.place.view.kind == "evidence":
-            from tui import shown
-
-            self.side.show(shown.beside(self), lambda width: head.side_title(self, width))
 
     # -- keys --------------------------------------------------------------------------------
 
     def action_stop(self) -> None:
         """Leave at once; while a change is being made only after a question."""
-        if not actions.leaving_needs_an_answer(self):
+        if not acts.leaving_needs_an_answer(self):
             self.leave()
 
     def leave(self) -> None:
@@ -338,7 +160,7 @@ class Dashboard(App[str]):
             return
         name, about = row.opens
         if name in ("form", "run"):
-            actions.recover(self, name, about)
+            acts.recover(self, name, about)
             return
         self.go(Place(BY_NAME[name], about), remember=True)
 
@@ -402,16 +224,16 @@ class Dashboard(App[str]):
         self.say(f"every {age_words(seconds)}, or less often where that would cost too much")
 
     def action_remedy(self) -> None:
-        actions.remedy(self)
+        acts.remedy(self)
 
     def action_undo(self) -> None:
-        actions.change(self, "Undo", "undo", "reading what it changed")
+        acts.change(self, "Undo", "undo", "reading what it changed")
 
     def action_verify(self) -> None:
-        actions.change(self, "Verify", "verify", "looking at the cluster")
+        acts.change(self, "Verify", "verify", "looking at the cluster")
 
     def action_cancel(self) -> None:
-        actions.cancel(self)
+        acts.cancel(self)
 
     def action_sort(self, letter: str) -> None:
         actions.sort(self, letter)
@@ -432,10 +254,10 @@ class Dashboard(App[str]):
         actions.write(self)
 
     def action_filter(self) -> None:
-        self.prompt.ask("/", actions.filter_as_typed, actions.filter_done)
+        self.prompt.ask("/", commands.filter_as_typed, commands.filter_done)
 
     def action_command(self) -> None:
-        self.prompt.ask(":", actions.command_as_typed, actions.command_done)
+        self.prompt.ask(":", commands.command_as_typed, commands.command_done)
 
     def action_help(self) -> None:
         from tui import pages
@@ -464,7 +286,3 @@ class Dashboard(App[str]):
         self.trail.clear()
         self.go(Place(OVERVIEW))
         self.begin()
-
-    @property
-    def _scrolled(self) -> Table | Page:
-        return self.page if self.place.view.kind == "page" else self.table

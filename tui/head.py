@@ -24,13 +24,13 @@ from tui.views import (
 if TYPE_CHECKING:
     from eoctl.operations.snapshot import Snapshot
     from recovery.answers import Answer
-    from tui.app import Dashboard
+    from tui.shell import Shell
 
 STALE_INTERVALS = 3
 LOOK, JUDGE, KEEP = "look", "judge", "keep"
 
 
-def aged(app: "Dashboard", collected_at: int | None, kind: str) -> tuple[str, str]:
+def aged(app: "Shell", collected_at: int | None, kind: str) -> tuple[str, str]:
     """The age of a number and its role: `2s old`, or `STALE 42s` beyond three intervals."""
     if collected_at is None or app.frame is None:
         return ("no answer yet", "dim")
@@ -40,7 +40,7 @@ def aged(app: "Dashboard", collected_at: int | None, kind: str) -> tuple[str, st
     return (f"{age_words(seconds)} old", "dim")
 
 
-def is_stale(app: "Dashboard", collected_at: int | None, kind: str) -> bool:
+def is_stale(app: "Shell", collected_at: int | None, kind: str) -> bool:
     """Older than three intervals of its kind of round?"""
     if collected_at is None or app.frame is None or app.feed.label:
         return False  # a bundle is all of one time
@@ -53,7 +53,7 @@ def looked_at(s: "Snapshot | None") -> int | None:
     return s.partitions.collected_at if s is not None and s.partitions else None
 
 
-def head_lines(app: "Dashboard", width: int) -> tuple[Line, Line]:
+def head_lines(app: "Shell", width: int) -> tuple[Line, Line]:
     """Line 1: context, cluster id, what may be done, age. Line 2: the screens."""
     s = app.frame.snapshot if app.frame else None
     name = visible(s.title) if s else visible(getattr(app.feed, "title", "connecting"))
@@ -76,7 +76,7 @@ def head_lines(app: "Dashboard", width: int) -> tuple[Line, Line]:
     return spread(tuple(words), right, width, fill="head"), _tabs(app, width)
 
 
-def _seen_at(app: "Dashboard") -> str:
+def _seen_at(app: "Shell") -> str:
     """When a bundle was made: all of it is of then."""
     from recovery.times import rfc3339
 
@@ -84,7 +84,7 @@ def _seen_at(app: "Dashboard") -> str:
     return f" of {told[:19]}Z" if told else ""
 
 
-def _tabs(app: "Dashboard", width: int) -> Line:
+def _tabs(app: "Shell", width: int) -> Line:
     here = app.place.view
     room = width - (0 if here.number else len(here.title) + 2)
     full = sum(len(v.title) + 4 for v in NUMBERED) <= room
@@ -97,7 +97,7 @@ def _tabs(app: "Dashboard", width: int) -> Line:
     return clipped(tuple(parts), width)
 
 
-def says(app: "Dashboard") -> tuple[Line, ...]:
+def says(app: "Shell") -> tuple[Line, ...]:
     """The overview's sentences."""
     width = app.size.width
     if app.frame is None:
@@ -105,7 +105,7 @@ def says(app: "Dashboard") -> tuple[Line, ...]:
     return tuple(clipped(line, width) for line in app.frame.says)
 
 
-def table_title(app: "Dashboard", width: int) -> Line:
+def table_title(app: "Shell", width: int) -> Line:
     """Name, counts, filter, sort; on the right how old the rows are."""
     state = app.table.state
     shown = len(state.order) - len(state.gone)
@@ -129,7 +129,7 @@ def table_title(app: "Dashboard", width: int) -> Line:
     return spread(tuple(parts), (aged(app, state.data.collected_at, kind), (" ", "text")), width)
 
 
-def side_title(app: "Dashboard", width: int) -> Line:
+def side_title(app: "Shell", width: int) -> Line:
     """Above the evidence: how old the verdicts are."""
     s, view = app.frame.snapshot if app.frame else None, app.place.view
     if view in (PLANS, JOBS):
@@ -141,7 +141,7 @@ def side_title(app: "Dashboard", width: int) -> Line:
     return spread(((" Verdict", "title"),), (aged(app, at, JUDGE), (" ", "text")), width)
 
 
-def page_title(app: "Dashboard", width: int) -> Line:
+def page_title(app: "Shell", width: int) -> Line:
     """Above a page: what it is about and how old it is."""
     s = app.frame.snapshot if app.frame else None
     view, about = app.place.view, app.place.about
@@ -164,7 +164,7 @@ def page_answer(s: "Snapshot | None", view: View) -> "tuple[Answer | None, str |
     return (s.why, s.why_about) if view is WHY else (s.history, s.history_about)
 
 
-def status_line(app: "Dashboard", width: int) -> Line:
+def status_line(app: "Shell", width: int) -> Line:
     """A message or what is wrong with the asking; on the right what the asking costs."""
     s = app.frame.snapshot if app.frame else None
     text, role = app.message
@@ -183,7 +183,7 @@ def status_line(app: "Dashboard", width: int) -> Line:
     return spread(((f" {visible(text)}", role),), right, width)
 
 
-def foot_line(app: "Dashboard", width: int) -> Line:
+def foot_line(app: "Shell", width: int) -> Line:
     """The keys of this screen."""
     parts: list[tuple[str, str]] = []
     room = width

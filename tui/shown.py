@@ -13,12 +13,12 @@ from tui.strip import strip_page
 from tui.views import CHANGE, JOB, JOBS, MERGE, PARTITIONS, PLANS, TIMELINE, WHY
 
 if TYPE_CHECKING:
-    from tui.app import Dashboard
+    from tui.shell import Shell
 
 Make = Callable[[int], Sequence[Line]]
 
 
-def page(app: "Dashboard") -> Make:
+def page(app: "Shell") -> Make:
     """The page of this screen, from the newest frame."""
     snapshot = app.frame.snapshot if app.frame else None
     about = app.place.about
@@ -32,7 +32,7 @@ def page(app: "Dashboard") -> Make:
     return lambda width: make(snapshot, about, width)
 
 
-def beside(app: "Dashboard") -> Make:
+def beside(app: "Shell") -> Make:
     """What stands beside the list: about the cursor's row."""
     row = app.table.current
     source = row.source if row else None
@@ -44,7 +44,7 @@ def beside(app: "Dashboard") -> Make:
     return lambda width: pages.evidence_page(source, width)
 
 
-def wants(app: "Dashboard") -> dict[str, object]:
+def wants(app: "Shell") -> dict[str, object]:
     """Fields of Wants: what this screen shows beyond what is always collected."""
     view, about = app.place.view, app.place.about
     return {
@@ -57,7 +57,7 @@ def wants(app: "Dashboard") -> dict[str, object]:
     }
 
 
-def _strip(app: "Dashboard") -> str | None:
+def _strip(app: "Shell") -> str | None:
     """The partition whose log is drawn: of the page of why, or where the cursor rests."""
     view, about = app.place.view, app.place.about
     snapshot = app.frame.snapshot if app.frame else None

@@ -50,8 +50,9 @@ def tui(
     ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
 
     from tui.app import Dashboard
-    from tui.feed import BundleFeed, LiveFeed, ReplayFeed
+    from tui.feed import BundleFeed, LiveFeed
     from tui.palette import THEMES
+    from tui.replay import ReplayFeed
 
     if theme not in THEMES:
         raise UsageError(f"no theme {theme!r}", where="--theme", remedy=", ".join(THEMES))

@@ -9,8 +9,9 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from tui.app import Dashboard
-from tui.feed import Feed, ReplayFeed
+from tui.feed import Feed
 from tui.palette import style
+from tui.replay import ReplayFeed
 
 RECORDINGS = Path(__file__).parent / "recordings"
 MEANING = ("act", "look", "unknown", "stale", "gone", "marked", "tab")

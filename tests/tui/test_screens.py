@@ -11,8 +11,9 @@ import pytest
 
 from tests.tui.driving import lines_of, recording, run, running, runs
 from tests.tui.large import LargeFeed
-from tui.app import Dashboard, Place
+from tui.app import Dashboard
 from tui.feed import Feed
+from tui.shell import Place
 from tui.views import TIMELINE, VIEWS, WHY, View
 
 GOLDEN = Path(__file__).parent / "golden"

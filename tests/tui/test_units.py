@@ -15,7 +15,7 @@ from tests.tui.driving import RECORDINGS
 from tests.tui.large import AT, large
 from tui.frame import Builder
 from tui.recording import Writer, read, shifted
-from tui.table import Filter, TableState
+from tui.table_state import Filter, TableState
 from tui.tables import Column, TableData, TableRow, fitted, layout, narrowed, table_data
 from tui.trend import BUCKET_MS, BUCKETS, MOST, Trend
 from tui.views import VIEWS

@@ -1,0 +1,200 @@
+"""The parts of the screen, where one is, and drawing them from the newest frame."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from textual.app import App, ComposeResult
+from textual.containers import Container
+
+from tui import head
+from tui.feed import Feed
+from tui.lines import Bar, Page
+from tui.prompt import Prompt
+from tui.table import Table
+from tui.table_state import TableState
+from tui.tables import TableData
+from tui.themes import register
+from tui.views import BY_NAME, JOBS, OVERVIEW, PARTITIONS, PLANS, RECOVER, VIEWS, View
+
+if TYPE_CHECKING:
+    from tui.frame import Frame
+    from tui.runs import Run
+
+SIDE_BESIDE = 120  # from this width on the evidence stands beside the list, else below it
+STRIP_BELOW = 30  # from this height on the strip of a partition stands under the list
+SAYS_LINES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one is: a screen, and what it is about (a partition, a transactional id)."""
+
+    view: View
+    about: str = ""
+
+
+class Shell(App[str]):
+    """feed: where frames come from. The app's result is the last text that was copied."""
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    Screen { layout: vertical; }
+    #says { display: none; }
+    #middle { height: 1fr; layout: vertical; }
+    #middle.beside { layout: horizontal; }
+    #side { display: none; }
+    #page { display: none; }
+    Shell.evidence #side { display: block; height: 9; }
+    Shell.evidence .beside #side { height: 1fr; width: 48; }
+    Shell.evidence .beside.wide #side { width: 70; }
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        *,
+        theme: str = "dark",
+        connect: Callable[[str], Feed] | None = None,
+        view: str = "overview",
+    ) -> None:
+        super().__init__()
+        register(self)
+        self.theme = theme
+        self.feed = feed
+        self.connect = connect
+        self.frame: Frame | None = None
+        self.paused = False
+        self.began = False
+        self.runs: list[Run] = []  # what was started from Recover
+        self._recover_looks: object = None
+        self.failed = ""  # why the feed ended
+        self.message: tuple[str, str] = ("", "text")
+        self.copied: str | None = None
+        self.place = Place(BY_NAME[view])
+        self.trail: list[Place] = []
+        self.states = {v.name: TableState(TableData(v.columns)) for v in VIEWS if v.columns}
+        self.states[OVERVIEW.name].live = True
+        self.head = Bar(2, name="head")
+        self.says = Bar(SAYS_LINES, name="says")
+        self.table = Table(name="table")
+        self.side = Page(name="side")
+        self.page = Page(name="page")
+        self.status = Bar(1, name="status")
+        self.prompt = Prompt()
+        self.foot = Bar(1, name="foot")
+        self.middle = Container(self.table, self.side, self.page, id="middle")
+
+    def compose(self) -> ComposeResult:
+        yield self.head
+        yield self.says
+        yield self.middle
+        yield self.status
+        yield self.prompt
+        yield self.foot
+
+    def tick(self) -> None:
+        """Once a second, and after each frame: ages and staleness."""
+        self.renew_recover()
+        self.tell_wants()
+        self.head.show(head.head_lines(self, self.size.width))
+        self.says.show(head.says(self))
+        self.status.show((head.status_line(self, self.size.width),))
+        self.foot.show((head.foot_line(self, self.size.width),))
+        for part in (self.table, self.side, self.page):
+            if part.display:
+                part.retitle()
+
+    def renew_recover(self) -> None:
+        """The list of forms, and of what was started from them."""
+        looks = (self.may_change, tuple(run.state for run in self.runs))
+        if self.began and looks != self._recover_looks:
+            from tui.recover import recover_table
+
+            self._recover_looks = looks
+            data = recover_table(self.runs, may_change=self.may_change)
+            if self.place.view is RECOVER:
+                self.table.renew(data)
+            else:
+                self.states[RECOVER.name].renew(data)
+
+    def start_run(self, title: str, argv: Sequence[str], *, asks: bool = False) -> None:
+        """Start a command and show what it says. asks: it prints a plan, to be confirmed."""
+        from tui.recover import RunScreen
+        from tui.runs import Run
+
+        run = Run(title, argv, ("-o", "json") if asks else ())
+        self.runs.append(run)
+        self.renew_recover()
+        self.push_screen(RunScreen(run, asks=asks))
+
+    @property
+    def may_change(self) -> bool:
+        """May anything be changed from here? Not read-only, not from a recording."""
+        s = self.frame.snapshot if self.frame else None
+        return not (self.feed.replay or s is None or s.read_only)
+
+    def say(self, text: str, role: str = "text") -> None:
+        """One sentence in the status line, until the next key."""
+        self.message = (text, role)
+        self.status.show((head.status_line(self, self.size.width),))
+
+    def go(self, place: Place, *, remember: bool = False) -> None:
+        """Show a screen."""
+        if remember and place != self.place:
+            self.trail.append(self.place)
+        self.place = place
+        view = place.view
+        paged = view.kind == "page"
+        self.page.display = paged
+        self.table.display = not paged
+        self.says.display = view is OVERVIEW
+        self.arrange()
+        if paged:
+            self.page.to(0)
+            self.show_page()
+        else:
+            self.states[view.name].settle()
+            self.table.show(self.states[view.name])
+        self.refocus()
+        self.tell_wants()
+        self.tick()
+
+    def refocus(self) -> None:
+        """Keys go to the table or the page."""
+        self.screen_stack[0].set_focus(self._scrolled)
+
+    def arrange(self) -> None:
+        """Evidence beside the list where there is room, else below it."""
+        width, view = self.size.width, self.place.view
+        # a strip is wide and low: under the list, where there are lines to spare
+        under = view is PARTITIONS or (view in (PLANS, JOBS) and width < 180)
+        low = view is PARTITIONS and self.size.height < STRIP_BELOW
+        sided = view.kind == "evidence" and not low
+        self.set_class(sided, "evidence")
+        self.middle.set_class(width >= SIDE_BESIDE and not under, "beside")
+        self.middle.set_class(width >= 180, "wide")
+
+    def tell_wants(self) -> None:
+        """Ask the feed for what this screen shows beyond the rest; not before the first paint."""
+        if self.began:
+            from tui import shown
+
+            self.feed.want(**shown.wants(self))
+
+    def show_page(self) -> None:
+        """The page of this screen, from the newest frame."""
+        from tui import shown
+
+        self.page.show(shown.page(self), lambda width: head.page_title(self, width))
+
+    def show_evidence(self) -> None:
+        """Beside a list: what the cursor's row stands on."""
+        if self.place.view.kind == "evidence":
+            from tui import shown
+
+            self.side.show(shown.beside(self), lambda width: head.side_title(self, width))
+
+    @property
+    def _scrolled(self) -> Table | Page:
+        return self.page if self.place.view.kind == "page" else self.table
