@@ -13,10 +13,12 @@ from eoctl.operations.state_show import Shown, show
 from eoctl.stores import state_folder
 from eoctl.stores.serdes import serde
 from eoctl.stores.state_files import StateWriter
+from recovery.combine.changelog import changelog_format
 from recovery.combine.digest import digest
 from recovery.cut import Behind, Cut, CutPartition, CutTopic, differences, judge, load, ranges
 from recovery.errors import RefusedError, UsageError
 from recovery.formats.columns import rows_schema
+from recovery.incremental import why_full
 from recovery.manifest import Manifest, ManifestDigest, ManifestFile, ManifestPartition, whole
 from recovery.rows_state import StateCompareRow
 
@@ -344,3 +346,64 @@ def test_cut_files(tmp_path: Path) -> None:
 def test_ranges() -> None:
     assert ranges(0, 10, 4) == [(0, 3), (3, 6), (6, 10)]
     assert ranges(5, 5, 4) == [(5, 5)]
+
+
+COMPACTED = {"log": {"cleanup.policy": "compact", "delete.retention.ms": "86400000"}}
+START = 1_767_225_600_000  # the cut's created_at
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({}, None),
+        ({"format_name": "other"}, "another format"),
+        ({"cut": cut(9)}, "others now"),
+        ({"cut": cut(9, 8)}, "below the earlier one"),
+        ({"cut": cut(12, 12).model_copy(update={"cluster_id": "x"})}, "another cluster"),
+        ({"configs": {"log": None}}, "not only compacted"),
+        ({"configs": {"log": COMPACTED["log"] | {"cleanup.policy": "compact,delete"}}}, "not only"),
+        ({"configs": {"log": COMPACTED["log"] | {"delete.retention.ms": "59000"}}}, "tombstones"),
+        ({"now_ms": START + 86_400_000}, "tombstones"),
+        ({"epoch_ends": {("log", 0): 8, ("log", 1): 12}}, "log-0 is not known to go on"),
+        ({"epoch_ends": {("log", 0): 12}}, "log-1 is not known to go on"),
+        ({"form": changelog_format("streams-versioned", {"retention_ms": 5})}, "does not keep"),
+        ({"complete": False}, "not provably complete"),
+        ({"at": "hw"}, "not made at lso"),
+        ({"start": 4}, "moved from 0 to 4"),
+        ({"topic_id": "other"}, "others now"),
+    ],
+)
+def test_when_an_earlier_state_is_not_enough(
+    tmp_path: Path, changed: dict[str, Any], reason: str | None
+) -> None:
+    changed = dict(changed)
+    now = cut(12, 12)
+    if "topic_id" in changed:
+        topic = now.topics[0].model_copy(update={"topic_id": changed.pop("topic_id")})
+        now = now.model_copy(update={"topics": (topic,)})
+    if "start" in changed:
+        first, second = now.topics[0].partitions
+        moved = (first.model_copy(update={"start": changed.pop("start")}), second)
+        topic = now.topics[0].model_copy(update={"partitions": moved})
+        now = now.model_copy(update={"topics": (topic,)})
+    made = cut(9, 9).model_copy(update={"at": changed.pop("at", "lso")})
+    folder = state(
+        tmp_path / "a",
+        A,
+        cut=made,
+        complete=changed.pop("complete", True),
+        topic_configs=COMPACTED,
+    )
+    asked: dict[str, Any] = {
+        "earlier": state_folder.read(folder),
+        "cut": now,
+        "form": changelog_format("plain", {}),
+        "format_name": "plain",
+        "options": {},
+        "configs": COMPACTED,
+        "epoch_ends": {("log", 0): 12, ("log", 1): 12},
+        "now_ms": START + 60_000,
+    }
+    why = why_full(**asked | changed)
+    assert (why is None) == (reason is None), why
+    assert reason is None or reason in (why or "")
