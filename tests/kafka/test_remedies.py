@@ -143,6 +143,11 @@ def test_the_id_begins_anew_between_plan_and_fence(lab3: Lab) -> None:
             assert shown.status == 0, shown.stderr
             row = shown.rows[0]
             observed = row["observed"][f"id {name}"]
+            # producer id 0 is one like any other, and not this one
+            epoch = str(observed["producer_epoch"])
+            wrong = eoctl("txn", "fence", name, "--pid", "0", "--epoch", epoch, *server)
+            assert observed["producer_id"] != 0
+            assert wrong.status == 4, wrong.stdout
             await producer.commit()
             await producer.send(first.topic, first.partition, [Record(b"two")])
             late = eoctl(
