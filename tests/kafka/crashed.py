@@ -31,13 +31,21 @@ def write(producer: Any, topic: str, values: Sequence[str], partition: int = 0) 
 
 
 def commit(lab: Lab, group: str, offsets: Places, metadata: str = "") -> None:
-    """As a consumer that is no member."""
-    from confluent_kafka import Consumer, TopicPartition
+    """As a consumer that is no member; a coordinator that is only being made is waited for."""
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     consumer = Consumer(lab.client_properties() | {"group.id": group})
     wanted = [TopicPartition(t, p, o, metadata) for (t, p), o in offsets.items()]
-    for one in consumer.commit(offsets=wanted, asynchronous=False):
-        assert one.error is None, one.error
+    end = time.monotonic() + 30
+    while True:
+        try:
+            done = consumer.commit(offsets=wanted, asynchronous=False)
+        except KafkaException:
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        else:
+            break
+    assert [one.error for one in done] == [None] * len(wanted)
     consumer.close()
 
 

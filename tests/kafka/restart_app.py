@@ -12,12 +12,13 @@ import signal
 import sqlite3
 import struct
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from recovery.skip import DropFirst, Seen, restart_offset
 
@@ -175,7 +176,15 @@ class App:
                 )
                 for e in entries
             ]
-            consumer.commit(offsets=offsets, asynchronous=False)
+            while True:
+                try:
+                    consumer.commit(offsets=offsets, asynchronous=False)
+                except KafkaException as error:  # its coordinator is being made, or moved
+                    if not error.args[0].retriable():
+                        raise
+                    time.sleep(0.2)
+                else:
+                    break
             consumer.close()
         elif kind in ("file", "topic"):
             held = {(e["input"]["topic"], e["input"]["partition"]): e for e in self.stored()}
