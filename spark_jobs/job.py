@@ -30,10 +30,14 @@ if TYPE_CHECKING:
 
 REPORT_SECONDS = 1.0
 STOP_SECONDS = 15.0
+WAKE_SECONDS = 0.5
 
 
 class CancelledError(BaseException):
     """Somebody asked the job to stop."""
+
+
+_asked_to_stop = threading.Event()
 
 
 class Progress:
@@ -106,6 +110,9 @@ def main(name: str, work: Work) -> NoReturn:
     except Exception:
         error = traceback.format_exc().strip().splitlines()[-1]
         traceback.print_exc()
+    if _asked_to_stop.is_set() and error is not None:
+        # whatever broke then was broken off
+        status, error, cancelled = Exit.INTERRUPTED, "cancelled", True
     if error is not None:
         print(f"eoctl: {error}", file=sys.stderr)
     if folder is not None:
@@ -119,6 +126,7 @@ def main(name: str, work: Work) -> NoReturn:
 
 def _cancel(number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _asked_to_stop.set()
     raise CancelledError
 
 
@@ -129,10 +137,29 @@ def _run(work: Work, folder: JobFolder | None, spec: str | None) -> Mapping[str,
     signal.signal(signal.SIGTERM, _cancel)
     progress.start()
     try:
-        return work(spark, found["request"], access, progress)
+        return _beside(lambda: work(spark, found["request"], access, progress))
     finally:
         progress.stop()
         stop(spark)
+
+
+def _beside(run: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Run in another thread. A signal interrupts this one, never an exchange with the JVM."""
+    ended: list[Mapping[str, Any] | BaseException] = []
+
+    def keep() -> None:
+        try:
+            ended.append(run())
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=keep, name="eoctl-work", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(WAKE_SECONDS)
+    if isinstance(ended[0], BaseException):
+        raise ended[0]
+    return ended[0]
 
 
 def _given(folder: JobFolder | None, spec: str | None) -> tuple[dict[str, Any], Access]:
@@ -172,10 +199,7 @@ def session(wanted: Mapping[str, Any]) -> "SparkSession":
 
 
 def stop(spark: "SparkSession") -> None:
-    """End the session, its jobs and its JVM, and wait for them, not for ever.
-
-    In a thread of its own: the main thread's connection to the JVM may be waiting for a job.
-    """
+    """End the session, its jobs and its JVM, and wait for them, not for ever."""
     gateway = None if is_connect(spark) else spark.sparkContext._gateway
     ending = threading.Thread(target=_end, args=(spark,), name="eoctl-stop", daemon=True)
     ending.start()

@@ -42,7 +42,7 @@ def free_port() -> int:
 
 
 def wait_for(port: int) -> None:
-    until = time.monotonic() + 120
+    until = time.monotonic() + 300
     while time.monotonic() < until:
         with socket.socket() as s:
             if s.connect_ex(("127.0.0.1", port)) == 0:
