@@ -264,10 +264,17 @@ class Cluster:
             return made
 
     async def ask(
-        self, broker: int, question: Any, *, least: int = 0, most: int | None = None
+        self,
+        broker: int,
+        question: Any,
+        *,
+        least: int = 0,
+        most: int | None = None,
+        seconds: float | None = None,
     ) -> Any:
         """One question to one broker; its decoded answer. Raises WireError.
 
+        seconds: how long the broker may take where that is longer than its usual silence.
         In a read-only context a request that could change something raises RefusedError.
         """
         name = type(question).__name__.removesuffix("Request")
@@ -275,7 +282,8 @@ class Cluster:
             raise RefusedError(f"{name} is not sent: the context is read-only")
         connection = await self.connection(broker)
         try:
-            return await connection.ask(question, self.silence(), least=least, most=most)
+            bound = self.silence() if seconds is None else self.deadline.within(seconds)
+            return await connection.ask(question, bound, least=least, most=most)
         except WireError as error:
             if error.error != "UNSUPPORTED_VERSION":
                 self._silent[broker] = error

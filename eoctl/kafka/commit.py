@@ -6,18 +6,20 @@ too early, is followed by another one.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka import messages
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.failures import WireError
-from eoctl.kafka.groups import PAUSE_SECONDS, TRIES
 from recovery.facts import TopicPartition
 
 NOT_THERE = frozenset({"NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"})
 NOT_YET = NOT_THERE | {"COORDINATOR_NOT_AVAILABLE"}
+PATIENCE_SECONDS = 10.0  # a coordinator that starts has its groups to load
+PAUSE_SECONDS = 0.2
+ANSWER_SECONDS = 8.0  # a broker waits 5 s for its replicas (offsets.commit.timeout.ms)
 BY_NAME = 9  # version 10 of OffsetCommit names topics by id only
 
 Said = Mapping[TopicPartition, str]
@@ -40,9 +42,8 @@ class NotSentError(Exception):
 async def coordinator(cluster: Cluster, group: str) -> int:
     """The broker that coordinates a group, connected. Raises NotSentError."""
     question = messages.FindCoordinatorRequest(key_type=0, key=group, coordinator_keys=[group])
-    error = "COORDINATOR_NOT_AVAILABLE"
-    for attempt in range(TRIES):
-        await asyncio.sleep(PAUSE_SECONDS * attempt)
+    bound = cluster.deadline.within(PATIENCE_SECONDS)
+    while True:
         answer = await cluster.ask_any(question, most=4)
         found = answer.coordinators[0] if answer.coordinators else answer  # version 4; below it
         error = messages.error_name(found.error_code)
@@ -52,9 +53,9 @@ async def coordinator(cluster: Cluster, group: str) -> int:
             except WireError as failure:
                 raise NotSentError(f"its coordinator does not answer: {failure.detail}") from None
             return int(found.node_id)
-        if error not in NOT_YET or cluster.deadline.passed:
-            break
-    raise NotSentError(f"its coordinator is not known: {error}")
+        if error not in NOT_YET or bound.passed:
+            raise NotSentError(f"its coordinator is not known: {error}")
+        await asyncio.sleep(PAUSE_SECONDS)
 
 
 async def commit_offsets(
@@ -91,7 +92,7 @@ async def commit_offsets(
             retention_time_ms=-1,
             topics=rows,
         )
-        answer = await cluster.ask(broker, question, most=BY_NAME)
+        answer = await cluster.ask(broker, question, most=BY_NAME, seconds=ANSWER_SECONDS)
         return _said(answer, offsets)
 
     return await _at_coordinator(cluster, group, ask)
@@ -109,7 +110,9 @@ async def delete_offsets(cluster: Cluster, group: str, places: Iterable[TopicPar
     ]
 
     async def ask(broker: int) -> Said:
-        answer = await cluster.ask(broker, request(group_id=group, topics=rows))
+        answer = await cluster.ask(
+            broker, request(group_id=group, topics=rows), seconds=ANSWER_SECONDS
+        )
         if answer.error_code:
             return dict.fromkeys(wanted, messages.error_name(answer.error_code))
         return _said(answer, wanted)
@@ -122,7 +125,7 @@ async def delete_group(cluster: Cluster, group: str) -> str:
 
     async def ask(broker: int) -> Said:
         question = messages.DeleteGroupsRequest(groups_names=[group])
-        answer = await cluster.ask(broker, question)
+        answer = await cluster.ask(broker, question, seconds=ANSWER_SECONDS)
         [result] = answer.results
         return {("", 0): messages.error_name(result.error_code)}
 
@@ -130,14 +133,15 @@ async def delete_group(cluster: Cluster, group: str) -> str:
     return error
 
 
-async def _at_coordinator(cluster: Cluster, group: str, ask: Any) -> Said:
-    said: Said = {}
-    for attempt in range(TRIES):
-        await asyncio.sleep(PAUSE_SECONDS * attempt)
+async def _at_coordinator(
+    cluster: Cluster, group: str, ask: Callable[[int], Awaitable[Said]]
+) -> Said:
+    bound = cluster.deadline.within(PATIENCE_SECONDS)
+    while True:
         said = await ask(await coordinator(cluster, group))
-        if not set(said.values()) & NOT_THERE:
-            break
-    return said
+        if not set(said.values()) & NOT_THERE or bound.passed:
+            return said
+        await asyncio.sleep(PAUSE_SECONDS)
 
 
 def _by_topic(places: Mapping[TopicPartition, Any]) -> dict[str, dict[int, Any]]:

@@ -286,7 +286,7 @@ def test_a_frozen_coordinator(lab3: Lab, topic: MakeTopic) -> None:
     place, known = (name, 0), f"g-{name}"
     store = opening(lab3, group(known), seconds=8)
     one, two = kept(store, position(place, 1)), kept(store, position(place, 2))
-    change(store, (place, None, one))
+    change(opening(lab3, group(known)), (place, None, one))
 
     async def home() -> int:
         async with Client.to(lab3.bootstrap_servers) as client:
