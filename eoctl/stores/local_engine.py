@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -53,8 +54,11 @@ class LocalEngine:
         while todo or busy:
             while todo and idle:
                 connection = idle.pop()
-                connection.send(todo.pop())
                 busy.add(connection)
+                try:
+                    connection.send(todo.pop())
+                except OSError:
+                    raise IncompleteError(self._died(connection)) from None
             ready = wait(list(busy), self._seconds_left())
             if not ready:
                 raise IncompleteError(
@@ -63,7 +67,7 @@ class LocalEngine:
             for connection in busy.intersection(ready):
                 try:
                     said = connection.recv()
-                except EOFError:
+                except (EOFError, OSError):
                     raise IncompleteError(self._died(connection)) from None
                 if isinstance(said, tuple):
                     if self._progress is not None:
@@ -105,7 +109,7 @@ def _work(connection: Connection, parent: int) -> None:
     while True:
         try:
             task: Task = connection.recv()
-        except EOFError:
+        except (EOFError, OSError):
             return
         try:
             said: TaskRow | BaseException = run_task(task, _telling(connection))
@@ -115,7 +119,8 @@ def _work(connection: Connection, parent: int) -> None:
             said = IncompleteError(
                 str(error) or "out of memory", where=f"{task.topic}-{task.partition}"
             )
-        connection.send(said)
+        with suppress(OSError):  # the parent is gone
+            connection.send(said)
 
 
 def _watch(parent: int) -> None:
