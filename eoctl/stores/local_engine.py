@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
@@ -119,6 +120,8 @@ def _work(connection: Connection, parent: int) -> None:
             said = IncompleteError(
                 str(error) or "out of memory", where=f"{task.topic}-{task.partition}"
             )
+        except Exception as error:  # its report needs the place; not every exception can travel
+            said = RuntimeError("".join(traceback.format_exception(error)))
         with suppress(OSError):  # the parent is gone
             connection.send(said)
 
