@@ -16,7 +16,7 @@ from tests.kafka.merging import (
 )
 
 
-@pytest.mark.parametrize("form", ["json", "coast"])
+@pytest.mark.parametrize("form", ["json", pytest.param("coast", marks=pytest.mark.long)])
 def test_a_replay_gives_every_record_once(lab1: Lab, topic: MakeTopic, form: str) -> None:
     world = World(lab1, topic, form, partitions=2)
     world.write_logs()
@@ -35,7 +35,6 @@ def test_a_replay_gives_every_record_once(lab1: Lab, topic: MakeTopic, form: str
     again = world.replay()
     assert again.status == 0, again.stderr
     assert world.got == world.expected
-    assert world.run("verify", "-o", "json").status == 0
 
 
 def test_a_dead_application_left_outputs(lab1: Lab, topic: MakeTopic) -> None:
@@ -160,7 +159,6 @@ def test_what_retention_took_is_said(lab1: Lab, topic: MakeTopic) -> None:
 
 def test_empty_partitions(lab1: Lab, topic: MakeTopic) -> None:
     world = World(lab1, topic, partitions=2, count=0)
-    assert world.run("verify", "-o", "json").status == 0
     planned = world.run("plan", "-o", "json")
     assert [(r["entries"], r["inputs"], r["drop_first"]) for r in planned.rows] == [(0, [], 0)] * 2
     ran = world.replay()
