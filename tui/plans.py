@@ -1,9 +1,10 @@
 """What can be done with a plan file or a journal entry: carry out, resume, undo, verify.
 
 Each is what the command line does, through eoctl.operations.acting. These run in a thread.
+`about` is a journal entry's id, or `plan FILE`.
 """
 
-from pathlib import Path
+import asyncio
 from typing import TYPE_CHECKING
 
 from recovery.errors import RefusedError
@@ -19,44 +20,36 @@ SECONDS = 60.0
 
 def carry_out(about: str) -> Ready:
     """Of a plan file the plan, of an unfinished entry what is left. Raises EoctlError."""
-    from eoctl.operations.changes import named_context
-    from eoctl.stores import plan_files
-    from eoctl.stores.journal import Journal
+    from eoctl.operations import changes
 
-    word, _, name = about.partition(" ")
-    if word == "plan":
-        plan = plan_files.read(Path(name))
-        return Ready(plan, context=named_context(plan))
-    one = Journal().get(about)
+    plan = changes.plan_of(about)
+    context = changes.named_context(plan)
+    if about.startswith(changes.PLAN):
+        return Ready(plan, context=context)
+    one = changes.entry_of(about)
     if one.state != "unfinished":
         raise RefusedError(f"it is {one.state}: there is nothing to resume", where=about)
     told = ("this change was begun and not finished; what is done already stays",)
-    return Ready(one.plan, told, named_context(one.plan), one.undoes)
+    return Ready(plan, told, context, one.undoes)
 
 
 def undo(about: str) -> Ready:
     """The plan that puts an entry back. Raises EoctlError; RefusedError where nothing can."""
+    from eoctl.operations import changes
     from eoctl.operations.acting import undo_plan
-    from eoctl.operations.changes import named_context
-    from eoctl.stores.journal import Journal
 
-    one = Journal().get(_entry_of(about))
-    context = named_context(one.plan)
+    one = changes.entry_of(about)
+    context = changes.named_context(one.plan)
     return Ready(undo_plan(one, context, SECONDS), (), context, undoes=one.id)
 
 
 def verify(about: str) -> Ready:
     """Is everything as the plan leaves it? Only looks. Raises EoctlError."""
-    import asyncio
-
+    from eoctl.operations import changes
     from eoctl.operations.acting import kind_module
-    from eoctl.operations.changes import named_context
-    from eoctl.stores import plan_files
-    from eoctl.stores.journal import Journal
 
-    word, _, name = about.partition(" ")
-    plan: Plan = plan_files.read(Path(name)) if word == "plan" else Journal().get(about).plan
-    context = named_context(plan)
+    plan = changes.plan_of(about)
+    context = changes.named_context(plan)
     if plan.kind == "restart":
         return _verify_restart(plan, context)
 
@@ -87,18 +80,3 @@ def _verify_restart(plan: "Plan", context: "Context") -> Ready:
     told = [f"{r.where}: {r.detail}" for r in answer.rows if isinstance(r, RestartVerifyRow)]
     told += [f"not seen: {e.detail} ({e.error})" for e in answer.errors]
     return Ready(None, told or ["everything is as the plan left it"])
-
-
-def _entry_of(about: str) -> str:
-    """The journal entry that carried a plan file out, or the entry itself. Raises RefusedError."""
-    from eoctl.stores import plan_files
-    from eoctl.stores.journal import Journal
-
-    word, _, name = about.partition(" ")
-    if word != "plan":
-        return about
-    sha256 = plan_files.read(Path(name)).sha256
-    for entry in reversed(Journal().find().entries):
-        if entry.begun.data["sha256"] == sha256:
-            return entry.id
-    raise RefusedError("this plan was not carried out from here", where=name)

@@ -11,13 +11,14 @@ from eoctl.operations.session import now_ms
 from eoctl.stores import plan_files
 from eoctl.stores.journal import Found, Journal
 from recovery.answers import Answer
-from recovery.errors import EoctlError
+from recovery.errors import EoctlError, RefusedError
 from recovery.journal import Entry, Event
 from recovery.plan import Plan
 from recovery.rows import ErrorRow
 from recovery.rows_journal import JournalEventRow, JournalRow
 from recovery.rows_plans import PlanFileRow
 
+PLAN = "plan "  # before the name of a plan file, where an entry's id could stand
 MOST = 500  # of the journal's entries on a screen: the newest
 
 
@@ -140,6 +141,24 @@ def named_context(plan: Plan) -> Context:
             tuple(value for option, value in pairs if option == "-X"),
         )
     )
+
+
+def plan_of(about: str) -> Plan:
+    """The plan of `plan FILE`, or of a journal entry. Raises UsageError, RefusedError."""
+    if about.startswith(PLAN):
+        return plan_files.read(Path(about.removeprefix(PLAN)))
+    return Journal().get(about).plan
+
+
+def entry_of(about: str) -> Entry:
+    """The journal entry, or the one that carried `plan FILE` out. Raises EoctlError."""
+    if not about.startswith(PLAN):
+        return Journal().get(about)
+    sha256 = plan_of(about).sha256
+    for entry in reversed(Journal().find().entries):
+        if entry.begun.data["sha256"] == sha256:
+            return entry
+    raise RefusedError("this plan was not carried out from here", where=about.removeprefix(PLAN))
 
 
 def jobs() -> Answer:

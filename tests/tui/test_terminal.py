@@ -45,6 +45,10 @@ class Terminal:
     def screen(self) -> str:
         return self._run("capture-pane", "-p")
 
+    def raw(self) -> str:
+        """The screen with its colours, as escape sequences."""
+        return self._run("capture-pane", "-p", "-e")
+
     def resize(self, width: int, height: int) -> None:
         self._run("resize-window", "-x", str(width), "-y", str(height))
 
@@ -126,3 +130,28 @@ def test_started_driven_resized_and_ended_every_way(terminal: Terminal) -> None:
     terminal.start()
     terminal.keys("q")
     terminal.sane()
+
+
+def test_without_colour_everything_is_still_said(tmp_path: Path) -> None:
+    """NO_COLOR: no colour reaches the terminal, and the marks say what the colours said."""
+    made = Terminal(tmp_path / "tmux", (120, 40))
+    try:
+        made.keys(f"NO_COLOR=1 {COMMAND}", "Enter")
+        made.until(lambda: "!! orphan" in made.screen())
+        made.keys("2")
+        made.until(lambda: "TOPIC:PARTITION" in made.screen() and "^ LSO" in made.screen())
+        raw = made.raw()
+        for codes in re.findall(r"\x1b\[([0-9;]*)m", raw):
+            numbers = [int(n) for n in codes.split(";") if n]
+            if 38 in numbers or 48 in numbers:
+                # a grey says nothing that a colour would: red, green and blue are the same
+                at = numbers.index(38 if 38 in numbers else 48)
+                if numbers[at + 1] == 2:
+                    red, green, blue = numbers[at + 2 : at + 5]
+                    assert max(red, green, blue) - min(red, green, blue) <= 2, codes
+        for said in ("!!", "###", "# open", ">"):
+            assert said in made.screen()
+        made.keys("C-c")
+        made.sane()
+    finally:
+        made.close()
