@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from eoctl.lab.processes import Process, wait_ended
+from eoctl.lab.processes import Process, identify, wait_ended
 from eoctl.stores.jobs import Job, JobFolder, Jobs
 from recovery.errors import Exit, RefusedError, UnverifiedError, UsageError
 from recovery.rows_jobs import JobRow, JobState
@@ -54,28 +54,39 @@ def cancel(job_id: str, grace: float = GRACE_SECONDS) -> JobRow:
     process.send(signal.SIGTERM)
     process.send(signal.SIGCONT)
     wait_ended([process], grace)
-    end_session(job.pid)
-    if process.alive or (left := session_members(job.pid)):
-        pids = ", ".join(map(str, left if not process.alive else [job.pid]))
+    end_session(process)
+    if left := left_of(process):
+        pids = ", ".join(map(str, left))
         raise UnverifiedError(f"process {pids} did not end", where=job.id)
     folder.end(Exit.INTERRUPTED, error="cancelled", cancelled=True)
     return row(folder)
 
 
-def end_session(session: int) -> None:
-    """SIGTERM, then SIGKILL, to whatever is left of a session that eoctl made for a job."""
+def end_session(leader: Process) -> None:
+    """SIGTERM, then SIGKILL, to whatever is left of the session that a job led."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        members = session_members(session)
-        for pid in members:
+        for pid in left_of(leader):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
         end = time.monotonic() + LEFTOVER_SECONDS
-        while session_members(session) and time.monotonic() < end:
+        while left_of(leader) and time.monotonic() < end:
             time.sleep(0.05)
 
 
+def left_of(leader: Process) -> list[int]:
+    """Living processes of the session that `leader` led.
+
+    A pid is not given again while a process of its session lives: if another process has the
+    leader's pid now, nothing is left, and a session of that number is somebody else's.
+    """
+    now = identify(leader.pid)
+    if now.started != leader.started and now.alive:
+        return []
+    return session_members(leader.pid)
+
+
 def session_members(session: int) -> list[int]:
-    """Processes that belong to a session; a pid is not used again while one of them lives."""
+    """Living processes that belong to a session, by its number."""
     own = os.getpid()
     found = []
     for path in Path("/proc").glob("[0-9]*"):

@@ -200,8 +200,9 @@ def _follow(
         )
     finally:
         os.close(log)
+    leader = identify(process.pid)
     try:
-        job = replace(job, pid=process.pid, process=identify(process.pid).started)
+        job = replace(job, pid=leader.pid, process=leader.started)
         folder.write(job)
         _hand_over(process, access)
         told = 0
@@ -222,7 +223,7 @@ def _follow(
             folder.end(Exit.INTERRUPTED, error="cancelled", cancelled=True)
         raise
     finally:
-        jobs.end_session(process.pid)
+        jobs.end_session(leader)
         process.wait()
     return _result(folder, process.returncode)
 

@@ -1,0 +1,159 @@
+"""Records of jobs, and ending all that belongs to one: with real processes, without Spark."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from eoctl.lab.processes import identify
+from eoctl.operations import jobs
+from eoctl.operations.spark_launch import read_options
+from eoctl.stores.jobs import Job, JobFolder, Jobs
+from recovery.errors import RefusedError, UsageError
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("EOCTL_STATE_DIR", str(tmp_path))
+    monkeypatch.delenv("HOME")  # as from cron
+    return tmp_path
+
+
+def record(pid: int) -> tuple[JobFolder, Job]:
+    folder = Jobs().new()
+    process = identify(pid)
+    job = Job(
+        id=folder.path.name,
+        job="rebuild",
+        engine="spark",
+        summary="a test",
+        argv=("eoctl", "state", "rebuild"),
+        user="me",
+        host=socket.gethostname(),
+        pid=pid,
+        process=process.started,
+        started=1,
+    )
+    folder.write(job)
+    return folder, job
+
+
+def test_states_are_told_by_the_end_or_the_process() -> None:
+    folder, job = record(os.getpid())
+    assert jobs.row(folder).state == "running"
+    folder.write(replace(job, process="another start"))  # the pid was used again
+    assert jobs.row(folder).state == "lost"
+    folder.write(replace(job, host="elsewhere", process="x"))
+    assert jobs.row(folder).state == "running"  # nobody here can say otherwise
+    for status, error, cancelled, expected in (
+        (0, None, False, "succeeded"),
+        (3, None, False, "succeeded"),  # done, and not provably complete
+        (5, "no broker answers", False, "failed"),
+        (130, "cancelled", True, "cancelled"),
+    ):
+        folder, _ = record(os.getpid())
+        folder.end(status, error=error, cancelled=cancelled)
+        assert jobs.row(folder).state == expected
+        folder.end(0)  # the first end stands
+        assert jobs.row(folder).exit_status == status
+
+
+def test_progress_survives_a_torn_line() -> None:
+    folder, _ = record(os.getpid())
+    for n in range(3):
+        folder.report({"stage": "read", "records": n, "records_total": 10, "eta_seconds": 1.5})
+    with folder.progress.open("a") as file:
+        file.write('{"at": 1, "reco')
+    row = jobs.row(folder)
+    assert (row.stage, row.records, row.records_total, row.eta_seconds) == ("read", 2, 10, 1.5)
+    assert len(folder.reports()) == 3
+
+
+def test_ids_by_their_start() -> None:
+    first, _ = record(os.getpid())
+    record(os.getpid())
+    assert Jobs().get(first.path.name).path == first.path
+    with pytest.raises(UsageError, match="2 jobs begin with"):
+        Jobs().get("2")
+    with pytest.raises(UsageError, match="no job 'x'"):
+        Jobs().get("x")
+
+
+STUBBORN = """
+import os, signal, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c",
+    "import os, signal, time; os.setpgid(0, 0); signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    "print('up', flush=True); time.sleep(600)"], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_cancel_ends_the_whole_session() -> None:
+    """Also a child in a process group of its own that ignores SIGTERM, as Python workers may."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    folder, _ = record(process.pid)
+    assert sorted(jobs.session_members(process.pid)) == sorted([process.pid, child])
+    row = jobs.cancel(folder.path.name)
+    assert row.state == "cancelled"
+    assert jobs.session_members(process.pid) == []
+    with pytest.raises(RefusedError, match="it has ended: cancelled"):
+        jobs.cancel(folder.path.name)
+    process.stdout.close()
+    process.wait(10)
+
+
+def test_cancel_refuses_another_hosts_job_and_never_signals_a_reused_pid() -> None:
+    process = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    try:
+        folder, job = record(process.pid)
+        folder.write(replace(job, host="elsewhere"))
+        with pytest.raises(RefusedError, match="launched on elsewhere"):
+            jobs.cancel(job.id)
+        folder.write(replace(job, process="an earlier process"))
+        jobs.cancel(job.id)
+        time.sleep(0.2)
+        assert process.poll() is None
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+
+
+def test_options(tmp_path: Path) -> None:
+    env = tmp_path / "env"
+    env.write_text("# secrets\n\nAWS_SECRET=a=b\n")
+    spark = read_options("local[3]", None, ["spark.x=1=2"], env)
+    assert (spark.where, spark.conf, spark.env) == (
+        "local[3,4]",
+        {"spark.x": "1=2"},
+        {"AWS_SECRET": "a=b"},
+    )
+    assert "a=b" not in repr(spark)
+    assert read_options("local[3,1]", None, [], None).where == "local[3,1]"
+    assert read_options(None, "sc://h:1/;token=t", [], None).where == "sc://h:1"
+    env.write_text("not a pair\n")
+    with pytest.raises(UsageError, match="line 1: not NAME=VALUE"):
+        read_options(None, None, [], env)
+    with pytest.raises(UsageError, match=r"write spark\.KEY=VALUE"):
+        read_options(None, None, ["x"], None)
+
+
+def test_record_is_whole_or_absent(state: Path) -> None:
+    folder, _ = record(os.getpid())
+    json.loads((folder.path / "job.json").read_text())
+    (folder.path / "job.json").write_text("{")
+    assert jobs.list_jobs() == []  # a record that cannot be read hides no other
+    record(os.getpid())
+    assert len(jobs.list_jobs()) == 1
