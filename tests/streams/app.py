@@ -40,7 +40,7 @@ STORES = {
 """Each store of the application and the format of its changelog."""
 
 WINDOW_MS, GAP_MS, RETENTION_MS, HISTORY_MS = 10_000, 3_000, 60_000, 45_000
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 120.0
 
 
 def class_path() -> str:
