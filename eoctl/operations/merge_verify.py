@@ -33,15 +33,18 @@ async def verify(
     progress: Progress | None = None,
 ) -> Answer:
     """Findings of the partitions asked about; what could not be looked at is in errors."""
+    # An application may be running: it reads an input, then logs, then writes outputs. So the log
+    # is looked at before the inputs, and outputs before the log.
     seen = await look(cluster, asked, twice=False)
-    missing = list(seen.missing)
+    later = await look(cluster, asked, twice=False)
+    missing = [*seen.missing, *(m for m in later.missing if m not in seen.missing)]
     rows: list[MergeFindingRow] = []
     entries: dict[int, int] = {}
     chosen = partitions_of(asked, seen)
     for p in chosen:
         merge = (asked.topic, p)
         try:
-            checking = _Checking(cluster, asked, seen, merge, max_rate, progress)
+            checking = _Checking(cluster, asked, (seen, later), merge, max_rate, progress)
             found = await asyncio.to_thread(checking.run)
         except EoctlError as error:
             missing.append(_unseen(merge, error))
@@ -57,7 +60,7 @@ async def verify(
     if asked.output is not None:
         for p in chosen:
             try:
-                rows += await _against_output(cluster, asked, seen, p)
+                rows += await _against_output(cluster, asked, (seen, later), p)
             except EoctlError as error:
                 missing.append(_unseen((asked.output, p), error))
     return Answer(
@@ -79,14 +82,13 @@ def _unseen(place: TopicPartition, error: EoctlError) -> Missing:
 
 
 async def _against_output(
-    cluster: Cluster, asked: Merge, seen: Look, partition: int
+    cluster: Cluster, asked: Merge, looks: tuple[Look, Look], partition: int
 ) -> list[MergeFindingRow]:
     """More outputs than entries, from a commit to both ends?"""
+    seen, later = looks
     [base] = (await bases(cluster, asked, [partition], seen, certain=False)).values()
     merge = (asked.topic, partition)
     end = seen.bounds(base.output, "read_committed")[1]
-    # the log's end is looked at later: what a running application wrote meanwhile is no finding
-    later = await look(cluster, asked, twice=False)
     tip = later.bounds(merge, "read_committed")[1]
     counts = await visible(
         cluster,
@@ -104,7 +106,7 @@ class _Checking:
         self,
         cluster: Cluster,
         asked: Merge,
-        seen: Look,
+        looks: tuple[Look, Look],
         merge: TopicPartition,
         max_rate: float | None,
         progress: Progress | None,
@@ -112,10 +114,11 @@ class _Checking:
         self._settings = cluster.settings
         self._asked, self._merge = asked, merge
         self._max_rate, self._progress = max_rate, progress
+        seen, later = looks
         self._log_start, self._tip = seen.bounds(merge, "read_committed")
         inputs = {
-            place: seen.bounds(place, asked.isolation)
-            for place in seen.facts
+            place: later.bounds(place, asked.isolation)
+            for place in later.facts
             if place[0] in asked.inputs
         }
         self._ends = {place: end for place, (_, end) in inputs.items()}
