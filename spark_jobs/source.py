@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 NAME = "eoctl-kafka"
 RANGE_OFFSETS = 5_000_000
 LOAD_SECONDS = 60.0
+RANGES = ("topics", "start", "end", "cut", "range_offsets", "headers_only")
+"""The options that say what is read by which task."""
 OPTIONS = {
     "topics": "comma-separated",
     "start": "earliest, an offset, or an instant [earliest]",
@@ -119,8 +121,8 @@ def kafka_source(
             asked.pop("path", None)
             check_options(asked)
             self.choice = choice(asked)
-            again = {"topics", "cut", "start", "end"} & (asked.keys() - fixed.keys())
-            if decided is not None and not again:
+            same = all(asked.get(key) == fixed.get(key) for key in RANGES)
+            if decided is not None and same:
                 self.spans = decided
             elif each_action_loads and "cut" not in asked:
                 raise RefusedError(

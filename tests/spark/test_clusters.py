@@ -177,7 +177,7 @@ for n in range(100):
 producer.flush(30)
 counts.append(frame.filter("partition >= 0").count())
 try:
-    spark.read.format("eoctl-kafka").option("topics", topic).load().count()
+    spark.read.format("eoctl-kafka").option("topics", topic + "-out").load().count()
     said = "read"
 except Exception as error:
     said = str(error)

@@ -187,7 +187,7 @@ def test_job_shows_no_secret_and_gives_the_local_digest(
         launched,
         state,
         *(*words, "--at", "lso", "--output", str(tmp_path / "spark"), "-o", "json"),
-        *("--engine", "spark", "--master", "local[2]", "--max-rate", "50k"),
+        *("--engine", "spark", "--master", "local[2]", "--max-rate", "150k"),
         *("--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={events}"),
         *("--conf", f"spark.ui.port={port}"),
     )
@@ -201,6 +201,10 @@ def test_job_shows_no_secret_and_gives_the_local_digest(
                 seen[f"{pid}/{name}"] = Path(f"/proc/{pid}/{name}").read_bytes()
             except OSError:
                 continue
+    workers = [int(n.split("/")[0]) for n, c in seen.items() if b"pyspark.daemon" in c]
+    assert workers
+    for pid in workers:  # the pages are there while the job runs, so it must not end meanwhile
+        os.kill(pid, signal.SIGSTOP)
     app = json.loads(_page(port, "api/v1/applications"))[0]["id"]
     api = f"api/v1/applications/{app}"
     for page in (
@@ -208,6 +212,8 @@ def test_job_shows_no_secret_and_gives_the_local_digest(
         *(f"{api}/environment", f"{api}/sql?details=true", "stages/stage/?id=1&attempt=0"),
     ):
         seen[page] = _page(port, page)
+    for pid in workers:
+        os.kill(pid, signal.SIGCONT)
     assert b"eoctl state rebuild" in seen["jobs/"]  # pages of this job indeed
     stdout, stderr = process.communicate(timeout=250)
     assert process.returncode == 0, stderr

@@ -200,6 +200,11 @@ def test_two_filtered_actions_after_an_append_read_the_same_cut(
     assert frame.filter("partition = 0").count() == before == 2 * EACH
     assert frame.filter("offset >= 0 and partition = 1").count() == before
     assert load(spark, topics=name).filter("partition = 0").count() == 2 * before
+    # decided when it was registered, but only for what it was registered with
+    register(spark, Access(lab1.client_properties()), name="registered", topics=name, end="3")
+    fixed = spark.read.format("registered")
+    assert fixed.load().count() == 6
+    assert fixed.option("topics", topic(lab1, 1)).option("end", "lso").load().count() == 0
 
 
 def test_ranges_in_offsets_instants_and_a_cut_file(
