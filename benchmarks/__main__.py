@@ -16,6 +16,8 @@ CLAIMS = (
     "offsets_count",
     "restart_plan",
     "merge_replay",
+    "rebuild",
+    "spark_rebuild",
     "tui",
 )
 
