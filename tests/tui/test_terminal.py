@@ -64,7 +64,7 @@ class Terminal:
 
     def start(self) -> None:
         self.keys(COMMAND, "Enter")
-        self.until(lambda: "1 Overview" in self.screen() and "? help" in self.screen())
+        self.until(lambda: "1 Over" in self.screen() and "? help" in self.screen())
 
     def pid(self) -> int:
         shell = self._run("display-message", "-p", "#{pane_pid}").strip()
@@ -106,7 +106,7 @@ def test_started_driven_resized_and_ended_every_way(terminal: Terminal) -> None:
     terminal.until(lambda: "hostile" in terminal.screen())
     for width, height in ((220, 60), (80, 24), (40, 10), (120, 40)):
         terminal.resize(width, height)
-        terminal.until(lambda: "2 Partitions" in terminal.screen())
+        terminal.until(lambda: "2 Part" in terminal.screen())
         terminal.until(lambda h=height: len(terminal.screen().splitlines()) == h)  # type: ignore[misc]
     terminal.keys("6")
     terminal.until(lambda: "Why" in terminal.screen())
@@ -116,7 +116,7 @@ def test_started_driven_resized_and_ended_every_way(terminal: Terminal) -> None:
     terminal.keys("clear", "Enter")
     terminal.sane()
     terminal.keys("fg", "Enter")
-    terminal.until(lambda: "1 Overview" in terminal.screen())
+    terminal.until(lambda: "1 Over" in terminal.screen())
     terminal.keys("C-c")
     terminal.sane()
 
