@@ -83,12 +83,12 @@ class Writer:
             "transaction.timeout.ms": timeout_ms,
             "delivery.timeout.ms": timeout_ms,
             "linger.ms": 20,
+            "message.max.bytes": 1_000_000_000,  # the broker says what is too large
             "batch.size": 1 << 20,
             "queue.buffering.max.messages": 500_000,
         }
         self._producer: Any = None
         self._membership: Any = None
-        self._failed: Any = None
 
     def open(self) -> None:
         """init_transactions: earlier transactions of this id are over when it returns."""
@@ -102,7 +102,6 @@ class Writer:
 
     def begin(self) -> None:
         """Begin a transaction."""
-        self._failed = None
         self._call("cannot begin", self._producer.begin_transaction)
 
     def send(
@@ -115,7 +114,17 @@ class Writer:
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp: int | None = None,
     ) -> None:
-        """Add a record. timestamp: epoch ms, None = now. Its failure shows at `commit`."""
+        """Add a record. timestamp: epoch ms, None = now. Its failure shows at `commit`.
+
+        No callback: a transaction with a record that was not taken cannot be committed, and a
+        fatal error inside a callback would come as a SystemError.
+        """
+        if timestamp == 0:
+            raise RefusedError(
+                "its timestamp is 1970-01-01T00:00:00Z, which librdkafka takes for none: it would "
+                "be written with the present time",
+                where=f"a record for {topic}:{partition}",
+            )
         while True:
             try:
                 self._producer.produce(
@@ -125,7 +134,6 @@ class Writer:
                     partition=partition,
                     timestamp=timestamp or 0,
                     headers=list(headers) or None,
-                    on_delivery=self._delivered,
                 )
                 return
             except BufferError:
@@ -138,8 +146,6 @@ class Writer:
         from confluent_kafka import TopicPartition as Place
 
         self._call("the records were not taken", self._producer.flush, CALL_SECONDS)
-        if self._failed is not None:
-            raise self._problem(self._failed, "a record was not taken")
         places = [Place(*place, p.offset, p.metadata) for place, p in positions.items()]
         self._call(
             "its position was not taken",
@@ -172,10 +178,6 @@ class Writer:
             except KafkaException:
                 self.close()
 
-    def _delivered(self, error: Any, _message: Any) -> None:
-        if error is not None and self._failed is None:
-            self._failed = error
-
     def _call(self, what: str, function: Any, *given: Any) -> None:
         """Call librdkafka, again where it says that it may be tried again."""
         from confluent_kafka import KafkaException
@@ -195,9 +197,14 @@ class Writer:
     def _told(self, failure: Exception, what: str) -> Exception:
         from confluent_kafka import KafkaException
 
-        return (
-            self._problem(failure.args[0], what) if isinstance(failure, KafkaException) else failure
-        )
+        if not isinstance(failure, KafkaException):
+            return failure
+        if failure.args[0].name() == "_FATAL":  # all that produce says after the first fatal error
+            try:
+                self._producer.flush(0)
+            except KafkaException as first:
+                failure = first
+        return self._problem(failure.args[0], what)
 
     def _problem(self, error: Any, what: str) -> EoctlError:
         name, where = error.name(), f"transactional id {self.transactional_id}"
