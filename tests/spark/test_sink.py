@@ -110,10 +110,12 @@ def test_workers_killed_while_they_write(
                 batch=0,
                 staging_folder=tmp_path,
                 access=access(lab1),
-                rows_per_transaction=1000,
+                rows_per_transaction=2500,
             )
 
-        killed += _run_and_kill(spark, random_, tmp_path / job / "batch-0", run)
+        killed += _run_and_kill(
+            spark, random_, tmp_path / job / "batch-0", run, lambda: written(lab1, name)
+        )
         staged = staged_values(tmp_path / job / "batch-0")
         assert staged.total() == rows
         sent += staged
@@ -123,13 +125,26 @@ def test_workers_killed_while_they_write(
     assert values(lab1, name, "read_uncommitted").total() > sent.total()
 
 
+def written(lab: Lab, topic: str) -> int:
+    """Offsets of a topic's three partitions that are taken, whatever becomes of them."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({**lab.client_properties(), "group.id": "watch"})
+    try:
+        places = [TopicPartition(topic, p) for p in range(3)]
+        return sum(consumer.get_watermark_offsets(place, timeout=20)[1] for place in places)
+    finally:
+        consumer.close()
+
+
 def _run_and_kill(
     spark: "SparkSession",
     random_: random.Random,
     folder: Path,
     run: Callable[[], dict[str, Any]],
+    written: Callable[[], int],
 ) -> int:
-    """Run until it succeeds; kill random workers once the batch is staged. How many were killed."""
+    """Run until it succeeds; kill random workers while they write. How many were killed."""
     ended = threading.Event()
     kills = 0
 
@@ -138,8 +153,10 @@ def _run_and_kill(
         while not (folder / "manifest.json").exists() and not ended.wait(0.02):
             pass
         for _ in range(2):
-            if ended.wait(random_.uniform(0.2, 1.2)):
-                return
+            begin = written()
+            while written() < begin + random_.randrange(1, 3000):  # in the midst of writing
+                if ended.wait(0.005):
+                    return
             if workers := python_workers(spark):
                 with suppress(ProcessLookupError):
                     os.kill(random_.choice(workers), signal.SIGKILL)
