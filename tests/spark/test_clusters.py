@@ -212,7 +212,7 @@ def run_python(program: str, *words: str) -> Any:
         text=True,
         timeout=400,
         check=False,
-        env=environment(),
+        env=environment(PYSPARK_PYTHON=sys.executable),
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
