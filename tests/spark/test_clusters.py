@@ -219,13 +219,16 @@ def run_python(program: str, *words: str) -> Any:
 
 
 SPECULATING = """
-import json, os, sys, time
+import json, pathlib, sys
 from pyspark.sql import SparkSession
 from eoctl.kafka.access import Access
 from spark_jobs import attempt
 from spark_jobs.sink import write_exactly_once
 master, server, topic, folder = sys.argv[1:]
+pathlib.Path(folder, "events").mkdir()
 spark = (SparkSession.builder.master(master)
+    .config("spark.eventLog.enabled", "true").config("spark.eventLog.compress", "false")
+    .config("spark.eventLog.dir", pathlib.Path(folder, "events").as_uri())
     .config("spark.executor.memory", "512m").config("spark.driver.host", "127.0.0.1")
     .config("spark.speculation", "true").config("spark.speculation.interval", "200ms")
     .config("spark.speculation.multiplier", "1.1").config("spark.speculation.quantile", "0.3")
@@ -238,15 +241,12 @@ frame = spark.range(0, 40000, 1, 4).selectExpr(
 long = frame.union(spark.range(0, 200000, 1, 1).selectExpr("uuid() value"))
 report = write_exactly_once(long, topic=topic, job=topic, batch=0, staging_folder=folder,
     access=access, rows_per_transaction=2000, allow_speculation=True)
-listener = spark.sparkContext._jsc.sc().statusStore()
-stages = listener.stageList(None)
-attempts = 0
-for i in range(stages.size()):
-    stage = stages.apply(i)
-    tasks = listener.taskList(stage.stageId(), stage.attemptId(), 1000)
-    attempts += sum(tasks.apply(k).speculative() for k in range(tasks.size()))
-print(json.dumps({"speculative": attempts, "takeovers": report["takeovers"]}))
 spark.stop()
+logs = [p for p in pathlib.Path(folder, "events").rglob("*") if p.is_file()]
+attempts = sum(
+    json.loads(line)["Task Info"]["Speculative"]
+    for p in logs for line in p.read_text().splitlines() if '"SparkListenerTaskStart"' in line)
+print(json.dumps({"speculative": attempts, "takeovers": report["takeovers"]}))
 """
 
 
