@@ -156,14 +156,9 @@ def duplicates(
 ) -> int:
     """Records that stand more than once: where, how often, how far apart."""
     from eoctl.operations.audit_duplicates import audit_duplicates
-    from recovery.combine.record_ids import SourceHeaders, parse_record_id
+    from recovery.combine.record_ids import parse_record_id
 
-    if source.numbers not in ("text", "int"):
-        raise UsageError("is text or int", where="--numbers")
-    headers = SourceHeaders(
-        source.partition_header, source.offset_header, source.index_header, source.topic_header
-    )
-    wanted = parse_record_id(by, headers, where="--by")
+    wanted = parse_record_id(by, source.headers(), where="--by")
     selectors, bounds = ranges.selectors(), ranges.bounds("lso")
     with _progress() as progress:
         reading = ranges.reading(progress)

@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,9 @@ from recovery.errors import Exit, UsageError
 from recovery.plan import Plan
 from recovery.sizes import byte_rate
 from recovery.times import duration
+
+if TYPE_CHECKING:
+    from recovery.combine.record_ids import SourceHeaders
 
 _PANEL = "Headers that name a record's source"
 
@@ -59,6 +62,20 @@ class Source:
         ),
     ] = "text"
 
+    def headers(self) -> "SourceHeaders":
+        """Raises UsageError."""
+        from recovery.combine.record_ids import SourceHeaders
+
+        if self.numbers not in ("text", "int"):
+            raise UsageError("is text or int", where="--numbers")
+        return SourceHeaders(
+            self.partition_header,
+            self.offset_header,
+            self.index_header,
+            self.topic_header,
+            "int" if self.numbers == "int" else "text",
+        )
+
 
 def dedup(
     connection: Connection,
@@ -94,19 +111,9 @@ def dedup(
     Reads everything once to plan, and once more to copy. Killed anywhere, the same command goes on.
     """
     from eoctl.operations import dedup as operations
-    from recovery.combine.record_ids import SourceHeaders, parse_record_id
+    from recovery.combine.record_ids import parse_record_id
 
-    numbers: Literal["text", "int"] = "int" if source.numbers == "int" else "text"
-    if numbers != source.numbers:
-        raise UsageError("is text or int", where="--numbers")
-    headers = SourceHeaders(
-        source.partition_header,
-        source.offset_header,
-        source.index_header,
-        source.topic_header,
-        numbers,
-    )
-    wanted = parse_record_id(by, headers, where="--by")
+    wanted = parse_record_id(by, source.headers(), where="--by")
     if horizon is not None and wanted.kind == "source":
         raise UsageError(
             "has no meaning with --by source, which needs one number per source", where="--horizon"

@@ -78,7 +78,7 @@ def id_bytes(wanted: RecordId, records: ColumnBatch) -> Iterator[bytes | None]:
     """The id of each record, in order; None where it has none.
 
     JSON: a field's text as `json.dumps` writes it with sorted keys; null and what is no JSON is no
-    id. Raises CorruptError for malformed headers.
+    id. Raises CorruptError for malformed headers, RefusedError as `source_numbers` does.
     """
     if wanted.kind == "key":
         return _strings(records.key)
@@ -88,7 +88,10 @@ def id_bytes(wanted: RecordId, records: ColumnBatch) -> Iterator[bytes | None]:
         return map(_json_field(wanted.name), _strings(records.value))
     if wanted.kind == "header":
         return (header_value(records, i, wanted.name) for i in range(len(records)))
-    return (_source_id(records, i, wanted.source) for i in range(len(records)))
+    return (
+        None if number is None else repr(tuple(number)).encode()
+        for number in source_numbers(wanted.source, records)
+    )
 
 
 def digests(
@@ -163,14 +166,6 @@ def header_value(records: ColumnBatch, i: int, name: str) -> bytes | None:
         if found == name:
             value = content
     return value
-
-
-def _source_id(records: ColumnBatch, i: int, names: SourceHeaders) -> bytes | None:
-    found = dict(records.header_list(i))
-    parts = [found.get(name) for name in names.names()]
-    if any(part is None for part in parts):
-        return None
-    return b"".join(b"%d:%b" % (len(part), part) for part in parts if part is not None)
 
 
 def _strings(slices: Slices) -> Iterator[bytes | None]:
