@@ -1,8 +1,9 @@
 """The frame of every job: its words, its session, its progress, its end.
 
-eoctl starts `python -m spark_jobs.<job> --job-folder DIR` with the cluster's access on stdin, and
-reads the end from DIR. By hand, `spark-submit spark_jobs/<job>.py --spec FILE` does the same work:
-FILE is JSON {"access": {"properties": {...}}, "request": {...}}, its secrets `env:` or `file:`.
+eoctl starts `python -m spark_jobs.<job> --job-folder DIR` with the cluster's access (and Spark
+Connect's address, which may hold a token) on stdin, and reads the end from DIR. By hand,
+`spark-submit spark_jobs/<job>.py --spec FILE` does the same work: FILE is JSON
+{"access": {"properties": {...}}, "request": {...}}, its secrets `env:` or `file:`.
 """
 
 import argparse
@@ -169,6 +170,8 @@ def _given(folder: JobFolder | None, spec: str | None) -> tuple[dict[str, Any], 
         found = json.loads(path.read_bytes())
         access = json.loads(sys.stdin.buffer.read()) if folder is not None else found["access"]
         made = Access(access["properties"], access.get("hosts") or {}, access.get("socks5"))
+        if folder is not None:
+            found["spark"]["remote"] = access["remote"]
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
     except (ValueError, KeyError, TypeError):

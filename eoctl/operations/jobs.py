@@ -1,8 +1,8 @@
 """Recovery jobs launched from here: list them, show one, cancel one.
 
 A job is a process in a session of its own. Whoever belongs to that session (the JVM, Python
-workers in process groups of their own) ends with it: cancelling asks the job to stop, then
-looks for what is left, ends that, and looks again.
+workers in process groups of their own) and has the job's id in its environment ends with it:
+cancelling asks the job to stop, then looks for what is left, ends that, and looks again.
 """
 
 import os
@@ -19,6 +19,7 @@ from recovery.rows_jobs import JobRow, JobState
 
 GRACE_SECONDS = 20.0
 LEFTOVER_SECONDS = 5.0
+JOB_VARIABLE = "EOCTL_JOB"  # in the environment of all that a job starts: its id
 
 
 def list_jobs() -> list[JobRow]:
@@ -54,35 +55,51 @@ def cancel(job_id: str, grace: float = GRACE_SECONDS) -> JobRow:
     process.send(signal.SIGTERM)
     process.send(signal.SIGCONT)
     wait_ended([process], grace)
-    end_session(process)
-    if left := left_of(process):
+    end_session(process, job.id)
+    if left := left_of(process, job.id):
         pids = ", ".join(map(str, left))
         raise UnverifiedError(f"process {pids} did not end", where=job.id)
     folder.end(Exit.INTERRUPTED, error="cancelled", cancelled=True)
     return row(folder)
 
 
-def end_session(leader: Process) -> None:
+def end_session(leader: Process, job_id: str) -> None:
     """SIGTERM, then SIGKILL, to whatever is left of the session that a job led."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for pid in left_of(leader):
+        for pid in left_of(leader, job_id):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
         end = time.monotonic() + LEFTOVER_SECONDS
-        while left_of(leader) and time.monotonic() < end:
+        while left_of(leader, job_id) and time.monotonic() < end:
             time.sleep(0.05)
 
 
-def left_of(leader: Process) -> list[int]:
-    """Living processes of the session that `leader` led.
+def left_of(leader: Process, job_id: str) -> list[int]:
+    """Living processes of the session that `leader` led for a job.
 
     A pid is not given again while a process of its session lives: if another process has the
-    leader's pid now, nothing is left, and a session of that number is somebody else's.
+    leader's pid now, nothing is left, and a session of that number is somebody else's. So it is
+    after a reboot, and where its processes do not name the job.
     """
     now = identify(leader.pid)
     if now.started != leader.started and now.alive:
         return []
-    return session_members(leader.pid)
+    if _boot(leader) != _boot(identify(os.getpid())):
+        return []
+    return [pid for pid in session_members(leader.pid) if _names(pid, job_id)]
+
+
+def _boot(process: Process) -> str:
+    """Which start of this machine a process belongs to."""
+    return process.started.partition(" ")[0]
+
+
+def _names(pid: int, job_id: str) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # ended, or not ours
+        return False
+    return f"{JOB_VARIABLE}={job_id}".encode() in words
 
 
 def session_members(session: int) -> list[int]:

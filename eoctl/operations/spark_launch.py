@@ -1,7 +1,7 @@
 """Launching a job on Spark: a process of its own, recorded, followed, cancelled as a whole.
 
 Nothing secret is in its command line, its environment's new words, its confs or its record: the
-cluster's access goes through a pipe.
+cluster's access and the address of a remote, which may hold a token, go through a pipe.
 """
 
 import importlib.util
@@ -24,7 +24,7 @@ from eoctl.lab.java import find_java
 from eoctl.lab.processes import identify
 from eoctl.operations import jobs
 from eoctl.stores.jobs import Job, JobFolder, Jobs, now_ms
-from eoctl.stores.journal import redacted, who
+from eoctl.stores.journal import redacted, who, without_parameters
 from recovery.errors import EoctlError, Exit, IncompleteError, RefusedError, UsageError
 
 POLL_SECONDS = 0.25
@@ -40,7 +40,7 @@ class Spark:
     """Where and how Spark runs the job. remote: sc://HOST:PORT. env: of the job's process."""
 
     master: str | None = None
-    remote: str | None = None
+    remote: str | None = field(default=None, repr=False)
     conf: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -48,7 +48,7 @@ class Spark:
     def where(self) -> str:
         """As jobs are listed: the address of a remote without its parameters (a token, say)."""
         if self.remote:
-            return self.remote.partition("/;")[0]
+            return without_parameters(self.remote)
         return _with_retries(self.master or f"local[{os.cpu_count() or 1}]")
 
 
@@ -142,11 +142,12 @@ def launch(
         output=output,
     )
     folder.write(job)
-    wanted = {"master": None if spark.remote else spark.where, "remote": spark.remote}
     conf = {"spark.ui.showConsoleProgress": "false", "spark.speculation": "false", **spark.conf}
-    named = {**wanted, "conf": {} if spark.remote else conf, "name": f"eoctl {name} {job.id}"}
-    if spark.remote:
-        named["conf"] = dict(spark.conf)
+    named = {
+        "master": None if spark.remote else spark.where,
+        "conf": dict(spark.conf) if spark.remote else conf,
+        "name": f"eoctl {name} {job.id}",
+    }
     spec = folder.path / "spec.json"
     spec.touch(mode=PRIVATE)
     spec.write_text(json.dumps({"spark": named, "request": request}, indent=1), encoding="utf-8")
@@ -169,8 +170,8 @@ def _check_installed(spark: Spark) -> None:
         ) from None
 
 
-def _environment(spark: Spark) -> dict[str, str]:
-    env = {**os.environ, **spark.env}
+def _environment(spark: Spark, job_id: str) -> dict[str, str]:
+    env = {**os.environ, **spark.env, jobs.JOB_VARIABLE: job_id}
     env.setdefault("PYSPARK_PYTHON", sys.executable)
     env.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if not spark.remote and spark.where.startswith("local"):
@@ -195,7 +196,7 @@ def _follow(
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
-            env=_environment(spark),
+            env=_environment(spark, job.id),
             start_new_session=True,
         )
     finally:
@@ -204,7 +205,7 @@ def _follow(
     try:
         job = replace(job, pid=leader.pid, process=leader.started)
         folder.write(job)
-        _hand_over(process, access)
+        _hand_over(process, access, spark.remote)
         told = 0
         while process.poll() is None:
             time.sleep(POLL_SECONDS)
@@ -223,18 +224,19 @@ def _follow(
             folder.end(Exit.INTERRUPTED, error="cancelled", cancelled=True)
         raise
     finally:
-        jobs.end_session(leader)
+        jobs.end_session(leader, job.id)
         process.wait()
     return _result(folder, process.returncode)
 
 
-def _hand_over(process: "subprocess.Popen[bytes]", access: Access) -> None:
-    """Access through the pipe, which the job reads before it does anything."""
+def _hand_over(process: "subprocess.Popen[bytes]", access: Access, remote: str | None) -> None:
+    """Access and remote through the pipe, which the job reads before it does anything."""
     assert process.stdin is not None
     told = {
         "properties": dict(access.properties),
         "hosts": dict(access.hosts),
         "socks5": access.socks5,
+        "remote": remote,
     }
     try:
         process.stdin.write(json.dumps(told).encode())

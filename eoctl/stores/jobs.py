@@ -181,6 +181,8 @@ class Jobs:
 
     def get(self, job_id: str) -> JobFolder:
         """The folder of the one job whose id begins so. Raises UsageError for none or several."""
+        if not job_id:
+            raise UsageError("the id is empty", remedy="see `eoctl jobs list`")
         found = [folder for folder in self.all() if folder.path.name.startswith(job_id)]
         exact = [folder for folder in found if folder.path.name == job_id]
         if len(exact or found) != 1:

@@ -50,7 +50,8 @@ def who() -> dict[str, Any]:
 def redacted(argv: Sequence[str]) -> list[str]:
     """A command line without the values of secret properties.
 
-    Only `-X key=value` holds any; a transactional id may look like one and stays as it is.
+    Only `-X key=value` and the parameters of `--remote` (Spark Connect's token) hold any; a
+    transactional id may look like one and stays as it is.
     """
     words: list[str] = []
     for word in argv:
@@ -60,8 +61,16 @@ def redacted(argv: Sequence[str]) -> list[str]:
         told_elsewhere = value.startswith(("env:", "file:"))
         if is_property and equals and SECRET_KEY.search(key) and not told_elsewhere:
             word = f"{start}{key}=(hidden)"
+        elif words[-1:] == ["--remote"] or word.startswith("--remote="):
+            word = without_parameters(word)
         words.append(word)
     return words
+
+
+def without_parameters(remote: str) -> str:
+    """Spark Connect's sc://HOST:PORT/;KEY=VALUE;... up to its parameters, a token among them."""
+    address, parameters, _ = remote.partition(";")
+    return address.removesuffix("/") if parameters else remote
 
 
 class Writer:

@@ -6,17 +6,20 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from eoctl.kafka.access import Access
 from eoctl.lab.processes import identify
 from eoctl.operations import jobs
-from eoctl.operations.spark_launch import read_options
+from eoctl.operations.spark_launch import launch, read_options
 from eoctl.stores.jobs import Job, JobFolder, Jobs
-from recovery.errors import RefusedError, UsageError
+from recovery.errors import IncompleteError, RefusedError, UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -26,8 +29,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def record(pid: int) -> tuple[JobFolder, Job]:
-    folder = Jobs().new()
+def record(pid: int, folder: JobFolder | None = None) -> tuple[JobFolder, Job]:
+    folder = folder or Jobs().new()
     process = identify(pid)
     job = Job(
         id=folder.path.name,
@@ -86,6 +89,13 @@ def test_ids_by_their_start() -> None:
         Jobs().get("x")
 
 
+def test_the_empty_id_names_no_job() -> None:
+    """`jobs cancel "$ID"` with ID unset must not end the only job there is."""
+    record(os.getpid())
+    with pytest.raises(UsageError, match="the id is empty"):
+        Jobs().get("")
+
+
 STUBBORN = """
 import os, signal, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c",
@@ -99,12 +109,16 @@ time.sleep(600)
 
 def test_cancel_ends_the_whole_session() -> None:
     """Also a child in a process group of its own that ignores SIGTERM, as Python workers may."""
+    folder = Jobs().new()
     process = subprocess.Popen(
-        [sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, start_new_session=True
+        [sys.executable, "-c", STUBBORN],
+        stdout=subprocess.PIPE,
+        env={**os.environ, jobs.JOB_VARIABLE: folder.path.name},
+        start_new_session=True,
     )
     assert process.stdout is not None
     child = int(process.stdout.readline())
-    folder, _ = record(process.pid)
+    record(process.pid, folder)
     assert sorted(jobs.session_members(process.pid)) == sorted([process.pid, child])
     row = jobs.cancel(folder.path.name)
     assert row.state == "cancelled"
@@ -131,6 +145,37 @@ def test_cancel_refuses_another_hosts_job_and_never_signals_a_reused_pid() -> No
         process.wait(10)
 
 
+@pytest.mark.parametrize(
+    ("boot", "mark", "ended"), [("this", "own", True), ("this", None, False), ("old", "own", False)]
+)
+def test_cancel_of_a_lost_job_ends_only_what_belongs_to_it(
+    boot: str, mark: str | None, ended: bool
+) -> None:
+    """A session whose leader is gone and whose number the job's had: ours only by boot and mark."""
+    folder = Jobs().new()
+    env = dict(os.environ) if mark is None else {**os.environ, "EOCTL_JOB": folder.path.name}
+    leader = subprocess.Popen(
+        ["sh", "-c", "sleep 600 >&- & echo $!; read line"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=env,
+        start_new_session=True,
+    )
+    assert leader.stdin is not None
+    assert leader.stdout is not None
+    child = identify(int(leader.stdout.readline()))
+    try:
+        _, job = record(leader.pid, folder)
+        if boot == "old":
+            folder.write(replace(job, process=f"{uuid.uuid4()} {job.process.split()[-1]}"))
+        leader.communicate(b"\n", 10)
+        assert jobs.session_members(leader.pid) == [child.pid]
+        jobs.cancel(job.id)
+        assert child.alive is not ended
+    finally:
+        child.send(signal.SIGKILL)
+
+
 def test_options(tmp_path: Path) -> None:
     env = tmp_path / "env"
     env.write_text("# secrets\n\nAWS_SECRET=a=b\n")
@@ -148,6 +193,41 @@ def test_options(tmp_path: Path) -> None:
         read_options(None, None, [], env)
     with pytest.raises(UsageError, match=r"write spark\.KEY=VALUE"):
         read_options(None, None, ["x"], None)
+
+
+def test_the_token_of_a_remote_reaches_the_job_and_no_record(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        remote = f"sc://127.0.0.1:{server.getsockname()[1]}/;token=hunter2"
+
+        def answer() -> None:
+            """Whoever calls has been told where: it is cancelled then."""
+            server.settimeout(120)
+            with server.accept()[0] as called:
+                said.append(called.recv(1))
+                jobs.cancel(jobs.list_jobs()[0].id)
+
+        monkeypatch.setattr(sys, "argv", ["eoctl", "state", "rebuild", "--remote", remote])
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(IncompleteError, match="the job was cancelled"):
+            launch(
+                "rebuild",
+                {},
+                Access({"bootstrap.servers": "127.0.0.1:1"}),
+                read_options(None, remote, [], None),
+                summary="a test",
+                show=lambda report: None,
+            )
+        thread.join()
+    assert said  # the job called the address
+    files = {str(path): path.read_bytes() for path in state.rglob("*") if path.is_file()}
+    assert any(name.endswith("/spec.json") for name in files)
+    assert [name for name, content in files.items() if b"hunter2" in content] == []
+    (row,) = jobs.list_jobs()
+    assert (row.argv[-1], row.master) == (remote.partition("/;")[0],) * 2
 
 
 def test_record_is_whole_or_absent(state: Path) -> None:

@@ -186,6 +186,14 @@ def test_secrets_of_a_command_line_are_hidden() -> None:
     ]
 
 
+@pytest.mark.parametrize("parameters", ["/;token=t", "/;user_id=u;token=t", ";token=t"])
+def test_the_parameters_of_a_spark_connect_address_are_cut(parameters: str) -> None:
+    said = f"sc://h:1{parameters}"
+    assert redacted(["--remote", said, "a;b"]) == ["--remote", "sc://h:1", "a;b"]
+    assert redacted([f"--remote={said}", "--at", "lso"]) == ["--remote=sc://h:1", "--at", "lso"]
+    assert redacted(["--remote"]) == ["--remote"]
+
+
 def test_the_next_line_after_a_torn_one_is_whole_and_the_torn_one_kept(journal: Journal) -> None:
     whole = encode(Event("j-1", "begun", 1, None, {"plan": "x" * 200_000}))
     next_ = Event("j-1", "verified", 2)
