@@ -181,10 +181,15 @@ def judge(
                 last_there = producers.get(str(producer))
                 if other == place or last_there is None or last_there.get("epoch") is None:
                     continue
-                if last_there["epoch"] < epoch or last_there["outcome"] == "aborted":
+                if last_there["epoch"] < epoch:
                     continue
-                if not epoch_per_transaction and last_there["epoch"] == epoch:
-                    unknown = True  # the same epoch, perhaps an earlier transaction
+                same, aborted = last_there["epoch"] == epoch, last_there["outcome"] == "aborted"
+                if same and epoch_per_transaction and aborted:
+                    continue  # counted nowhere
+                if aborted or (same and not epoch_per_transaction):
+                    # an aborted one hides what was before it; with v1 the same epoch may be an
+                    # earlier transaction
+                    unknown = True
                     continue
                 split.append(
                     CutTransaction(

@@ -149,8 +149,9 @@ def completeness(
         facts.retention_ms is not None or facts.retention_bytes is not None
     ):
         reasons.append("its cleanup policy deletes records after a time or above a size")
-    if reasons and (proof := form.proves(facts, seen)) is not None:
-        return (), proof
+    proof = form.proves(facts, seen) if reasons else None
+    if proof is not None:
+        reasons = []
     kept = config.get("delete.retention.ms")
     if "compact" in facts.cleanup_policy and kept is not None:
         took = read_ms[1] - read_ms[0]
@@ -159,7 +160,7 @@ def completeness(
                 f"reading it took {took / 1000:.0f} s, longer than delete.retention.ms: tombstones "
                 "may have gone before they were read"
             )
-    return tuple(reasons), None
+    return tuple(reasons), None if reasons else proof
 
 
 def whole(parts: Iterable[ManifestPartition]) -> ManifestDigest:

@@ -17,7 +17,7 @@ class RangeCounts:
     """Counts of the range [start, end); give every record once, by rising offset."""
 
     def __init__(self, start: int, end: int) -> None:
-        self._span = end - start
+        self._start, self._end = start, end
         self._records = {"aborted": 0, "control": 0, "open": 0}
         self._known = True  # what is not visible was seen too
         self._data = self._tombstones = self._invalid = self._ignored = 0
@@ -31,7 +31,8 @@ class RangeCounts:
         self._records["control"] += int(control.sum())
         self._records["aborted"] += int(aborted.sum())
         self._records["open"] += int(undecided.sum())
-        last_transactions(records.batches, self._producers)
+        # a response goes on behind the range, and what lies there is not the range's
+        last_transactions(records.batches.reaching(self._start, self._end), self._producers)
         hidden = control | aborted | undecided
         found = records.select(~hidden) if hidden.any() else records
         self._data += len(found)
@@ -58,7 +59,7 @@ class RangeCounts:
         hidden = self._records if self._known else dict.fromkeys(self._records)
         missing = None
         if self._known:
-            missing = self._span - self._data - sum(self._records.values())
+            missing = self._end - self._start - self._data - sum(self._records.values())
         return {
             "data": self._data,
             **hidden,
