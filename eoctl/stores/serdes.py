@@ -81,7 +81,7 @@ def _number(form: str) -> Serde:
     def encode(text: str) -> bytes:
         try:
             return struct.pack(form, float(text) if form[1] in "fd" else int(text))
-        except struct.error as error:
+        except (struct.error, OverflowError) as error:
             raise ValueError(str(error)) from None
 
     return Serde(decode, encode)

@@ -109,6 +109,8 @@ def read_dump(path: Path) -> Dump:
     partitions = {partition is not None for _, partition in grouped}
     if len(partitions) > 1:
         raise UsageError("some lines name a partition, some do not", where=str(path))
+    if len({topic is not None for topic, _ in grouped}) > 1:
+        raise UsageError("some lines name a topic, some do not", where=str(path))
     return Dump(
         {place: _table(rows) for place, rows in grouped.items()}, timestamps, partitions != {False}
     )
@@ -125,7 +127,7 @@ def _dumped(line: str, where: str) -> tuple[tuple[str | None, int | None], dict[
             "value": None if value is None else base64.b64decode(value, validate=True),
         }
         place = found.get("topic"), found.get("partition")
-    except (ValueError, TypeError, KeyError, AttributeError, binascii.Error):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, binascii.Error):
         raise UsageError(
             "not a line of a dump",
             where=where,
@@ -133,7 +135,7 @@ def _dumped(line: str, where: str) -> tuple[tuple[str | None, int | None], dict[
         ) from None
     time, (topic, partition) = row["timestamp"], place
     if not (
-        (time is None or type(time) is int)
+        (time is None or (type(time) is int and -(2**63) <= time < 2**63))
         and (topic is None or isinstance(topic, str))
         and (partition is None or type(partition) is int)
     ):

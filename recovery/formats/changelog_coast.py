@@ -44,11 +44,8 @@ class Coast(ChangelogFormat):
 
     def valid(self, rows: "pa.RecordBatch") -> "NDArray[np.bool_]":
         """Keys of the length that they say."""
-        import numpy as np
-
         keys = rows.column("key")
-        fits: NDArray[np.bool_] = _head(keys, 0, _LENGTH, ">i4") == _lengths(keys) - _LENGTH
-        return super().valid(rows) & fits
+        return super().valid(rows) & _fits(keys, 0, _LENGTH)
 
     def observe(self, rows: "pa.RecordBatch", seen: Seen) -> Seen:
         """Raises CorruptError where the last record's value is not coast's."""
@@ -71,7 +68,7 @@ class Coast(ChangelogFormat):
 
         rows = super().finish(rows, seen)
         keys, values = (one_chunk(rows.column(name)) for name in ("key", "value"))
-        wrong = np.flatnonzero(_head(values, 16, _ATTACHED, ">i4") != _lengths(values) - _ATTACHED)
+        wrong = np.flatnonzero(~_fits(values, 16, _ATTACHED))
         if len(wrong):
             offset = int64_values(one_chunk(rows.column("offset")))[wrong[0]]
             raise CorruptError("it is no value of a coast changelog", where=f"offset {offset}")
@@ -86,11 +83,13 @@ class Coast(ChangelogFormat):
         return rows
 
 
-def _lengths(column: "pa.Array") -> "NDArray[np.int64]":
+def _fits(column: "pa.Array", at: int, head: int) -> "NDArray[np.bool_]":
+    """Strings of at least `head` bytes whose int32 at `at` says how many follow the head."""
     import numpy as np
 
-    lengths: NDArray[np.int64] = np.diff(binary_parts(column)[1])
-    return lengths
+    behind = np.diff(binary_parts(column)[1]) - head
+    fits: NDArray[np.bool_] = (behind >= 0) & (_head(column, at, head, ">i4") == behind)
+    return fits
 
 
 def _head(column: "pa.Array", at: int, least: int, kind: str) -> "NDArray[np.int64]":

@@ -44,15 +44,21 @@ def decode_key(key: bytes) -> tuple[str | None, str | None]:
     """(connector, source partition as JSON); (None, None) for what Connect does not write."""
     try:
         found = json.loads(key)
+        if not (isinstance(found, list) and len(found) == 2 and isinstance(found[0], str)):
+            return None, None
+        return _utf8(found[0]), _utf8(json.dumps(found[1], sort_keys=True, ensure_ascii=False))
     except (ValueError, RecursionError):
         return None, None
-    if not (isinstance(found, list) and len(found) == 2 and isinstance(found[0], str)):
-        return None, None
-    return found[0], json.dumps(found[1], sort_keys=True, ensure_ascii=False)
 
 
 def _text(value: bytes) -> str | None:
     try:
-        return json.dumps(json.loads(value), sort_keys=True, ensure_ascii=False)
+        return _utf8(json.dumps(json.loads(value), sort_keys=True, ensure_ascii=False))
     except (ValueError, RecursionError):
         return None
+
+
+def _utf8(text: str) -> str:
+    """Itself. Raises ValueError for half a surrogate pair, which JSON can name and UTF-8 can't."""
+    text.encode("utf-8")
+    return text

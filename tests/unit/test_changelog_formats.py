@@ -175,6 +175,7 @@ def test_without_records_there_is_a_table_without_rows(kind: str) -> None:
         ("streams-session", b"123456789012345"),
         ("coast", b"\0\0\0\7abc"),
         ("coast", b"\0\0"),
+        ("coast", b"\0\0\0"),
         *((kind, None) for kind in sorted(FORMATS)),
     ],
 )
@@ -222,7 +223,9 @@ def test_coast_gives_state_and_the_offsets_of_its_last_record() -> None:
     assert form.merge(first, {}) == {"upstream": 6, "downstream": 2}
 
 
-@pytest.mark.parametrize("value", [b"", b"short", coast(b"", 1, 1, b"state")[1] + b"!"])
+@pytest.mark.parametrize(
+    "value", [b"", b"short", bytes(19), coast(b"", 1, 1, b"state")[1] + b"!", b"\xff" * 20]
+)
 def test_a_value_that_is_not_coasts_is_told(value: bytes) -> None:
     form = changelog_format("coast", {})
     (rows,) = batches([(77, 1, coast(b"a", 1, 1, b"")[0], value)], 1)
@@ -243,11 +246,15 @@ def test_connect_offsets() -> None:
         (3, 1, b'["gone",{"a":1}]', b"{}"),
         (4, 1, b'["gone",{"a":1}]', None),
         (5, 1, b"not JSON", b"neither"),
+        (6, 1, b'["\\ud800",{}]', b'{"half a pair":"\\udfff"}'),
+        (7, 1, b'["z",{"half":"\\ud800"}]', b"1"),
     ]
     found = live(changelog_format("connect-offsets", {}), records, 2)
     assert [(r["connector"], r["source_partition"], r["source_offset"]) for r in found] == [
+        (None, None, None),
         ("file", '{"filename": "/tmp/in"}', '{"position": 30}'),
         ("inventory", '{"server": "dbserver1"}', '{"file": "bin.3", "pos": 154, "ts_sec": 1}'),
+        (None, None, "1"),  # half a surrogate pair is no text
         (None, None, None),
     ]
 

@@ -192,7 +192,16 @@ def test_against_a_dump(tmp_path: Path) -> None:
     twice.write_text(twice.read_text() * 2)
     with pytest.raises(UsageError, match="twice"):
         compared(a, twice)
-    for line in ("{}", '{"key": 1}', '{"key": "%"}', "[]", '{"key": "", "timestamp": "x"}'):
+    mixed = dump(tmp_path / "mixed.jsonl", A, "partition", "topic")
+    other = dump(tmp_path / "part.jsonl", {0: {b"more": (1, b"v")}}, "partition")
+    mixed.write_text(mixed.read_text() + other.read_text())
+    with pytest.raises(UsageError, match="some lines name a topic"):
+        compared(a, mixed)
+    for line in (
+        *("{}", '{"key": 1}', '{"key": "%"}', "[]", '{"key": "", "timestamp": "x"}'),
+        *(f'{{"key": "", "timestamp": {n}}}' for n in (2**63, -(2**63) - 1)),
+        "[" * 100_000,
+    ):
         (tmp_path / "bad.jsonl").write_text(line)
         with pytest.raises(UsageError):
             compared(a, tmp_path / "bad.jsonl")
@@ -226,6 +235,11 @@ def test_serdes(tmp_path: Path) -> None:
         assert made.encode is not None
         assert made.encode(value) == content
         assert str(made.decode(content)) == value
+    for text, value in (("float", "1e300"), ("short", "40000"), ("long", "9" * 30)):
+        made = serde(text, "--key-serde")
+        assert made.encode is not None
+        with pytest.raises(ValueError, match=r"."):
+            made.encode(value)
     for text in ("nothing", "avro", "protobuf:x", "avro:/no/such"):
         with pytest.raises(UsageError):
             serde(text, "--key-serde")
@@ -307,6 +321,22 @@ P, Q = ("a", 0), ("b", 0)
         # an earlier epoch there is not counted, a later one here is
         ({P: {"7": last(4, 5, marker=6)}, Q: {}}, {Q: {7: Behind((3, 2), (4, 3))}}, True, False, 1),
         ({P: {"7": last(1, 5, marker=6)}, Q: {}}, {Q: {7: Behind((3, 2), None, 3)}}, True, True, 0),
+        # a later one aborted here says nothing of the one that was before it here
+        (
+            {P: {"7": last(6, 5, "aborted", 6)}, Q: {}},
+            {Q: {7: Behind((3, 5), (4, 6))}},
+            True,
+            None,
+            0,
+        ),
+        # with v1 not even when their epochs are equal
+        (
+            {P: {"7": last(5, 5, "aborted", 6)}, Q: {}},
+            {Q: {7: Behind((3, 5), (4, 5))}},
+            False,
+            None,
+            0,
+        ),
     ],
 )
 def test_what_a_cut_divides(
