@@ -186,6 +186,12 @@ def _check_topics(app: App, file: str) -> None:
         raise UsageError(
             f"the strategy {app.strategy} counts outputs: name them", where=f"{file}, [app] outputs"
         )
+    if app.outputs and app.strategy == "spark-checkpoint":
+        raise UsageError(
+            "no outputs are counted: Spark replays a batch whole, its sink drops what it has",
+            where=f"{file}, [app] outputs",
+            remedy="leave them out",
+        )
     if app.strategy == "changelog" and (len(app.inputs) > 1 or len(app.outputs) > 1):
         raise UsageError(
             "a changelog record holds one input and one output offset: name one of each",
@@ -230,6 +236,13 @@ def _check_store(app: App, file: str) -> None:
     if isinstance(store, TopicStore) and (store.key is None) != (app.strategy == "changelog"):
         why = "is missing" if store.key is None else "has no meaning for a changelog"
         raise UsageError(why, where=f"{where} key")
+    if app.position == "last" and app.strategy in ("changelog", "spark-checkpoint"):
+        raise UsageError(
+            f"last is for stores that keep the last processed offset: {app.strategy} keeps the "
+            "next one",
+            where=f"{where} position",
+            remedy='leave it out, or write "next"',
+        )
     if app.strategy in ("commit-pair", "checkpoint", "merge-log"):
         _check_room(app, where)
     if (app.merge is None) != (app.strategy != "merge-log"):

@@ -64,9 +64,11 @@ def test_what_may_be_left_out() -> None:
     assert (app.isolation, app.exclusive, app.position) == ("read_committed", True, "next")
 
 
-def written(strategy: str, store: str, more: str = "") -> str:
+def written(strategy: str, store: str, more: str = "", outputs: str | None = None) -> str:
+    if outputs is None:
+        outputs = "[]" if strategy == "spark-checkpoint" else '["o"]'
     return (
-        f'[app]\nname="a"\nstrategy="{strategy}"\ninputs=["i"]\noutputs=["o"]\n'
+        f'[app]\nname="a"\nstrategy="{strategy}"\ninputs=["i"]\noutputs={outputs}\n'
         f"[app.store]\n{store}\n{more}"
     )
 
@@ -100,6 +102,7 @@ def test_a_merge_log_names_its_topic() -> None:
 
 FILE = 'kind="file"\npath="p"'
 GROUP = 'kind="kafka-group"\ngroup="g"'
+SPARK = 'kind="spark-checkpoint"\npath="p"\nsink="eoctl"'
 
 
 @pytest.mark.parametrize(
@@ -165,6 +168,14 @@ GROUP = 'kind="kafka-group"\ngroup="g"'
             "f, [app.store]",
             "missing",
         ),
+        *(
+            (written(*each), "f, [app.store] position", "is for stores that keep")
+            for each in (
+                ("changelog", 'kind="topic"\ntopic="t"\nposition="last"'),
+                ("spark-checkpoint", f'{SPARK}\nposition="last"'),
+            )
+        ),
+        (written("spark-checkpoint", SPARK, outputs='["o"]'), "f, [app] outputs", "Spark replays"),
     ],
 )
 def test_every_error_names_table_and_key(text: str, where: str, what: str) -> None:

@@ -11,7 +11,7 @@ APP = """[app]
 name = "enricher"
 strategy = "{strategy}"
 inputs = ["orders"]
-outputs = ["out"]
+outputs = {outputs}
 [app.store]
 {store}
 """
@@ -19,7 +19,8 @@ outputs = ["out"]
 
 def asked(folder: Path, store: str, strategy: str = "output-end") -> Path:
     path = folder / "app.toml"
-    path.write_text(APP.format(strategy=strategy, store=store))
+    outputs = "[]" if strategy == "spark-checkpoint" else '["out"]'
+    path.write_text(APP.format(strategy=strategy, store=store, outputs=outputs))
     return path
 
 
