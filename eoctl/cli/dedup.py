@@ -118,10 +118,13 @@ def dedup(
         raise UsageError(
             "has no meaning with --by source, which needs one number per source", where="--horizon"
         )
-    count = int(horizon) if horizon is not None and horizon.isdigit() else None
+    plain = horizon is not None and horizon.isascii() and horizon.isdigit()
+    count = int(horizon or 0) if plain else None
     seconds = None
     if horizon is not None and count is None:
         seconds = duration(horizon, where="--horizon")
+    if count == 0 or seconds == 0:
+        raise UsageError("must be above zero", where="--horizon", remedy="write 7d or 1000000")
     wish = operations.Wish(
         source=topic,
         output=clean,

@@ -35,6 +35,8 @@ from recovery.plan import VALID_MS, Plan, Step
 from recovery.times import format_duration
 
 KIND = "dedup"
+RULE = 1  # what makes two records the same is told by these lines' version
+SAVE_SECONDS = 300.0
 TRANSACTION_MS = 60_000
 TRANSACTION_SECONDS = 5.0
 TRANSACTION_RECORDS = 100_000
@@ -68,7 +70,12 @@ class Wish:
     @property
     def settings(self) -> dict[str, Any]:
         """What must stay the same from run to run."""
-        rule = {"id": self.by.text, "ms": self.horizon_ms, "offsets": self.horizon_offsets}
+        rule: dict[str, Any] = {
+            "rule": RULE,
+            "id": self.by.text,
+            "ms": self.horizon_ms,
+            "offsets": self.horizon_offsets,
+        }
         if self.by.kind == "source":
             rule |= {f"header_{k}": v for k, v in asdict(self.by.source).items()}
         return {"input": self.source, "output": self.output, "job": self.job, **rule}
@@ -77,7 +84,9 @@ class Wish:
     def beyond(self) -> str:
         """What is not compared, as a sentence."""
         within = "records are compared within a partition"
-        if self.by.kind == "source" or (self.horizon_ms, self.horizon_offsets) == (None, None):
+        if self.by.kind == "source":
+            return f"{within}; outputs of one source record in two are found within one run's range"
+        if (self.horizon_ms, self.horizon_offsets) == (None, None):
             return within
         far = (
             f"{self.horizon_offsets} offsets"
@@ -273,22 +282,42 @@ def _range(
     assert facts.log_start_offset is not None
     name = f"{facts.topic}:{facts.partition}"
     if position is None:
-        if output.high_watermark != output.log_start_offset or output.log_start_offset:
-            raise RefusedError(
-                "it has been written to, but no position of this job is known: it has expired, or "
-                "somebody else wrote",
-                where=f"{output.topic}:{output.partition}",
-                remedy="begin again with an empty output and another --job",
-            )
+        _refuse_written(output)
         return facts.log_start_offset, facts.log_start_offset, _stable(facts)
     begin, end = job.limits(position, name)
-    if position.offset < facts.log_start_offset:
+    end = max(end, _stable(facts)) if job.wish.follow else end
+    _refuse_lost(facts, position.offset, end)
+    return begin, position.offset, end
+
+
+def _refuse_written(output: PartitionFacts) -> None:
+    """Without a position only an output that nobody ever wrote to is a beginning."""
+    if output.high_watermark != output.log_start_offset or output.log_start_offset:
         raise RefusedError(
-            f"the job stands at {position.offset}, the log begins at {facts.log_start_offset} now: "
-            f"{facts.log_start_offset - position.offset} offsets are gone",
+            "it has been written to, but no position of this job is known: it has expired, or "
+            "somebody else wrote",
+            where=f"{output.topic}:{output.partition}",
+            remedy="begin again with an empty output and another --job",
+        )
+
+
+def _refuse_lost(facts: PartitionFacts, position: int, end: int) -> None:
+    """Everything in [position, end) must be there and decided, or records would be passed over."""
+    assert facts.log_start_offset is not None
+    name = f"{facts.topic}:{facts.partition}"
+    if position < facts.log_start_offset:
+        raise RefusedError(
+            f"the job stands at {position}, the log begins at {facts.log_start_offset} now: "
+            f"{facts.log_start_offset - position} offsets are gone",
             where=name,
         )
-    return begin, position.offset, _stable(facts) if job.wish.follow else end
+    if _stable(facts) < end:
+        raise IncompleteError(
+            f"it is to be read up to {end}, but its last stable offset is {_stable(facts)} now: a "
+            "new leader lags behind, or the log was cut off",
+            where=name,
+            remedy="look with `eoctl lso`; where the log was cut off, begin again",
+        )
 
 
 async def _remembered(
@@ -297,11 +326,15 @@ async def _remembered(
     """The memory of all records of [begin, position): as it was kept, the rest read again."""
     assert facts.log_start_offset is not None
     wish, partition = job.wish, facts.partition
-    memory = Deduplicator(wish.source, partition, wish.by, wish.horizon_ms, wish.horizon_offsets)
+    made = (wish.source, partition, wish.by, wish.horizon_ms, wish.horizon_offsets)
+    memory = Deduplicator(*made)
     kept = dedup_memory.load(wish.job, partition, job.digest, position)
     if kept is not None:
-        begin, content = kept
-        memory.load(content)
+        try:
+            memory.load(kept[1])
+            begin = kept[0]
+        except (ValueError, TypeError, KeyError, IndexError):  # a shortcut of another version
+            memory = Deduplicator(*made)
     if begin < position:
         if begin < facts.log_start_offset:
             raise RefusedError(
@@ -394,13 +427,20 @@ class DedupOperation:
             p for p in await _partitions(self._cluster, wish.source) if p.partition == partition
         ]
         position = await self._position(step)
+        _refuse_lost(facts, position, end)
         memory = await _remembered(self._cluster, self._job, facts, begin, position)
         before = Tally(**asdict(memory.tally))
         copy = _Copy(writer, self._job, partition, begin, end, ensure_held)
+        saved = time.monotonic()
         async for records in read_columns(
             self._cluster, wish.source, partition, position, end, max_rate=wish.max_rate
         ):
-            await asyncio.to_thread(copy.send, visible(records), memory)
+            position = int(records.offset[-1]) + 1
+            await asyncio.to_thread(copy.send, visible(records), position, memory)
+            if time.monotonic() - saved > SAVE_SECONDS:
+                await asyncio.to_thread(copy.commit, position)
+                dedup_memory.save(wish.job, partition, position, self._job.digest, memory.dump())
+                saved = time.monotonic()
         await asyncio.to_thread(copy.commit, end)
         dedup_memory.save(wish.job, partition, end, self._job.digest, memory.dump())
         return memory.tally.since(before)
@@ -414,6 +454,8 @@ class DedupOperation:
         if found is None:
             if start != step.parameters["begin"]:
                 raise RefusedError("its position is gone since the plan", where=name)
+            outputs = await _partitions(self._cluster, self._wish.output)
+            _refuse_written(outputs[place[1]])
             return start
         self._job.limits(found, name)
         if not start <= found.offset <= step.parameters["end"]:
@@ -456,8 +498,8 @@ class _Copy:
         self._sent = 0
         self._until: float | None = None  # of the open transaction
 
-    def send(self, records: ColumnBatch, memory: Deduplicator) -> None:
-        """Send what was not there before, in order."""
+    def send(self, records: ColumnBatch, position: int, memory: Deduplicator) -> None:
+        """Send what was not there before, in order. position: behind all that was read."""
         copied = memory.judge(records)
         chosen = records.select(copied)
         output, times = self._job.wish.output, chosen.timestamp.tolist()
@@ -472,17 +514,20 @@ class _Copy:
                 chosen.key[i],
                 chosen.value[i],
                 headers=chosen.header_list(i),
-                timestamp=times[i] if times[i] >= 0 else None,
+                timestamp=times[i],
             )
             self._sent += 1
             if self._sent >= TRANSACTION_RECORDS or time.monotonic() > self._until:
                 self.commit(int(chosen.offset[i]) + 1)
+        # repeats alone send nothing: the transaction must not grow old over them
+        if self._until is not None and time.monotonic() > self._until:
+            self.commit(position)
         die_here_in_tests("dedup-batch")
 
     def commit(self, position: int) -> None:
         """Commit what was sent, and the position, also where nothing was sent."""
+        self._ensure_held()
         if self._until is None:
-            self._ensure_held()
             self._writer.begin()
         places = {(self._job.wish.source, self._partition): Position(position, self._metadata)}
         self._writer.commit(places)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from recovery.combine.record_ids import RecordId, digests, source_numbers, value_digests
 from recovery.combine.seen_ids import SeenIds
 from recovery.combine.source_numbers import Scattered, SourceNumbers
+from recovery.errors import RefusedError
 from recovery.formats.columns import ABORTED, OPEN, ColumnBatch
 
 if TYPE_CHECKING:
@@ -136,7 +137,34 @@ class Deduplicator:
 
 
 def visible(records: ColumnBatch) -> ColumnBatch:
-    """What a read_committed reader sees of them."""
+    """What a read_committed reader sees of them, each as it can be written again.
+
+    Raises RefusedError for a record of an open transaction, and for one that a copy would change.
+    """
     outcome = records.outcome
-    seen = (outcome != ABORTED) & (outcome != OPEN) & ~records.is_control
-    return records if seen.all() else records.select(seen)
+    if (outcome == OPEN).any():
+        offset = int(records.offset[outcome == OPEN][0])
+        raise RefusedError(
+            "its transaction is open: what becomes of it is not known", where=f"offset {offset}"
+        )
+    seen = (outcome != ABORTED) & ~records.is_control
+    found = records if seen.all() else records.select(seen)
+    _refuse_changed(found)
+    return found
+
+
+def _refuse_changed(records: ColumnBatch) -> None:
+    import numpy as np
+
+    for i in np.flatnonzero(records.timestamp == 0).tolist():
+        raise RefusedError(
+            "its timestamp is 1970-01-01T00:00:00Z, which librdkafka takes for none: the copy "
+            "would have the present time",
+            where=f"offset {int(records.offset[i])}",
+        )
+    for i in np.flatnonzero(records.headers.length > 1).tolist():
+        if any("\ufffd" in name for name, _ in records.header_list(i)):
+            raise RefusedError(
+                "the name of one of its headers is no UTF-8: the copy would have another",
+                where=f"offset {int(records.offset[i])}",
+            )

@@ -174,12 +174,17 @@ def _strings(slices: Slices) -> Iterator[bytes | None]:
         yield None if length < 0 else bytes(data[start : start + length])
 
 
+def _as_written(number: str) -> dict[str, str]:
+    """A number with a fraction keeps its digits: as a float it would meet its neighbours."""
+    return {"\0": number}
+
+
 def _json_field(path: str) -> Callable[[bytes | None], bytes | None]:
     names = path.split(".")
 
     def field(value: bytes | None) -> bytes | None:
         try:
-            found: Any = json.loads(value or b"")
+            found: Any = json.loads(value or b"", parse_float=_as_written)
         except (ValueError, RecursionError):
             return None
         for name in names:

@@ -95,6 +95,7 @@ class Copier:
             for _ in range(count):
                 self._send(producer)
             if self._random.random() < 0.2:
+                producer.flush(20)  # librdkafka cannot abort what the broker has not seen begin
                 producer.abort_transaction(20)
                 self._next = begin
             else:
@@ -316,3 +317,21 @@ def test_a_position_that_expired_is_no_beginning(
     refused = dedup(lab1, dirty, clean, "--follow", "--execute", "--yes")
     assert (refused.status, "no position of this job is known" in refused.stderr) == (4, True)
     check_clean(lab1, dirty, clean, source)
+
+
+def test_a_position_that_expires_between_kill_and_rerun_doubles_nothing(
+    lab1: Lab, dirty_and_clean: tuple[str, str, Copier]
+) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    dirty, clean, _ = dirty_and_clean
+    killed = dedup(lab1, dirty, clean, "--execute", "--yes", kill_at="step-1-performed")
+    assert killed.status == -signal.SIGKILL
+    there = [consumed(lab1, clean, p) for p in range(2)]
+    assert any(there)
+    admin = AdminClient(lab1.client_properties())
+    group = f"{dirty}-{clean}-eoctl-dedup"
+    admin.delete_consumer_groups([group])[group].result(20)
+    again = dedup(lab1, dirty, clean, "--execute", "--yes")
+    assert again.status != 0, again.stderr
+    assert consumed(lab1, clean, 0) == there[0]

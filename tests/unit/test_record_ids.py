@@ -35,6 +35,14 @@ def test_key_value_header_and_json() -> None:
     assert ids[0].tolist() != ids[2].tolist()
 
 
+def test_numbers_with_a_fraction_keep_their_digits() -> None:
+    values = [b'{"id": 1700000000.123456789}', b'{"id": 1700000000.123456788}', b'{"id": 1}']
+    records = batch(*[(None, value, []) for value in (*values, values[0])])
+    ids = list(id_bytes(parse_record_id("json:id"), records))
+    assert len(set(ids[:3])) == 3
+    assert ids[3] == ids[0]
+
+
 def source(partition: bytes, offset: bytes) -> Row:
     return b"k", b"v", [("source.partition", partition), ("source.offset", offset)]
 
