@@ -40,6 +40,7 @@ SETTINGS = (
     "min.compaction.lag.ms",
     "message.timestamp.type",
 )
+NOT_COMPLETE = "NOT_PROVABLY_COMPLETE"
 ENGINES = ("auto", "local", "spark")
 SPARK_OFFSETS = 200_000_000  # below, a session takes longer to start than several cores save
 
@@ -287,24 +288,13 @@ def answer(manifest: Manifest, output: Path, why: str | None = None) -> Answer:
         )
         for p in manifest.partitions
     ]
-    errors = [
-        ErrorRow(
-            scope="partition",
-            topic=p.topic,
-            partition=p.partition,
-            error="NOT_PROVABLY_COMPLETE",
-            detail=why_not,
-        )
-        for p in manifest.partitions
-        for why_not in p.incomplete
-    ]
     cut = manifest.cut
     return Answer(
         schema="state-rebuild",
         cluster_id=manifest.cluster_id,
         collected_at=now_ms(),
         rows=rows,
-        errors=errors,
+        errors=not_complete(manifest),
         extra={
             "manifest": str(output / state_folder.MANIFEST),
             "format": manifest.format,
@@ -320,6 +310,21 @@ def answer(manifest: Manifest, output: Path, why: str | None = None) -> Answer:
             "seconds": manifest.seconds,
         },
     )
+
+
+def not_complete(manifest: Manifest) -> list[ErrorRow]:
+    """Why a state is not provably complete, as rows."""
+    return [
+        ErrorRow(
+            scope="partition",
+            topic=p.topic,
+            partition=p.partition,
+            error=NOT_COMPLETE,
+            detail=why_not,
+        )
+        for p in manifest.partitions
+        for why_not in p.incomplete
+    ]
 
 
 def topics_of(words: Sequence[str]) -> tuple[str, ...]:

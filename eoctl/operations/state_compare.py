@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 
 from eoctl.config import Context
 from eoctl.operations.session import now_ms
-from eoctl.operations.state import Progress, Wanted, rebuild_state
+from eoctl.operations.state import (
+    NOT_COMPLETE,
+    Progress,
+    Wanted,
+    not_complete,
+    rebuild_state,
+)
 from eoctl.stores import state_folder
 from eoctl.stores.state_rows import Dump, StateRows, parts_of, read_dump
 from recovery.answers import Answer
@@ -23,6 +29,7 @@ from recovery.combine.compare import Compared, Found, Side
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.manifest import Manifest, ManifestDigest
+from recovery.rows import ErrorRow
 from recovery.rows_state import StateCompareRow, StateValue
 
 if TYPE_CHECKING:
@@ -126,7 +133,19 @@ def _states(left: StateRows, right: StateRows, asked: Comparison) -> Answer:
                 )
         rows.append(_row(place, digest_a.rows, digest_b.rows, found))
         shown += [_entry(place, f) for f in found.found]
-    return _answer(asked, a, rows, shown, same_cut=a.cut.topics == b.cut.topics)
+    errors = [*_unproven(a, str(asked.a)), *_unproven(b, asked.b)]
+    return _answer(asked, a, rows, shown, errors, same_cut=a.cut.topics == b.cut.topics)
+
+
+def _unproven(manifest: Manifest, side: str) -> list[ErrorRow]:
+    """Why what is compared may not be the whole state."""
+    found = [
+        row.model_copy(update={"detail": f"{side}: {row.detail}"}) for row in not_complete(manifest)
+    ]
+    if not found and not manifest.complete:
+        why = f"{side}: its manifest says that it is not complete"
+        found.append(ErrorRow(scope="state", error=NOT_COMPLETE, detail=why))
+    return found
 
 
 def _kind(manifest: Manifest) -> str:
@@ -169,7 +188,8 @@ def _dumped(left: StateRows, dump: Dump, asked: Comparison) -> Answer:
         _add(found, form, mine, other, timestamps, asked.b)
         rows.append(_row(None, len(mine), len(other), found))
         shown = [_entry(None, f) for f in found.found]
-    return _answer(asked, manifest, rows, shown, same_cut=None)
+    errors = _unproven(manifest, str(asked.a))
+    return _answer(asked, manifest, rows, shown, errors, same_cut=None)
 
 
 def _add(
@@ -246,6 +266,7 @@ def _answer(
     manifest: Manifest,
     rows: list[StateCompareRow],
     shown: list[StateCompareRow],
+    errors: list[ErrorRow],
     *,
     same_cut: bool | None,
 ) -> Answer:
@@ -255,6 +276,7 @@ def _answer(
         cluster_id=manifest.cluster_id,
         collected_at=now_ms(),
         rows=[*rows, *shown],
+        errors=errors,
         extra={
             "a": str(asked.a),
             "b": asked.b,

@@ -141,6 +141,26 @@ def test_a_partition_that_one_side_lacks(tmp_path: Path) -> None:
     assert found.exit_status == 1
 
 
+def test_what_is_not_complete_proves_nothing_equal(tmp_path: Path) -> None:
+    """Neither here nor there; the live changelog's rebuild is read from its manifest alike."""
+    a = state(tmp_path / "a", A)
+    b = state(tmp_path / "b", A, complete=False)
+    c = state(tmp_path / "c", A, complete=False)
+    told = json.loads((c / "manifest.json").read_text())
+    told["partitions"][1]["incomplete"] = ["its log starts at 4"]
+    (c / "manifest.json").write_text(json.dumps(told))
+    for left, right, said in (
+        (a, b, f"{b}: its manifest says"),
+        (b, a, f"{b}: its manifest says"),
+        (a, c, f"{c}: its log starts at 4"),
+        (c, dump(tmp_path / "a.jsonl", A), f"{c}: its log starts at 4"),
+    ):
+        found = compared(left, right)
+        assert (found.extra["equal"], found.complete, found.exit_status) == (True, False, 3)
+        (error,) = found.errors
+        assert error.detail.startswith(said)
+
+
 def test_states_of_different_meaning_are_refused(tmp_path: Path) -> None:
     a = state(tmp_path / "a", A)
     b = state(tmp_path / "b", A, retention_ms={"log": 5})
