@@ -183,7 +183,7 @@ async def ended(cluster: Cluster, step: Step) -> Seen:
     )
     saw = _stand(row)
     if same or row.state.startswith("Prepare"):
-        return Seen(False, saw, f"{step.target} is still {row.state}")
+        return Seen(False, saw, f"{step.target} is still {row.state}", untouched=same)
     for name in p["partitions"]:
         topic, _, partition = name.rpartition(":")
         metadata = await cluster.metadata([topic])

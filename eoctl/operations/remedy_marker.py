@@ -228,7 +228,9 @@ async def ended(cluster: Cluster, step: Step) -> Seen:
     lso = offsets[0].last_stable_offset
     open_here = any(r.producer_id == pid and r.current_txn_start_offset == start for r in here)
     if open_here:
-        return Seen(False, {"last_stable_offset": lso}, "the transaction is still open")
+        return Seen(
+            False, {"last_stable_offset": lso}, "the transaction is still open", untouched=True
+        )
     others = [
         r.current_txn_start_offset
         for r in here

@@ -62,11 +62,12 @@ async def plan(
 def check(plan: Plan, context: Context, seconds: float | None) -> None:
     """Would it be carried out now? Raises RefusedError that names what changed.
 
-    Of a plan that was begun or applied there is nothing to say here.
+    Of a plan that is begun or applied there is nothing to say here.
     """
     plan.check_expiry(now_ms())
-    if any(e.begun.data["sha256"] == plan.sha256 for e in Journal().find().entries):
-        return
+    for entry in Journal().find().entries:
+        if entry.begun.data["sha256"] == plan.sha256 and entry.state in ("unfinished", "done"):
+            return
 
     async def look_again() -> None:
         async with (
@@ -164,7 +165,8 @@ class Restarting:
             return Seen(False, None, error.what)
         if todo:
             places = ", ".join(named(w.place) for w in todo[:3])
-            return Seen(False, None, f"{len(todo)} of {len(writes)} are not written: {places}")
+            missing = f"{len(todo)} of {len(writes)} are not written: {places}"
+            return Seen(False, None, missing, untouched=len(todo) == len(writes))
         if step.parameters["dissolve"] and contents.exists and not contents.entries:
             return Seen(False, None, f"{store.name} is still there")
         saw = {named(w.place): w.after for w in writes}
@@ -175,7 +177,7 @@ class Restarting:
         held = {named(e.place): e.kept for e in contents.entries}
         changed = differences(then, {place: held.get(place) for place in then})
         if changed:
-            return Seen(False, None, changed[0])
+            return Seen(False, None, changed[0], untouched=True)  # nothing is written here
         return Seen(True, None, f"{store.name} holds it already")
 
 

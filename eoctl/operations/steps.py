@@ -28,11 +28,13 @@ class Seen:
     """What a step's effect looks like. done: None when it cannot be seen.
 
     saw: what was read, for the journal (JSON without floats); detail: the same as a sentence.
+    untouched: of a step that is not done, all that it changes was seen exactly as it was before.
     """
 
     done: bool | None
     saw: object
     detail: str
+    untouched: bool = False
 
 
 class Operation(Protocol):
@@ -171,6 +173,7 @@ class Walk:
     async def _look_what_is_done(self, writer: Writer, entry: Entry) -> None:
         """Of an unfinished entry: steps that are done stay so; the others must still be right."""
         started, done = entry.steps("step-started"), entry.steps("step-done")
+        untouched = True
         for number, step in self._steps():
             if number not in started:
                 continue
@@ -190,7 +193,8 @@ class Walk:
                         changed + seen.detail, where=entry.id, remedy=_ways_out(entry.id)
                     )
                 self._note(number, "refused", changed + seen.detail)
-        self._sent = bool(self._outcomes)
+            untouched = untouched and seen.untouched
+        self._sent = bool(self._outcomes) or not untouched
         left = [step for number, step in self._steps() if number not in self._outcomes]
         if left and not self._plan.independent:
             await self._refuse_changes_of_rest(writer, left)
@@ -201,6 +205,8 @@ class Walk:
         except RefusedError as error:
             if self._sent:
                 done = f"{len(self._outcomes)} of {len(self._plan.steps)} steps are done"
+                if not self._outcomes:
+                    done = "some of it may have been done"
                 raise RefusedError(
                     f"{error.what}; {done}", where=writer.entry, remedy=_ways_out(writer.entry)
                 ) from None

@@ -4,8 +4,8 @@
 The seam is the one of every operation: eoctl.operations.steps.Operation. CELLS names the file;
 each write is also appended to FILE.log, so that a test sees a write that was sent twice.
 CELL_TROUBLE, of words `WORD:CELL`, makes trouble at a cell: lose the answer, refuse, ignore the
-write, wait before it or pause after it, be blind when it is read; zombie: cell a is overwritten
-during it.
+write, write half of it, wait before it or pause after it, be blind when it is read; zombie: cell a
+is overwritten during it.
 """
 
 import asyncio
@@ -30,11 +30,12 @@ from eoctl.operations.acting import KINDS
 from eoctl.operations.steps import Seen
 from eoctl.stores import plan_files
 from eoctl.stores.locks import lock_words
-from recovery.errors import IncompleteError, RefusedError, UnreachableError
+from recovery.errors import IncompleteError, RefusedError, UnreachableError, UnverifiedError
 from recovery.journal import Entry
 from recovery.plan import VALID_MS, Plan, Step
 
 CLUSTER = "cells-1"
+HALF = "half"  # of a write: our own, so it counts as not changed
 
 
 def path() -> Path:
@@ -73,7 +74,9 @@ class CellOperation:
 
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
         now = cells()
-        return {step.target: {"value": now.get(step.target)} for step in steps}
+        found = {step.target: {"value": now.get(step.target)} for step in steps}
+        half = {name for name, fact in found.items() if fact["value"] == HALF}
+        return {n: self._expected[n] if n in half else fact for n, fact in found.items()}
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         if trouble("refuse", step.target):
@@ -81,6 +84,9 @@ class CellOperation:
         if trouble("wait", step.target):
             path().with_suffix(".waiting").touch()
             await asyncio.sleep(60)
+        if trouble("half", step.target):
+            put(step.target, HALF)
+            raise UnverifiedError("only a half was taken", where=step.target)
         if not trouble("ignore", step.target):
             put(step.target, step.parameters["value"])
         if trouble("zombie", step.target):
@@ -97,7 +103,10 @@ class CellOperation:
             raise IncompleteError("cannot be read", where=step.target)
         value = cells().get(step.target)
         return Seen(
-            value == step.parameters["value"], {"value": value}, f"{step.target} is {value}"
+            value == step.parameters["value"],
+            {"value": value},
+            f"{step.target} is {value}",
+            untouched=self._expected.get(step.target) == {"value": value},
         )
 
 
@@ -153,7 +162,7 @@ def undo_plan(entry: Entry, context: Context, timeout: float | None) -> Plan:
     for number in entry.steps("step-started"):
         step = before.steps[number - 1]
         value = cells().get(step.target)
-        if value == step.parameters["value"]:
+        if value in (step.parameters["value"], HALF):
             back[step.target] = before.observed[step.target]["value"]
         elif number in entry.steps("step-done"):
             raise RefusedError(f"it holds {value}, not what was written", where=step.target)

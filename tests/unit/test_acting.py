@@ -256,13 +256,37 @@ def test_killed_before_anything_was_sent_and_changed_since_proves_nothing_happen
 ) -> None:
     cells.run(*SET, "--out", "plan.json")
     cells.kill_at("step-1-started", "apply", "plan.json", *ACT)
-    cells.file.write_text('{"a": 3, "b": 2}')
+    cells.file.write_text('{"a": 1, "b": 3}')
     refused = cells.run("apply", "plan.json", *ACT)
     assert refused.returncode == 4
-    assert "a value: was 1 when planned, is 3 now" in refused.stderr
+    assert "b value: was 2 when planned, is 3 now" in refused.stderr
     assert "happened, it is closed" in refused.stderr
     assert [entry["state"] for entry in cells.entries()] == ["abandoned"]
     assert cells.writes == []
+
+
+def test_what_may_have_been_sent_is_never_closed_as_if_nothing_happened(cells: Cells) -> None:
+    cells.run(*SET, "--out", "plan.json")
+    cells.kill_at("step-1-started", "apply", "plan.json", *ACT)
+    cells.file.write_text('{"a": 3, "b": 2}')  # instead of 1, or of the 5 that was sent?
+    refused = cells.run("apply", "plan.json", *ACT)
+    assert refused.returncode == 4
+    assert "a value: was 1 when planned, is 3 now" in refused.stderr
+    assert "some of it may have been" in refused.stderr
+    assert [entry["state"] for entry in cells.entries()] == ["unfinished"]
+
+
+def test_a_step_done_by_half_and_then_refused_can_be_undone(cells: Cells) -> None:
+    half = cells.run("set", "a=5", *ACT, CELL_TROUBLE="half:a", CELL_SETTLE="0.3")
+    assert half.returncode == 6
+    assert cells.now == {"a": "half", "b": 2}
+    [entry] = cells.entries("--unfinished")
+    resumed = cells.run("journal", "resume", entry["id"], *ACT, CELL_TROUBLE="refuse:a")
+    assert resumed.returncode == 4
+    assert [e["state"] for e in cells.entries()] == ["unfinished"]
+    undone = cells.run("journal", "undo", entry["id"], *ACT)
+    assert undone.returncode == 0, undone.stderr
+    assert cells.now == {"a": 1, "b": 2}
 
 
 def test_half_done_and_changed_since_stays_unfinished_until_given_up(cells: Cells) -> None:

@@ -1,0 +1,104 @@
+"""`restart` as an operation: what a look at its store proves, and when a dry run looks at all."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eoctl.config import Context
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.failures import Deadline
+from eoctl.kafka.properties import client_settings
+from eoctl.operations.restart import Restarting, check
+from eoctl.operations.restart_asked import asked_again
+from eoctl.operations.restart_observe import Stores
+from eoctl.operations.restart_plan import KIND, STORE, parameters
+from eoctl.stores.journal import Journal
+from eoctl.stores.offsets.store import Write, open_store
+from recovery.errors import UnreachableError
+from recovery.plan import VALID_MS, Plan, Step
+from recovery.store_tables import FileStore
+from recovery.stored import StoredOffset, StoredPartition
+from tests.offset_stores import free
+
+NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
+ASKED: dict[str, Any] = {"group": "g", "offsets": {}}
+
+
+def plan(step: Step) -> Plan:
+    now = time.time_ns() // 1_000_000
+    return Plan(
+        kind=KIND,
+        action="restart",
+        created_at=now,
+        expires_at=now + VALID_MS,
+        context="here",
+        argv=(),
+        cluster_id="c",
+        scope="g",
+        summary="moved",
+        lock="this host only",
+        observed={},
+        steps=(step,),
+        details={"asked": ASKED, "target": {}, "pause_ms": 0},
+    )
+
+
+def step(*writes: Write) -> Step:
+    return Step(
+        action="write",
+        target="store",
+        parameters=parameters(STORE, writes),
+        does="moves",
+        stands_on=(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("then", "untouched"),
+    [({0: 3, 1: 3}, True), ({0: 7, 1: 3}, False), ({0: 9, 1: 3}, False), ({0: 3}, False)],
+)
+def test_only_what_stands_as_it_was_is_proven_not_to_be_written(
+    tmp_path: Path, then: dict[int, int], untouched: bool
+) -> None:
+    """Both partitions go from 3 to 7: one of them written is a step that was begun."""
+
+    async def look() -> tuple[bool | None, bool]:
+        described = FileStore(kind="file", path=str(tmp_path / "positions.json"))
+        async with open_store(described) as store:
+
+            def kept(partition: int, offset: int) -> Any:
+                at = StoredOffset(topic="t", partition=partition, offset=offset)
+                return store.kept(StoredPartition(input=at))
+
+            await store.write([Write("t", p, None, kept(p, o)) for p, o in then.items()], free)
+            mine = step(*(Write("t", p, kept(p, 3), kept(p, 7)) for p in (0, 1)))
+            cluster = Cluster(client_settings(NOBODY), Deadline(5))
+            operation = Restarting(plan(mine), asked_again(ASKED), cluster, Stores(store, None))
+            seen = await operation.verify(mine)
+            return seen.done, seen.untouched
+
+    assert asyncio.run(look()) == (False, untouched)
+
+
+@pytest.mark.parametrize(
+    ("closed", "looks"), [(None, False), ("verified", False), ("failed", True), ("undone", True)]
+)
+def test_a_dry_run_looks_unless_the_plan_is_begun_or_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: Any, looks: bool
+) -> None:
+    monkeypatch.setenv("EOCTL_STATE_DIR", str(tmp_path))
+    made = plan(step(Write("t", 0, None, {"offset": 7})))
+    writer = Journal().begin(made, ["eoctl"], None)
+    if closed is not None:
+        writer.append(closed)
+        writer.finished()
+    writer.close()
+    context = Context(name="here", argv=(), properties=NOBODY)
+    if not looks:
+        check(made, context, 5)
+        return
+    with pytest.raises(UnreachableError):
+        check(made, context, 5)
