@@ -5,6 +5,8 @@ has data must have the marker of that decision next. Transactions v2 (KIP-890) h
 so data, decision and marker meet by epoch. v1 has one epoch for many: they meet by order and time.
 Compaction takes Prepare* records away: what it took is `unproven`, never judged. Under v2 data of
 one (producer id, epoch) that was committed here and aborted there is torn even so.
+Kafka 4.0.0 raised the epoch twice where InitProducerId aborted an open v2 transaction
+(KAFKA-19367): decision and marker are two above the data then, and no data is one below.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,11 +42,15 @@ def judge(covered: Iterable[Coverage], endings: Endings, skew: int) -> list[Torn
     found: list[Torn] = []
     by_epoch = _by_epoch(endings)
     v1: dict[tuple[TopicPartition, int], list[Decision]] = {}
-    known: set[tuple[int, int]] = set()
+    known = {(d.producer_id, d.producer_epoch - 1) for d in decisions if d.client_version >= 2}
+    twice: set[tuple[int, int]] = set()
     for d in decisions:
         if d.client_version >= 2:
-            known.add((d.producer_id, d.producer_epoch - 1))
-            found += _judge_v2(d, by_epoch)
+            if _raised_twice(d, by_epoch, known):
+                twice.add((d.producer_id, d.producer_epoch - 2))
+                found += _judge_v2(d, by_epoch, d.producer_epoch - 2)
+            else:
+                found += _judge_v2(d, by_epoch, d.producer_epoch - 1)
         else:
             for place in d.partitions:
                 v1.setdefault((place, d.producer_id), []).append(d)
@@ -58,7 +64,7 @@ def judge(covered: Iterable[Coverage], endings: Endings, skew: int) -> list[Torn
     for number, wrong in problems.items():
         d = by_number[number]
         found.append(_torn(d, d.producer_epoch, [(k, p, e) for k, p, e in wrong]))
-    found += _without_decision(by_epoch, known)
+    found += _without_decision(by_epoch, known | twice)
     return sorted(found, key=lambda t: (t.producer_id, t.epoch, t.partitions[0][0]))
 
 
@@ -100,18 +106,42 @@ def _by_epoch(endings: Endings) -> _ByEpoch:
     return found
 
 
-def _judge_v2(d: Decision, by_epoch: _ByEpoch) -> list[Torn]:
-    """By epoch: that of the data is one below the decision's, and only this transaction's."""
+def _raised_twice(d: Decision, by_epoch: _ByEpoch, known: set[tuple[int, int]]) -> bool:
+    """Did an abort of Kafka 4.0.0 raise the epoch twice? Then no data is one below it, and that two
+    below was not ended by a marker or decision of its own."""
+    pid, epoch = d.producer_id, d.producer_epoch
+    if d.outcome != "abort" or (pid, epoch - 2) in known:
+        return False
+    if any((place, pid, epoch - 1) in by_epoch for place in d.partitions):
+        return False
+    before = [e for p in d.partitions for e in by_epoch.get((p, pid, epoch - 2), ())]
+    return bool(before) and all(e.mark is None or e.mark.epoch >= epoch for e in before)
+
+
+def _raised_twice(d: Decision, by_epoch: _ByEpoch, known: set[tuple[int, int]]) -> bool:
+    """Did an abort of Kafka 4.0.0 raise the epoch twice? Then no data is one below it, and that two
+    below was not ended by a marker or decision of its own."""
+    pid, epoch = d.producer_id, d.producer_epoch
+    if d.outcome != "abort" or (pid, epoch - 2) in known:
+        return False
+    if any((place, pid, epoch - 1) in by_epoch for place in d.partitions):
+        return False
+    before = [e for p in d.partitions for e in by_epoch.get((p, pid, epoch - 2), ())]
+    return bool(before) and all(e.mark is None or e.mark.epoch >= epoch for e in before)
+
+
+def _judge_v2(d: Decision, by_epoch: _ByEpoch, epoch: int) -> list[Torn]:
+    """By epoch: that of the data, which is only this transaction's."""
     wrong: list[tuple[str, TopicPartition, Ending]] = []
     right: list[tuple[TopicPartition, Ending]] = []
     for place in d.partitions:
-        for ending in by_epoch.get((place, d.producer_id, d.producer_epoch - 1), ()):
+        for ending in by_epoch.get((place, d.producer_id, epoch), ()):
             kind = _fault(d, ending.mark)
             if kind is None:
                 right.append((place, ending))
             else:
                 wrong.append((kind, place, ending))
-    return [_torn(d, d.producer_epoch - 1, wrong, right)] if wrong else []
+    return [_torn(d, epoch, wrong, right)] if wrong else []
 
 
 def _fault(d: Decision, mark: Mark | None) -> str | None:
@@ -127,8 +157,10 @@ def _without_decision(by_epoch: _ByEpoch, known: set[tuple[int, int]]) -> list[T
     """What the partitions prove alone, where no decision is left.
 
     A commit with the epoch above that of its data is v2's, and its only transaction: an abort
-    elsewhere tears it. A marker two epochs above was meant for another transaction.
+    elsewhere tears it. A marker two epochs above was meant for another transaction, but for an
+    abort that raised the epoch twice: no data and no marker has the epoch between the two then.
     """
+    between = {(pid, epoch) for _, pid, epoch in by_epoch}
     seen: dict[tuple[int, int], list[tuple[TopicPartition, Ending]]] = {}
     for (place, pid, epoch), ended in by_epoch.items():
         if (pid, epoch) not in known:
@@ -138,13 +170,16 @@ def _without_decision(by_epoch: _ByEpoch, known: set[tuple[int, int]]) -> list[T
     for (pid, epoch), several in seen.items():
         marks = [e.mark for _, e in several if e.mark]
         is_v2 = any(m.outcome == "commit" and m.epoch == epoch + 1 for m in marks)
+        own = (pid, epoch + 1) in between or any(m.epoch == epoch + 1 for m in marks)
         wrong: list[tuple[str, TopicPartition, Ending]] = []
         right: list[tuple[TopicPartition, Ending]] = []
         for place, ending in several:
-            assert ending.mark is not None
-            if ending.mark.epoch > epoch + 1:
+            mark = ending.mark
+            assert mark is not None
+            twice = mark.outcome == "abort" and mark.epoch == epoch + 2 and not own
+            if mark.epoch > epoch + 1 and not twice:
                 wrong.append((WRONG, place, ending))
-            elif is_v2 and ending.mark.outcome == "abort":
+            elif is_v2 and mark.outcome == "abort":
                 wrong.append((TORN, place, ending))
             else:
                 right.append((place, ending))
