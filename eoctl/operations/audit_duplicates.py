@@ -6,12 +6,16 @@ The rules: `recovery.combine.audit_duplicates`, `recovery.combine.record_ids`.
 
 import base64
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from contextlib import aclosing
 
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.read_columns import read_columns
 from eoctl.operations.audit_ranges import Failed, Reading, Resolved, resolve
 from eoctl.operations.session import now_ms
 from recovery.answers import Answer, error_rows
+from recovery.app_file import named
+from recovery.app_file import named
 from recovery.combine.audit_duplicates import Copies, Copy, Same, Suspects, known_time
 from recovery.combine.record_ids import RecordId, digests, id_bytes, value_digests
 from recovery.errors import EoctlError
@@ -37,8 +41,12 @@ async def audit_duplicates(
     look = _Look(cluster, ranges, reading)
     suspects = Suspects(sum(r.end - r.start for r in ranges))
     records = without_id = 0
-    async for _, part in look.visible():
-        ids, has = digests(by, part)
+    async for r, part in look.visible():
+        try:
+            ids, has = digests(by, part)
+        except EoctlError as error:
+            look.fail(r, error)
+            continue
         suspects.add(ids[has])
         records += len(part)
         without_id += len(part) - int(has.sum())
@@ -101,11 +109,21 @@ class _Look:
                 progress=told,
             )
             try:
-                async for part in parts:
-                    outcome = part.outcome
-                    yield r, part.select((outcome == NONE) | (outcome == COMMITTED))
+                async with aclosing(parts):
+                    async for part in parts:
+                        outcome = part.outcome
+                        yield r, part.select((outcome == NONE) | (outcome == COMMITTED))
+                        if r.key in self.failed:
+                            break
             except EoctlError as error:
-                self.failed[r.key] = Missing("partition", "NOT_READ", error.sentence, None, *r.key)
+                self.fail(r, error)
+
+    def fail(self, r: Resolved, error: EoctlError) -> None:
+        """This partition cannot be judged: it is read no further."""
+        text = error.sentence
+        if named(r.key) not in text:
+            text = f"{named(r.key)}: {text}"
+        self.failed.setdefault(r.key, Missing("partition", "NOT_READ", text, None, *r.key))
 
 
 def _keep(copies: Copies, by: RecordId, r: Resolved, part: ColumnBatch, names: bytes) -> None:
