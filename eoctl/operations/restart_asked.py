@@ -5,11 +5,14 @@ Both ask for facts in rounds and decide from them; the rules are in `recovery.re
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import unquote_plus
 
+from eoctl.kafka.property_names import SECRET_KEY
 from recovery import restart
 from recovery.app_file import App, named, parse_app_file, parse_place
 from recovery.errors import UsageError
@@ -26,6 +29,8 @@ from recovery.store_tables import (
 from recovery.strategies.adhoc import Target, decide_adhoc, wanted_adhoc
 from recovery.strategies.decision import RestartPlan
 from recovery.strategies.observed import Observed, Want
+
+_SECRET = re.compile(rf"({SECRET_KEY.pattern}|passw|pwd)[^&;=\s?/@:]*\s*=", re.IGNORECASE)
 
 
 class Asked(Protocol):
@@ -185,10 +190,16 @@ def _holds_password(store: Store) -> bool:
         return bool(password) and not password.startswith(kept_elsewhere)
     if not isinstance(store, SqlStore) or store.url.startswith(kept_elsewhere):
         return False
-    from urllib.parse import urlsplit
-
+    if _SECRET.search(unquote_plus(store.url)):
+        return True
+    try:  # as it will be opened: other parsers end the password elsewhere
+        from sqlalchemy.engine import make_url
+        from sqlalchemy.exc import ArgumentError
+    except ModuleNotFoundError:
+        return ":" in store.url.partition("://")[2].rpartition("@")[0]
     try:
-        found = urlsplit(store.url)
-        return bool(found.password or "password=" in found.query)
-    except ValueError:
+        url = make_url(store.url.strip())
+    except (ArgumentError, ValueError):
         return "@" in store.url
+    secret = any(SECRET_KEY.search(key) for key in url.query)
+    return secret or url.password is not None or "@" in (url.host or "")

@@ -1,5 +1,6 @@
 """An application file as a restart takes it: paths, and passwords that no plan may keep."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,21 @@ outputs = {outputs}
 [app.store]
 {store}
 """
+
+URLS = (  # with {word} as the password, or a part of it
+    "postgresql://ops:pa#{word}@db/app",
+    "postgresql://ops:pa/{word}@db/app",
+    "postgresql://ops:pa?{word}@db/app",
+    "postgresql://ops:pa@{word}@db/app",
+    "postgresql://:{word}@db/app",
+    "postgresql://db/app?passwd={word}",
+    "mssql+pyodbc:///?odbc_connect=DRIVER%3Dx%3BPWD%3D{word}",
+    "mssql+pyodbc:///?odbc_connect=DRIVER%3Dx%3Bpassword%3d{word}",
+    "postgresql://db/app?sslpassword={word}",
+    "postgresql://db/app?dsn=host%3Ddb%20password%3D{word}",
+    "postgresql://ops:pa]{word}@[db/app",
+    "postgresql://db/app?%70assword={word}",
+)
 
 
 def asked(folder: Path, store: str, strategy: str = "output-end") -> Path:
@@ -62,9 +78,15 @@ def test_a_checkpoints_address_stays(tmp_path: Path, written: str, found: str) -
         'kind = "zookeeper"\nconnect = "ops:{word}@zk1:2181"\npath = "/offsets"',
         'kind = "sql"\nurl = "postgresql://ops:{word}@db/app"\ntable = "offsets"',
         'kind = "sql"\nurl = "postgresql://db/app?password={word}"\ntable = "offsets"',
+        *(f'kind = "sql"\nurl = "{url}"\ntable = "offsets"' for url in URLS),
     ],
 )
-def test_a_password_would_stand_in_the_plan(tmp_path: Path, store: str) -> None:
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_password_would_stand_in_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, installed: bool
+) -> None:
+    if not installed:
+        monkeypatch.setitem(sys.modules, "sqlalchemy.engine", None)
     with pytest.raises(UsageError, match=r"\[app\.store\].*holds a password") as refusal:
         read_app_file(asked(tmp_path, store.format(word="hunter2")))
     assert "hunter2" not in refusal.value.sentence
@@ -78,7 +100,14 @@ def test_a_password_would_stand_in_the_plan(tmp_path: Path, store: str) -> None:
         'kind = "zookeeper"\nconnect = "zk1:2181,zk2:2181"\npath = "/offsets"',
         'kind = "sql"\nurl = "env:DB"\ntable = "offsets"',
         'kind = "sql"\nurl = "postgresql://ops@db/app"\ntable = "offsets"',
+        'kind = "sql"\nurl = "postgresql://ops@db:5432/app?sslmode=require"\ntable = "offsets"',
+        'kind = "sql"\nurl = "sqlite:////var/lib/app.db"\ntable = "offsets"',
     ],
 )
-def test_where_a_password_is_kept_may_stand_there(tmp_path: Path, store: str) -> None:
+@pytest.mark.parametrize("installed", [True, False])
+def test_where_a_password_is_kept_may_stand_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, installed: bool
+) -> None:
+    if not installed:
+        monkeypatch.setitem(sys.modules, "sqlalchemy.engine", None)
     assert read_app_file(asked(tmp_path, store)).store is not None
