@@ -69,7 +69,9 @@ class Attempt:
         why = ""
         for takeover in range(TAKEOVERS):
             try:
-                self._send_from(self.take_over())
+                row = self.take_over()
+                if row is not None:
+                    self._send_from(row)
                 return self._answer(takeover)
             except FencedError:
                 if self._wait_for_other():
@@ -94,8 +96,8 @@ class Attempt:
             "takeovers": takeovers,
         }
 
-    def take_over(self) -> int:
-        """Fence every other attempt, then read how far they came: the row to begin with."""
+    def take_over(self) -> int | None:
+        """Fence every other attempt, then read how far they came: as `position`."""
         self.fence()
         return self.position()
 
@@ -115,13 +117,17 @@ class Attempt:
         self._group = group_metadata(work.access, work.job)
         call(self.producer.init_transactions, CALL_SECONDS)
 
-    def position(self) -> int:
-        """The first row that is not committed. Raises RefusedError by the marker's rules."""
+    def position(self) -> int | None:
+        """The row to begin with, None when nothing is left to commit. Raises RefusedError by the
+        marker's rules.
+
+        A file without rows begins at 0 too until its marker is committed.
+        """
         marker = self._marker()
         judge(marker, self.work)
-        if marker.batch > self.work.batch:
-            return self.work.file.rows
-        return marker.next_row if marker.batch == self.work.batch else 0
+        if marker.batch < self.work.batch:
+            return 0
+        return None if marker.batch > self.work.batch or marker.complete else marker.next_row
 
     def _marker(self) -> Marker:
         work = self.work
@@ -131,9 +137,8 @@ class Attempt:
         return found[work.partition]
 
     def _send_from(self, row: int) -> None:
-        if row >= self.work.file.rows:
-            return
         rows = staging.rows_from(self.work.folder, self.work.file, row)
+        row = self._transaction(rows, row)  # of a file without rows: the marker alone
         while row < self.work.file.rows:
             row = self._transaction(rows, row)
 

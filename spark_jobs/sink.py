@@ -336,7 +336,7 @@ class _Renewal:
     def _watch(self) -> None:
         job = self._works[0].job
         while not self._ended.wait(self.half / 4000):
-            with suppress(EoctlError, attempt.FencedError):  # the tasks tell what is wrong
+            with suppress(EoctlError):  # the tasks tell what is wrong
                 self._renew(markers.committed(self._access, job, range(len(self._works))))
 
     def _renew(self, found: dict[int, Marker]) -> None:
@@ -344,4 +344,5 @@ class _Renewal:
         for p, marker in found.items():
             finished = marker.batch == self._works[p].batch and marker.complete
             if marker.written < limit and not finished and not self._ended.is_set():
-                _take_over(self._access, self._works[p].job, p, marker)
+                with suppress(attempt.FencedError):  # another run does the same, or sends
+                    _take_over(self._access, self._works[p].job, p, marker)

@@ -18,7 +18,7 @@ from eoctl.kafka.access import Access
 from eoctl.lab.cluster import Lab
 from recovery.errors import EoctlError, RefusedError, UsageError
 from spark_jobs import markers, sink, staging
-from spark_jobs.attempt import Attempt, Work
+from spark_jobs.attempt import Attempt, FencedError, Work
 from spark_jobs.sink import write_exactly_once
 from spark_jobs.staging import StagedFile
 from tests.kafka.conftest import MakeTopic
@@ -63,6 +63,37 @@ def test_rerun_of_a_batch_sends_nothing_and_the_next_batch_follows(
     older = write_exactly_once(numbers(spark, 0, 2000), batch=0, **options)  # it was sent whole
     assert older["rows_sent_now"] == 0
     assert values(lab1, name) == expected(0, 2500)
+
+
+def test_batches_with_an_empty_partition_end(
+    spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """Its marker goes on with the others': the next batch may follow, this one be run again."""
+    name = topic(lab1, 2)
+
+    def write(batch: int, whole: "DataFrame") -> tuple[int, int]:
+        report = write_exactly_once(
+            whole.where("key >= 500"),
+            topic=name,
+            job=name,
+            batch=batch,
+            staging_folder=tmp_path,
+            access=access(lab1),
+        )
+        return report["rows_sent_now"], report["transactions"]
+
+    # 4 partitions of 250 rows, and a fifth that the filter leaves empty
+    full = numbers(spark, 500, 1000)
+    empty = numbers(spark, 250, 250, 1)
+    assert write(0, full.union(empty)) == (1000, 5)
+    assert write(0, full.union(empty)) == (0, 0)
+    assert write(1, numbers(spark, 1500, 1000).union(empty)) == (1000, 5)
+    assert values(lab1, name) == expected(500, 2000)
+    stand = markers.committed(access(lab1), name, range(5))
+    assert [(stand[p].batch, stand[p].next_row, stand[p].rows) for p in range(5)] == [
+        *[(1, 250, 250)] * 4,
+        (1, 0, 0),
+    ]
 
 
 def test_records_keep_their_parts(
@@ -252,14 +283,14 @@ class Rival(Attempt):
 
 
 class InitFirst(Rival):
-    def take_over(self) -> int:
+    def take_over(self) -> int | None:
         self.fence()
         self.wake(2)
         return self.position()
 
 
 class CommittedFirst(Rival):
-    def take_over(self) -> int:
+    def take_over(self) -> int | None:
         row = self.position()
         self.wake(30)
         self.fence()
@@ -421,3 +452,25 @@ def test_old_markers_are_committed_again(lab1: Lab, work: Work) -> None:
     after = markers.committed(work.access, work.job, [0])[0]
     assert after.written > before[0].written
     assert (after.batch, after.next_row, after.rows) == (markers.NO_BATCH, 0, 0)
+
+
+def test_another_driver_may_fence_the_renewal(
+    lab1: Lab, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both find the marker old; the one that is fenced goes on, its tasks tell what is wrong."""
+    found = markers.committed(work.access, work.job, [0])[0]
+    old = {0: replace(found, written=0)}
+    real, rivals = markers.committed, [Attempt(work)]
+
+    def fenced_meanwhile(*given: Any) -> dict[int, markers.Marker]:
+        found = real(*given)
+        while rivals:
+            rivals.pop().fence()
+        return found
+
+    monkeypatch.setattr(markers, "committed", fenced_meanwhile)
+    with pytest.raises(FencedError):
+        sink._take_over(work.access, work.job, 0, old[0])
+    rivals.append(Attempt(work))
+    with sink._Renewal(work.access, [work], old):
+        assert rivals == []  # fenced, as before
