@@ -88,7 +88,15 @@ class RestartPlanRow(Row):
 class RestartVerifyRow(Row):
     """What is not as an applied plan left it. where: the partition."""
 
-    finding: Literal["overwritten", "mirror-overwritten", "written-beyond", "another-topic", "lost"]
+    finding: Literal[
+        "overwritten",
+        "mirror-overwritten",
+        "pending",
+        "written-beyond",
+        "another-topic",
+        "another-epoch",
+        "lost",
+    ]
     where: str
     producer_id: int | None
     detail: str

@@ -196,7 +196,8 @@ def _producers(look: Look) -> dict[str, list[int]]:
         for o in look.decision.outputs
     }
     for want, told in look.observed.counted.items():
-        if told.producers is not None and (here := found.get(named((want.topic, want.partition)))):
+        here = found.get(named((want.topic, want.partition)))
+        if told.producers is not None and here is not None:
             here |= set(told.producers.last)
     return {place: sorted(pids) for place, pids in found.items()}
 

@@ -1,7 +1,8 @@
 """`restart verify`: looks once more after an apply, for a process that should be dead.
 
-A zombie shows in two ways: it commits over what was applied, or it writes behind the end that
-`drop_first` was counted to. Both would double or lose records once the application starts.
+A zombie shows in three ways: it commits over what was applied, it holds a commit in an open
+transaction, or it writes behind the end that `drop_first` was counted to. Each would double or lose
+records once the application starts.
 """
 
 import asyncio
@@ -86,6 +87,11 @@ def _compared(
                 producer_id=None,
                 detail=f"{store.name}: {text}{who}",
             )
+    for o in contents.pending:
+        text = (
+            f"{store.name}: an open transaction holds a commit, which may replace what stands there"
+        )
+        yield _finding("pending", (o.topic, o.partition), None, text)
 
 
 async def _outputs(
@@ -138,12 +144,16 @@ def _same_log(plan: Plan, f: PartitionFacts, o: OutputDecision) -> Iterator[Rest
     elif f.high_watermark is not None and f.high_watermark < o.end_offset:
         text = f"it ends at {f.high_watermark}, counted to {o.end_offset}: records were lost"
         yield _finding("lost", place, None, text)
+    if None not in (o.leader_epoch, f.leader_epoch) and f.leader_epoch != o.leader_epoch:
+        text = f"leader epoch {f.leader_epoch}, counted with {o.leader_epoch}: count again"
+        yield _finding("another-epoch", place, None, text)
 
 
 def _zombies(
     plan: Plan, place: TopicPartition, o: OutputDecision, found: Producers
 ) -> Iterator[RestartVerifyRow]:
-    before = set(plan.details["producers"].get(named(place), ()))
+    # of all outputs: an old process may write here for the first time
+    before = {pid for pids in plan.details["producers"].values() for pid in pids}
     for pid in sorted({*found.last, *found.producer_ids}):
         if pid == NO_PRODUCER_ID:
             text = f"a producer without an id wrote behind {o.end_offset}: whose, nobody can tell"

@@ -1,0 +1,72 @@
+"""What `restart verify` finds of a process that should be dead, fact by fact."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eoctl.operations.restart_observe import Look
+from eoctl.operations.restart_plan import KIND, _producers
+from eoctl.operations.restart_verify import _compared, _same_log, _zombies
+from eoctl.stores.offsets.store import Contents, open_store
+from recovery.facts import GroupOffsetFacts, PartitionFacts
+from recovery.plan import VALID_MS, Plan, Step
+from recovery.store_tables import FileStore
+from recovery.strategies.decision import OutputDecision, RestartPlan
+from recovery.strategies.observed import Count, Counted, Log, LogEnd, Observed
+from recovery.strategies.producers import Producers
+
+OUT = OutputDecision("out", 0, 3, 10, 5, 7, ())
+
+
+def plan(producers: dict[str, list[int]]) -> Plan:
+    return Plan(
+        kind=KIND,
+        action="restart",
+        created_at=0,
+        expires_at=VALID_MS,
+        context="here",
+        argv=(),
+        cluster_id="c",
+        scope="g",
+        summary="moved",
+        lock="this host only",
+        observed={"out:0": {"topic_id": "id"}},
+        steps=(Step(action="keep", target="g", does="nothing", stands_on=()),),
+        details={"producers": producers},
+    )
+
+
+def test_a_producer_of_another_output_is_from_before_the_plan() -> None:
+    """It wrote out:1 only, and now out:0 behind the counted end."""
+    found = Producers(last={7: (0, 2), 9: (0, 0)})
+    rows = list(_zombies(plan({"out:0": [], "out:1": [7]}), ("out", 0), OUT, found))
+    assert [(r.finding, r.where, r.producer_id) for r in rows] == [("written-beyond", "out:0", 7)]
+
+
+def test_who_wrote_the_range_is_kept_where_the_leader_knows_nobody_any_more() -> None:
+    """Its producer state has expired, the batches are there."""
+    log = Log("out", 0, "id", 5, 0, (LogEnd(10, 10, 10),) * 2, producers=())
+    told = Counted(Any, Producers(last={7: (0, 2)}))  # type: ignore[arg-type]
+    observed = Observed("c", {"out": 1}, {("out", 0): log}, counted={Count("out", 0, 3, 10): told})
+    decision = RestartPlan("a", "commit-pair", (), (OUT,), (), "exactly-once", "", (), ())
+    assert _producers(Look(observed, decision, None, None)) == {"out:0": [7]}
+
+
+@pytest.mark.parametrize("places", [0, 1, 2])
+def test_a_commit_in_an_open_transaction_is_a_finding(tmp_path: Path, places: int) -> None:
+    pending = tuple(GroupOffsetFacts("g", "in", p, 3, pending=True) for p in range(places))
+
+    async def look() -> list[Any]:
+        async with open_store(FileStore(kind="file", path=str(tmp_path / "p.json"))) as store:
+            return list(_compared("store", store, Contents(True, pending=pending), {}))
+
+    found = [(r.finding, r.where) for r in asyncio.run(look())]
+    assert found == [("pending", f"in:{p}") for p in range(places)]
+
+
+@pytest.mark.parametrize(("epoch", "findings"), [(5, []), (6, ["another-epoch"]), (None, [])])
+def test_another_leader_epoch_is_a_finding(epoch: int | None, findings: list[str]) -> None:
+    facts = PartitionFacts("out", 0, "id", leader_epoch=epoch, high_watermark=10)
+    assert [r.finding for r in _same_log(plan({}), facts, OUT)] == findings
