@@ -32,9 +32,10 @@ from recovery.merge_log import (
 )
 from recovery.merge_replay import Base, Position
 from recovery.rows_merge import MergePlanRow, merge_plan_row
-from recovery.stored import StoredPartition
-from recovery.strategies.observed import Log, LogEnd
-from recovery.strategies.output_rules import final_end
+from recovery.stored import StoredOutput, StoredPartition
+from recovery.strategies.observed import Counted, Log, LogEnd, Observed
+from recovery.strategies.output_rules import final_end, written_by_one
+from recovery.strategies.producers import ProducerRuns
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -194,9 +195,15 @@ def partitions_of(asked: Merge, seen: Look) -> list[int]:
 
 
 async def visible(
-    cluster: Cluster, seen: Look, ranges: Mapping[TopicPartition, tuple[int, int]]
+    cluster: Cluster,
+    seen: Look,
+    ranges: Mapping[TopicPartition, tuple[int, int]],
+    writers: Mapping[TopicPartition, ProducerRuns] | None = None,
 ) -> dict[TopicPartition, Counts]:
-    """What is in each range; it must be whole. Raises RefusedError, IncompleteError."""
+    """What is in each range; it must be whole. writers: told who wrote it.
+
+    Raises RefusedError, IncompleteError.
+    """
     cuts = []
     for place, (start, end) in ranges.items():
         facts = seen.of(place)
@@ -213,7 +220,8 @@ async def visible(
                 "--output-offset",
             )
         if start < end:
-            cuts.append(Cuts(*place, (start, end), low, stable))
+            runs = None if writers is None else writers.get(place)
+            cuts.append(Cuts(*place, (start, end), low, stable, runs))
     counted, missing = await count(cluster, cuts)
     found = {place: Counts() for place in ranges}
     for c in cuts:
@@ -247,19 +255,21 @@ async def bases(
         async with open_store(asked.app.store, cluster=cluster, app=asked.app) as store:
             contents = await store.read()
         for p in left:
-            found[p] = _stored(asked, p, [e.position for e in contents.entries], store.name)
-        return found
+            known = _stored(asked, p, [e.position for e in contents.entries], store.name)
+            if known is not None:
+                found[p] = known
+        left = [p for p in left if p not in found]
     commits = await _reached(cluster, asked, left)
     for p in left:
-        known = commits.get(p)
-        if known is not None and known.base is not None:
-            if known.base.output != (asked.output, p):
+        at = commits.get(p)
+        if at is not None and at.base is not None:
+            if at.base.output != (asked.output, p):
                 raise RefusedError(
-                    f"an earlier replay of it wrote to {named(known.base.output)}",
+                    f"an earlier replay of it wrote to {named(at.base.output)}",
                     where=f"{asked.topic}:{p}",
                     remedy="say where this one begins: --from-merge-offset, --output-offset",
                 )
-            found[p] = known.base
+            found[p] = at.base
             continue
         found[p] = base = Base(0, (asked.output, p), 0)
         if certain:
@@ -275,7 +285,10 @@ async def bases(
     return found
 
 
-def _stored(asked: Merge, partition: int, stored: Sequence[StoredPartition], where: str) -> Base:
+def _stored(
+    asked: Merge, partition: int, stored: Sequence[StoredPartition], where: str
+) -> Base | None:
+    """The commit that the store holds for a partition, None where it holds none."""
     assert asked.app is not None
     assert asked.output is not None
     output = (asked.output, partition)
@@ -285,7 +298,7 @@ def _stored(asked: Merge, partition: int, stored: Sequence[StoredPartition], whe
             merges.add(at.merge)
             outputs |= {o.offset for o in at.output if o.place == output}
     if not merges:
-        return Base(0, output, 0)
+        return None
     merge, offset = merges.pop(), outputs.pop() if outputs else None
     if merges or outputs or merge is None or offset is None:
         raise RefusedError(
@@ -341,7 +354,10 @@ async def reached(
         if begin > tip:
             raise RefusedError(f"it ends at {tip}, before {begin}", where=named(merge))
         ranges = {merge: (base.merge_offset, begin), base.output: (base.output_offset, end)}
-        counts = await visible(cluster, seen, ranges)
+        runs = ProducerRuns(base.output_offset, end)
+        counts = await visible(cluster, seen, ranges, {base.output: runs})
+        if at is None:  # later on, every record is accounted for
+            _written_by_one(asked, seen, base, Counted(counts[base.output], runs.found))
         left = (await visible(cluster, seen, {merge: (begin, tip)}))[merge].data
         outputs, entries = counts[base.output].data, counts[merge].data + left
         if at is not None and outputs != counts[merge].data + at.drop_left:
@@ -363,6 +379,18 @@ async def reached(
         position = at or Position(base.merge_offset, outputs, base)
         found[p] = Reached(at, tip, end, entries, outputs, position)
     return found
+
+
+def _written_by_one(asked: Merge, seen: Look, base: Base, found: Counted) -> None:
+    """Can the outputs from a base on be those of one deterministic application? By the rules of
+    restarts. Raises RefusedError where not."""
+    topic, partition = base.output
+    app = asked.app or App(
+        name=asked.topic, strategy="merge-log", inputs=asked.inputs, outputs=(topic,)
+    )
+    observed = Observed(None, {}, seen.ends)
+    output = StoredOutput(topic=topic, partition=partition, offset=base.output_offset)
+    written_by_one(found, output, seen.ends[base.output], app, observed)
 
 
 async def thorough(

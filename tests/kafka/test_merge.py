@@ -1,5 +1,7 @@
 """`merge verify|plan|replay` on real brokers, against what plain consumers see."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from tests.kafka.merging import (
     Named,
     World,
     entries,
+    producer,
     write_copies,
     write_plain,
 )
@@ -203,15 +206,9 @@ def test_a_read_only_context_sends_nothing(lab1: Lab, topic: MakeTopic, tmp_path
     assert world.got == {0: []}
 
 
-def test_an_application_file(lab1: Lab, topic: MakeTopic, tmp_path: Any) -> None:
-    """Its store says where to begin."""
-    world = World(lab1, topic)
-    world.write_logs()
-    write_copies(lab1, (world.output, 0), world.expected[0][:30])
-    store = tmp_path / "position.json"
-    at = {"offset": world.log_offsets[25]}
-    store.write_text(world.stored(at["offset"], 25))
-    app = tmp_path / "app.toml"
+def application(world: World, folder: Path) -> Path:
+    """An application file; its store is position.json beside it."""
+    app = folder / "app.toml"
     app.write_text(
         f"""[app]
 name = "merger"
@@ -223,15 +220,66 @@ topic = "{world.log}"
 format = "json"
 [app.store]
 kind = "file"
-path = "{store}"
+path = "{folder / "position.json"}"
 """
     )
+    return app
+
+
+def test_an_application_file(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    """Its store says where to begin."""
+    world = World(lab1, topic)
+    world.write_logs()
+    write_copies(lab1, (world.output, 0), world.expected[0][:30])
+    at = world.log_offsets[25]
+    (tmp_path / "position.json").write_text(world.stored(at, 25))
+    app = application(world, tmp_path)
     planned = eoctl("merge", "plan", str(app), "-o", "json", lab=lab1)
     assert planned.status == 0, planned.stderr
-    assert [(r["from"], r["drop_first"]) for r in planned.rows] == [(at["offset"], 5)]
+    assert [(r["from"], r["drop_first"]) for r in planned.rows] == [(at, 5)]
     ran = eoctl("merge", "replay", str(app), "--execute", "--yes", lab=lab1)
     assert ran.status == 0, ran.stderr
     assert world.got == world.expected
+
+
+def test_an_application_that_stored_nothing_yet(
+    lab1: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """From the beginning of all, where the output is empty, and once more after that."""
+    world = World(lab1, topic, count=10)
+    world.write_logs()
+    (tmp_path / "position.json").write_text(json.dumps({"partitions": []}))
+    app = str(application(world, tmp_path))
+    for _ in range(2):
+        ran = eoctl("merge", "replay", app, "--execute", "--yes", lab=lab1)
+        assert ran.status == 0, ran.stderr
+        assert world.got == world.expected
+
+    other = World(lab1, topic, count=10)
+    other.write_logs()
+    write_plain(lab1, (other.output, 0), [b"from a console"])
+    app = str(application(other, tmp_path))
+    ran = eoctl("merge", "replay", app, "--execute", "--yes", lab=lab1)
+    assert ran.status == 4, ran.stderr
+    assert "holds 1 records, and nothing says of which entries they are" in ran.stderr
+    assert len(other.got[0]) == 1
+
+
+@pytest.mark.parametrize("how", ["without an id", "at the same time"])
+def test_outputs_that_cannot_be_one_applications(lab1: Lab, topic: MakeTopic, how: str) -> None:
+    world = World(lab1, topic, count=10)
+    world.write_logs()
+    one = producer(lab1, **{"enable.idempotence": how == "at the same time"})
+    for value in (b"a", b"b"):
+        one.produce(world.output, value, partition=0)
+        assert one.flush(30) == 0
+        if how == "at the same time":
+            write_plain(lab1, (world.output, 0), [b"another's"])
+    before = world.got
+    ran = world.replay("--from-merge-offset=0:0", "--output-offset=0:0")
+    assert ran.status == 4, ran.stderr
+    assert how in ran.stderr
+    assert world.got == before
 
 
 def test_entries_of_a_log_are_read_by_the_oracle(lab1: Lab, topic: MakeTopic) -> None:
