@@ -107,7 +107,7 @@ def rebuild_state(
     asked = with_cluster(context, timeout, lambda c: _request(c, wanted, at))
     if left is not None:
         asked = _resumed(asked, Request.from_json(left), wanted, at)
-    state_folder.begin(wanted.output, asked.to_json())
+    state_folder.begin(wanted.output, asked.to_json(), left)
     engine, why = choose_engine(wanted.engine, asked, spark is not None)
     if engine == "spark":
         assert spark is not None

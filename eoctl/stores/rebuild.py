@@ -98,8 +98,16 @@ class Request:
 def rebuild(request: Request, access: Access, engine: Engine, name: str) -> Manifest:
     """Make the state and publish it. name: the engine's, for the manifest.
 
-    Raises RefusedError when the logs changed under the cut, and what tasks raise.
+    Raises RefusedError when the logs changed under the cut, or another rebuild is at work in the
+    folder, and what tasks raise.
     """
+    folder = Path(request.output)
+    with state_folder.held(folder):
+        state_folder.check_begun(folder, request.to_json())
+        return _rebuild(request, access, engine, name)
+
+
+def _rebuild(request: Request, access: Access, engine: Engine, name: str) -> Manifest:
     began = time.monotonic()
     form = changelog_format(request.format, request.options)
     folder = Path(request.output)

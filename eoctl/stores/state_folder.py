@@ -4,13 +4,17 @@ manifest.json              published last; the state is what it lists
 cut.json                   the same cut again: `--at DIR/cut.json`
 data/TOPIC/P-UUID.parquet
 request.json, tasks/, runs/    only while a rebuild is unfinished
+.lock                      only while one is at work
 """
 
+import errno
+import fcntl
 import json
 import os
 import shutil
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,6 +28,8 @@ from recovery.errors import EoctlError, RefusedError, UsageError
 from recovery.manifest import Manifest
 
 MANIFEST, CUT, REQUEST, TASKS = "manifest.json", "cut.json", "request.json", "tasks"
+LOCK = ".lock"
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)  # of file systems without hard links
 
 
 class Attempts:
@@ -48,12 +54,65 @@ class Attempts:
         return row
 
     def keep(self, key: str, row: TaskRow) -> None:
-        """From now on the task is done."""
+        """From now on the task is done. Raises RefusedError when its files are not seen here."""
+        for path, size in (*((f.path, f.size) for f in row.files), *((r, None) for r in row.runs)):
+            if not _there(self._folder / path, size):
+                raise RefusedError(
+                    "the executors write where this process cannot see it",
+                    where=str(self._folder / path),
+                    remedy="give an --output that all of them share",
+                )
         write(self._folder / TASKS / f"{key}.json", json.dumps(asdict(row)))
 
 
-def write(path: Path, text: str) -> None:
-    """Write atomically (temporary file, fsync, rename). Raises UsageError."""
+def _there(path: Path, size: int | None) -> bool:
+    """Whether a file is there, with its size where that is known."""
+    try:
+        return path.stat().st_size == size or size is None
+    except OSError:
+        return False
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """At work in a folder, which is made, as the only one. Raises RefusedError, UsageError.
+
+    The lock ends with this process, however that ends; the file goes when the work is done.
+    """
+    path = folder / LOCK
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise UsageError(f"cannot be locked: {error.strerror}", where=str(path)) from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ours = os.path.samestat(os.fstat(descriptor), path.stat())
+        except (BlockingIOError, FileNotFoundError):  # the latter: another has just ended
+            ours = False
+        except OSError as error:
+            raise UsageError(f"cannot be locked: {error.strerror}", where=str(path)) from None
+        if not ours:
+            raise RefusedError(
+                "another rebuild is at work there",
+                where=str(folder),
+                remedy="wait until it has ended, or give another --output",
+            )
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                path.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def write(path: Path, text: str, *, new: bool = False) -> None:
+    """Write atomically (temporary file, fsync, rename). new: never over another file.
+
+    Raises UsageError; RefusedError when there is one.
+    """
     name = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,13 +122,37 @@ def write(path: Path, text: str) -> None:
             file.flush()
             os.fsync(descriptor)
         Path(name).chmod(0o644)
-        Path(name).replace(path)
+        if new:
+            _link(Path(name), path)
+        else:
+            Path(name).replace(path)
         sync_folder(path.parent)
     except OSError as error:
         if name is not None:
             with suppress(OSError):
                 Path(name).unlink()
         raise UsageError(f"cannot be written: {error.strerror}", where=str(path)) from None
+
+
+def _link(written: Path, path: Path) -> None:
+    """Rename, unless there is a file of that name. Raises RefusedError."""
+    try:
+        os.link(written, path)
+    except OSError as error:
+        if error.errno in _NO_LINKS and not path.exists():
+            written.replace(path)
+            return
+        written.unlink()
+        if path.exists():
+            raise _published(path.parent) from None
+        raise
+    written.unlink()
+
+
+def _published(folder: Path) -> RefusedError:
+    return RefusedError(
+        "there is a state already", where=str(folder), remedy="give another --output"
+    )
 
 
 def unfinished(folder: Path) -> str | None:
@@ -79,12 +162,11 @@ def unfinished(folder: Path) -> str | None:
     if not folder.is_dir():
         raise UsageError("is no folder", where=str(folder))
     if (folder / MANIFEST).exists():
-        raise RefusedError(
-            "there is a state already", where=str(folder), remedy="give another --output"
-        )
+        raise _published(folder)
     with suppress(FileNotFoundError):
         return (folder / REQUEST).read_text(encoding="ascii")
-    others = sorted(p.name for p in folder.iterdir() if not p.name.startswith(f".{REQUEST}."))
+    names = (path.name for path in folder.iterdir())
+    others = sorted(n for n in names if n != LOCK and not n.startswith(f".{REQUEST}."))
     if others:
         raise RefusedError(
             f"holds other files ({others[0]}, ...)",
@@ -94,17 +176,50 @@ def unfinished(folder: Path) -> str | None:
     return None
 
 
-def begin(folder: Path, request: str) -> None:
-    """Note what is being made here."""
-    write(folder / REQUEST, request)
+def begin(folder: Path, request: str, left: str | None) -> None:
+    """Note what is being made here. left: the unfinished request that was found.
+
+    Raises RefusedError where another rebuild is at work, or has begun since.
+    """
+    with held(folder):
+        if unfinished(folder) != left:
+            raise _another(folder)
+        write(folder / REQUEST, request)
+
+
+def check_begun(folder: Path, request: str) -> None:
+    """Raises RefusedError where what was begun last is another request, or is a state already."""
+    found = unfinished(folder)
+    if found is not None and json.loads(found) != json.loads(request):
+        raise _another(folder)
+
+
+def _another(folder: Path) -> RefusedError:
+    return RefusedError(
+        "another rebuild has begun there meanwhile",
+        where=str(folder),
+        remedy="give another --output",
+    )
 
 
 def publish(folder: Path, manifest: Manifest) -> None:
-    """Make the state the folder's; then remove what it does not need."""
+    """Make the state the folder's; then remove what it does not need.
+
+    Raises RefusedError where there is a state already, or a file of this one is not there.
+    """
+    if (folder / MANIFEST).exists():
+        raise _published(folder)
     for part in manifest.partitions:
+        for file in part.files:
+            if not _there(folder / file.path, file.size):
+                raise RefusedError(
+                    "a file of the state is gone or has changed",
+                    where=str(folder / file.path),
+                    remedy="run it again",
+                )
         sync_folder(folder / DATA / part.topic)
     write_cut(folder / CUT, manifest.cut)
-    write(folder / MANIFEST, manifests.dump(manifest))
+    write(folder / MANIFEST, manifests.dump(manifest), new=True)
     tidy(folder, manifest)
 
 
@@ -125,10 +240,12 @@ def tidy(folder: Path, manifest: Manifest) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Remove what an unfinished rebuild has left."""
-    for name in (DATA, RUNS, TASKS):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    (folder / REQUEST).unlink(missing_ok=True)
+    """Remove what an unfinished rebuild has left. Raises RefusedError where it is at work."""
+    with held(folder):
+        unfinished(folder)  # it may have become a state meanwhile
+        for name in (DATA, RUNS, TASKS):
+            shutil.rmtree(folder / name, ignore_errors=True)
+        (folder / REQUEST).unlink(missing_ok=True)
 
 
 def read(folder: Path) -> Manifest:

@@ -1,0 +1,133 @@
+"""A state's folder: one rebuild at a time, a state never over another, no file taken on trust."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import pytest
+
+from eoctl.kafka.access import Access
+from eoctl.stores import rebuild, state_folder
+from eoctl.stores.rebuild import Request
+from eoctl.stores.rebuild_task import Task, TaskRow
+from eoctl.stores.state_files import StateFile
+from recovery.errors import RefusedError
+from tests.unit.test_state_compare import A, cut, state
+
+
+def request(folder: Path, form: str = "plain") -> Request:
+    return Request(
+        cut=cut(9, 9),
+        format=form,
+        options={},
+        output=str(folder),
+        started_ms=1_767_225_600_000,
+        configs={"log": {"cleanup.policy": "compact"}},
+        notes=("a note",),
+        max_rate=300_000,
+    )
+
+
+def row(*files: StateFile, runs: tuple[str, ...] = ()) -> TaskRow:
+    return TaskRow(
+        topic="log",
+        partition=0,
+        start=0,
+        end=9,
+        first_bucket=None,
+        counts={},
+        files=files,
+        runs=runs,
+        digest_rows=0,
+        digest="",
+        expired=0,
+        seen={},
+        producers={},
+        bytes_read=0,
+        seconds=0.0,
+        last_read_ms=None,
+        peak_bytes=0,
+        versions={},
+    )
+
+
+def no_engine(tasks: Sequence[Task]) -> Iterable[TaskRow]:
+    raise AssertionError(f"{len(tasks)} tasks were begun")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*"))
+
+
+def test_only_one_works_in_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "state"
+    text = request(folder).to_json()
+    state_folder.begin(folder, text, None)
+    (folder / "data").mkdir()
+    refused: tuple[Callable[[], object], ...] = (
+        lambda: state_folder.begin(folder, text, text),
+        lambda: state_folder.discard(folder),
+        lambda: rebuild.rebuild(request(folder), Access({}), no_engine, "local"),
+    )
+    with state_folder.held(folder):
+        for work in refused:
+            with pytest.raises(RefusedError, match="another rebuild is at work there"):
+                work()
+        assert names(folder) == [".lock", "data", "request.json"]
+    assert names(folder) == ["data", "request.json"]
+    state_folder.begin(folder, text, text)
+    state_folder.discard(folder)
+    assert names(folder) == []
+
+
+def test_what_another_began_meanwhile_stays(tmp_path: Path) -> None:
+    mine, other = request(tmp_path), request(tmp_path, "streams-kv")
+    state_folder.begin(tmp_path, mine.to_json(), None)
+    again = Request.from_json(mine.to_json())  # as a job gets it
+    state_folder.check_begun(tmp_path, again.to_json())
+    for left in (None, other.to_json()):
+        with pytest.raises(RefusedError, match="another rebuild has begun there meanwhile"):
+            state_folder.begin(tmp_path, other.to_json(), left)
+    with pytest.raises(RefusedError, match="another rebuild has begun there meanwhile"):
+        rebuild.rebuild(other, Access({}), no_engine, "local")
+    assert (tmp_path / "request.json").read_text() == mine.to_json()
+
+
+def test_a_state_is_never_published_over_another(tmp_path: Path) -> None:
+    state(tmp_path, A)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(RefusedError, match="a state already"):
+        state_folder.publish(tmp_path, state_folder.read(tmp_path))
+    with pytest.raises(RefusedError, match="a state already"):
+        state_folder.write(tmp_path / "manifest.json", "{}", new=True)
+    with pytest.raises(RefusedError, match="a state already"):
+        rebuild.rebuild(request(tmp_path), Access({}), no_engine, "local")
+    with pytest.raises(RefusedError, match="a state already"):
+        state_folder.discard(tmp_path)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize("left", [None, b"PAR1"])
+def test_a_listed_file_must_be_there(tmp_path: Path, left: bytes | None) -> None:
+    manifest = state_folder.read(state(tmp_path, A))
+    (tmp_path / "manifest.json").unlink()
+    (file,) = (tmp_path / "data" / "log").glob("1-*")
+    file.unlink() if left is None else file.write_bytes(left)
+    with pytest.raises(RefusedError, match="is gone or has changed"):
+        state_folder.publish(tmp_path, manifest)
+    assert not (tmp_path / "manifest.json").exists()
+
+
+def test_a_row_whose_files_are_elsewhere_is_not_kept(tmp_path: Path) -> None:
+    """As of executors on a host that has another folder of that name."""
+    kept = state_folder.Attempts(tmp_path)
+    (tmp_path / "there").write_bytes(b"1234")
+    for lost in (
+        row(StateFile("gone", 1, 4, "")),
+        row(StateFile("there", 1, 5, "")),
+        row(StateFile("there", 1, 4, ""), runs=("gone",)),
+    ):
+        with pytest.raises(RefusedError, match="where this process cannot see it"):
+            kept.keep("key", lost)
+    assert names(tmp_path) == ["there"]
+    kept.keep("key", row(StateFile("there", 1, 4, ""), runs=("there",)))
+    assert (tmp_path / "tasks" / "key.json").exists()
