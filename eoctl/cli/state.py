@@ -16,6 +16,7 @@ from eoctl.cli.options import FORMATS, Connection, Format
 from eoctl.cli.progress import Progress
 from eoctl.cli.spark import JobProgress, SparkOptions
 from eoctl.operations import state as operations
+from eoctl.operations.spark_launch import Spark, check_installed
 from eoctl.operations.spark_rebuild import on_spark
 from eoctl.render.tables import Column
 from eoctl.render.words import count, counted, size
@@ -159,6 +160,9 @@ def rebuild(
     no_crc: NoCrc = False,
 ) -> int:
     """A state from its changelogs, up to one cut, with the proof of what it is."""
+    spark = on.spark()
+    if engine == "auto" and on.given:
+        engine = "spark"
     wanted = operations.Wanted(
         changelogs=operations.topics_of(changelogs),
         format=format_,
@@ -180,11 +184,20 @@ def rebuild(
     )
     context, seconds = connection.one(), connection.seconds(None)
     with _progress() as progress, JobProgress() as show:
-        answer = operations.rebuild_state(
-            context, wanted, seconds, progress, on_spark(on.spark(), context, show, seconds)
-        )
+        there = None
+        if engine != "auto" or _installed(spark):
+            there = on_spark(spark, context, show, seconds)
+        answer = operations.rebuild_state(context, wanted, seconds, progress, there)
     emit(answer, REBUILD, output)
     return answer.exit_status
+
+
+def _installed(spark: Spark) -> bool:
+    try:
+        check_installed(spark)
+    except UsageError:
+        return False
+    return True
 
 
 def _options(given: "list[str] | tuple[()]") -> dict[str, str]:

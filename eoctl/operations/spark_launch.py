@@ -121,7 +121,7 @@ def launch(
     there; IncompleteError when `seconds` are over. Interrupted (SIGINT, SIGTERM) it cancels the job
     and raises KeyboardInterrupt.
     """
-    _check_installed(spark)
+    check_installed(spark)
     folder = Jobs().new()
     by = who()
     process_self = identify(os.getpid())
@@ -155,7 +155,8 @@ def launch(
         return _follow(folder, job, access, spark, show, seconds)
 
 
-def _check_installed(spark: Spark) -> None:
+def check_installed(spark: Spark) -> None:
+    """Raises UsageError when Spark or the Java that it needs is not there."""
     if importlib.util.find_spec("pyspark") is None:
         raise UsageError("Spark is not installed", remedy="pip install 'eoctl[spark]'")
     if spark.remote:

@@ -21,6 +21,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.operations.jobs import session_members
 from eoctl.operations.state import Wanted, rebuild_state
 from eoctl.stores.rebuild import Request, rebuild
+from recovery.errors import UsageError
 from spark_jobs.rebuild import SparkEngine
 from spark_jobs.source import register
 from tests.kafka.command import EOCTL, environment, eoctl
@@ -342,6 +343,40 @@ def test_killed_job_is_lost_and_its_java_ends(
     assert session_members(job["pid"]) == []
     assert [row["state"] for row in jobs_of(state)] == ["lost"]
     assert not (output / "manifest.json").exists()
+
+
+def test_auto_takes_spark_where_it_is_named_and_does_without_it_where_it_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What the command hands to the choice of an engine, seen where it is made."""
+    from eoctl.cli.main import run
+    from eoctl.operations import state as operations
+
+    asked: list[tuple[str, bool]] = []
+
+    def seen(context: Context, wanted: Wanted, timeout: Any, progress: Any, spark: Any) -> None:
+        asked.append((wanted.engine, spark is not None))
+        raise UsageError("seen")
+
+    monkeypatch.setattr(operations, "rebuild_state", seen)
+    words = ["--bootstrap-server", "127.0.0.1:1", "state", "rebuild", "c", "--format", "plain"]
+    words += ["--at", "lso", "--output", str(tmp_path / "out")]
+    absent = {"JAVA_HOME": str(tmp_path)}
+    for more, env, expected in (
+        ([], {}, ("auto", True)),
+        (["--master", "local[2]"], {}, ("spark", True)),
+        (["--remote", "sc://h:1"], absent, ("spark", True)),  # no Java is needed for it
+        (["--engine", "local", "--master", "local[2]"], {}, ("local", True)),
+        ([], absent, ("auto", False)),
+        (["--master", "local[2]"], absent, ("spark", True)),  # says what is missing
+        (["--engine", "spark"], absent, ("spark", True)),
+    ):
+        asked.clear()
+        with monkeypatch.context() as patched:
+            for key, value in env.items():
+                patched.setenv(key, value)
+            assert run([*words, *more]) == 2
+        assert asked == [expected], more
 
 
 def test_what_is_missing_is_one_sentence(lab1: Lab, changelog: str, tmp_path: Path) -> None:
