@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 
 from eoctl.kafka.cluster import Cluster
@@ -15,6 +15,7 @@ from recovery.errors import EoctlError, Exit
 from recovery.facts import Missing, TopicPartition
 from recovery.formats.reader import CorruptError
 from recovery.merge_log import merge_format
+from recovery.merge_replay import Base
 from recovery.merge_verify import MergeVerifier, output_ahead
 from recovery.rows_merge import MergeFindingRow
 
@@ -58,11 +59,9 @@ async def verify(
             )
             missing.append(Missing("partition", "OFFSET_OUT_OF_RANGE", text, None, *merge))
     if asked.output is not None:
-        for p in chosen:
-            try:
-                rows += await _against_output(cluster, asked, (seen, later), p)
-            except EoctlError as error:
-                missing.append(_unseen((asked.output, p), error))
+        found, more = await _against_outputs(cluster, asked, seen, chosen)
+        rows += found
+        missing += (m for m in more if m not in missing)
     return Answer(
         "merge-verify",
         cluster.cluster_id,
@@ -81,22 +80,38 @@ def _unseen(place: TopicPartition, error: EoctlError) -> Missing:
     return Missing("partition", name, where + error.what, None, *place)
 
 
-async def _against_output(
-    cluster: Cluster, asked: Merge, looks: tuple[Look, Look], partition: int
-) -> list[MergeFindingRow]:
+async def _against_outputs(
+    cluster: Cluster, asked: Merge, seen: Look, partitions: Sequence[int]
+) -> tuple[list[MergeFindingRow], list[Missing]]:
     """More outputs than entries, from a commit to both ends?"""
-    seen, later = looks
-    [base] = (await bases(cluster, asked, [partition], seen, certain=False)).values()
-    merge = (asked.topic, partition)
-    end = seen.bounds(base.output, "read_committed")[1]
-    tip = later.bounds(merge, "read_committed")[1]
-    counts = await visible(
-        cluster,
-        later,
-        {merge: (base.merge_offset, tip), base.output: (base.output_offset, end)},
-    )
-    found = output_ahead(merge, tip, counts[merge].data, base.output, counts[base.output].data)
-    return [] if found is None else [found]
+    assert asked.output is not None
+    rows: list[MergeFindingRow] = []
+    missing: list[Missing] = []
+    begin: dict[int, Base] = {}
+    for p in partitions:
+        try:
+            begin |= await bases(cluster, asked, [p], seen, certain=False)
+        except EoctlError as error:
+            missing.append(_unseen((asked.output, p), error))
+    # Commits were read just now, the log long after `seen`: a running application went on. So both
+    # ends are looked at anew, outputs before the log as ever.
+    outputs = await look(cluster, asked, twice=False)
+    entries = await look(cluster, asked, twice=False)
+    missing += [*outputs.missing, *(m for m in entries.missing if m not in outputs.missing)]
+    for p, base in begin.items():
+        merge = (asked.topic, p)
+        try:
+            end = outputs.bounds(base.output, "read_committed")[1]
+            tip = entries.bounds(merge, "read_committed")[1]
+            ranges = {merge: (base.merge_offset, tip), base.output: (base.output_offset, end)}
+            counts = await visible(cluster, entries, ranges)
+        except EoctlError as error:
+            missing.append(_unseen(base.output, error))
+            continue
+        ahead = output_ahead(merge, tip, counts[merge].data, base.output, counts[base.output].data)
+        if ahead is not None:
+            rows.append(ahead)
+    return rows, missing
 
 
 class _Checking:

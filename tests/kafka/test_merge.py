@@ -1,12 +1,21 @@
 """`merge verify|plan|replay` on real brokers, against what plain consumers see."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.failures import Deadline
+from eoctl.kafka.properties import client_settings
 from eoctl.lab.cluster import Lab
+from eoctl.operations.merge import of_app
+from eoctl.operations.merge_verify import verify
+from eoctl.operations.restart_asked import read_app_file
+from recovery.answers import Answer
+from recovery.rows_merge import MergeFindingRow
 from tests.kafka.command import environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import (
@@ -280,6 +289,45 @@ def test_outputs_that_cannot_be_one_applications(lab1: Lab, topic: MakeTopic, ho
     assert ran.status == 4, ran.stderr
     assert how in ran.stderr
     assert world.got == before
+
+
+def test_verify_beside_a_running_application(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    """While the log is read the application logs, writes and commits further."""
+    world = World(lab1, topic, count=10)
+    order, known = world.orders[0], 12
+    world.orders[0] = order[:known]
+    world.write_logs()
+    write_copies(lab1, (world.output, 0), world.expected[0])
+    store = tmp_path / "position.json"
+    store.write_text(world.stored(0, 0))
+    path = application(world, tmp_path)
+    asked = of_app(read_app_file(path).app, str(path))
+    went_on: list[tuple[int, int, int]] = []
+
+    def told(partition: int, done: int, total: int) -> None:
+        if not went_on:
+            went_on.append((partition, done, total))
+            world.orders[0] = order[known:]
+            world.write_logs()
+            write_copies(lab1, (world.output, 0), world.expected[0])
+            world.orders[0] = order
+            store.write_text(world.stored(world.log_offsets[-1] + 1, len(order)))
+
+    async def verified() -> Answer:
+        settings = client_settings({"bootstrap.servers": lab1.bootstrap_servers})
+        async with Cluster(settings, Deadline(60)) as cluster:
+            return await verify(cluster, asked, progress=told)
+
+    answer = asyncio.run(verified())
+    assert went_on
+    assert (answer.rows, answer.errors) == ([], [])
+    assert answer.exit_status == 0
+    # and one output more is still found
+    write_copies(lab1, (world.output, 0), world.expected[0][:1])
+    answer = asyncio.run(verified())
+    [row] = answer.rows
+    assert isinstance(row, MergeFindingRow)
+    assert row.finding == "output-ahead"
 
 
 def test_entries_of_a_log_are_read_by_the_oracle(lab1: Lab, topic: MakeTopic) -> None:
