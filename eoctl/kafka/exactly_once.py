@@ -77,14 +77,17 @@ class Writer:
     ) -> None:
         """timeout_ms: after it the coordinator ends a transaction (transaction.timeout.ms)."""
         self.transactional_id, self._group = transactional_id, group
-        self._settings = settings
+        self._settings, self._timeout_ms = settings, timeout_ms
         self._config = {
             "transactional.id": transactional_id,
             "transaction.timeout.ms": timeout_ms,
             "delivery.timeout.ms": timeout_ms,
             "linger.ms": 20,
             "message.max.bytes": 1_000_000_000,  # the broker says what is too large
-            "batch.size": 1 << 20,
+            # A record that some producer compressed into its topic has to fit again. librdkafka
+            # counts a batch before compression: with this, only one large record exceeds 1 MB.
+            "compression.type": "lz4",
+            "batch.size": 500_000,
             "queue.buffering.max.messages": 500_000,
         }
         self._producer: Any = None
@@ -210,9 +213,17 @@ class Writer:
         name, where = error.name(), f"transactional id {self.transactional_id}"
         if name in _FENCED:
             return RefusedError(
-                "another process has taken it over: nothing more is written here",
+                "another process has taken it over, or a transaction stood longer than its "
+                f"timeout of {self._timeout_ms / 1000:g} s: nothing more is written here",
                 where=where,
-                remedy="let one run at a time",
+                remedy="let one run at a time, then run the same again",
+            )
+        if name == "MSG_SIZE_TOO_LARGE":
+            return RefusedError(
+                f"{what}: a record is larger than its topic takes, compressed as well: "
+                f"{error.str()} ({name})",
+                where=where,
+                remedy="raise max.message.bytes of the output topic, then run the same again",
             )
         if name in _DENIED:
             return RefusedError(

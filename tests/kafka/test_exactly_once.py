@@ -1,5 +1,7 @@
 """The transactional writer on a real broker: what a takeover does to it, in each of its calls."""
 
+import json
+import os
 import time
 from collections.abc import Iterator
 
@@ -48,7 +50,7 @@ def test_a_writer_that_was_taken_over_commits_nothing_and_says_why(
     taken_over: tuple[Writer, str], lab1: Lab
 ) -> None:
     old, name = taken_over
-    with pytest.raises(RefusedError, match="another process has taken it over"):
+    with pytest.raises(RefusedError, match=r"taken it over, or .* its timeout of 60 s"):
         old.commit({(name, 0): Position(1, "")})
     assert visible(lab1, name) == []
 
@@ -66,6 +68,37 @@ def test_a_writer_that_was_taken_over_stops_sending(
 
     with pytest.raises(RefusedError, match="another process has taken it over"):
         go_on()
+    assert visible(lab1, name) == []
+
+
+def test_a_large_record_that_fits_once_compressed_is_taken(lab1: Lab, topic: MakeTopic) -> None:
+    """3 MB of JSON, beside small records, where the topic takes batches of 1 MB."""
+    name = topic(lab1)
+    large = json.dumps([{"order": n, "status": "shipped"} for n in range(90_000)]).encode()
+    assert len(large) > 3_000_000
+    sent = [b"before", large, b"after", *(os.urandom(100_000) for _ in range(20))]
+    one = writer(lab1, name)
+    one.open()
+    one.begin()
+    for value in sent:
+        one.send(name, 0, b"k", value)
+    one.commit({(name, 0): Position(1, "")})
+    one.close()
+    assert visible(lab1, name) == sent
+
+
+def test_a_record_that_its_topic_does_not_take_is_refused_with_the_remedy(
+    lab1: Lab, topic: MakeTopic
+) -> None:
+    name = topic(lab1)
+    one = writer(lab1, name)
+    one.open()
+    one.begin()
+    one.send(name, 0, b"k", os.urandom(1_500_000))
+    with pytest.raises(RefusedError, match=r"raise max\.message\.bytes of the output topic"):
+        one.commit({(name, 0): Position(1, "")})
+    one.abort()
+    one.close()
     assert visible(lab1, name) == []
 
 
