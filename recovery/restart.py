@@ -71,7 +71,7 @@ def wanted(app: App, observed: Observed) -> tuple[Want, ...]:
         try:
             look()
         except Unobserved as question:
-            wants.setdefault(question.want)
+            wants |= dict.fromkeys(question.wants)
         except EoctlError:
             continue
     return tuple(wants)

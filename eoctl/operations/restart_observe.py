@@ -45,7 +45,6 @@ from recovery.strategies.observed import (
 from recovery.strategies.producers import ProducerRuns
 
 PAUSE_SECONDS = 1.0  # between two looks at ends, store and group
-MOST_ROUNDS = 12
 EMPTY = (None, "Empty", "Dead")
 
 Answers = dict[str, dict[Any, Any]]
@@ -206,17 +205,17 @@ class _Observer:
         )
 
     async def _answered(self, observed: Observed) -> Observed:
-        """Ask until nothing is wanted any more."""
-        for _ in range(MOST_ROUNDS):
-            wants = self._asked.wanted(observed)
-            if not wants:
-                return observed
+        """Ask until nothing is wanted any more; each round has a new question."""
+        asked: set[Want] = set()
+        while wants := self._asked.wanted(observed):
+            assert not asked.issuperset(wants), f"still asking: {wants[0]}"
+            asked |= set(wants)
             answers, unseen = await self._answer(wants)
             more: dict[str, Any] = {
                 name: {**getattr(observed, name), **found} for name, found in answers.items()
             }
             observed = replace(observed, unseen={**observed.unseen, **unseen}, **more)
-        raise AssertionError(f"still asking: {wants[0]}")
+        return observed
 
     async def _answer(self, wants: Sequence[Want]) -> tuple[Answers, dict[Want, str]]:
         answers: Answers = {}

@@ -20,7 +20,7 @@ from recovery.strategies.decision import (
     gathered,
     some,
 )
-from recovery.strategies.input_rules import moved, readable
+from recovery.strategies.input_rules import identity, moved, readable
 from recovery.strategies.observed import Log, Observed, OffsetAt, Unobserved, Want
 from recovery.strategies.positions import refuse_pending
 
@@ -81,7 +81,7 @@ def wanted_adhoc(
         try:
             _move(target, place, observed)
         except Unobserved as question:
-            wants.setdefault(question.want)
+            wants |= dict.fromkeys(question.wants)
         except EoctlError:
             continue
     return tuple(wants)
@@ -122,10 +122,14 @@ def decide_adhoc(
 def _move(target: Target, place: TopicPartition, observed: Observed) -> InputDecision:
     log, entry = observed.log(place), observed.stored_at(place)
     current = None if entry is None else entry.input.offset
+    # Only where the new offset follows from the stored one does it matter in which log that was.
+    checks: tuple[Check, ...] = ()
+    if entry is not None and target.kind in ("shift-by", "to-current"):
+        checks = identity(entry.input, log, observed)
     offset = target.offset(log, current, observed)
     # What is above the last stable offset may still be aborted.
-    check = readable(offset, log, "read_committed")
-    return moved(current, offset, log, "read_committed", observed, (check,))
+    checks = (*checks, readable(offset, log, "read_committed"))
+    return moved(current, offset, log, "read_committed", observed, checks)
 
 
 def _guarantee(target: Target, inputs: Sequence[InputDecision]) -> tuple[Guarantee, str]:

@@ -42,7 +42,7 @@ def identity(stored: StoredOffset, log: Log, observed: Observed) -> tuple[Check,
             f"its offset {stored.offset} was stored in leader epoch {epoch}, the leader is in "
             f"{log.leader_epoch}: this is another log",
             where=where,
-            remedy="the topic was made anew; begin anew with [app.base]",
+            remedy="the topic was made anew; begin anew with [app.base], or with --to-offset",
         )
     end = observed.epoch_end(EpochEnd(*stored.place, epoch))
     if end is not None and end < stored.offset:
@@ -89,13 +89,18 @@ def _top(log: Log, isolation: Isolation) -> tuple[int, str]:
     return log.last_stable_offset, "last stable offset"
 
 
-def whole(start: int, end: int, log: Log, observed: Observed, *, why: str) -> Check:
-    """Refuses where compaction took records from [start, end) that were read before."""
+def whole(
+    start: int, end: int, log: Log, observed: Observed, *, why: str, always: bool = False
+) -> Check:
+    """Refuses where compaction took records from [start, end) that were read before.
+
+    always: count even where the policy is `delete`. It is the one of today: the log may have been
+    compacted under another one.
+    """
     where = named(log.place)
-    if log.cleanup_policy == "delete":
-        return Check(
-            "not-compacted", True, "nothing is compacted away: cleanup.policy=delete", where
-        )
+    if log.cleanup_policy == "delete" and not always:
+        text = "cleanup.policy=delete: that it was not compacted under an earlier one is believed"
+        return Check("not-compacted", None, text, where)
     missing = observed.count(Count(*log.place, start, end)).counts.missing
     if missing:
         raise RefusedError(

@@ -4,12 +4,14 @@ The commit holds, for every input partition of a task, the input offset, the mer
 the output's: restart there, replay the log to its tip, drop the first n outputs.
 """
 
+from functools import partial
+
 from recovery.app_file import App, named
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from recovery.strategies.decision import Basis, Check, some
-from recovery.strategies.input_rules import visible
-from recovery.strategies.observed import Count, MergeTail, Observed
+from recovery.strategies.input_rules import readable, visible
+from recovery.strategies.observed import Count, MergeTail, Observed, SourceRange, each
 from recovery.strategies.output_rules import final_end
 from recovery.strategies.positions import stored_or_base
 
@@ -35,6 +37,14 @@ def merge_log(app: App, observed: Observed, place: TopicPartition) -> Basis:
             "order after the commit is lost",
             where=named(merged),
         )
+    missing = observed.count(Count(*merged, start, tip)).counts.missing
+    if missing:
+        raise RefusedError(
+            f"{missing} offsets of [{start}, {tip}) are missing (compacted or deleted): the order "
+            "after the commit is not whole",
+            where=named(merged),
+            remedy="look at the log with `eoctl merge verify`",
+        )
     offset, checks = basis.input.offset, [*basis.checks, final]
     tail = observed.merge_tail(MergeTail(*merged, start, tip))
     if foreign := [named(p) for p in sorted(tail) if not _feeds(app, observed, p, merged)]:
@@ -59,13 +69,8 @@ def merge_log(app: App, observed: Observed, place: TopicPartition) -> Basis:
                 where=where,
                 remedy="the input lost records; look with `eoctl merge verify`",
             )
-        skipped = visible(Count(*place, offset, mine.first), app.isolation, observed)
-        if skipped:
-            raise RefusedError(
-                f"{skipped} records of [{offset}, {mine.first}) are not in the merge log",
-                where=where,
-                remedy="look at the log with `eoctl merge verify`",
-            )
+        readable(offset, observed.log(place), app.isolation)
+        _all_named(app, observed, place, offset, mine)
     text = f"replay it from {start} to its tip {tip}, then read on"
     checks.append(Check("merge-log", True, text, named(merged)))
     return Basis(
@@ -75,6 +80,33 @@ def merge_log(app: App, observed: Observed, place: TopicPartition) -> Basis:
         checks=tuple(checks),
         stored=basis.stored,
     )
+
+
+def _all_named(
+    app: App, observed: Observed, place: TopicPartition, offset: int, mine: SourceRange
+) -> None:
+    """Raises RefusedError unless the log names each record that the application sees from the
+    commit on up to the log's last entry of this input, and none that it does not see."""
+    where, end = named(place), mine.last + 1
+    remedy = "look at the log with `eoctl merge verify`"
+    before, inside = each(
+        partial(visible, Count(*place, *cut), app.isolation, observed)
+        for cut in ((offset, mine.first), (mine.first, end))
+    )
+    lost = before + max(inside - mine.entries, 0)
+    if lost:
+        raise RefusedError(
+            f"{lost} records of [{offset}, {end}) are not in the merge log",
+            where=where,
+            remedy=remedy,
+        )
+    if inside < mine.entries:
+        raise RefusedError(
+            f"the merge log names {mine.entries} records of [{mine.first}, {end}), the input holds "
+            f"{inside} that the application sees",
+            where=where,
+            remedy=remedy,
+        )
 
 
 def _feeds(app: App, observed: Observed, place: TopicPartition, merged: TopicPartition) -> bool:

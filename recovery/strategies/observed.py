@@ -6,7 +6,7 @@ gathers these questions from all partitions, somebody answers them, and asks aga
 Offsets are positions: the next one to read or to write.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -172,11 +172,25 @@ class PendingCommit:
 
 
 class Unobserved(Exception):  # noqa: N818  (a question, no error)
-    """A question that was not asked yet."""
+    """Questions that were not asked yet: one, or more that need nothing of one another."""
 
-    def __init__(self, want: Want) -> None:
-        super().__init__(str(want))
-        self.want = want
+    def __init__(self, *wants: Want) -> None:
+        super().__init__(", ".join(map(str, wants)))
+        self.wants = wants
+
+
+def each(looks: Iterable[Callable[[], A]]) -> list[A]:
+    """What all of them give. Raises Unobserved with the questions of all of them at once."""
+    found: list[A] = []
+    wants: dict[Want, None] = {}
+    for look in looks:
+        try:
+            found.append(look())
+        except Unobserved as question:
+            wants |= dict.fromkeys(question.wants)
+    if wants:
+        raise Unobserved(*wants)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,15 @@ that the application sees from the input's base on. Where a copy goes to several
 that has least decides, and the others drop what they have more.
 """
 
+from functools import partial
+
 from recovery.app_file import App, named
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from recovery.stored import StoredOffset, StoredOutput
 from recovery.strategies.decision import Basis, Check
 from recovery.strategies.input_rules import identity, readable, whole
-from recovery.strategies.observed import Observed, Walk
+from recovery.strategies.observed import Observed, Walk, each
 from recovery.strategies.output_rules import counted_range, final_end, written_by_one
 from recovery.strategies.positions import base_offset
 
@@ -26,8 +28,10 @@ def output_end(app: App, observed: Observed, place: TopicPartition) -> Basis:
     if entry is not None:
         checks += identity(entry.input, log, observed)
     counted: dict[TopicPartition, tuple[int, int, int]] = {}
-    for output in app.outputs_of(place):
-        counted[output], more = _count(app, observed, output)
+    places = app.outputs_of(place)
+    counts = each(partial(_count, app, observed, output) for output in places)
+    for output, (found, more) in zip(places, counts, strict=True):
+        counted[output] = found
         checks += more
     if not counted:
         raise RefusedError("it feeds no output: nothing tells how far it was read", where=where)
@@ -41,22 +45,27 @@ def output_end(app: App, observed: Observed, place: TopicPartition) -> Basis:
             remedy="look at [app.base] and [app.mapping]",
         )
     why = "the k-th record of now is not the k-th of then"
-    checks.append(whole(base, restart, log, observed, why=why))
+    checks.append(whole(base, restart, log, observed, why=why, always=True))
     text = "the k-th output is the copy of the k-th input: believed"
     checks.append(Check("one-to-one", None, text, where))
-    outputs = []
-    for output, (start, end, records) in counted.items():
-        offset: int | None = end
-        if records > k:
-            offset = observed.walk(Walk(*output, start, k))
-        assert offset is not None, "fewer records than were counted"
-        outputs.append(StoredOutput(topic=output[0], partition=output[1], offset=offset))
+    outputs = each(partial(_output, observed, output, *c, k) for output, c in counted.items())
     return Basis(
         StoredOffset(topic=place[0], partition=place[1], offset=restart),
         tuple(outputs),
         checks=tuple(checks),
         stored=entry,
     )
+
+
+def _output(
+    observed: Observed, place: TopicPartition, start: int, end: int, records: int, k: int
+) -> StoredOutput:
+    """Where an output stands after k of its records."""
+    offset: int | None = end
+    if records > k:
+        offset = observed.walk(Walk(*place, start, k))
+    assert offset is not None, "fewer records than were counted"
+    return StoredOutput(topic=place[0], partition=place[1], offset=offset)
 
 
 def _count(

@@ -125,8 +125,8 @@ def written_by_one(
     if not producers.runs:
         checks = [Check("sequences", True, "nothing was written after the commit", where)]
     checks += _stored_producer(stored, producers, log)
-    checks.append(_exclusive(producers.producer_ids, app, observed, where))
-    checks += _fenced(producers, observed, where)
+    checks.append(_exclusive(producers.producer_ids, stored, app, observed, where))
+    checks.append(_fenced(producers, stored, log, observed))
     return tuple(checks)
 
 
@@ -168,8 +168,11 @@ def _stored_producer(stored: StoredOutput, producers: Producers, log: Log) -> li
     return [Check("stored-producer", True, text, where)]
 
 
-def _exclusive(ids: Sequence[int], app: App, observed: Observed, where: str) -> Check:
-    """Did only this application write? Checked from producer ids where they can tell."""
+def _exclusive(
+    ids: Sequence[int], stored: StoredOutput, app: App, observed: Observed, where: str
+) -> Check:
+    """Did only this application write? Proven where all its producer ids are known, or where the
+    store names the only one; a process that was started anew has another one."""
     told = some([str(i) for i in ids], most=5)
     if not app.exclusive:
         text = "exclusive = false: that only this application's outputs were counted is believed"
@@ -181,29 +184,48 @@ def _exclusive(ids: Sequence[int], app: App, observed: Observed, where: str) -> 
             where=where,
             remedy="find them with `eoctl producers --resolve`; n would count their records too",
         )
-    if len(ids) > 1 and own is None:
-        text = f"producers {told} wrote one after the other: believed to be the application's own"
-        return Check(
-            "exclusive", None, f"{text}, each having dropped what the one before wrote", where
-        )
-    text = f"written by producer {told} alone" if ids else "nobody wrote"
-    return Check("exclusive", True, text, where)
+    if not ids:
+        return Check("exclusive", True, "nobody wrote", where)
+    alone = len(ids) == 1
+    text = f"written by producer {told}" if alone else f"producers {told} wrote one after the other"
+    if own is not None:
+        return Check("exclusive", True, f"{text}: the application's own", where)
+    if alone and stored.producer_id == ids[0]:
+        return Check("exclusive", True, f"{text} alone, which the store names", where)
+    if stored.producer_id is not None and stored.producer_id not in ids:
+        text += f", the store names {stored.producer_id}"
+    elif alone:
+        text += " alone"
+    text += ": believed to be the application's own"
+    if not alone:
+        text += ", each having dropped what the one before wrote"
+    return Check("exclusive", None, text, where)
 
 
-def _fenced(producers: Producers, observed: Observed, where: str) -> list[Check]:
-    """Can the old process still write? Without a transactional id it cannot be fenced."""
-    if not producers.runs:
-        return []
-    if all(run.producer_id in observed.fenced for run in producers.runs):
-        return [Check("fenced", True, "the old producers are fenced", where)]
-    if all(run.transactional for run in producers.runs):
+def _fenced(producers: Producers, stored: StoredOutput, log: Log, observed: Observed) -> Check:
+    """Can the old process still write? Without a transactional id it cannot be fenced.
+
+    One that wrote nothing after the commit may hang, with records that it sends once it wakes up:
+    then those that the broker remembers and the stored one are judged.
+    """
+    where = named(log.place)
+    # producer id → does it write in transactions?
+    writers = {run.producer_id: run.transactional for run in producers.runs}
+    if not writers and log.producers:
+        for p in log.producers:
+            writers[p.producer_id] = p.coordinator_epoch is not None and p.coordinator_epoch >= 0
+        if stored.producer_id is not None:
+            writers.setdefault(stored.producer_id, False)
+    if writers and observed.fenced.issuperset(writers):
+        return Check("fenced", True, "the old producers are fenced", where)
+    if writers and all(writers.values()):
         text = "not fenced: `eoctl txn fence` the application's transactional ids first"
     else:
         text = (
             "not fenced; safe only if the old process is proven dead or its WRITE permission is "
             "revoked"
         )
-    return [Check("fenced", None, text, where)]
+    return Check("fenced", None, text, where)
 
 
 def decide_output(

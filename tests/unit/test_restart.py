@@ -32,7 +32,7 @@ from recovery.strategies.decision import (
     gathered,
     some,
 )
-from recovery.strategies.observed import PendingCommit
+from recovery.strategies.observed import EpochEnd, PendingCommit
 from tests.unit.restart_model import ABORTED, World
 
 PLAN = RestartPlan(
@@ -204,7 +204,7 @@ def world(current: int | None = 5, output: bool = False) -> World:
     log.marker(9, ABORTED)
     log.write("nine")
     log.write("open", 9, transactional=True)
-    log.log_start = 2
+    log.log_start, log.leader_epoch = 2, 3
     if current is not None:
         out = (StoredOutput(topic="out", partition=0, offset=1),) if output else ()
         made.commit(
@@ -331,6 +331,22 @@ def test_a_pair_is_not_kept_for_another_offset() -> None:
     plan = adhoc(world(output=True), Target("to-current"))
     assert not [c for c in plan.checks if c.name == "pair"]
     assert plan.store[0].output != ()
+
+
+@pytest.mark.parametrize("target", [Target("shift-by", -1), Target("to-current")])
+def test_a_move_from_a_commit_of_another_log(target: Target) -> None:
+    """The commit (5, leader epoch 3): that epoch ended at 4, what is at 5 now is another record."""
+    made, diverged = world(), {"epoch_ends": {EpochEnd("in", 0, 3): 4}}
+    assert wanted_adhoc(target, (PLACE,), made.observe()) == (EpochEnd("in", 0, 3),)
+    with pytest.raises(RefusedError) as caught:
+        decide_adhoc(target, "g", (PLACE,), made.observe(diverged))
+    assert "leader epoch 3 ends at 4, the stored offset is 5" in caught.value.what
+    assert caught.value.where == "in:0"
+    made.log("in").leader_epoch = 2
+    with pytest.raises(RefusedError, match="was stored in leader epoch 3, the leader is in 2"):
+        adhoc(made, target)
+    # What does not depend on the commit may be said all the same.
+    assert adhoc(made, Target("to-offset", 4)).inputs[0].restart_offset == 4
 
 
 def test_pending_commits_refuse_ad_hoc_plans_too() -> None:

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -109,9 +110,16 @@ def test_the_pair_of_the_world() -> None:
     assert found.guarantee == "exactly-once"
     assert "out:0 [2, 5) holds 3" in found.because
     assert found.store == (entry(),)
-    for name in ("retained", "end-final", "range-whole", "sequences", "exclusive", "not-compacted"):
+    for name in ("retained", "end-final", "range-whole", "sequences"):
         assert held(found, name) is True
-    for name in ("deterministic", "fenced", "topic-id", "leader-epoch"):
+    for name in (
+        "deterministic",
+        "exclusive",
+        "fenced",
+        "leader-epoch",
+        "not-compacted",
+        "topic-id",
+    ):
         assert held(found, name) is None
 
 
@@ -218,6 +226,35 @@ def test_producers_one_after_the_other_are_believed() -> None:
     assert any("producers 7, 8 wrote one after the other" in c.detail for c in found.checks)
 
 
+def said(found: RestartPlan, name: str) -> str:
+    """The one sentence of a check."""
+    (detail,) = {c.detail for c in found.checks if c.name == name}
+    return detail
+
+
+def test_one_producer_is_the_applications_own_only_where_the_store_names_it() -> None:
+    found = plan(world())
+    assert held(found, "exclusive") is None
+    assert said(found, "exclusive").startswith("written by producer 7 alone: believed to be")
+    found = plan(world(entry(**STORED)), change=known(0, 4))
+    assert held(found, "exclusive") is True
+    assert "written by producer 7 alone, which the store names" in said(found, "exclusive")
+    found = plan(world(entry(4, 5)))
+    assert (held(found, "exclusive"), said(found, "exclusive")) == (True, "nobody wrote")
+
+
+def test_a_producer_that_is_not_the_stored_one() -> None:
+    named = {**STORED, "out_producer_id": 9}
+    found = plan(world(entry(**named)))
+    assert held(found, "exclusive") is None
+    assert "written by producer 7, the store names 9" in said(found, "exclusive")
+    made = world(entry(**named))
+    made.log("out").write("z", 8)
+    found = plan(made)
+    assert held(found, "exclusive") is None
+    assert "producers 7, 8 wrote one after the other, the store names 9" in said(found, "exclusive")
+
+
 def test_a_gap_in_the_sequences() -> None:
     made = world()
     made.log("out").entries[4].sequence += 1
@@ -241,24 +278,45 @@ def test_foreign_producers() -> None:
     assert held(own, "exclusive") is True
 
 
-def test_not_fenced_is_said() -> None:
-    def said(made: World) -> str:
-        return next(c.detail for c in plan(made).checks if c.name == "fenced")
+DEAD = "safe only if the old process is proven dead or its WRITE permission"
 
+
+def test_not_fenced_is_said() -> None:
     made = world()
-    assert "safe only if the old process is proven dead or its WRITE permission" in said(made)
+    assert DEAD in said(plan(made), "fenced")
     for e in made.log("out").entries:
         e.transactional = True
-    assert "eoctl txn fence" in said(made)
+    assert "eoctl txn fence" in said(plan(made), "fenced")
     made.fenced = {7}
     assert held(plan(made), "fenced") is True
+
+
+def test_not_fenced_is_said_where_nothing_was_written_too() -> None:
+    """A process that hangs with records in its buffer wakes up later."""
+    made = world(entry(4, 5))
+    for unknown in (None, ()):
+        found = plan(made, change=partial(with_reads, place=OUT, producers=unknown))
+        assert held(found, "fenced") is None
+        assert DEAD in said(found, "fenced")
+    assert DEAD in said(plan(made, change=known(0, 4)), "fenced")
+    in_transactions = known(0, 4, coordinator_epoch=0)
+    assert "eoctl txn fence" in said(plan(made, change=in_transactions), "fenced")
+    made.fenced = {7}
+    assert held(plan(made, change=in_transactions), "fenced") is True
+    # the stored producer counts, where the broker has forgotten it
+    made.commit(entry(4, 5, **STORED | {"out_producer_id": 9}))
+    assert held(plan(made, change=in_transactions), "fenced") is None
+    made.fenced = {7, 9}
+    assert held(plan(made, change=in_transactions), "fenced") is True
 
 
 STORED = {"out_producer_id": 7, "out_producer_epoch": 0, "out_last_sequence": 1}
 
 
-def known(epoch: int, sequence: int | None) -> Callable[[Observed], Observed]:
-    row = ProducerFacts("out", 0, 7, epoch, sequence, None, None, None)
+def known(
+    epoch: int, sequence: int | None, coordinator_epoch: int | None = None
+) -> Callable[[Observed], Observed]:
+    row = ProducerFacts("out", 0, 7, epoch, sequence, None, coordinator_epoch, None)
     return lambda o: with_reads(o, OUT, producers=(row,))
 
 
@@ -515,6 +573,31 @@ def test_output_end_of_a_compacted_input() -> None:
     made.log("in").policy = "compact"
     made.log("in").entries[1].kind = MISSING
     assert "compacted away: the k-th record of now" in refused(made, app("output-end")).what
+    # It was compacted before its policy was changed.
+    made.log("in").policy = "delete"
+    assert "compacted away: the k-th record of now" in refused(made, app("output-end")).what
+
+
+def test_output_end_of_a_whole_input() -> None:
+    assert held(plan(world(), app("output-end")), "not-compacted") is True
+
+
+def test_output_end_to_many_outputs() -> None:
+    """Each of another length: rounds do not grow with their number."""
+    counts = []
+    for number in (2, 6):
+        names = tuple(f"out{n}" for n in range(number))
+        made = world(outputs=0)
+        made.stored = '{"partitions":[]}'
+        for length, name in enumerate(names, 2):
+            for record in range(length):
+                made.log(name).write(record, 7)
+        described = app("output-end", store=None, outputs=names)
+        found = plan(made, described)
+        assert found.inputs[0].restart_offset == 2
+        assert [(o.start, o.drop_first) for o in found.outputs] == [(2, n) for n in range(number)]
+        counts.append(rounds(made, described))
+    assert len(counts[0]) == len(counts[1])
 
 
 def test_output_end_needs_one_input_for_an_output() -> None:
@@ -554,7 +637,10 @@ def test_outputs_outside_of_the_transaction() -> None:
         return lambda o: with_reads(o, OUT, producers=(row,))
 
     made, described = world(entry(8, 5)), app("transactional", store=GROUP)
-    assert held(plan(made, described, rows(0)), "outputs-in-transaction") is True
+    # Producers without an id are not among those that the broker tells.
+    found = plan(made, described, rows(0))
+    assert held(found, "outputs-in-transaction") is None
+    assert "without an id (PID -1)" in said(found, "outputs-in-transaction")
     assert "wrote outside of transactions: 7" in refused(made, described, rows(-1)).what
     foreign = plan(made, app("transactional", store=GROUP, exclusive=False), rows(-1))
     assert held(foreign, "outputs-in-transaction") is None
@@ -695,11 +781,38 @@ def test_merge_logs_of_other_tasks() -> None:
     assert "nothing was committed yet, and the merge log starts at 1" in refused(made, MERGING).what
 
 
+@pytest.mark.parametrize("policy", ["delete", "compact", None])
+@pytest.mark.parametrize("lost", [0, 1, 4])
+def test_a_merge_log_with_a_hole(policy: str | None, lost: int) -> None:
+    """Four outputs of l0 r0 l2 r1 would be taken for those of other inputs."""
+    made = merging("llrlr")
+    made.log("m").policy = policy
+    made.log("m").entries[lost].kind = MISSING
+    error = refused(made, MERGING)
+    assert "1 offsets of [0, 5) are missing" in error.what
+    assert error.where == "m:0"
+
+
+def test_a_merge_log_with_markers_and_aborted_entries_is_whole() -> None:
+    made = merging("ll")
+    made.log("m").write((("right", 0), 3), 9, transactional=True)
+    made.log("m").marker(9, ABORTED)
+    made.log("m").write((("right", 0), 0))
+    found = plan(made, MERGING)
+    assert (found.inputs[-1].restart_offset, found.outputs[0].drop_first) == (0, 4)
+
+
 def test_merge_logs_that_do_not_fit() -> None:
     made = merging("llrlr", merge=2, left=3)
     assert "goes back in it: the commit is at 3" in refused(made, MERGING).what
     made = merging("llrlr", merge=2, left=1)
-    assert "1 records of [1, 2) are not in the merge log" in refused(made, MERGING).what
+    assert "1 records of [1, 3) are not in the merge log" in refused(made, MERGING).what
+    made = merging("lrlr")
+    made.log("m").entries[2].value = (("left", 0), 2)  # l1 was never written
+    assert "1 records of [0, 3) are not in the merge log" in refused(made, MERGING).what
+    made = merging("lrlr")
+    made.log("left").entries[1].kind = ABORTED  # what is named cannot be read
+    assert "names 2 records of [0, 2), the input holds 1" in refused(made, MERGING).what
     made = merging("llrlr", merge=6)
     assert "the commit is at 6, the merge log is [0, 5)" in refused(made, MERGING).what
     made = merging("llrlr")
@@ -769,12 +882,18 @@ def test_rounds_do_not_grow_with_the_partitions() -> None:
         made.log("in", partition).policy = "compact"
         made.log("out", partition).write("y", 7)
     made.commit(*(entry(0, 0, p, leader_epoch=0) for p in range(30)))
+    # leader epochs and outputs' ranges, then the inputs' holes
+    assert rounds(made, app()) == [60, 30]
+    assert plan(made).guarantee == "exactly-once"
+
+
+def rounds(made: World, application: App) -> list[int]:
+    """How many questions each round asks."""
     answers: dict[str, dict[Any, Any]] = {}
-    rounds = []
-    while wants := wanted(app(), made.observe(answers)):
-        rounds.append(len(wants))
+    found = []
+    while wants := wanted(application, made.observe(answers)):
+        found.append(len(wants))
         for want in wants:
             name, answer = made.answer(want)
             answers.setdefault(name, {})[want] = answer
-    assert rounds == [60, 30]  # leader epochs and outputs' ranges, then the inputs' holes
-    assert decide(app(), made.observe(answers)).guarantee == "exactly-once"
+    return found
