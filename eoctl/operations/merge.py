@@ -353,6 +353,8 @@ async def reached(
         begin = base.merge_offset if at is None else at.merge_offset
         if begin > tip:
             raise RefusedError(f"it ends at {tip}, before {begin}", where=named(merge))
+        if at is not None and not at.drop_left:
+            await _refuse_forgotten(cluster, asked, seen, base, at, (p, end))
         ranges = {merge: (base.merge_offset, begin), base.output: (base.output_offset, end)}
         runs = ProducerRuns(base.output_offset, end)
         counts = await visible(cluster, seen, ranges, {base.output: runs})
@@ -379,6 +381,36 @@ async def reached(
         position = at or Position(base.merge_offset, outputs, base)
         found[p] = Reached(at, tip, end, entries, outputs, position)
     return found
+
+
+async def _refuse_forgotten(
+    cluster: Cluster, asked: Merge, seen: Look, base: Base, at: Position, there: tuple[int, int]
+) -> None:
+    """Did retention take what a replay has to count from its base? Raises RefusedError with the
+    commit that it came to. there: partition, and the output's end before `at` was read."""
+    p, end = there
+    starts = [((asked.topic, p), base.merge_offset), (base.output, base.output_offset)]
+    gone = [
+        (place, begin) for place, begin in starts if begin < (seen.of(place).log_start_offset or 0)
+    ]
+    if not gone or at.merge_offset < (seen.of((asked.topic, p)).log_start_offset or 0):
+        return
+    # They are one commit only if no other replay committed between the reads of the two.
+    again = (await look(cluster, asked, twice=True)).final(base.output)
+    if again != end:
+        raise RefusedError(
+            f"its end is not final: it moved from {end} to {again} meanwhile",
+            where=named(base.output),
+            remedy="somebody still writes: stop it, then plan again",
+        )
+    place, begin = gone[0]
+    raise RefusedError(
+        f"[{begin}, {seen.of(place).log_start_offset}) is gone: whether somebody else wrote since "
+        f"replays of it began at {base.merge_offset} cannot be counted",
+        where=named(place),
+        remedy="if nobody did, go on with the last replay's commit: "
+        f"--from-merge-offset {p}:{at.merge_offset} --output-offset {p}:{end}",
+    )
 
 
 def _written_by_one(asked: Merge, seen: Look, base: Base, found: Counted) -> None:

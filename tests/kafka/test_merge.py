@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -328,6 +329,28 @@ def test_verify_beside_a_running_application(lab1: Lab, topic: MakeTopic, tmp_pa
     [row] = answer.rows
     assert isinstance(row, MergeFindingRow)
     assert row.finding == "output-ahead"
+
+
+@pytest.mark.parametrize("what", ["output", "log"])
+def test_retention_took_where_replays_began(lab1: Lab, topic: MakeTopic, what: str) -> None:
+    """The refusal names the commit to go on with; with it each record comes once."""
+    world = World(lab1, topic, count=15)
+    order = world.orders[0]
+    world.orders[0] = order[:20]
+    world.write_logs()
+    assert world.replay().status == 0
+    world.delete_below(getattr(world, what), 3)
+    world.orders[0] = order[20:]
+    world.write_logs()
+    world.orders[0] = order
+    ran = world.replay()
+    assert ran.status == 4, ran.stderr
+    commit = re.search(r"--from-merge-offset 0:\d+ --output-offset 0:\d+", ran.stderr)
+    assert commit is not None, ran.stderr
+    for words in (commit[0].split(), []):  # and the one after goes on there by itself
+        ran = world.replay(*words)
+        assert ran.status == 0, ran.stderr
+        assert world.got[0] == world.expected[0][3 if what == "output" else 0 :]
 
 
 def test_entries_of_a_log_are_read_by_the_oracle(lab1: Lab, topic: MakeTopic) -> None:
