@@ -74,6 +74,22 @@ def test_there_and_back(scene: Scene) -> None:
     assert scene.undo().status == 4
 
 
+def test_a_copy_to_many_outputs(scene: Scene, topic: MakeTopic) -> None:
+    """Each holds another number of copies: the one with least decides, the others drop more."""
+    lengths = (12, 4, 5, 6, 7, 8, 9, 10)
+    outputs = [scene.output, *(topic(scene.lab, name=f"out{n}") for n in lengths[1:])]
+    for length, output in zip(lengths[1:], outputs[1:], strict=True):
+        write(producing(scene.lab), output, [str(number) for number in range(length)])
+    app = Path(scene.describe())
+    app.write_text(app.read_text().replace(f'["{scene.output}"]', json.dumps(outputs)))
+    assert scene.plan().status == 0
+    row = scene("show", scene.plan_file, "-o", "json").rows[0]
+    assert [i["restart_offset"] for i in row["inputs"]] == [4]
+    assert {o["topic"]: (o["from"], o["drop_first"]) for o in row["outputs"]} == {
+        output: (4, length - 4) for length, output in zip(lengths, outputs, strict=True)
+    }
+
+
 def test_a_pair_is_planned_with_the_outputs_to_drop(scene: Scene) -> None:
     """Input 7 was committed with output 7; five outputs came after it."""
     scene.commits(7, json.dumps({"output": {"topic": scene.output, "partition": 0, "offset": 7}}))
