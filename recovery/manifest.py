@@ -163,6 +163,40 @@ def completeness(
     return tuple(reasons), None if reasons else proof
 
 
+def compacted_from_above(
+    config: Mapping[str, str | None] | None,
+    above: int,
+    missing: int | None,
+    size: int,
+    age_ms: int,
+) -> tuple[str, bool] | None:
+    """What records above a cut may have cost it, and whether a segment is known to have closed.
+
+    Compaction keeps the last record of a key, wherever a cut lies: with the cut at 1000, K at 50
+    and at 500 go once K at 5000 may be cleaned with them. None where nothing can be gone so: a
+    policy without compact, nothing above, no offset of the range without its record, or all of it
+    younger than min.compaction.lag.ms.
+
+    above: offsets from the cut to the high watermark now. missing: offsets read without a record,
+    None where the reader can't tell. size: bytes of the log up to the high watermark, estimated.
+    age_ms: of the cut when its last byte had come. The second part is False where neither
+    segment.ms nor segment.bytes have been reached since: the active segment is never cleaned, but
+    how old it was at the cut is not known.
+    Source: Kafka's class LogCleanerManager.cleanableOffsets.
+    """
+    if config is None or "compact" not in (config.get("cleanup.policy") or ""):
+        return None
+    lag = int(config.get("min.compaction.lag.ms") or 0)
+    if above <= 0 or missing == 0 or age_ms <= lag:
+        return None
+    why = (
+        f"{above} offsets above its cut, which was {age_ms / 1000:.0f} s old when it had been "
+        "read: records below it may have been compacted away for their sake"
+    )
+    segment_ms, segment_bytes = (int(config.get(f"segment.{n}") or 0) for n in ("ms", "bytes"))
+    return why, age_ms > segment_ms or size >= segment_bytes
+
+
 def whole(parts: Iterable[ManifestPartition]) -> ManifestDigest:
     """The sum of the partitions' digests."""
     return ManifestDigest.of(Digest.sum(p.digest.digest() for p in parts))

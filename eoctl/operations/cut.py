@@ -13,7 +13,7 @@ from recovery.cut import Cut, CutPartition, CutTopic
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.offset_bounds import Bound, parse_bound
-from recovery.times import rfc3339
+from recovery.times import instant, rfc3339
 
 At = Cut | Bound
 
@@ -138,6 +138,7 @@ async def _from_file(cluster: Cluster, topics: Sequence[str], cut: Cut) -> Cut:
         raise RefusedError(
             f"the cut is of cluster {cut.cluster_id}, this is {cluster.cluster_id}", where="--at"
         )
+    instant(cut.created_at, now_ms(), where="--at")  # needed when all has been read
     known = {t.topic: t for t in cut.topics}
     for name in topics:
         if name not in known:

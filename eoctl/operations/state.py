@@ -7,7 +7,7 @@ then the engine does it, and the logs are looked at again before anything is pub
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ SETTINGS = (
     "retention.bytes",
     "delete.retention.ms",
     "min.compaction.lag.ms",
+    "segment.ms",
+    "segment.bytes",
     "message.timestamp.type",
 )
 NOT_COMPLETE = "NOT_PROVABLY_COMPLETE"
@@ -195,6 +197,7 @@ async def _request(cluster: Cluster, wanted: Wanted, at: cuts.At) -> Request:
         memory_bytes=wanted.memory_bytes,
         epoch_per_transaction=cluster.transaction_version >= 2,
         notes=tuple(notes),
+        fresh=not isinstance(at, Cut) and base is None,
     )
 
 
@@ -258,7 +261,7 @@ def _resumed(asked: Request, left: Request, wanted: Wanted, at: cuts.At) -> Requ
             where=str(wanted.output),
             remedy="--clean throws it away, or give another --output",
         )
-    return left
+    return replace(left, fresh=False)
 
 
 def _logs(cut: Cut) -> tuple[object, ...]:

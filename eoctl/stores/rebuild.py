@@ -32,12 +32,13 @@ from recovery.combine.digest import Digest
 from recovery.combine.range_counts import merged
 from recovery.cut import Cut, Judged, differences, judge, ranges
 from recovery.errors import RefusedError
-from recovery.facts import TopicPartition
+from recovery.facts import PartitionFacts, TopicPartition
 from recovery.manifest import (
     Manifest,
     ManifestDigest,
     ManifestFile,
     ManifestPartition,
+    compacted_from_above,
     completeness,
     whole,
 )
@@ -56,7 +57,7 @@ class Request:
     configs: the changelogs' settings, None where they may not be seen. retention: of each changelog
     in ms, where the format has one; it joins the options. range_offsets: a partition with more is
     read in ranges. started_ms: when the first run of this request began. base: the folder of an
-    earlier state that is carried on.
+    earlier state that is carried on. fresh: the cut was made for this run, which reads all of it.
     """
 
     cut: Cut
@@ -75,6 +76,7 @@ class Request:
     epoch_per_transaction: bool = True
     notes: tuple[str, ...] = ()
     base: str | None = None
+    fresh: bool = False
 
     def options_of(self, topic: str) -> dict[str, Any]:
         """The format's options for one changelog."""
@@ -115,11 +117,24 @@ def _rebuild(request: Request, access: Access, engine: Engine, name: str) -> Man
     rows = _run(_range_tasks(request, access, form), engine, kept)
     by_place = _by_place(rows)
     combined = _by_place(_run(_bucket_tasks(request, by_place, form), engine, kept))
-    judged, starts = asyncio.run(_look_again(request, access, by_place))
-    partitions = [
-        _partition(request, place, by_place[place], combined.get(place, []), starts[place])
-        for place in request.cut.places()
-    ]
+    judged, logs = asyncio.run(_look_again(request, access, by_place))
+    partitions = []
+    notes = list(request.notes)
+    for place in request.cut.places():
+        lost = _compacted(request, place, by_place[place], logs[place])
+        counts = lost is not None and lost[1] and not request.fresh
+        if lost is not None and not counts:
+            notes.append(f"{place[0]}-{place[1]}: {lost[0]}")
+        made = _partition(
+            request,
+            place,
+            by_place[place],
+            combined.get(place, []),
+            logs[place].log_start_offset or 0,
+        )
+        if lost is not None and counts:
+            made = made.model_copy(update={"incomplete": (*made.incomplete, lost[0])})
+        partitions.append(made)
     cut = request.cut.model_copy(update=judged._asdict())
     every = [row for found in (by_place, combined) for some in found.values() for row in some]
     incomplete = tuple(
@@ -141,7 +156,7 @@ def _rebuild(request: Request, access: Access, engine: Engine, name: str) -> Man
         complete=not incomplete,
         incomplete=incomplete,
         consistent=judged.consistent,
-        notes=request.notes,
+        notes=tuple(notes),
         digest=whole(partitions),
         changelogs={t: whole(p for p in partitions if p.topic == t) for t in topics},
         partitions=tuple(partitions),
@@ -255,8 +270,8 @@ def _seen(form: ChangelogFormat, rows: Sequence[TaskRow]) -> Mapping[str, Any]:
 
 async def _look_again(
     request: Request, access: Access, by_place: Mapping[TopicPartition, list[TaskRow]]
-) -> tuple[Judged, dict[TopicPartition, int]]:
-    """Log starts, topic ids and leader epochs as they are now, and what the cut divides.
+) -> tuple[Judged, dict[TopicPartition, PartitionFacts]]:
+    """What the cut divides, and the logs as they are now.
 
     Raises RefusedError when a log changed below the cut.
     """
@@ -285,8 +300,22 @@ async def _look_again(
         epoch_per_transaction=request.epoch_per_transaction,
         atomic=request.reader == "own" and not (several and outside),
     )
-    starts = {(f.topic, f.partition): f.log_start_offset or 0 for f in now}
-    return judged, starts
+    return judged, {(f.topic, f.partition): f for f in now}
+
+
+def _compacted(
+    request: Request, place: TopicPartition, rows: Sequence[TaskRow], log: PartitionFacts
+) -> tuple[str, bool] | None:
+    """See `compacted_from_above`."""
+    p = request.cut.places()[place]
+    above = (log.high_watermark or p.high_watermark) - p.end
+    missing = _added(row.counts for row in rows).get("missing")
+    read = sum(row.end - row.start for row in rows if row.start is not None and row.end is not None)
+    present = max(1, read - (missing or 0))
+    size = sum(row.bytes_read for row in rows) * (present + above) // present
+    read_ms = max(row.last_read_ms or request.started_ms for row in rows)
+    age_ms = read_ms - instant(request.cut.created_at, request.started_ms, where="the cut")
+    return compacted_from_above(request.configs.get(place[0]), above, missing, size, age_ms)
 
 
 def _producers(

@@ -119,6 +119,15 @@ def test_a_compacted_log(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
     expected, _ = dict_state(lab1, name, state.ends)
     assert state.state() == expected
     assert state.digest == digest(expected)
+    # what is written above a cut may take from what is below it: an old cut proves nothing then
+    writer.begin_transaction()
+    writer.produce(name, b"above", b"key-1")
+    writer.commit_transaction(30)
+    time.sleep(1)  # segment.ms
+    words = (name, "--format", "plain", "--at", str(tmp_path / "state" / "cut.json"))
+    ran, again = rebuild(lab1, tmp_path / "again", *words, status=3)
+    assert any("offsets above its cut" in error["detail"] for error in ran.json["errors"])
+    assert not again.manifest.complete
 
 
 def test_a_secure_cluster(secure_lab: Lab, tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """What a rebuild proves: which batches of a response are the range's, and when it is complete."""
 
+from typing import Any
+
 import pytest
 
 from recovery.combine.changelog import changelog_format
 from recovery.combine.range_counts import RangeCounts
 from recovery.formats.columns import decode
-from recovery.manifest import completeness
+from recovery.manifest import compacted_from_above, completeness
 from tests.unit.formats_build import COMMIT, Item, batch, marker
 
 
@@ -59,3 +61,45 @@ def test_a_proof_of_the_start_says_nothing_of_tombstones(
     assert len(found) == len(reasons)
     assert all(word in why for word, why in zip(reasons, found, strict=True))
     assert (proof is not None) == proven
+
+
+SEGMENTS = {
+    "cleanup.policy": "compact",
+    "min.compaction.lag.ms": "1000",
+    "segment.ms": "60000",
+    "segment.bytes": "1000000",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "counts"),
+    [
+        ({}, True),
+        ({"config": SEGMENTS | {"cleanup.policy": "delete,compact"}}, True),
+        ({"config": SEGMENTS | {"cleanup.policy": "delete"}}, None),
+        ({"config": None}, None),  # which is a reason of its own
+        ({"above": 0}, None),  # nobody could take a place
+        ({"missing": 0}, None),  # nobody took one
+        ({"missing": None}, True),
+        ({"age_ms": 1000}, None),
+        ({"config": SEGMENTS | {"min.compaction.lag.ms": "70000"}}, None),
+        ({"age_ms": 60_000}, False),  # the active segment is not known to have been closed
+        ({"age_ms": 60_000, "size": 1_000_000}, True),
+        ({"age_ms": 2000, "config": SEGMENTS | {"segment.ms": "1000"}}, True),
+        ({"age_ms": 2000, "config": {"cleanup.policy": "compact"}}, True),  # of an older request
+    ],
+)
+def test_records_above_an_old_cut_may_cost_it_some_below(
+    changed: dict[str, Any], counts: bool | None
+) -> None:
+    """K at 50 and at 500, the cut at 1000, K at 5000: the cleaner keeps only the last."""
+    asked: dict[str, Any] = {
+        "config": SEGMENTS,
+        "above": 4001,
+        "missing": 2,
+        "size": 1000,
+        "age_ms": 60_001,
+    }
+    found = compacted_from_above(**asked | changed)
+    assert (found and found[1]) is counts
+    assert found is None or "4001 offsets above its cut" in found[0]
