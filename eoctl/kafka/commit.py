@@ -2,7 +2,7 @@
 
 No member and no generation: the coordinator takes such a commit only while the group has no
 members. Each request is sent once; only an answer that says that it came to the wrong broker, or
-too early, is followed by another one.
+too early, is followed by another one. `ready` is awaited right before each of them.
 """
 
 import asyncio
@@ -24,6 +24,10 @@ BY_NAME = 9  # version 10 of OffsetCommit names topics by id only
 
 Said = Mapping[TopicPartition, str]
 """Kafka's error name of each partition; NONE = done."""
+
+Ready = Callable[[bool], Awaitable[None]]
+"""May it be sent now, to a coordinator that is connected? Raises where not. Its argument: was it
+sent before? Then it may have been done: NOT_COORDINATOR can also follow an append."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ async def coordinator(cluster: Cluster, group: str) -> int:
 
 
 async def commit_offsets(
-    cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Committed]
+    cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Committed], ready: Ready
 ) -> Said:
     """OffsetCommit without a member. Raises NotSentError; WireError: nobody knows."""
     request = messages.OffsetCommitRequest
@@ -95,10 +99,12 @@ async def commit_offsets(
         answer = await cluster.ask(broker, question, most=BY_NAME, seconds=ANSWER_SECONDS)
         return _said(answer, offsets)
 
-    return await _at_coordinator(cluster, group, ask)
+    return await _at_coordinator(cluster, group, ask, ready)
 
 
-async def delete_offsets(cluster: Cluster, group: str, places: Iterable[TopicPartition]) -> Said:
+async def delete_offsets(
+    cluster: Cluster, group: str, places: Iterable[TopicPartition], ready: Ready
+) -> Said:
     """OffsetDelete (KIP-496; Kafka 2.4). Raises NotSentError; WireError: nobody knows."""
     wanted = dict.fromkeys(places, None)
     request = messages.OffsetDeleteRequest
@@ -117,10 +123,10 @@ async def delete_offsets(cluster: Cluster, group: str, places: Iterable[TopicPar
             return dict.fromkeys(wanted, messages.error_name(answer.error_code))
         return _said(answer, wanted)
 
-    return await _at_coordinator(cluster, group, ask)
+    return await _at_coordinator(cluster, group, ask, ready)
 
 
-async def delete_group(cluster: Cluster, group: str) -> str:
+async def delete_group(cluster: Cluster, group: str, ready: Ready) -> str:
     """DeleteGroups; Kafka's error name. Raises NotSentError; WireError: nobody knows."""
 
     async def ask(broker: int) -> Said:
@@ -129,18 +135,32 @@ async def delete_group(cluster: Cluster, group: str) -> str:
         [result] = answer.results
         return {("", 0): messages.error_name(result.error_code)}
 
-    [error] = (await _at_coordinator(cluster, group, ask)).values()
+    [error] = (await _at_coordinator(cluster, group, ask, ready)).values()
     return error
 
 
 async def _at_coordinator(
-    cluster: Cluster, group: str, ask: Callable[[int], Awaitable[Said]]
+    cluster: Cluster, group: str, ask: Callable[[int], Awaitable[Said]], ready: Ready
 ) -> Said:
     bound = cluster.deadline.within(PATIENCE_SECONDS)
+    sent = doubtful = False
     while True:
-        said = await ask(await coordinator(cluster, group))
-        if not set(said.values()) & NOT_THERE or bound.passed:
+        try:
+            broker = await coordinator(cluster, group)
+        except NotSentError as failure:
+            if doubtful:
+                raise WireError("NOT_COORDINATOR", f"NOT_COORDINATOR, then {failure}") from None
+            raise
+        await ready(sent)
+        said = await ask(broker)
+        sent = True
+        errors = set(said.values())
+        if not errors & NOT_THERE or bound.passed:
+            if doubtful and errors != {"NONE"}:
+                then = ", ".join(sorted(errors - {"NONE"}))
+                raise WireError("NOT_COORDINATOR", f"NOT_COORDINATOR, then {then}")
             return said
+        doubtful = doubtful or "NOT_COORDINATOR" in errors
         await asyncio.sleep(PAUSE_SECONDS)
 
 

@@ -4,6 +4,7 @@ Kafka has no compare-and-set for them: read, compare, and commit without a membe
 coordinator takes only while the group has none.
 """
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
@@ -24,7 +25,13 @@ from eoctl.stores.offsets.store import (
     refuse_differences,
     unsent,
 )
-from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
+from recovery.errors import (
+    EoctlError,
+    IncompleteError,
+    RefusedError,
+    UnreachableError,
+    UnverifiedError,
+)
 from recovery.facts import GroupOffsetFacts, TopicPartition
 from recovery.store_tables import KafkaGroupStore
 from recovery.stored import (
@@ -47,7 +54,14 @@ _REMEDIES = {
     "GROUP_AUTHORIZATION_FAILED": "grant READ (and DELETE, for undo) on the group",
     "TOPIC_AUTHORIZATION_FAILED": "grant READ on the topic",
 }
-_UNKNOWN = frozenset({"REQUEST_TIMED_OUT", "COORDINATOR_NOT_AVAILABLE", "UNKNOWN_SERVER_ERROR"})
+_UNKNOWN = frozenset(  # answers that may also follow an append
+    {
+        "REQUEST_TIMED_OUT",
+        "COORDINATOR_NOT_AVAILABLE",
+        "NOT_COORDINATOR",
+        "UNKNOWN_SERVER_ERROR",
+    }
+)
 
 
 class GroupOffsets:
@@ -143,17 +157,16 @@ class GroupOffsets:
         commits = {w.place: _committed(w.after) for w in writes if w.after is not None}
         deletes = [w.place for w in writes if w.after is None and w.before is not None]
         sent = False
+        group = self._described.group
         if commits:
-            held_before(ensure_held, written=sent)
-            await self._send(
-                commit.commit_offsets(self._cluster, self._described.group, commits), writes, sent
-            )
+            ready = self._ready(ensure_held, writes, sent)
+            request = commit.commit_offsets(self._cluster, group, commits, ready)
+            await self._send(request, writes, sent)
             sent = True
         if deletes:
-            held_before(ensure_held, written=sent)
-            await self._send(
-                commit.delete_offsets(self._cluster, self._described.group, deletes), writes, sent
-            )
+            ready = self._ready(ensure_held, writes, sent)
+            request = commit.delete_offsets(self._cluster, group, deletes, ready)
+            await self._send(request, writes, sent)
             sent = True
         if dissolve and not commits:
             await self._dissolve(ensure_held, sent)
@@ -164,13 +177,49 @@ class GroupOffsets:
         if not contents.exists or contents.entries:
             return
         self._refuse_unsafe(contents)
-        held_before(ensure_held, written=sent)
+        ready = self._ready(ensure_held, (), sent, empty=True)
 
         async def delete() -> commit.Said:
-            error = await commit.delete_group(self._cluster, self._described.group)
+            error = await commit.delete_group(self._cluster, self._described.group, ready)
             return {} if error == "GROUP_ID_NOT_FOUND" else {("", 0): error}
 
         await self._send(delete(), (), sent)
+
+    def _ready(
+        self,
+        ensure_held: EnsureHeld,
+        writes: Sequence[Write],
+        written: bool,
+        *,
+        empty: bool = False,
+    ) -> commit.Ready:
+        """Before each sending: is the lock held? Before another one also: read and compare."""
+
+        async def ready(again: bool) -> None:
+            if again:
+                await self._look_again(writes, empty=empty)
+            held_before(ensure_held, written=written or again)
+
+        return ready
+
+    async def _look_again(self, writes: Sequence[Write], *, empty: bool) -> None:
+        """Raises UnverifiedError: what was sent before may have been written."""
+        bound = self._cluster.deadline.within(commit.PATIENCE_SECONDS)
+        while True:
+            try:
+                contents = await self.read()
+                self._refuse_unsafe(contents)
+                left(contents, writes)
+                if not empty or not contents.entries:
+                    return
+                what, remedy = "something was committed in it meanwhile", None
+            except EoctlError as error:
+                loading = isinstance(error, (IncompleteError, UnreachableError))
+                if loading and not bound.passed:
+                    await asyncio.sleep(commit.PAUSE_SECONDS)
+                    continue
+                what, remedy = error.what, error.remedy
+            raise UnverifiedError(what, where=self.name, remedy=remedy)
 
     def _refuse_unsafe(self, contents: Contents) -> None:
         kind, state = contents.facts["type"], contents.facts["state"]

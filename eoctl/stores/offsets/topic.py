@@ -38,6 +38,7 @@ from recovery.store_tables import TopicStore
 from recovery.stored import StoredOffset, StoredOutput, StoredPartition, next_positions
 
 LEAST_TAIL = 1000  # offsets, in the first look
+MESSAGE_SECONDS = 5.0  # from the lock's yes until the record is given up
 _REFUSED = frozenset(  # librdkafka's names of answers after which nothing is in the log
     {
         "CLUSTER_AUTHORIZATION_FAILED",
@@ -45,7 +46,6 @@ _REFUSED = frozenset(  # librdkafka's names of answers after which nothing is in
         "INVALID_RECORD",
         "MSG_SIZE_TOO_LARGE",
         "NOT_ENOUGH_REPLICAS",
-        "NOT_LEADER_FOR_PARTITION",
         "POLICY_VIOLATION",
         "TOPIC_AUTHORIZATION_FAILED",
         "UNKNOWN_TOPIC_OR_PART",
@@ -285,11 +285,17 @@ class TopicOffsets:
         config = {
             "acks": "all",
             "retries": 0,  # sent once: a second copy would look like another writer's
-            "message.timeout.ms": int(self._seconds * 1000),
+            "message.timeout.ms": int(min(self._seconds, MESSAGE_SECONDS) * 1000),
             "partitioner": "murmur2_random",  # where Java's producers put this key
             "linger.ms": 0,
         }
         producer = confluent.producer(self._cluster.settings, config)
+        try:  # its metadata first: nothing is to be waited for once the lock was asked for
+            producer.list_topics(self._described.topic, self._seconds)
+        except KafkaException as error:
+            raise RefusedError(
+                f"{error.args[0].name()}; nothing was written", where=self.name
+            ) from None
         held_before(ensure_held, written=False)
         job.writing()
         place = {} if partition is None else {"partition": partition}
