@@ -95,11 +95,21 @@ def _boot(process: Process) -> str:
 
 
 def _names(pid: int, job_id: str) -> bool:
-    try:
+    """Whether a process has the job in its environment, or is ending and has none any more."""
+    words: list[bytes] = []
+    with suppress(OSError):  # ended, ending, or not ours
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:  # ended, or not ours
-        return False
-    return f"{JOB_VARIABLE}={job_id}".encode() in words
+    if f"{JOB_VARIABLE}={job_id}".encode() in words:
+        return True
+    with suppress(OSError, IndexError):
+        # 23 vsize: none once the kernel takes its memory back, where a signal does nothing
+        return int(_stat(pid)[20]) == 0
+    return False
+
+
+def _stat(pid: int) -> list[str]:
+    """man proc_pid_stat: from field 3 on, for the name in parentheses may hold anything."""
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
 def session_members(session: int) -> list[int]:
@@ -109,8 +119,7 @@ def session_members(session: int) -> list[int]:
     for path in Path("/proc").glob("[0-9]*"):
         pid = int(path.name)
         with suppress(OSError, IndexError):
-            # man proc_pid_stat: the name in parentheses may hold anything; 3 state, 6 session
-            fields = (path / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            fields = _stat(pid)  # 3 state, 6 session
             if int(fields[3]) == session and fields[0] not in "ZX" and pid != own:
                 found.append(pid)
     return found

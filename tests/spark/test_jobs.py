@@ -176,6 +176,26 @@ def test_cancel_of_a_lost_job_ends_only_what_belongs_to_it(
         child.send(signal.SIGKILL)
 
 
+def test_a_process_that_is_ending_is_left_until_it_has_ended() -> None:
+    """Its environment is gone while the kernel still frees its memory."""
+    big = "x = b'x' * (1 << 30); print('up', flush=True); import time; time.sleep(600)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", big],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "EOCTL_JOB": "j"},
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    leader = identify(process.pid)
+    process.kill()
+    while jobs.left_of(leader, "j"):
+        pass
+    assert jobs.session_members(process.pid) == []
+    process.stdout.close()
+    process.wait(10)
+
+
 def test_options(tmp_path: Path) -> None:
     env = tmp_path / "env"
     env.write_text("# secrets\n\nAWS_SECRET=a=b\n")
