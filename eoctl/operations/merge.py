@@ -152,7 +152,7 @@ async def look(cluster: Cluster, asked: Merge, *, twice: bool) -> Look:
     """
     metadata = await cluster.metadata(asked.topics)
     for t in metadata.topics.values():
-        if t.error == "UNKNOWN_TOPIC_OR_PARTITION":
+        if t.error in ("UNKNOWN_TOPIC_OR_PARTITION", "INVALID_TOPIC_EXCEPTION"):
             raise UsageError("there is no such topic, or no permission to see it", where=t.name)
         if t.error is not None:
             raise IncompleteError(f"it could not be described: {t.error}", where=t.name)
