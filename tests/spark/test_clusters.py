@@ -84,9 +84,15 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     url = f"spark://127.0.0.1:{port}"
     master = [start, f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port)]
     master += ["--webui-port", "0"]
-    worker = [start, f"{deploy}.worker.Worker", "--host", "127.0.0.1", "--cores", "1"]
-    worker += ["--memory", "1g", "--webui-port", "0", "--work-dir", str(folder / "work"), url]
-    with running(folder, master, worker, worker, env=env):
+    # a speculative attempt never starts on the host of the first one, so they are on two
+    workers = [
+        [
+            *(start, f"{deploy}.worker.Worker", "--host", host, "--cores", "1", "--memory", "1g"),
+            *("--webui-port", "0", "--work-dir", str(folder / "work" / host), url),
+        ]
+        for host in ("127.0.0.1", "127.0.0.2")
+    ]
+    with running(folder, master, *workers, env=env):
         wait_for(port)
         yield url
 
