@@ -61,7 +61,7 @@ def _plant(lab: Lab, topic: str, count: int) -> tuple[Planted, int]:
                 "value": value,
                 "header:id": headers[0][1],
                 "json:order.id": json.dumps(field).encode(),
-                "source": b"1:3%d:%d" % (len(b"%d" % ids["source"]), ids["source"]),
+                "source": b"('', 3, %d, 0)" % ids["source"],
             }
 
             def delivered(
@@ -158,27 +158,6 @@ def test_what_is_asked_wrongly_is_exit_2(lab1: Lab, topic: MakeTopic) -> None:
         assert ran.status == 2, by
         assert "--by" in ran.stderr
     assert audit(lab1, "no-such-topic", "key").status == 3
-
-
-def test_a_partition_whose_ids_cannot_be_read_is_said_and_the_others_are_judged(
-    lab1: Lab, topic: MakeTopic
-) -> None:
-    name = topic(lab1, partitions=3)
-    producer = Producer(lab1.client_properties())
-    for partition in range(3):
-        for number in (b"4", b"5", b"no number" if partition == 1 else b"4"):
-            headers = [("source.partition", b"%d" % partition), ("source.offset", number)]
-            producer.produce(name, b"v", partition=partition, headers=headers)
-    assert producer.flush(20) == 0
-    ran = audit(lab1, name, "source")
-    assert ran.status == 3, ran.stderr
-    places = sorted(tuple((p["partition"], p["offset"]) for p in row["places"]) for row in ran.rows)
-    assert places == [((0, 0), (0, 2)), ((2, 0), (2, 2))]
-    [error] = ran.json["errors"]
-    assert (error["topic"], error["partition"]) == (name, 1)
-    assert f"{name}:1" in error["detail"]
-    assert "offset 2" in error["detail"]
-    assert ran.json["partitions"] == 2
 
 
 def test_a_partition_whose_ids_cannot_be_read_is_said_and_the_others_are_judged(
