@@ -118,18 +118,6 @@ def _raised_twice(d: Decision, by_epoch: _ByEpoch, known: set[tuple[int, int]]) 
     return bool(before) and all(e.mark is None or e.mark.epoch >= epoch for e in before)
 
 
-def _raised_twice(d: Decision, by_epoch: _ByEpoch, known: set[tuple[int, int]]) -> bool:
-    """Did an abort of Kafka 4.0.0 raise the epoch twice? Then no data is one below it, and that two
-    below was not ended by a marker or decision of its own."""
-    pid, epoch = d.producer_id, d.producer_epoch
-    if d.outcome != "abort" or (pid, epoch - 2) in known:
-        return False
-    if any((place, pid, epoch - 1) in by_epoch for place in d.partitions):
-        return False
-    before = [e for p in d.partitions for e in by_epoch.get((p, pid, epoch - 2), ())]
-    return bool(before) and all(e.mark is None or e.mark.epoch >= epoch for e in before)
-
-
 def _judge_v2(d: Decision, by_epoch: _ByEpoch, epoch: int) -> list[Torn]:
     """By epoch: that of the data, which is only this transaction's."""
     wrong: list[tuple[str, TopicPartition, Ending]] = []

@@ -7,14 +7,12 @@ The rules: `recovery.combine.audit_duplicates`, `recovery.combine.record_ids`.
 import base64
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from contextlib import aclosing
 
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.read_columns import read_columns
 from eoctl.operations.audit_ranges import Failed, Reading, Resolved, resolve
 from eoctl.operations.session import now_ms
 from recovery.answers import Answer, error_rows
-from recovery.app_file import named
 from recovery.app_file import named
 from recovery.combine.audit_duplicates import Copies, Copy, Same, Suspects, known_time
 from recovery.combine.record_ids import RecordId, digests, id_bytes, value_digests

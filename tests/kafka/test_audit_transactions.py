@@ -15,10 +15,6 @@ from recovery.audit_facts import Coverage, Data, Ending, Mark, coverage
 from recovery.audit_transactions import judge
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.history import StateLog, StateRecord
-from recovery.audit_facts import Coverage, Data, Ending, Mark, coverage
-from recovery.audit_transactions import judge
-from recovery.formats.transaction_state import TransactionState, TransactionValue
-from recovery.history import StateLog, StateRecord
 from recovery.repairs import MarkerRequest
 from tests.kafka.command import Ran, eoctl
 from tests.kafka.conftest import MakeTopic
@@ -227,76 +223,3 @@ def test_the_abort_of_a_later_transaction_is_told_from_one_that_raised_the_epoch
     ended = {A: _ended((4, "commit", 5)), B: _ended((4, "abort", 6))}
     [found] = judge([], ended, 0)
     assert (found.kind, found.epoch) == ("wrong-marker", 4)
-
-
-A, B = ("t", 0), ("t", 1)
-PID = 7
-
-
-def _decided(*decided: tuple[str, int]) -> list[Coverage]:
-    """Of one id, transactions v2 on A and B: outcomes and epochs, each one complete."""
-    states = TransactionState
-    named = {
-        "commit": (states.PREPARE_COMMIT, states.COMPLETE_COMMIT),
-        "abort": (states.PREPARE_ABORT, states.COMPLETE_ABORT),
-    }
-    records = []
-    for outcome, epoch in decided:
-        for state in named[outcome]:
-            at = len(records)
-            value = TransactionValue(
-                PID, epoch, 60_000, state, (A, B), at, at, client_transaction_version=2
-            )
-            records.append(StateRecord("x", 0, at, at, value))
-    return coverage([StateLog(0, tuple(records), 0, None)])
-
-
-def _ended(*pieces: tuple[int, str | None, int]) -> dict[int, list[Ending]]:
-    """(epoch of data, outcome and epoch of its marker) in the order of offsets."""
-    return {
-        PID: [
-            Ending(
-                Data(epoch, 20 * i, 20 * i + 9, 0),
-                None if outcome is None else Mark(20 * i + 10, outcome, marked, 0, 1_000),
-            )
-            for i, (epoch, outcome, marked) in enumerate(pieces)
-        ]
-    }
-
-
-@pytest.mark.parametrize("decisions", [True, False])
-def test_an_abort_that_raised_the_epoch_twice_is_no_finding(decisions: bool) -> None:
-    """KAFKA-19367, Kafka 4.0.0: data 4, PrepareAbort and marker 6."""
-    covered = _decided(("commit", 4), ("abort", 6), ("commit", 8)) if decisions else []
-    pieces = _ended((3, "commit", 4), (4, "abort", 6), (7, "commit", 8))
-    assert judge(covered, {A: pieces, B: pieces}, 0) == []
-
-
-def test_faults_of_an_abort_that_raised_the_epoch_twice() -> None:
-    covered = _decided(("abort", 6))
-    right = _ended((4, "abort", 6))
-    kinds = {
-        "torn": _ended((4, "commit", 6)),
-        "marker-missing": _ended((4, None, 0)),
-        "wrong-marker": _ended((4, "abort", 9)),
-    }
-    for kind, pieces in kinds.items():
-        [found] = judge(covered, {A: right, B: pieces}, 0)
-        assert (found.kind, found.epoch) == (kind, 4)
-        assert found.decision is not None
-
-
-@pytest.mark.parametrize("decisions", [True, False])
-def test_data_below_the_abort_of_the_next_transaction_is_found(decisions: bool) -> None:
-    """Data 4 has lost its marker; the next transaction, data 5, was aborted over it."""
-    covered = _decided(("abort", 6)) if decisions else []
-    marker = Mark(30, "abort", 6, 0, 1_000)
-    both = {PID: [Ending(Data(4, 0, 9, 0), marker), Ending(Data(5, 10, 19, 0), marker)]}
-    [found] = judge(covered, {A: both}, 0)
-    assert (found.kind, found.epoch) == ("wrong-marker", 4)
-
-
-def test_an_empty_abort_after_a_transaction_whose_decision_is_gone() -> None:
-    """Data 4 was committed by its own marker 5; an abort at 6 named A and nothing was written."""
-    ended = {A: _ended((4, "commit", 5)), B: _ended((4, "commit", 5))}
-    assert judge(_decided(("abort", 6)), ended, 0) == []
