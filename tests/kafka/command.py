@@ -66,3 +66,16 @@ def eoctl(
         check=False,
     )
     return Ran(done.returncode, done.stdout, done.stderr, time.monotonic() - begin)
+
+
+def unfinished(kind: str) -> set[str]:
+    """The journal's entries of a kind (`txn`, `restart`, ...) that are not ended.
+
+    The journal is shared: tests of another kind leave some behind on purpose.
+    """
+    rows = eoctl("journal", "list", "-o", "json").rows
+    return {
+        row["id"]
+        for row in rows
+        if row["state"] in ("unfinished", "running") and row["kind"].startswith(kind)
+    }

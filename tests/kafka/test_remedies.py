@@ -11,7 +11,7 @@ from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
-from tests.kafka.command import environment, eoctl
+from tests.kafka.command import environment, eoctl, unfinished
 from tests.kafka.remedying import abort_words, held, markers_of, read_committed
 
 POINTS = (
@@ -57,8 +57,7 @@ def test_killed_anywhere_the_next_run_ends_it(lab3: Lab, point: str) -> None:
     ended = eoctl(*words)
     assert ended.status == 0, ended.stderr
     assert held(lab3, orphan) == []
-    listed = json.loads(eoctl("journal", "list", "-o", "json").stdout)
-    assert listed["unfinished"] == 0
+    assert not unfinished("txn")
     markers = markers_of(lab3, orphan)
     assert markers == ["abort"], "one marker, whatever the crash"
 
@@ -253,8 +252,7 @@ def test_fence_killed_anywhere_the_next_run_ends_it(
             ended = eoctl(*words)
             assert ended.status == 0, (point, ended.stderr)
             assert held(lab, live) == []
-            listed = eoctl("journal", "list", "-o", "json").json
-            assert listed["unfinished"] == 0, point
+            assert not unfinished("txn"), point
     finally:
         lab.down()
 

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from eoctl.lab.cluster import Lab
-from tests.kafka.command import Ran, environment, eoctl
+from tests.kafka.command import Ran, environment, eoctl, unfinished
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.crashed import START, Scene, commit, committed, groups, producing, until, write
 from tests.kafka.restarting import PARTITIONS, begin, fill
@@ -379,16 +379,10 @@ POINTS = [
 ]
 
 
-def unfinished() -> set[str]:
-    """The journal's entries that are not ended."""
-    rows = eoctl("journal", "list", "-o", "json").rows
-    return {row["id"] for row in rows if row["state"] in ("unfinished", "running")}
-
-
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_anywhere_apply_and_undo_end_it(scene: Scene, point: str) -> None:
     """kill -9 at each step of the journal: before or after of each store; then apply, then undo."""
-    mirror, before = f"{scene.group}-mirror", unfinished()
+    mirror, before = f"{scene.group}-mirror", unfinished("restart")
     scene.describe(more=f'[app.mirror]\nkind = "kafka-group"\ngroup = "{mirror}"')
     commit(scene.lab, mirror, {(scene.input, 0): 3})
     scene.plan()
@@ -412,7 +406,7 @@ def test_killed_anywhere_apply_and_undo_end_it(scene: Scene, point: str) -> None
         assert dead.status == -9
         assert scene.undo().status == 0
         assert (scene.holds, committed(scene.lab, mirror)[scene.input, 0]) == (5, 3)
-    assert unfinished() == before  # of other tests
+    assert unfinished("restart") == before  # of other tests
 
 
 def _entry(scene: Scene) -> str:

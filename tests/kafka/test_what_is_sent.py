@@ -4,7 +4,6 @@ One marker to one leader; nothing at all when what was planned is over; an answe
 """
 
 import asyncio
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.client import Client, Record
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
-from tests.kafka.command import Ran, environment, eoctl
+from tests.kafka.command import Ran, environment, eoctl, unfinished
 from tests.kafka.relay import END_TXN, INIT_PRODUCER_ID, WRITE_TXN_MARKERS, Relay, relayed
 
 FAST = ("--sample-interval", "0.3s")
@@ -151,5 +150,4 @@ def test_an_answer_that_is_lost_on_the_way(
     assert again.status == 0, again.stderr
     assert "done already" in again.stdout
     assert relay.changing == []
-    listed = json.loads(eoctl("journal", "list", "-o", "json").stdout)
-    assert listed["unfinished"] == 0
+    assert not unfinished("txn")
