@@ -57,6 +57,13 @@ def start_lab(lab_state: Path) -> Callable[[LabSpec], Lab]:
     return up
 
 
+REBALANCE = {
+    "leader.imbalance.check.interval.seconds": "2",
+    "leader.imbalance.per.broker.percentage": "0",
+}
+"""A broker that was stopped takes its partitions back within seconds."""
+
+
 @pytest.fixture(scope="session")
 def lab1(start_lab: Callable[[LabSpec], Lab]) -> Lab:
     """One broker, open listener. Shared: leave its settings as they are."""
@@ -69,11 +76,7 @@ def lab3(start_lab: Callable[[LabSpec], Lab]) -> Lab:
 
     Which then takes its partitions back within seconds, for the tests that follow.
     """
-    rebalance = {
-        "leader.imbalance.check.interval.seconds": "2",
-        "leader.imbalance.per.broker.percentage": "0",
-    }
-    return start_lab(LabSpec(name="three", brokers=3, settings=rebalance))
+    return start_lab(LabSpec(name="three", brokers=3, settings=REBALANCE))
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from eoctl.lab import secure
 from eoctl.lab.breaks import KINDS as KINDS_OF_BREAK
@@ -14,6 +15,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from recovery.observation import Settings
 from tests.kafka.command import eoctl
+from tests.kafka.conftest import REBALANCE
 from tests.kafka.diagnosing import judged
 from tests.share import share
 
@@ -129,9 +131,21 @@ def test_without_permission_nothing_is_called_orphan(secure_lab: Lab, user: str,
 @pytest.fixture(scope="module")
 def shaken(start_lab: Callable[[LabSpec], Lab]) -> Iterator[Lab]:
     """Three brokers that are stopped and started; the last test that uses it kills one."""
-    lab = start_lab(LabSpec(name="shaken", brokers=3))
+    lab = start_lab(LabSpec(name="shaken", brokers=3, settings=REBALANCE))
     yield lab
     lab.down()
+
+
+def wait_until_it_leads_coordinators(lab: Lab, broker: int) -> None:
+    """Stopped and started, it gets its share of `__transaction_state` back after a while."""
+    admin = AdminClient(lab.client_properties())
+    deadline = time.monotonic() + 60
+    while True:
+        found = admin.list_topics("__transaction_state", timeout=20).topics["__transaction_state"]
+        if broker in {p.leader for p in found.partitions.values()}:
+            return
+        assert time.monotonic() < deadline, f"broker {broker} leads no coordinator partition"
+        time.sleep(0.5)
 
 
 def test_a_moving_coordinator_never_makes_an_orphan(shaken: Lab) -> None:
@@ -162,6 +176,7 @@ def test_with_a_broker_killed_nothing_is_called_orphan(shaken: Lab) -> None:
     [orphan] = break_(lab, "orphan", hold=False)
     [live] = break_(lab, "open", hold=False)
     victim = next(b for b in lab.broker_ids if b not in (orphan.leader, live.leader))
+    wait_until_it_leads_coordinators(lab, victim)
     lab.kill(victim)
     try:
         seen = judged(lab, orphan.topic, live.topic)
