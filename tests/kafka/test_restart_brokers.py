@@ -79,6 +79,7 @@ def source(lab3: Lab) -> Input:
     return fill(lab3, name, 2, 25)
 
 
+@pytest.mark.long  # its application may give up while no broker answers
 @pytest.mark.parametrize("run", range(BROKER_RUNS))
 def test_brokers_killed_in_between(
     lab3: Lab, topic: MakeTopic, tmp_path: Path, source: Input, run: int
