@@ -2,6 +2,7 @@
 
 import json
 import time
+from base64 import urlsafe_b64encode
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -242,7 +243,10 @@ def _cut(lab: Lab, topic: str) -> dict[str, Any]:
     admin = AdminClient(lab.client_properties())
     from confluent_kafka import TopicCollection
 
-    described = admin.describe_topics(TopicCollection([topic]))[topic].result(20)
+    found = admin.describe_topics(TopicCollection([topic]))[topic].result(20).topic_id
+    halves = (found.get_most_significant_bits(), found.get_least_significant_bits())
+    # Kafka's spelling (org.apache.kafka.common.Uuid): librdkafka's own has + and / for - and _
+    topic_id = urlsafe_b64encode(b"".join(h.to_bytes(8, signed=True) for h in halves))[:22]
     parts = [
         {
             "partition": p,
@@ -259,7 +263,7 @@ def _cut(lab: Lab, topic: str) -> dict[str, Any]:
         "cluster_id": lab.record.cluster_id,
         "created_at": "2026-01-01T00:00:00.000Z",
         "at": "lso",
-        "topics": [{"topic": topic, "topic_id": str(described.topic_id), "partitions": parts}],
+        "topics": [{"topic": topic, "topic_id": topic_id.decode(), "partitions": parts}],
     }
 
 
