@@ -42,7 +42,7 @@ from recovery.strategies.observed import (
     Walk,
     Want,
 )
-from recovery.strategies.producers import ProducerRuns
+from recovery.strategies.producers import ProducerRuns, ended_a_transaction
 
 PAUSE_SECONDS = 1.0  # between two looks at ends, store and group
 EMPTY = (None, "Empty", "Dead")
@@ -179,7 +179,7 @@ class _Observer:
             pending=await self._pending(contents),
             spark=contents.spark if contents else None,
         )
-        return await self._fenced(await self._answered(observed))
+        return await self._owned(await self._answered(observed))
 
     async def _read_store(self) -> Contents | None:
         if self._store is None:
@@ -351,31 +351,39 @@ class _Observer:
         seen = await log_search.tails(self._cluster, wants, each)
         return {w: tails[w].sources for w in seen.answers}, seen.unseen
 
-    async def _fenced(self, observed: Observed) -> Observed:
-        """Of the producers that wrote the counted outputs, those that cannot write any more."""
+    async def _owned(self, observed: Observed) -> Observed:
+        """Of the transactional producers that wrote the outputs, or may still: whose they are, and
+        which cannot write any more."""
         epochs: dict[int, int] = {}
+
+        def at_least(pid: int, epoch: int) -> None:
+            epochs[pid] = max(epoch, epochs.get(pid, -1))
+
         for counted in observed.counted.values():
             for run in counted.producers.runs if counted.producers else ():
                 if run.transactional and counted.producers is not None:
-                    last = counted.producers.last[run.producer_id][0]
-                    epochs[run.producer_id] = max(last, epochs.get(run.producer_id, -1))
-        if not epochs:
-            return observed
-        owners = await look_at_owners(self._cluster, sorted(epochs))
+                    at_least(run.producer_id, counted.producers.last[run.producer_id][0])
         newest: dict[int, ProducerFacts] = {}
         for p in (p for log in self._logs.values() for p in log.producers or ()):
+            if ended_a_transaction(p):
+                at_least(p.producer_id, p.producer_epoch)
             before = newest.get(p.producer_id)
             if before is None or p.producer_epoch > before.producer_epoch:
                 newest[p.producer_id] = p
+        if not epochs:
+            return observed
+        transactions = await look_at_owners(self._cluster, sorted(epochs))
+        owners = {t.producer_id: t for t in transactions.rows if t.producer_id in epochs}
         version = self._cluster.transaction_version
         fenced = [
             pid
             for pid, epoch in epochs.items()
             if pid in newest
             and newest[pid].producer_epoch >= epoch
-            and stale_epoch(newest[pid], next(iter(owners.owners(pid)), None), version)
+            and stale_epoch(newest[pid], owners.get(pid), version)
         ]
-        return replace(observed, fenced=frozenset(fenced))
+        ids = {pid: t.transactional_id for pid, t in owners.items() if pid is not None}
+        return replace(observed, fenced=frozenset(fenced), owners=ids)
 
 
 def _place(f: PartitionFacts) -> TopicPartition:

@@ -200,8 +200,8 @@ class Observed:
     partition_counts: of the topics that exist. logs: of all partitions of inputs, outputs, merge
     log and changelog that could be seen. stored: what the store holds for this application's
     inputs, as positions; () = nothing. pending: commits of the group that are not decided.
-    fenced: producer ids proven unable to write. own_producers: all ids that are the
-    application's own, None = not known. unseen: questions that could not be answered, and why.
+    fenced: producer ids proven unable to write. owners: producer id → transactional id, of those
+    that a coordinator knows. unseen: questions that could not be answered, and why.
     """
 
     cluster_id: str | None
@@ -210,7 +210,7 @@ class Observed:
     stored: tuple[StoredPartition, ...] = ()
     pending: tuple[PendingCommit, ...] = ()
     fenced: frozenset[int] = frozenset()
-    own_producers: frozenset[int] | None = None
+    owners: Mapping[int, str] = field(default_factory=dict)
     spark: Checkpoint | None = None
     counted: Mapping[Count, Counted] = field(default_factory=dict)
     walked: Mapping[Walk, int | None] = field(default_factory=dict)

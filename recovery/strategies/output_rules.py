@@ -14,7 +14,7 @@ from recovery.stored import StoredOutput, StoredPartition
 from recovery.strategies.decision import Check, OutputDecision, some
 from recovery.strategies.input_rules import identity
 from recovery.strategies.observed import Count, Counted, Log, Observed
-from recovery.strategies.producers import Producers, next_sequence
+from recovery.strategies.producers import Producers, ended_a_transaction, next_sequence
 
 
 def final_end(log: Log) -> tuple[int, Check]:
@@ -171,25 +171,19 @@ def _stored_producer(stored: StoredOutput, producers: Producers, log: Log) -> li
 def _exclusive(
     ids: Sequence[int], stored: StoredOutput, app: App, observed: Observed, where: str
 ) -> Check:
-    """Did only this application write? Proven where all its producer ids are known, or where the
-    store names the only one; a process that was started anew has another one."""
-    told = some([str(i) for i in ids], most=5)
+    """Did only this application write? Proven only where the store names the one producer: a
+    process that was started anew has another id, so all that wrote are shown."""
+    owners = observed.owners
+    told = some(
+        [f"{i} (transactional id {owners[i]!r})" if i in owners else str(i) for i in ids], most=5
+    )
     if not app.exclusive:
         text = "exclusive = false: that only this application's outputs were counted is believed"
         return Check("exclusive", None, f"{text}; written by {told or 'nobody'}", where)
-    own = observed.own_producers
-    if own is not None and (foreign := [str(i) for i in ids if i not in own]):
-        raise RefusedError(
-            f"producers that are not the application's own wrote there: {some(foreign, most=5)}",
-            where=where,
-            remedy="find them with `eoctl producers --resolve`; n would count their records too",
-        )
     if not ids:
         return Check("exclusive", True, "nobody wrote", where)
     alone = len(ids) == 1
     text = f"written by producer {told}" if alone else f"producers {told} wrote one after the other"
-    if own is not None:
-        return Check("exclusive", True, f"{text}: the application's own", where)
     if alone and stored.producer_id == ids[0]:
         return Check("exclusive", True, f"{text} alone, which the store names", where)
     if stored.producer_id is not None and stored.producer_id not in ids:
@@ -206,16 +200,15 @@ def _fenced(producers: Producers, stored: StoredOutput, log: Log, observed: Obse
     """Can the old process still write? Without a transactional id it cannot be fenced.
 
     One that wrote nothing after the commit may hang, with records that it sends once it wakes up:
-    then those that the broker remembers and the stored one are judged.
+    those that the broker remembers and the stored one are judged too.
     """
     where = named(log.place)
     # producer id → does it write in transactions?
     writers = {run.producer_id: run.transactional for run in producers.runs}
-    if not writers and log.producers:
-        for p in log.producers:
-            writers[p.producer_id] = p.coordinator_epoch is not None and p.coordinator_epoch >= 0
-        if stored.producer_id is not None:
-            writers.setdefault(stored.producer_id, False)
+    for p in log.producers or ():
+        writers.setdefault(p.producer_id, ended_a_transaction(p))
+    if stored.producer_id is not None and log.producers:
+        writers.setdefault(stored.producer_id, False)
     if writers and observed.fenced.issuperset(writers):
         return Check("fenced", True, "the old producers are fenced", where)
     if writers and all(writers.values()):
@@ -253,7 +246,9 @@ def decide_output(
             where=named(stored.place),
             remedy="the strategy merge-log records it",
         )
-    checks = (*checks, final, *whole, *writers)
+    checks = (*checks, final)
+    if app.strategy != "output-end":  # there they are said of all outputs since the base
+        checks += (*whole, *writers)
     return OutputDecision(*stored.place, stored.offset, end, log.leader_epoch, n, fed_by, checks)
 
 

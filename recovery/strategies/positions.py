@@ -15,6 +15,7 @@ from recovery.stored import StoredOffset, StoredOutput, StoredPartition
 from recovery.strategies.decision import Basis, Check, PendingError, StateBound, some
 from recovery.strategies.observed import ChangelogTip, Observed
 from recovery.strategies.output_rules import final_end
+from recovery.strategies.producers import ended_a_transaction
 
 
 def stored_pair(app: App, observed: Observed, place: TopicPartition) -> Basis:
@@ -75,12 +76,7 @@ def _in_transactions(app: App, observed: Observed, output: TopicPartition) -> Ch
     if log.producers is None:
         text = "which producers wrote outside of transactions could not be seen"
         return Check("outputs-in-transaction", None, text, where)
-    # A producer without any marker, while nothing is open, has never written in a transaction.
-    plain = [
-        str(p.producer_id)
-        for p in log.producers
-        if p.coordinator_epoch is None or p.coordinator_epoch < 0
-    ]
+    plain = [str(p.producer_id) for p in log.producers if not ended_a_transaction(p)]
     if plain and app.exclusive:
         raise RefusedError(
             f"producers wrote outside of transactions: {some(plain, most=5)}; outputs that are not "

@@ -6,6 +6,7 @@ Read in offset order, batch by batch, beside counting; memory does not grow with
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from recovery.facts import ProducerFacts
 from recovery.formats.batches import MAX_SEQUENCE, NO_PRODUCER_ID, BatchHeader
 
 
@@ -57,6 +58,12 @@ class Producers:
                 return self.runs[before], self.runs[before + 1], run
             latest[run.producer_id] = number
         return None
+
+
+def ended_a_transaction(producer: ProducerFacts) -> bool:
+    """While nothing is open in its partition: does this producer write in transactions? One that
+    has no marker there never did."""
+    return producer.coordinator_epoch is not None and producer.coordinator_epoch >= 0
 
 
 def next_sequence(epoch: int, sequence: int) -> tuple[int, int]:

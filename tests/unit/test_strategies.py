@@ -268,14 +268,16 @@ def test_a_record_that_is_there_twice_is_a_gap_too() -> None:
     assert "(0, 4) expected, (0, 3) found" in refused(made).what
 
 
-def test_foreign_producers() -> None:
-    foreign = lambda o: replace(o, own_producers=frozenset({9}))  # noqa: E731
-    assert "not the application's own wrote there: 7" in refused(world(), change=foreign).what
-    found = plan(world(), app(exclusive=False), change=foreign)
-    assert held(found, "exclusive") is None
-    assert any("exclusive = false" in c.detail and "7" in c.detail for c in found.checks)
-    own = plan(world(), change=lambda o: replace(o, own_producers=frozenset({7})))
-    assert held(own, "exclusive") is True
+def test_producers_are_shown_with_their_transactional_ids() -> None:
+    """Whose they are nobody can prove from a log: the operator sees every one of them."""
+    made = world()
+    made.log("out").write("z", 8)
+    owned = lambda o: replace(o, owners={8: "billing"})  # noqa: E731
+    for exclusive in (True, False):
+        found = plan(made, app(exclusive=exclusive), change=owned)
+        assert held(found, "exclusive") is None
+        assert "7, 8 (transactional id 'billing')" in said(found, "exclusive")
+    assert said(found, "exclusive").startswith("exclusive = false: ")
 
 
 DEAD = "safe only if the old process is proven dead or its WRITE permission"
@@ -308,6 +310,19 @@ def test_not_fenced_is_said_where_nothing_was_written_too() -> None:
     assert held(plan(made, change=in_transactions), "fenced") is None
     made.fenced = {7, 9}
     assert held(plan(made, change=in_transactions), "fenced") is True
+
+
+def test_a_producer_from_before_the_commit_must_be_fenced_too() -> None:
+    """7 wrote the outputs after the commit; 9, which the broker remembers, may hang."""
+    made = world()
+    for e in made.log("out").entries:
+        e.transactional = True
+    made.fenced = {7}
+    row = ProducerFacts("out", 0, 9, 0, 4, None, 0, None)
+    change = lambda o: with_reads(o, OUT, producers=(row,))  # noqa: E731
+    assert held(plan(made, change=change), "fenced") is None
+    made.fenced = {7, 9}
+    assert held(plan(made, change=change), "fenced") is True
 
 
 STORED = {"out_producer_id": 7, "out_producer_epoch": 0, "out_last_sequence": 1}
@@ -553,6 +568,15 @@ def test_what_apply_writes() -> None:
     never.stored = '{"partitions":[]}'
     observed = answered(never, app(), lambda o: o)
     assert [c.before for c in changes(decide(app(), observed), observed)] == [None]
+
+
+def test_output_end_says_once_who_wrote() -> None:
+    """Of all outputs since the base, not again of those after the restart."""
+    found = plan(world(), app("output-end", store=None))
+    assert "written by producer 7 alone" in said(found, "exclusive")
+    assert DEAD in said(found, "fenced")
+    assert "one producer at a time" in said(found, "sequences")
+    said(found, "end-final")
 
 
 def test_output_end_needs_its_base() -> None:
