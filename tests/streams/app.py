@@ -43,8 +43,8 @@ WINDOW_MS, GAP_MS, RETENTION_MS, HISTORY_MS = 10_000, 3_000, 60_000, 45_000
 WAIT_SECONDS = 120.0
 
 
-def class_path() -> str:
-    """The application's classes, compiled when its source is new, and the jars it needs."""
+def class_path(source: Path = SOURCE) -> str:
+    """An application's classes, compiled when its source is new, and the jars it needs."""
     java = find_java()
     added = [
         Jar(sha256, int(size), *coordinates.split(":"))
@@ -54,13 +54,13 @@ def class_path() -> str:
     ]
     jars = fetch([*read_lock(KAFKA), *added], java)
     path = os.pathsep.join(str(jar) for jar in jars)
-    told = hashlib.sha256(SOURCE.read_bytes() + path.encode() + java.banner.encode()).hexdigest()
+    told = hashlib.sha256(source.read_bytes() + path.encode() + java.banner.encode()).hexdigest()
     classes = cache_dir().absolute() / "classes" / f"streams-{told[:16]}"
     if not classes.exists():
         arriving = classes.with_suffix(f".{os.getpid()}")
         arriving.mkdir(parents=True)
         compiler = java.path.resolve().with_name("javac")
-        subprocess.run([compiler, "-d", arriving, "-cp", path, SOURCE], check=True, timeout=120)
+        subprocess.run([compiler, "-d", arriving, "-cp", path, source], check=True, timeout=120)
         arriving.rename(classes)
     return f"{classes}{os.pathsep}{path}"
 
