@@ -17,7 +17,9 @@ CLAIMS = (
     "restart_plan",
     "merge_replay",
     "rebuild",
+    "rebuild_scale",
     "spark_rebuild",
+    "audit_sequences",
     "tui",
 )
 

@@ -48,7 +48,7 @@ class Memory:
 def measure() -> Iterator[Measured | Memory]:
     with lab(LabSpec("count")) as one:
         for name, codec in (("plain", "none"), ("compressed", "lz4")):
-            topic, stored = f"count-{name}", _fill(one, f"count-{name}", codec)
+            topic, stored = f"count-{name}", fill(one, f"count-{name}", codec)
             what = f"count {RECORDS:,} records, {stored >> 20} MiB, codec {codec}"
             counting = [*EOCTL, "--bootstrap-server", one.bootstrap_servers]
             counting += ["offsets", "count", topic, "--end", "hw", "-o", "csv"]
@@ -76,7 +76,7 @@ def _peak(argv: list[str]) -> float:
     return used.ru_maxrss / 1024
 
 
-def _fill(one: Lab, topic: str, codec: str) -> int:
+def fill(one: Lab, topic: str, codec: str) -> int:
     """Make the topic; its size on the broker's disk in bytes."""
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic

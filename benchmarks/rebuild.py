@@ -84,9 +84,10 @@ class Rate:
 
     what: str
     seconds: float
+    records: int = RECORDS
 
     def lines(self) -> list[str]:
-        return [self.what, f"  {RECORDS / self.seconds / 1e6:.2f} M records/s"]
+        return [self.what, f"  {self.records / self.seconds / 1e6:.2f} M records/s"]
 
 
 def measure() -> Iterator[Measured | Rate]:
@@ -97,7 +98,7 @@ def measure() -> Iterator[Measured | Rate]:
 
 def _measure(one: Lab, folder: Path, codec: str) -> Iterator[Measured | Rate]:
     topic = f"rebuild-{codec}-kv-changelog"
-    _fill(one, topic, codec)
+    fill(one, topic, codec)
     script = folder / "keep.py"
     script.write_text(DICT, encoding="utf-8")
     state = folder / codec
@@ -106,9 +107,9 @@ def _measure(one: Lab, folder: Path, codec: str) -> Iterator[Measured | Rate]:
     cut = folder / f"{codec}.json"
     command([*first, "--at", "lso", "--output", str(state)])()
     shutil.copy(state / "cut.json", cut)
-    ends = _ends(state)
+    ends = ends_of(state)
     keep = [sys.executable, str(script), one.bootstrap_servers, topic]
-    _check(state, [*keep, "digest", *ends])
+    check(state, [*keep, "digest", *ends])
     rebuild = command([*first, "--at", str(cut), "--output", str(state)])
 
     def ours() -> None:
@@ -167,13 +168,14 @@ def _restore(one: Lab, folder: Path, codec: str, state: Path) -> float:
     return int(nanoseconds) / 1e9
 
 
-def _ends(state: Path) -> list[str]:
+def ends_of(state: Path) -> list[str]:
+    """Of its cut, by rising partition."""
     (topic,) = state_folder.read(state).cut.topics
     return [str(p.end) for p in topic.partitions]
 
 
-def _check(state: Path, keep: list[str]) -> None:
-    """The dict's digest is that of the manifest."""
+def check(state: Path, keep: list[str]) -> None:
+    """Ends unless the digest that `DICT` says is that of the manifest."""
     said = subprocess.run(keep, capture_output=True, text=True, check=True).stdout.split()
     rows, total = sum(map(int, said[0::2])), sum(map(int, said[1::2])) % 2**256
     found = state_folder.read(state).digest
@@ -181,7 +183,8 @@ def _check(state: Path, keep: list[str]) -> None:
         raise SystemExit(f"the rebuilt state is not that of the dict: {found}")
 
 
-def _fill(one: Lab, topic: str, codec: str) -> None:
+def fill(one: Lab, topic: str, codec: str, records: int = RECORDS) -> None:
+    """A changelog with five records a key, in transactions, every tenth of them aborted."""
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -191,7 +194,7 @@ def _fill(one: Lab, topic: str, codec: str) -> None:
     producer = Producer(
         one.client_properties()
         | {
-            "transactional.id": f"fill-{codec}",
+            "transactional.id": f"fill-{topic}",
             "linger.ms": 20,
             "batch.size": 200_000,
             "compression.type": codec,
@@ -199,11 +202,11 @@ def _fill(one: Lab, topic: str, codec: str) -> None:
         }
     )
     producer.init_transactions(60)
-    chance = random.Random(7)
-    for number in range(0, RECORDS, PER_TRANSACTION):
+    chance, keys = random.Random(7), max(1, records // 5)
+    for number in range(0, records, PER_TRANSACTION):
         producer.begin_transaction()
-        for i in range(number, min(RECORDS, number + PER_TRANSACTION)):
-            key = chance.randrange(KEYS)
+        for i in range(number, min(records, number + PER_TRANSACTION)):
+            key = chance.randrange(keys)
             value = None if i % 97 == 0 else (b"%010d" % i) * 10
             while True:
                 try:

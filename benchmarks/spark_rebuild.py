@@ -1,15 +1,17 @@
-"""`state rebuild` on a warm Spark local[2] beside the local engine with warm workers.
+"""`state rebuild` on warm Spark beside the local engine with warm workers.
 
 The same cut of the same log, whole rebuilds with CRC and digest, the digests compared each time.
-Goal: Spark is no slower than local.
+Goal: Spark local[2] is no slower than local; a standalone cluster of two workers is printed.
 """
 
 import dataclasses
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks import rebuild as local_benchmark
 from benchmarks.side_by_side import EOCTL, Measured, alternate, command, lab
@@ -17,48 +19,68 @@ from eoctl.kafka.access import Access
 from eoctl.lab.record import LabSpec
 from eoctl.stores.local_engine import LocalEngine
 from eoctl.stores.rebuild import Engine, Request, rebuild
+from tests.spark.starting import standalone_cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 CORES = 2
 ROUNDS = 5
 
 
 def measure() -> Iterator[Measured]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    with (
+        lab(LabSpec("spark-rebuild")) as one,
+        tempfile.TemporaryDirectory() as folder,
+        LocalEngine(CORES) as processes,
+    ):
+        root, topic = Path(folder), "spark-rebuild"
+        local_benchmark.fill(one, topic, "none")
+        access = Access(one.client_properties())
+        request = _request(root, one.bootstrap_servers, topic)
+        digests: set[object] = set()
+        number = iter(range(1000))
+
+        def run(name: str, engine_of: Callable[[Path], Engine]) -> None:
+            output = root / f"{name}-{next(number)}"
+            wanted = dataclasses.replace(request, output=str(output))
+            found = rebuild(wanted, access, engine_of(output), name).digest
+            digests.add((found.rows, found.sha256_sum))
+
+        def beside(master: str, what: str, goal: str) -> Measured:
+            from spark_jobs.rebuild import SparkEngine
+
+            with _session(master) as spark:
+                times = alternate(
+                    lambda: run("spark", lambda output: SparkEngine(spark, output)),
+                    lambda: run("local", lambda _: processes),
+                    ROUNDS,
+                )
+            if len(digests) != 1:
+                raise SystemExit(f"the digests differ: {digests}")
+            title = f"rebuild {local_benchmark.RECORDS:,} records on warm Spark {what}"
+            return Measured(title, *times, "local, warm workers", goal)
+
+        yield beside(f"local[{CORES},4]", f"local[{CORES}]", "at least 1x")
+        with standalone_cluster(root) as master:
+            yield beside(master, "standalone, two workers", "none, printed")
+
+
+@contextmanager
+def _session(master: str) -> Iterator["SparkSession"]:
     from pyspark.sql import SparkSession
 
-    from spark_jobs.rebuild import SparkEngine
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
-        SparkSession.builder.master(f"local[{CORES},4]")
+        SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.executor.memory", "512m")
         .getOrCreate()
     )
     try:
-        with (
-            lab(LabSpec("spark-rebuild")) as one,
-            tempfile.TemporaryDirectory() as folder,
-            LocalEngine(CORES) as processes,
-        ):
-            root, topic = Path(folder), "spark-rebuild"
-            local_benchmark._fill(one, topic, "none")
-            access = Access(one.client_properties())
-            request = _request(root, one.bootstrap_servers, topic)
-            digests: set[object] = set()
-            number = iter(range(1000))
-
-            def run(name: str) -> None:
-                output = root / f"{name}-{next(number)}"
-                wanted = dataclasses.replace(request, output=str(output))
-                engine: Engine = processes if name == "local" else SparkEngine(spark, output)
-                found = rebuild(wanted, access, engine, name).digest
-                digests.add((found.rows, found.sha256_sum))
-
-            times = alternate(lambda: run("spark"), lambda: run("local"), ROUNDS)
-            if len(digests) != 1:
-                raise SystemExit(f"the digests differ: {digests}")
-            what = f"rebuild {local_benchmark.RECORDS:,} records on warm Spark local[{CORES}]"
-            yield Measured(what, *times, "local, warm workers", "at least 1x")
+        yield spark
     finally:
         spark.stop()
 

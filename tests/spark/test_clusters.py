@@ -1,17 +1,13 @@
 """Rebuild, source and sink beyond local[N]: a standalone cluster of two workers, Spark Connect with
 a server that cannot import eoctl, speculative attempts. Long: each starts JVMs of its own."""
 
-import importlib.util
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,79 +17,17 @@ from eoctl.lab.cluster import Lab
 from tests.kafka.command import environment, eoctl
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
 from tests.spark.sinking import staged_values, values
+from tests.spark.starting import free_port, home, running, standalone_cluster, wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 
-def home() -> Path:
-    spec = importlib.util.find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
-
-
-def wait_for(port: int) -> None:
-    until = time.monotonic() + 300
-    while time.monotonic() < until:
-        with socket.socket() as s:
-            if s.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.3)
-    raise AssertionError(f"nothing listens on {port}")
-
-
-@contextmanager
-def running(folder: Path, *commands: list[str], env: dict[str, str]) -> Iterator[None]:
-    """Processes of Spark, started in turn and ended together; their output below `folder`."""
-    found = []
-    try:
-        for number, words in enumerate(commands):
-            log = (folder / f"process-{number}.log").open("wb")
-            found.append(subprocess.Popen(words, env=env, stdout=log, stderr=log, cwd=folder))
-            log.close()
-            time.sleep(3)
-        yield
-    finally:
-        for process in found:
-            process.terminate()
-        for process in found:
-            process.wait(60)
-
-
 @pytest.fixture(scope="module")
 def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Master and two Workers, a core each, by spark-class."""
-    folder, port = tmp_path_factory.mktemp("standalone"), free_port()
-    env = {
-        **os.environ,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_NO_DAEMONIZE": "1",
-        "PYSPARK_PYTHON": sys.executable,
-    }
-    start = str(home() / "bin" / "spark-class")
-    deploy = "org.apache.spark.deploy"
-    url = f"spark://127.0.0.1:{port}"
-    master = [start, f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port)]
-    master += ["--webui-port", "0"]
-    # a speculative attempt never starts on the host of the first one, so they are on two
-    workers = [
-        [
-            *(start, f"{deploy}.worker.Worker", "--host", host, "--cores", "1", "--memory", "1g"),
-            *("--webui-port", "0", "--work-dir", str(folder / "work" / host), url),
-        ]
-        for host in ("127.0.0.1", "127.0.0.2")
-    ]
-    with running(folder, master, *workers, env=env):
-        wait_for(port)
+    with standalone_cluster(tmp_path_factory.mktemp("standalone")) as url:
         yield url
 
 
