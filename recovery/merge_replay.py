@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from itertools import count, islice
 from typing import Generic, NamedTuple, TypeVar
 
-from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
 from recovery.merge_log import Columns, Entry
+from recovery.merge_reading import mismatch
 
 T = TypeVar("T")
 
@@ -182,7 +182,7 @@ class Replay(Generic[T]):
             if found != offset:
                 if taken:
                     break
-                self._refuse(merge_offset, Entry(*source.place, offset), found)
+                raise mismatch(self._merge, merge_offset, Entry(*source.place, offset), found)
             order.popleft()
             records.popleft()
             source.named -= 1
@@ -204,20 +204,3 @@ class Replay(Generic[T]):
             for arrival, offset, _ in islice(source.records, source.named, None)
         )
         return tuple(Entry(*place, offset) for _, place, offset in unnamed[:most])
-
-    def _refuse(self, merge_offset: int, entry: Entry, offset: int) -> None:
-        where = f"{self._merge[0]}:{self._merge[1]} at {merge_offset}"
-        name = f"{entry.topic}:{entry.partition}"
-        remedy = "look at the log with `eoctl merge verify`"
-        if offset < entry.offset:
-            raise RefusedError(
-                f"it names {name} at {entry.offset}, but the record at {offset} comes before it "
-                "and is not in the log",
-                where=where,
-                remedy=remedy,
-            )
-        raise RefusedError(
-            f"it names {name} at {entry.offset}, where there is no record: the next is at {offset}",
-            where=where,
-            remedy=remedy,
-        )

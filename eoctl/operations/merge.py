@@ -22,7 +22,6 @@ from recovery.app_file import App, named
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import Missing, PartitionFacts, TopicPartition
 from recovery.formats.counting import Counts
-from recovery.formats.reader import CorruptError
 from recovery.merge_log import (
     Columns,
     MergeFormat,
@@ -30,6 +29,7 @@ from recovery.merge_log import (
     merge_format,
     merge_plan,
 )
+from recovery.merge_reading import beyond, entries_of, no_input, refuse_unreadable
 from recovery.merge_replay import Base, Position
 from recovery.rows_merge import MergePlanRow, merge_plan_row
 from recovery.stored import StoredOutput, StoredPartition
@@ -459,26 +459,8 @@ def decoded(
 ) -> tuple[list[int], Columns]:
     """Offsets and entries of a log's records. Raises RefusedError for a record that is none."""
     offsets = [m.offset() for m in messages]
-    usual = form.decode_usual([m.key() for m in messages], [m.value() for m in messages])
-    if usual is not None:
-        return offsets, usual
-    entries: Columns = [], []
-    for m in messages:
-        try:
-            entry = form.decode(m.key(), m.value())
-        except CorruptError as error:
-            raise unreadable(merge, m.offset(), error) from None
-        entries[0].append(entry.place)
-        entries[1].append(entry.offset)
-    return offsets, entries
-
-
-def unreadable(merge: TopicPartition, offset: int, error: CorruptError) -> RefusedError:
-    return RefusedError(
-        f"no entry of the format: {error.what}",
-        where=f"{named(merge)} at {offset}",
-        remedy="look at the log with `eoctl merge verify`",
-    )
+    keys, values = [m.key() for m in messages], [m.value() for m in messages]
+    return offsets, entries_of(form, merge, offsets, keys, values)
 
 
 def first_to_read(
@@ -486,29 +468,8 @@ def first_to_read(
 ) -> None:
     """May an input be read from this offset on? Raises RefusedError."""
     if place[0] not in asked.inputs or place not in seen.facts:
-        raise RefusedError(
-            f"it names {named(place)}, which is no input",
-            where=named(merge),
-            remedy="look at the log with `eoctl merge verify`",
-        )
-    start, end = seen.bounds(place, asked.isolation)
-    if offset < start:
-        raise RefusedError(
-            f"the merge log names the offset {offset}, the log starts at {start}: retention took "
-            "what is to be read",
-            where=named(place),
-            remedy="begin at a later commit: --from-merge-offset, --output-offset",
-        )
-    if offset >= end:
-        raise beyond(place, offset, end)
-
-
-def beyond(place: TopicPartition, offset: int, end: int) -> RefusedError:
-    return RefusedError(
-        f"the merge log names the offset {offset}, the log ends at {end}",
-        where=named(place),
-        remedy="the input lost records, or holds them back; see `eoctl merge verify`",
-    )
+        raise no_input(merge, place)
+    refuse_unreadable(place, offset, seen.bounds(place, asked.isolation))
 
 
 async def plan(cluster: Cluster, asked: Merge) -> Answer:

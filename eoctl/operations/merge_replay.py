@@ -23,7 +23,6 @@ from eoctl.operations.merge import (
     Look,
     Merge,
     Reached,
-    beyond,
     decoded,
     first_to_read,
     look,
@@ -41,6 +40,7 @@ from recovery.errors import (
 )
 from recovery.facts import TopicPartition
 from recovery.merge_log import Entry, merge_format
+from recovery.merge_reading import beyond, goes_back, no_record
 from recovery.merge_replay import Base, Replay
 
 if TYPE_CHECKING:
@@ -198,11 +198,7 @@ class PartitionReplay:
             before = await asyncio.to_thread(scan, cluster, job.asked, self._merge, *span)
         for place, found in before.sources.items():
             if not found.rising:
-                raise RefusedError(
-                    f"its entries for {named(place)} go back",
-                    where=named(self._merge),
-                    remedy="look at the log with `eoctl merge verify`",
-                )
+                raise goes_back(self._merge, place)
         return seen, now, {place: found.last + 1 for place, found in before.sources.items()}
 
 
@@ -395,11 +391,7 @@ class _Attempt:
             if wanted.offset >= there:
                 raise beyond(wanted.place, wanted.offset, there)
             if self._inputs.ends.get(wanted.place, -1) > wanted.offset:
-                raise RefusedError(
-                    f"it names {named(wanted.place)} at {wanted.offset}, where there is no record",
-                    where=named(self._merge),
-                    remedy="look at the log with `eoctl merge verify`",
-                )
+                raise no_record(self._merge, wanted)
 
     def _extend(self) -> bool:
         """Append what arrived to the log, in a transaction of its own. False: nothing did."""
