@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from recovery.skip import DropFirst, Seen, restart_offset
 @dataclass
 class Config:
     """kill_after: die at the so-manieth thing done; None: run to the end. every: records between
-    commits. folder: where files are. first: this run begins at the beginning."""
+    commits. folder: where files are. address: of the server that has the store, if one has it.
+    first: this run begins at the beginning."""
 
     servers: str
     strategy: str
@@ -37,6 +39,7 @@ class Config:
     folder: str
     group: str
     store: str = "kafka-group"
+    address: str = ""
     kill_after: int | None = None
     first: bool = False
     order: list[int] = field(default_factory=list)
@@ -186,39 +189,71 @@ class App:
                 else:
                     break
             consumer.close()
-        elif kind in ("file", "topic"):
+        elif kind in ("sql", "postgres"):
+            self._commit_rows(entries)
+        else:
             held = {(e["input"]["topic"], e["input"]["partition"]): e for e in self.stored()}
             for e in entries:
                 held[e["input"]["topic"], e["input"]["partition"]] = e
-            text = json.dumps({"partitions": list(held.values())})
+            self._keep(json.dumps({"partitions": list(held.values())}))
+
+    def _commit_rows(self, entries: list[dict[str, Any]]) -> None:
+        table, mark = "positions", "?"
+        if self.config.store == "postgres":
+            import psycopg
+
+            table, mark = f'"{self.config.group}"', "%s"
+            db: Any = psycopg.connect(self.config.address)
+        else:
+            db = sqlite3.connect(f"{self.config.folder}/store.db")
+        with db:
+            for e in entries:
+                place = e["input"]["topic"], e["input"]["partition"]
+                db.cursor().execute(
+                    f"INSERT INTO {table} VALUES ({mark}, {mark}, {mark}, {mark}) "
+                    "ON CONFLICT (topic, partition) DO UPDATE "
+                    'SET "offset" = excluded."offset", output = excluded.output',
+                    (*place, e["input"]["offset"], json.dumps(e["output"])),
+                )
+
+    def _keep(self, text: str) -> None:
+        """The JSON object in its store: a file, a topic's record, a node of ZooKeeper."""
+        if self.config.store == "topic":
+            self.produce(f"{self.config.group}-store", 0, text.encode(), b"offsets")
+            self.flush()
+        elif self.config.store == "zookeeper":
+            node = f"/{self.config.group}"
+            if self.zookeeper.exists(node):
+                self.zookeeper.set(node, text.encode())
+            else:
+                self.zookeeper.create(node, text.encode())
+        else:
             path = Path(self.config.folder) / "offsets.json"
-            if kind == "topic":
-                self.produce(f"{self.config.group}-store", 0, text.encode(), b"offsets")
-                self.flush()
             new = path.with_suffix(".new")
             new.write_text(text)
             new.rename(path)
-        elif kind == "sql":
-            with sqlite3.connect(f"{self.config.folder}/store.db") as db:
-                for e in entries:
-                    db.execute(
-                        "INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?)",
-                        (
-                            e["input"]["topic"],
-                            e["input"]["partition"],
-                            e["input"]["offset"],
-                            json.dumps(e["output"]),
-                        ),
-                    )
-        else:
-            raise AssertionError(kind)
 
     def stored(self) -> list[dict[str, Any]]:
-        path = Path(self.config.folder) / "offsets.json"
-        if not path.exists():
-            return []
-        found: list[dict[str, Any]] = json.loads(path.read_text())["partitions"]
+        """The entries of the JSON object, wherever it is."""
+        text: bytes | None = None
+        if self.config.store == "topic":
+            for _, value, key in self.records(f"{self.config.group}-store", 0, 0):
+                text = value if key == b"offsets" else text
+        elif self.config.store == "zookeeper":
+            node = f"/{self.config.group}"
+            text = self.zookeeper.get(node)[0] if self.zookeeper.exists(node) else None
+        elif (path := Path(self.config.folder) / "offsets.json").exists():
+            text = path.read_bytes()
+        found: list[dict[str, Any]] = [] if text is None else json.loads(text)["partitions"]
         return found
+
+    @cached_property
+    def zookeeper(self) -> Any:
+        from kazoo.client import KazooClient
+
+        client = KazooClient(self.config.address, timeout=10)
+        client.start(timeout=20)
+        return client
 
     def entry(self, topic: str, partition: int, offset: int, **more: Any) -> dict[str, Any]:
         out = self.config.output

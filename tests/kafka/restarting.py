@@ -98,9 +98,15 @@ class Life:
 
     def run(self, kill_after: int | None) -> int:
         """Its exit status: -9 when it was killed."""
+        done = self.ended(kill_after)
+        assert done.returncode in (0, -9), done.stderr[-2000:]
+        return done.returncode
+
+    def ended(self, kill_after: int | None) -> "subprocess.CompletedProcess[str]":
+        """Run it until it ends, however it does."""
         first = not self.env
         config = replace(self.config, kill_after=kill_after, first=first)
-        done = subprocess.run(
+        return subprocess.run(
             [sys.executable, "-m", "tests.kafka.restart_app", json.dumps(asdict(config))],
             env=environment() | self.env,
             capture_output=True,
@@ -108,8 +114,6 @@ class Life:
             timeout=120,
             check=False,
         )
-        assert done.returncode in (0, -9), done.stderr[-2000:]
-        return done.returncode
 
     def plan(self, *more: str) -> Ran:
         return self.eoctl(
@@ -161,6 +165,10 @@ STRATEGIES = (
 )
 
 
+OTHER_STORES = ("topic", "postgres", "zookeeper")
+"""Of commit-pair, besides those of STRATEGIES."""
+
+
 def begin(
     lab: Lab,
     topic: Any,
@@ -172,8 +180,12 @@ def begin(
     every: int = 5,
     replicas: int = 1,
     order: Sequence[int] = (),
+    server: str = "",
 ) -> Life:
-    """An application with topics, store and application file of its own."""
+    """An application with topics, store and application file of its own.
+
+    server: of a store outside; for PostgreSQL as `Postgres.url` gives it, for ZooKeeper HOST:PORT.
+    """
     merging = strategy == "merge-log"
     partitions = 1 if merging else len(inputs[0].values)
     output = topic(lab, partitions, replicas, name="out")
@@ -181,13 +193,20 @@ def begin(
     extra = {"changelog": f"{group}-changelog", "merge-log": f"{group}-merge"}.get(strategy)
     if extra is not None:
         _make(lab, extra, partitions, replicas)
+    if (strategy, store) == ("commit-pair", "topic"):
+        extra = f"{group}-store"
+        _make(lab, extra, 1, replicas)
     tables: dict[str, str] = {
         "kafka-group": f'kind = "kafka-group"\ngroup = "{group}"',
         "file": 'kind = "file"\npath = "offsets.json"',
         "topic": f'kind = "topic"\ntopic = "{extra}"',
         "sql": f'kind = "sql"\nurl = "sqlite:///{folder}/store.db"\ntable = "positions"',
+        "postgres": f'kind = "sql"\nurl = "file:{folder}/url"\ntable = \'"{group}"\'',
+        "zookeeper": f'kind = "zookeeper"\nconnect = "{server}"\npath = "/{group}"',
         "spark-checkpoint": ('kind = "spark-checkpoint"\npath = "checkpoint"\nsink = "batch-id"'),
     }
+    if strategy != "changelog":
+        tables["topic"] += '\nkey = "offsets"'
     outputs = [] if strategy in ("sql", "spark-checkpoint") else [output]
     lines = [
         "[app]",
@@ -212,8 +231,11 @@ def begin(
                 '"offset" INTEGER, output TEXT, PRIMARY KEY (topic, partition))'
             )
             db.execute("CREATE TABLE results (partition INTEGER, value TEXT)")
-        if strategy == "commit-pair":
-            lines += ["[app.store.columns]", 'output = "output"']
+    if store == "postgres":
+        _make_table(server, group)
+        (folder / "url").write_text(server)
+    if strategy == "commit-pair" and store in ("sql", "postgres"):
+        lines += ["[app.store.columns]", 'output = "output"']
     app_file = folder / "app.toml"
     app_file.write_text("\n".join(lines) + "\n")
     config = Config(
@@ -226,6 +248,7 @@ def begin(
         folder=str(folder),
         group=group,
         store=store,
+        address=server.replace("+psycopg", ""),
         order=list(order),
     )
     return Life(lab, config, app_file, folder / "plan.json")
@@ -237,6 +260,16 @@ def _make(lab: Lab, name: str, partitions: int, replicas: int) -> None:
     admin = AdminClient(lab.client_properties())
     new = NewTopic(name, partitions, replicas)
     admin.create_topics([new], operation_timeout=10)[name].result(20)
+
+
+def _make_table(url: str, name: str) -> None:
+    import psycopg
+
+    with psycopg.connect(url.replace("+psycopg", "")) as db:
+        db.execute(
+            f'CREATE TABLE "{name}" (topic text, partition int, "offset" bigint, output jsonb, '
+            "PRIMARY KEY (topic, partition))"
+        )
 
 
 def outcome(life: Life) -> list[list[str]]:

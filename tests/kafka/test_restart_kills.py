@@ -5,13 +5,16 @@ Real brokers, real processes, every strategy: record for record, in order.
 
 import random
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from eoctl.lab.cluster import Lab
+from eoctl.lab.processes import end
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.restarting import (
+    OTHER_STORES,
     PARTITIONS,
     STRATEGIES,
     Input,
@@ -20,10 +23,13 @@ from tests.kafka.restarting import (
     fill,
     outcome,
 )
+from tests.postgres import postgres
 from tests.share import share
+from tests.zookeeper import Server
 
 RECORDS = 25
 RUNS = share(100, least=len(STRATEGIES))
+STORE_RUNS = share(12, least=len(OTHER_STORES))
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +65,40 @@ def test_killed_anywhere_and_restarted_by_the_plan(
     kills = [chance.randint(1, 40) for _ in range(chance.randint(1, 2))]
     life.live(kills)
     assert outcome(life) == expected(life, mine), (strategy, store, kills)
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The stores outside of Kafka: store → where it is."""
+    zookeeper = Server(tmp_path_factory.mktemp("zookeeper"))
+    try:
+        with postgres() as database:
+            yield {"postgres": database.url(), "zookeeper": zookeeper.address}
+    finally:
+        end([zookeeper.process], 5)
+
+
+@pytest.mark.parametrize("run", range(STORE_RUNS))
+def test_killed_anywhere_with_its_pair_in_another_store(
+    lab1: Lab,
+    topic: MakeTopic,
+    tmp_path: Path,
+    inputs: dict[str, list[Input]],
+    servers: dict[str, str],
+    run: int,
+) -> None:
+    chance = random.Random(run)
+    store = OTHER_STORES[run % len(OTHER_STORES)]
+    life = begin(
+        lab1,
+        topic,
+        tmp_path,
+        "commit-pair",
+        store,
+        inputs["one"],
+        every=chance.randint(2, 9),
+        server=servers.get(store, ""),
+    )
+    kills = [chance.randint(5, 40)]
+    life.live(kills)
+    assert outcome(life) == expected(life, inputs["one"]), (store, kills)
