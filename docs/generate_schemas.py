@@ -174,6 +174,7 @@ ENVELOPES: Mapping[str, Envelope] = {
             "seconds": float,
         },
     ),
+    "state-deliver": _PLAN,
     "state-compare": Envelope(
         rows_state.StateCompareRow,
         {"a": str, "b": str, "equal": bool, "same_cut": bool | None, "shown": int},

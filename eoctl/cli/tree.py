@@ -69,6 +69,7 @@ TREE = Branch(
             "a store's state from its changelog",
             {
                 "rebuild": Leaf("state:rebuild", "make it again up to a cut, and prove it"),
+                "deliver": Leaf("state_deliver:deliver", "write it into a topic or a table"),
                 "compare": Leaf("state_look:compare", "two states, or one and its changelog"),
                 "show": Leaf("state_look:show", "a key's entries, decoded"),
             },

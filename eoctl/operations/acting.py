@@ -47,6 +47,7 @@ KINDS: dict[str, str] = {
     "restart": "eoctl.operations.restart",
     "restart-undo": "eoctl.operations.restart",
     "dedup": "eoctl.operations.dedup",
+    "state-deliver": "eoctl.operations.state_deliver",
 }
 """Plan kind -> module. It has `opened(plan, context, seconds)`, an asynchronous context manager of
 an Operation, and, where a change can be put back, `undo_plan(entry, context, seconds) -> Plan`."""

@@ -172,7 +172,7 @@ def read_app_file(path: Path) -> OfApp:
         if isinstance(found, (FileStore, SparkCheckpointStore)) and "://" not in found.path:
             found = found.model_copy(update={"path": str(folder / found.path)})
         key = {"sql": "url", "zookeeper": "connect"}.get(found.kind) if found else None
-        if found is not None and key is not None and _holds_password(found):
+        if found is not None and key is not None and holds_password(found):
             raise UsageError(
                 "holds a password, which would stand in the plan and in the journal",
                 where=f"{path}, [app.{table}] {key}",
@@ -182,7 +182,7 @@ def read_app_file(path: Path) -> OfApp:
     return OfApp(app.model_copy(update=stores))
 
 
-def _holds_password(store: Store) -> bool:
+def holds_password(store: Store) -> bool:
     """A plan and the journal keep the store: no password may stand in it."""
     kept_elsewhere = ("env:", "file:")
     if isinstance(store, ZooKeeperStore):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eoctl.stores.state_files import StateFile, check_file
-from recovery.combine.arrays import one_chunk
+from recovery.combine.arrays import int64_values, one_chunk
 from recovery.combine.latest import key_hash
 from recovery.errors import UsageError
 from recovery.facts import TopicPartition
@@ -21,9 +21,12 @@ from recovery.formats.columns import int64_array, rows_schema
 from recovery.manifest import Manifest, ManifestFile
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 ROWS_AT_ONCE = 1_000_000
+BYTES_AT_ONCE = 128 << 20  # of rows in order
 
 
 def parts_of(rows: int) -> int:
@@ -62,6 +65,81 @@ class StateRows:
             file = pq.ParquetFile(self.folder / listed.path)
             for group in range(file.num_row_groups):
                 yield file.read_row_group(group)
+
+    def offsets(self, place: TopicPartition) -> "NDArray[np.int64]":
+        """The offsets of a partition's rows, rising."""
+        import numpy as np
+
+        found = [
+            int64_values(one_chunk(group.column("offset")))
+            for group in self._groups(place, ["offset"])
+        ]
+        return np.sort(np.concatenate([np.empty(0, np.int64), *found]))
+
+    def in_order(
+        self, place: TopicPartition, first: int = 0, at_once: int | None = None
+    ) -> Iterator["pa.Table"]:
+        """The rows of a partition with all columns by rising offset, from row `first` on.
+
+        In tables of `at_once` rows, or of as many as BYTES_AT_ONCE hold: each reads the files
+        again, so memory is bounded. Call `check` before.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        offsets = self.offsets(place)
+        at_once = at_once or self._fit(place)
+        for begin in range(first, len(offsets), at_once):
+            last = min(begin + at_once, len(offsets)) - 1
+            parts = []
+            for group in self._groups(place, None, (int(offsets[begin]), int(offsets[last]))):
+                here = int64_values(one_chunk(group.column("offset")))
+                chosen = np.flatnonzero((here >= offsets[begin]) & (here <= offsets[last]))
+                parts.append(group.take(int64_array(chosen)))
+            found = pa.concat_tables(parts)
+            order = np.argsort(int64_values(one_chunk(found.column("offset"))), kind="stable")
+            yield found.take(int64_array(order))
+
+    def check(self, place: TopicPartition) -> None:
+        """Raises RefusedError where a file is not what the manifest lists."""
+        for listed in self.manifest.by_place()[place].files:
+            check_file(self.folder, file_of(listed))
+
+    def _fit(self, place: TopicPartition) -> int:
+        """How many rows BYTES_AT_ONCE hold."""
+        import pyarrow.parquet as pq
+
+        rows, size = 0, 0
+        for listed in self.manifest.by_place()[place].files:
+            metadata = pq.ParquetFile(self.folder / listed.path).metadata
+            rows += metadata.num_rows
+            size += sum(
+                metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups)
+            )
+        return max(1, rows * BYTES_AT_ONCE // max(1, size))
+
+    def _groups(
+        self,
+        place: TopicPartition,
+        columns: list[str] | None,
+        within: tuple[int, int] | None = None,
+    ) -> Iterator["pa.Table"]:
+        """Row groups, those without any offset `within` left out where that is known."""
+        import pyarrow.parquet as pq
+
+        for listed in self.manifest.by_place()[place].files:
+            file = pq.ParquetFile(self.folder / listed.path)
+            at = file.schema_arrow.get_field_index("offset")
+            for number in range(file.num_row_groups):
+                told = file.metadata.row_group(number).column(at).statistics
+                if within is not None and _outside(told, within):
+                    continue
+                yield file.read_row_group(number, columns=columns)
+
+
+def _outside(told: Any, within: tuple[int, int]) -> bool:
+    known = told is not None and told.has_min_max
+    return known and (told.max < within[0] or told.min > within[1])
 
 
 def file_of(listed: ManifestFile) -> StateFile:

@@ -6,6 +6,7 @@ right before each request that changes something, and is stopped there.
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
@@ -22,12 +23,18 @@ class SilentError(Exception):
 
 
 class Job:
-    """One blocking call. sent: something that changes the store was sent."""
+    """One blocking call. sent: something that changes the store was sent. heard: when the store
+    answered last, or else the call began."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._given_up = False
         self.sent = False
+        self.heard = time.monotonic()
+
+    def answered(self) -> None:
+        """Called by a long call after each answer: its time begins anew."""
+        self.heard = time.monotonic()
 
     def writing(self) -> None:
         """Called by the thread right before it sends a change. Raises once it was given up."""
@@ -44,7 +51,8 @@ class Job:
 
 
 async def bounded(call: Callable[[Job], Result], seconds: float) -> Result:
-    """`call` in a daemon thread of its own. Raises SilentError, and what `call` raises."""
+    """`call` in a daemon thread of its own. Raises what it raises, and SilentError once nothing was
+    heard for `seconds`."""
     job = Job()
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
@@ -68,9 +76,10 @@ async def bounded(call: Callable[[Job], Result], seconds: float) -> Result:
 
     threading.Thread(target=run, name="eoctl-store", daemon=True).start()
     try:
-        async with asyncio.timeout(seconds):
-            return await done
-    except TimeoutError:
-        raise SilentError(seconds, sent=job.give_up()) from None
+        while not done.done() and (left := job.heard + seconds - time.monotonic()) > 0:
+            await asyncio.wait([done], timeout=left)
+        if done.done():
+            return done.result()
+        raise SilentError(seconds, sent=job.give_up())
     finally:
         job.give_up()

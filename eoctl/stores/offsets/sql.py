@@ -126,14 +126,7 @@ class SqlOffsets:
 
         transaction = connection.begin()
         self._database.bound_statements(connection)
-        table = opened_table(connection, self._described, self.name)
-        topics = sorted({w.topic for w in writes})
-        there = self._contents(connection, table, topics, lock=True)
-        refuse_differences(there, writes, self.name)
-        if any(w.before is None and w.after is not None for w in writes):
-            table.refuse_without_key(connection, self.name)
-        for write in writes:
-            self._change(connection, table, write)
+        self.put(connection, writes)
         held_before(ensure_held, written=False)
         job.writing()
         try:
@@ -144,6 +137,17 @@ class SqlOffsets:
             raise RefusedError(  # a deferred constraint, a conflict of serializable transactions
                 f"{self._database.said(error)}; nothing was written", where=self.name
             ) from None
+
+    def put(self, connection: "Connection", writes: Sequence[Write]) -> None:
+        """Compare and set in the transaction that is open. Raises RefusedError."""
+        table = opened_table(connection, self._described, self.name)
+        topics = sorted({w.topic for w in writes})
+        there = self._contents(connection, table, topics, lock=True)
+        refuse_differences(there, writes, self.name)
+        if any(w.before is None and w.after is not None for w in writes):
+            table.refuse_without_key(connection, self.name)
+        for write in writes:
+            self._change(connection, table, write)
 
     def _change(self, connection: "Connection", table: Mapped, write: Write) -> None:
         from sqlalchemy.exc import IntegrityError

@@ -1,0 +1,155 @@
+"""What `state deliver` delivers, and where: a finished state of one changelog, a topic or a table.
+
+The state is proven by its manifest, which is read again and hashed before anything is written; the
+rows go in the order of their offsets, so that every attempt sends the same ones.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from eoctl.operations.restart_asked import holds_password
+from eoctl.stores import state_folder
+from eoctl.stores.state_rows import StateRows
+from recovery import manifest as manifests
+from recovery.errors import RefusedError, UsageError
+from recovery.manifest import Manifest, ManifestPartition
+from recovery.store_tables import SqlStore
+from recovery.store_words import parse_store
+
+TOPIC, SQL = "topic:", "sql:"
+_FORMS = "topic:NAME or sql:URL#TABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is delivered where. folder: absolute. changelog: of a state made from several.
+
+    into: `topic:NAME` or `sql:URL#TABLE`. offsets: a table for the restart offsets, in the rows'
+    transaction; its rows name the changelog, or for coast the topic `input`. replace: rows of the
+    table that are not of this state are updated and deleted. incomplete: a state that is not
+    provably complete is delivered too.
+    """
+
+    folder: str
+    into: str
+    changelog: str | None = None
+    offsets: str | None = None
+    input: str | None = None
+    replace: bool = False
+    incomplete: bool = False
+
+    def check(self) -> None:
+        """Raises UsageError, which never shows a url: it may hold a password."""
+        if not self.into.startswith(SQL):
+            if not self.topic:
+                raise UsageError("is no place for a state", where="--into", remedy=_FORMS)
+            for name, given in (
+                ("--with-offsets", self.offsets),
+                ("--input", self.input),
+                ("--replace", self.replace),
+            ):
+                if given:
+                    raise UsageError("is for a table of a database", where=name)
+            return
+        if self.input is not None and self.offsets is None:
+            raise UsageError("names what --with-offsets keeps", where="--input")
+        if holds_password(self.store):
+            raise UsageError(
+                "the url holds a password, which would stand in the plan and in the journal",
+                where="--into",
+                remedy="write sql:env:NAME#TABLE or sql:file:PATH#TABLE",
+            )
+
+    @property
+    def topic(self) -> str | None:
+        """The topic, if it is one."""
+        return self.into.removeprefix(TOPIC) if self.into.startswith(TOPIC) else None
+
+    @property
+    def store(self) -> SqlStore:
+        """The database and table. Raises UsageError."""
+        try:
+            found = parse_store(self.into)
+        except UsageError as error:
+            raise UsageError(error.what, where="--into") from None
+        assert isinstance(found, SqlStore)
+        return found
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For a step's parameters."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One changelog's part of a finished state. sha256: of its manifest."""
+
+    rows: StateRows
+    changelog: str
+    sha256: str
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.rows.manifest
+
+    @cached_property
+    def partitions(self) -> Mapping[int, ManifestPartition]:
+        """By number."""
+        return {p.partition: p for p in self.manifest.partitions if p.topic == self.changelog}
+
+    @property
+    def count(self) -> int:
+        """Rows of all partitions."""
+        return sum(p.digest.rows for p in self.partitions.values())
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What must be the same when it is written."""
+        return {"manifest_sha256": self.sha256, "changelog": self.changelog}
+
+    def words(self) -> str:
+        """What it is, for the plan's summary."""
+        text = f"{self.count:,} entries of {self.changelog} at {self.manifest.cut.at}"
+        if not self.manifest.complete:
+            text += ", NOT PROVABLY COMPLETE"
+        if self.manifest.consistent is False:
+            text += ", NOT CONSISTENT"
+        return text
+
+
+def source(wish: Wish) -> Source:
+    """The state that a wish names. Raises UsageError; RefusedError where it is not proven."""
+    folder = Path(wish.folder)
+    path = folder / state_folder.MANIFEST
+    state_folder.read(folder)  # its own sentence where there is none
+    content = path.read_bytes()
+    manifest = manifests.load(content.decode("utf-8", "replace"), str(path))
+    topics = [t.topic for t in manifest.cut.topics]
+    if wish.changelog is None and len(topics) != 1:
+        raise UsageError(
+            f"the state is of {len(topics)} changelogs",
+            where=str(folder),
+            remedy=f"name one of them with --changelog: {', '.join(topics)}",
+        )
+    if wish.changelog is not None and wish.changelog not in topics:
+        raise UsageError(f"the state is not of {wish.changelog}", where="--changelog")
+    if not (manifest.complete or wish.incomplete):
+        raise RefusedError(
+            f"the state is not provably complete: {manifest.incomplete[0]}",
+            where=str(folder),
+            remedy="--accept-incomplete delivers it nevertheless",
+        )
+    found = Source(
+        StateRows(folder, manifest),
+        wish.changelog or topics[0],
+        hashlib.sha256(content).hexdigest(),
+    )
+    for place in manifest.by_place():
+        if place[0] == found.changelog:
+            found.rows.check(place)
+    return found

@@ -1,0 +1,365 @@
+"""A table of a database that holds a state: a row for each entry, through SQLAlchemy Core.
+
+Columns as in the state's Parquet files. `upsert` writes some rows in a transaction of its own,
+`replace` everything and the restart offsets in one. A row belongs to the state when its partition
+has a row with its offset: all others are found, and only deleted where that was asked for.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from eoctl.stores.offsets.bounded import Job, SilentError, bounded
+from eoctl.stores.offsets.sql import SqlOffsets
+from eoctl.stores.offsets.sql_database import Database
+from eoctl.stores.offsets.sql_table import identifiers
+from eoctl.stores.offsets.store import EnsureHeld, Write, held_before
+from recovery.combine.digest import Digest, digest
+from recovery.errors import (
+    IncompleteError,
+    RefusedError,
+    UnreachableError,
+    UnverifiedError,
+    UsageError,
+)
+from recovery.formats.columns import rows_schema
+from recovery.store_tables import SqlStore
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+    from sqlalchemy import Connection
+
+Result = TypeVar("Result")
+Live = Mapping[int, "NDArray[np.int64]"]
+"""The offsets of a state's rows, rising, by partition."""
+
+SILENT_SECONDS = 60.0
+ROWS_AT_ONCE = 1_000
+_DIALECTS = ("postgresql", "sqlite")
+_OWN = ("partition", "offset", "timestamp", "key", "value")
+
+
+class _SaidError(Exception):
+    """What the database said. args: one sentence without any secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a partition's rows in the table are. offsets: rising."""
+
+    digest: Digest
+    offsets: "NDArray[np.int64]"
+
+
+class StateTable:
+    """One table. columns: the state's, by name: `int64`, `binary` or `string`.
+
+    Raises UsageError for a url that is none, or a database of another kind.
+    """
+
+    def __init__(self, described: SqlStore, columns: Mapping[str, str]) -> None:
+        self._described, self._columns = described, columns
+        self._database = Database(described.url, SILENT_SECONDS)
+        kind = self._database.shown.partition(":")[0]
+        if kind not in _DIALECTS:
+            raise UsageError(
+                f"rows can't be delivered into {kind}, only into {' and '.join(_DIALECTS)}",
+                where="--into",
+            )
+        self._kind = kind
+        self._key = [n for n in ("partition", "key", "valid_from") if n in columns]
+        self.name = f"{self._database.shown} table {described.table}"
+
+    async def check(self) -> None:
+        """Is the table there, with the state's columns and their unique key?
+
+        Raises IncompleteError, RefusedError.
+        """
+        await self._reading(lambda connection, job: self._check(connection))
+
+    async def others(self, live: Live) -> int:
+        """How many rows are not of the state. Raises RefusedError for a partition it has not."""
+        return await self._reading(lambda connection, job: self._others(connection, job, live))
+
+    async def found(self, partition: int) -> Found:
+        """The partition's rows as they are."""
+        return await self._reading(lambda connection, job: self._found(connection, job, partition))
+
+    async def upsert(
+        self,
+        rows: Iterable["pa.Table"],
+        partition: int,
+        keep: "NDArray[np.int64] | None",
+        ensure_held: EnsureHeld,
+    ) -> None:
+        """Write rows of a partition, some at a time, each time in a transaction; then, where `keep`
+        is given, delete the partition's rows with other offsets.
+
+        Raises RefusedError where nothing was written, IncompleteError where some was.
+        """
+
+        def work(job: Job) -> None:
+            with self._connected(writing=True) as connection:
+                for table in rows:
+                    for low in range(0, len(table), ROWS_AT_ONCE):
+                        with self._transaction(connection, job, ensure_held):
+                            self._put(connection, table.slice(low, ROWS_AT_ONCE))
+                if keep is not None:
+                    with self._transaction(connection, job, ensure_held):
+                        self._delete(connection, job, partition, keep)
+
+        await self._writing(work)
+
+    async def replace(
+        self,
+        rows: Callable[[int], Iterable["pa.Table"]],
+        live: Live,
+        offsets: tuple[SqlStore, Sequence[Write]],
+        ensure_held: EnsureHeld,
+        *,
+        replace: bool,
+    ) -> None:
+        """All rows, no others, and the restart offsets, in one transaction.
+
+        rows: of a partition. offsets: their table, compared and set. replace: other rows are
+        deleted, else refused. Raises RefusedError where nothing was written, UnverifiedError where
+        the answer to COMMIT was lost.
+        """
+        store = SqlOffsets(offsets[0], None, SILENT_SECONDS)
+
+        def work(job: Job) -> None:
+            with (
+                self._connected(writing=True) as connection,
+                self._transaction(connection, job, ensure_held),
+            ):
+                if self._kind == "postgresql":  # nobody adds a row while the old ones are deleted
+                    name = connection.dialect.identifier_preparer.format_table(self._table)
+                    connection.exec_driver_sql(f"LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE")
+                store.put(connection, offsets[1])
+                if not replace:
+                    refuse_others(self._others(connection, job, live), self.name)
+                for partition, keep in live.items():
+                    for table in rows(partition):
+                        for low in range(0, len(table), ROWS_AT_ONCE):
+                            held_before(ensure_held, written=False)
+                            self._put(connection, table.slice(low, ROWS_AT_ONCE))
+                            job.answered()
+                    self._delete(connection, job, partition, keep)
+
+        await self._writing(work)
+
+    @property
+    def _table(self) -> Any:
+        from sqlalchemy import BigInteger, Column, LargeBinary, MetaData, Table, Text
+        from sqlalchemy.sql import quoted_name
+
+        kinds: dict[str, Any] = {"int64": BigInteger, "binary": LargeBinary, "string": Text}
+        schema, name = identifiers(self._described.table)
+        return Table(
+            quoted_name(name, True),
+            MetaData(),
+            *(
+                Column(
+                    quoted_name(column, True),
+                    kinds[kind],
+                    primary_key=column in self._key,
+                    autoincrement=False,
+                )
+                for column, kind in self._columns.items()
+            ),
+            schema=None if schema is None else quoted_name(schema, True),
+        )
+
+    def _check(self, connection: "Connection") -> None:
+        from sqlalchemy import inspect
+        from sqlalchemy.exc import NoSuchTableError
+        from sqlalchemy.schema import CreateTable
+
+        table, inspector = self._table, inspect(connection)
+        try:
+            found = {c["name"] for c in inspector.get_columns(table.name, schema=table.schema)}
+        except NoSuchTableError:
+            made = " ".join(str(CreateTable(table).compile(connection)).split())
+            raise IncompleteError(
+                "there is no such table", where=self.name, remedy=f"make it: {made}"
+            ) from None
+        lacking = [column for column in self._columns if column not in found]
+        if lacking:
+            raise IncompleteError(f"the table has no column {lacking[0]!r}", where=self.name)
+        keys: list[Any] = [
+            inspector.get_pk_constraint(table.name, schema=table.schema)["constrained_columns"],
+            *(
+                c["column_names"]
+                for c in inspector.get_unique_constraints(table.name, schema=table.schema)
+            ),
+            *(
+                i["column_names"]
+                for i in inspector.get_indexes(table.name, schema=table.schema)
+                if i["unique"] and not i.get("dialect_options", {}).get("postgresql_where")
+            ),
+        ]
+        if not any(set(key) == set(self._key) for key in keys):
+            raise RefusedError(
+                f"the table has no unique key of {', '.join(self._key)}",
+                where=self.name,
+                remedy="give it that primary key",
+            )
+
+    def _others(self, connection: "Connection", job: Job, live: Live) -> int:
+        import numpy as np
+        from sqlalchemy import select
+
+        table, others = self._table, 0
+        asked = select(table.c.partition, table.c.offset)
+        for part in self._streamed(connection, job, asked):
+            rows = np.array([tuple(row) for row in part], np.int64).reshape(-1, 2)
+            for partition in np.unique(rows[:, 0]).tolist():
+                if partition not in live:
+                    raise RefusedError(
+                        f"it has rows of partition {partition}, which the state has not",
+                        where=self.name,
+                    )
+                here = rows[rows[:, 0] == partition, 1]
+                others += int((~_among(here, live[partition])).sum())
+        return others
+
+    def _found(self, connection: "Connection", job: Job, partition: int) -> Found:
+        import numpy as np
+        import pyarrow as pa
+        from sqlalchemy import select
+
+        table = self._table
+        names = rows_schema().names
+        asked = select(*(table.c[n] for n in names)).where(table.c.partition == partition)
+        total, offsets = Digest(), [np.empty(0, np.int64)]
+        for part in self._streamed(connection, job, asked):
+            rows = [dict(zip(names, row, strict=True)) for row in part]
+            total += digest(partition, pa.Table.from_pylist(rows, schema=rows_schema()))
+            offsets.append(np.array([row["offset"] for row in rows], np.int64))
+        return Found(total, np.sort(np.concatenate(offsets)))
+
+    def _put(self, connection: "Connection", rows: "pa.Table") -> None:
+        values = rows.to_pylist()
+        if not values:
+            return
+        insert: Any
+        if self._kind == "postgresql":
+            from sqlalchemy.dialects.postgresql import insert
+        else:
+            from sqlalchemy.dialects.sqlite import insert
+        made = insert(self._table)
+        changed = {n: made.excluded[n] for n in self._columns if n not in self._key}
+        made = made.on_conflict_do_update(index_elements=self._key, set_=changed)
+        connection.execute(made, values)
+
+    def _delete(
+        self, connection: "Connection", job: Job, partition: int, keep: "NDArray[np.int64]"
+    ) -> None:
+        """All rows of the partition are written: one with another offset is of an older state."""
+        import numpy as np
+        from sqlalchemy import bindparam, select
+
+        table = self._table
+        asked = select(table.c.offset).where(table.c.partition == partition)
+        stale: list[int] = []
+        for part in self._streamed(connection, job, asked):
+            here = np.array([row[0] for row in part], np.int64)
+            stale += here[~_among(here, keep)].tolist()
+        gone = table.delete().where(
+            table.c.partition == partition, table.c.offset == bindparam("gone")
+        )
+        for low in range(0, len(stale), ROWS_AT_ONCE):
+            connection.execute(gone, [{"gone": o} for o in stale[low : low + ROWS_AT_ONCE]])
+            job.answered()
+
+    def _streamed(self, connection: "Connection", job: Job, asked: Any) -> Iterator[Sequence[Any]]:
+        """Rows, some at a time, never all of them in memory."""
+        options = {"stream_results": True, "yield_per": 10_000}
+        for part in connection.execute(asked, execution_options=options).partitions():
+            job.answered()
+            yield part
+
+    async def _reading(self, use: Callable[["Connection", Job], Result]) -> Result:
+        def work(job: Job) -> Result:
+            with self._connected(writing=False) as connection:
+                return use(connection, job)
+
+        try:
+            return await bounded(work, SILENT_SECONDS)
+        except (SilentError, _SaidError) as error:
+            raise UnreachableError(str(error), where=self.name) from None
+
+    async def _writing(self, work: Callable[[Job], None]) -> None:
+        sent = False
+
+        def watched(job: Job) -> None:
+            nonlocal sent
+            try:
+                work(job)
+            finally:
+                sent = job.sent
+
+        try:
+            await bounded(watched, SILENT_SECONDS)
+        except RefusedError as error:
+            if not sent:
+                raise
+            raise IncompleteError(error.what, where=error.where, remedy=error.remedy) from None
+        except SilentError as error:
+            if not error.sent:
+                raise RefusedError(f"{error}, nothing was written", where=self.name) from None
+            raise UnverifiedError(str(error), where=self.name) from None
+        except _SaidError as error:
+            if not sent:
+                raise RefusedError(f"{error}; nothing was written", where=self.name) from None
+            raise IncompleteError(f"{error}; some may be written", where=self.name) from None
+
+    @contextmanager
+    def _transaction(
+        self, connection: "Connection", job: Job, ensure_held: EnsureHeld
+    ) -> Iterator[None]:
+        """Committed at its end, if the lock is still held and nobody gave it up."""
+        held_before(ensure_held, written=job.sent)
+        with connection.begin():
+            self._database.bound_statements(connection)
+            yield
+            held_before(ensure_held, written=job.sent)
+            job.writing()
+        job.answered()
+
+    @contextmanager
+    def _connected(self, *, writing: bool) -> Iterator["Connection"]:
+        from sqlalchemy.exc import SQLAlchemyError
+
+        engine = self._database.engine(writing=writing)
+        try:
+            with engine.connect() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise _SaidError(self._database.said(error)) from None
+        finally:
+            engine.dispose()
+
+
+def refuse_others(others: int, where: str) -> None:
+    """Raises RefusedError where there are any."""
+    if others:
+        raise RefusedError(
+            f"{others} of its rows are not of this state",
+            where=where,
+            remedy="--replace updates and deletes them; or deliver into an empty table",
+        )
+
+
+def _among(offsets: "NDArray[np.int64]", live: "NDArray[np.int64]") -> "NDArray[np.bool_]":
+    """bool[n]: which of them are in `live`, which rises."""
+    import numpy as np
+
+    if not len(live):
+        return np.zeros(len(offsets), np.bool_)
+    at = np.minimum(np.searchsorted(live, offsets), len(live) - 1)
+    found: NDArray[np.bool_] = live[at] == offsets
+    return found
