@@ -7,39 +7,26 @@ taken over, so it waits for that one's marker.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
 
 from eoctl.kafka.access import Access
-from recovery.errors import IncompleteError, RefusedError
+from eoctl.kafka.exactly_once import FencedError, Position, Writer
+from recovery.errors import IncompleteError, RefusedError, UnverifiedError
+from recovery.facts import TopicPartition
 from spark_jobs import markers, staging
 from spark_jobs.markers import Marker
 
-CALL_SECONDS = 60.0
 POLL_SECONDS = 0.5
 TAKEOVERS = 6
 SHARE_OF_TIMEOUT = 3  # a transaction is committed after this part of its timeout
-FENCED = (
-    "_FENCED",
-    "PRODUCER_FENCED",
-    "INVALID_PRODUCER_EPOCH",
-    "INVALID_PRODUCER_ID_MAPPING",
-    "_FATAL",  # all that produce() says after the first fatal error, which is mostly a fence
-)
-
-
-class FencedError(Exception):
-    """A later attempt has taken over."""
-
-
-class LostError(Exception):
-    """The transaction failed, or nobody knows: begin again with init_transactions."""
+AT_ONCE = 1000  # rows between two looks at the time
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One partition of one batch. patience: seconds without progress of whoever took over."""
+    """One staged file of one batch. patience: seconds without progress of whoever took over."""
 
     access: Access
     job: str
@@ -55,14 +42,45 @@ class Work:
 
 
 class Attempt:
-    """One attempt: `run` ends when the whole file is committed, by it or by another attempt."""
+    """One attempt: `run` ends when the whole file is committed, by it or by another attempt.
+
+    What is committed with the rows, and how it is understood, are `ids`, `position` and `mark`.
+    """
 
     def __init__(self, work: Work) -> None:
         self.work = work
-        self.producer: Any = None
-        self._group: Any = None
+        self.writer: Writer | None = None
         self.sent = 0  # rows that this attempt committed
         self.transactions = 0
+
+    @property
+    def ids(self) -> tuple[str, str]:
+        """The transactional id, and the group that positions are committed in."""
+        work = self.work
+        return markers.transactional_id(work.job, work.partition), markers.name(work.job)
+
+    def position(self) -> int | None:
+        """The row to begin with, None when nothing is left to commit. Raises RefusedError by the
+        marker's rules.
+
+        A file without rows begins at 0 too until its marker is committed.
+        """
+        work = self.work
+        found = markers.committed(work.access, work.job, [work.partition])
+        if work.partition not in found:
+            raise expired(work.job, [work.partition])
+        marker = found[work.partition]
+        judge(marker, work)
+        if marker.batch < work.batch:
+            return 0
+        return None if marker.batch > work.batch or marker.complete else marker.next_row
+
+    def mark(self, row: int, last: staging.Row | None) -> Mapping[TopicPartition, Position]:
+        """What is committed with the rows before `row`; last: the one right before it, None where
+        the transaction has none."""
+        work = self.work
+        marker = Marker(work.batch, work.manifest, row, work.file.rows, markers.now_ms())
+        return {markers.place(work.job, work.partition): marker.position}
 
     def run(self) -> dict[str, int]:
         """Raises RefusedError where the marker forbids it, IncompleteError where Kafka fails."""
@@ -77,20 +95,17 @@ class Attempt:
                 if self._wait_for_other():
                     return self._answer(takeover)
                 why = "other attempts take over again and again and none of them ends"
-            except LostError as error:
-                why = str(error)
+            except (IncompleteError, UnverifiedError) as error:  # begin again with `open`
+                why = error.sentence
                 time.sleep(POLL_SECONDS * (takeover + 1))
             finally:
                 self._drop()
-        raise IncompleteError(f"not sent: {why}", where=f"{self.work.topic}, part {self._part}")
-
-    @property
-    def _part(self) -> int:
-        return self.work.partition
+        where = f"{self.work.topic}, part {self.work.partition}"
+        raise IncompleteError(f"not sent: {why}", where=where)
 
     def _answer(self, takeovers: int) -> dict[str, int]:
         return {
-            "partition": self._part,
+            "partition": self.work.partition,
             "sent": self.sent,
             "transactions": self.transactions,
             "takeovers": takeovers,
@@ -104,37 +119,10 @@ class Attempt:
     def fence(self) -> None:
         """init_transactions: open transactions of this id are ended before it returns."""
         work = self.work
-        from eoctl.kafka import confluent
-
-        config = {
-            "transactional.id": markers.transactional_id(work.job, work.partition),
-            "transaction.timeout.ms": work.transaction_timeout_ms,
-            "delivery.timeout.ms": work.transaction_timeout_ms,
-            "partitioner": "murmur2_random",  # as Java's producer
-            "linger.ms": 20,
-        }
-        self.producer = confluent.producer(work.access.settings(), config)
-        self._group = group_metadata(work.access, work.job)
-        call(self.producer.init_transactions, CALL_SECONDS)
-
-    def position(self) -> int | None:
-        """The row to begin with, None when nothing is left to commit. Raises RefusedError by the
-        marker's rules.
-
-        A file without rows begins at 0 too until its marker is committed.
-        """
-        marker = self._marker()
-        judge(marker, self.work)
-        if marker.batch < self.work.batch:
-            return 0
-        return None if marker.batch > self.work.batch or marker.complete else marker.next_row
-
-    def _marker(self) -> Marker:
-        work = self.work
-        found = markers.committed(work.access, work.job, [work.partition])
-        if work.partition not in found:
-            raise expired(work.job, [work.partition])
-        return found[work.partition]
+        self.writer = Writer(
+            work.access.settings(), *self.ids, timeout_ms=work.transaction_timeout_ms
+        )
+        self.writer.open()
 
     def _send_from(self, row: int) -> None:
         rows = staging.rows_from(self.work.folder, self.work.file, row)
@@ -144,102 +132,51 @@ class Attempt:
 
     def _transaction(self, rows: Iterator[staging.Row], row: int) -> int:
         """Send rows until the transaction is full or old enough; the next row, committed."""
-        work = self.work
+        work, writer = self.work, self.writer
+        assert writer is not None
         until = time.monotonic() + work.transaction_timeout_ms / 1000 / SHARE_OF_TIMEOUT
-        begin = row
-        call(self.producer.begin_transaction)
-        for one in rows:
-            self._produce(one)
-            row += 1
-            if row - begin >= work.rows_per_transaction or time.monotonic() > until:
+        begin, last = row, None
+        writer.begin()
+        while (most := min(AT_ONCE, begin + work.rows_per_transaction - row)) > 0:
+            before = row
+            for one in islice(rows, most):
+                writer.send(
+                    work.topic,
+                    one.partition,
+                    one.key,
+                    one.value,
+                    headers=one.headers or (),
+                    timestamp=one.timestamp,
+                )
+                last, row = one, row + 1
+            if row == before or time.monotonic() > until:
                 break
-        call(self.producer.flush, CALL_SECONDS)
-        self._send_marker(row)
-        self.commit()
+        writer.commit(self.mark(row, last))
         self.sent += row - begin
         self.transactions += 1
         return row
 
-    def commit(self) -> None:
-        """Commit rows and marker together."""
-        call(self.producer.commit_transaction, CALL_SECONDS)
-
-    def _produce(self, row: staging.Row) -> None:
-        named = {k: v for k, v in row._asdict().items() if v is not None}
-        while True:
-            try:
-                call(lambda: self.producer.produce(self.work.topic, **named))
-                self.producer.poll(0)
-                return
-            except BufferError:  # librdkafka's queue is full
-                self.producer.poll(POLL_SECONDS)
-
-    def _send_marker(self, row: int) -> None:
-        work = self.work
-        marker = Marker(work.batch, work.manifest, row, work.file.rows, markers.now_ms())
-        send_marker(self.producer, self._group, work.job, work.partition, marker)
-
     def _wait_for_other(self) -> bool:
         """Whether the attempt that took over ends the batch; waits while it makes progress."""
-        seen: Marker | None = None
+        seen: int | None = None
         until = time.monotonic() + self.work.patience
         while time.monotonic() < until:
             try:
-                marker = self._marker()
+                row = self.position()
             except IncompleteError:
                 continue  # it writes just now
-            judge(marker, self.work)
-            if marker.batch > self.work.batch:
+            if row is None:
                 return True
-            if marker.batch == self.work.batch and marker.complete:
-                return True
-            if marker != seen:
-                seen, until = marker, time.monotonic() + self.work.patience
+            if row != seen:
+                seen, until = row, time.monotonic() + self.work.patience
             time.sleep(POLL_SECONDS)
         return False
 
     def _drop(self) -> None:
         """Forget the producer; what it left open is ended by the next init_transactions."""
-        if self.producer is not None:
-            self.producer.purge()
-            self.producer = None
-
-
-def call(function: Any, *given: Any) -> Any:
-    """Call librdkafka. Raises FencedError or LostError; retries what it may retry."""
-    from confluent_kafka import KafkaException
-
-    until = time.monotonic() + CALL_SECONDS
-    while True:
-        try:
-            return function(*given)
-        except KafkaException as failure:
-            error = failure.args[0]
-            if error.name() in FENCED:
-                raise FencedError(error.str()) from None
-            if error.retriable() and not error.fatal() and time.monotonic() < until:
-                time.sleep(0.1)
-                continue
-            raise LostError(f"{error.name()}: {error.str()}") from None
-
-
-def group_metadata(access: Access, job: str) -> Any:
-    """What a producer must know of the markers' group to commit to it."""
-    from eoctl.kafka import confluent
-
-    consumer = confluent.consumer(access.settings(), {"group.id": markers.name(job)})
-    try:
-        return consumer.consumer_group_metadata()
-    finally:
-        consumer.close()
-
-
-def send_marker(producer: Any, metadata: Any, job: str, partition: int, marker: Marker) -> None:
-    """Add a marker to the open transaction. metadata: of `group_metadata`."""
-    from confluent_kafka import TopicPartition
-
-    place = TopicPartition(markers.name(job), partition, marker.next_row, marker.metadata())
-    call(producer.send_offsets_to_transaction, [place], metadata, CALL_SECONDS)
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
 
 
 def judge(marker: Marker, work: Work) -> None:

@@ -13,11 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eoctl.kafka import exactly_once
 from eoctl.kafka.access import Access
 from eoctl.kafka.cluster import Cluster, TopicMetadata
+from eoctl.kafka.exactly_once import Position
 from eoctl.kafka.failures import Deadline
 from recovery.errors import IncompleteError, RefusedError
-from recovery.facts import GroupFacts
+from recovery.facts import TopicPartition
 
 ANSWER_SECONDS = 30.0
 PAUSE_SECONDS = 0.3
@@ -31,6 +33,11 @@ def name(job: str) -> str:
 
 def transactional_id(job: str, partition: int) -> str:
     return f"{name(job)}-{partition}"
+
+
+def place(job: str, partition: int) -> TopicPartition:
+    """Where the marker of a partition is committed."""
+    return name(job), partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +57,19 @@ class Marker:
     def complete(self) -> bool:
         return self.next_row == self.rows
 
-    def metadata(self) -> str:
-        """All but next_row, which is the offset."""
-        return json.dumps(
-            {"b": self.batch, "m": self.manifest, "n": self.rows, "t": self.written},
-            separators=(",", ":"),
-        )
+    @property
+    def position(self) -> Position:
+        """As it is committed: next_row is the offset, the rest the metadata."""
+        rest = {"b": self.batch, "m": self.manifest, "n": self.rows, "t": self.written}
+        return Position(self.next_row, json.dumps(rest, separators=(",", ":")))
 
     @classmethod
-    def read(cls, offset: int, metadata: str | None, where: str) -> "Marker":
+    def read(cls, at: Position, where: str) -> "Marker":
         """Raises RefusedError for a commit that no sink wrote."""
         try:
-            # librdkafka commits a NUL behind the text
-            found = json.loads((metadata or "").rstrip("\0"))
-            return cls(int(found["b"]), str(found["m"]), offset, int(found["n"]), int(found["t"]))
+            found = json.loads(at.metadata)
+            numbers = int(found["n"]), int(found["t"])
+            return cls(int(found["b"]), str(found["m"]), at.offset, *numbers)
         except (ValueError, KeyError, TypeError):
             raise RefusedError(
                 "its committed offset is no marker of the sink: somebody else commits there",
@@ -89,31 +95,14 @@ def committed(
     Waits while a transaction that holds a newer marker is being decided. Raises IncompleteError
     when that takes longer than `seconds`, RefusedError for a commit that is no marker.
     """
-    group = name(job)
+    places = [place(job, p) for p in partitions]
 
-    async def ask() -> dict[int, Marker]:
-        from eoctl.kafka.committed import with_offsets
-
+    async def ask() -> dict[TopicPartition, Position]:
         async with Cluster(access.settings(), Deadline(seconds)) as cluster:
-            wanted = [(group, p) for p in partitions]
-            why = "pending"
-            while not cluster.deadline.passed:
-                groups, missing = await with_offsets(cluster, [GroupFacts(group, None)], wanted)
-                rows = [row for g in groups for row in g.offsets]
-                if not missing and not any(row.pending for row in rows):
-                    return {
-                        row.partition: Marker.read(
-                            row.committed_offset, row.metadata, f"{group}:{row.partition}"
-                        )
-                        for row in rows
-                        if row.committed_offset is not None
-                    }
-                why = missing[0].detail if missing else "a transaction is not decided yet"
-                await asyncio.sleep(PAUSE_SECONDS)
-                cluster.forgive()
-            raise IncompleteError(f"its markers cannot be read: {why}", where=group)
+            return await exactly_once.committed(cluster, name(job), places)
 
-    return asyncio.run(ask())
+    found = asyncio.run(ask())
+    return {at[1]: Marker.read(position, f"{at[0]}:{at[1]}") for at, position in found.items()}
 
 
 def topics(access: Access, names: Sequence[str]) -> dict[str, TopicMetadata]:

@@ -1,8 +1,9 @@
 """Writing records and the position they came from in one transaction (KIP-98, KIP-447).
 
-`merge replay` and `dedup` write so. The order is the rule: `Writer.open` first, which ends every
-earlier transaction of the id and fences its producer; only then `committed` may be read. The other
-way round a process that still lives could commit between the two, and its records come twice.
+`merge replay`, `dedup` and Spark jobs' sink write so. The order is the rule: `Writer.open` first,
+which ends every earlier transaction of the id and fences its producer; only then `committed` may
+be read. The other way round a process that still lives could commit between the two, and its
+records come twice.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from recovery.facts import GroupFacts, TopicPartition
 CALL_SECONDS = 60.0
 _QUEUE_SECONDS = 0.5
 _STABLE_SECONDS = 0.3
+_ANY = -1  # librdkafka's RD_KAFKA_PARTITION_UA
 _FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING")
 _DENIED = (
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
@@ -27,6 +29,10 @@ _DENIED = (
     "GROUP_AUTHORIZATION_FAILED",
     "CLUSTER_AUTHORIZATION_FAILED",
 )
+
+
+class FencedError(RefusedError):
+    """Another producer of the same transactional id has taken over: nothing more is written."""
 
 
 class Position(NamedTuple):
@@ -67,9 +73,9 @@ async def committed(
 class Writer:
     """One transactional producer. Every call blocks: use a thread where a loop runs.
 
-    Raises RefusedError when another process took the id over or a right is missing (nothing of the
-    open transaction was written), UnverifiedError when nobody knows whether a commit happened, and
-    IncompleteError for what may be tried again from the committed position.
+    Raises FencedError when another process took the id over, RefusedError when a right is missing
+    (nothing of the open transaction was written), UnverifiedError when nobody knows whether a
+    commit happened, and IncompleteError for what may be tried again from the committed position.
     """
 
     def __init__(
@@ -83,6 +89,7 @@ class Writer:
             "transaction.timeout.ms": timeout_ms,
             "delivery.timeout.ms": timeout_ms,
             "linger.ms": 20,
+            "partitioner": "murmur2_random",  # as Java's producer
             "message.max.bytes": 1_000_000_000,  # the broker says what is too large
             # A record that some producer compressed into its topic has to fit again. librdkafka
             # counts a batch before compression: with this, only one large record exceeds 1 MB.
@@ -110,14 +117,15 @@ class Writer:
     def send(
         self,
         topic: str,
-        partition: int,
+        partition: int | None,
         key: bytes | None,
         value: bytes | None,
         *,
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp: int | None = None,
     ) -> None:
-        """Add a record. timestamp: epoch ms, None = now. Its failure shows at `commit`.
+        """Add a record. partition: None = by the key's hash. timestamp: epoch ms, None = now. Its
+        failure shows at `commit`.
 
         No callback: a transaction with a record that was not taken cannot be committed, and a
         fatal error inside a callback would come as a SystemError.
@@ -126,7 +134,7 @@ class Writer:
             raise RefusedError(
                 "its timestamp is 1970-01-01T00:00:00Z, which librdkafka takes for none: it would "
                 "be written with the present time",
-                where=f"a record for {topic}:{partition}",
+                where=f"a record for {topic}" + ("" if partition is None else f":{partition}"),
             )
         while True:
             try:
@@ -134,7 +142,7 @@ class Writer:
                     topic,
                     value=value,
                     key=key,
-                    partition=partition,
+                    partition=_ANY if partition is None else partition,
                     timestamp=timestamp or 0,
                     headers=list(headers) or None,
                 )
@@ -142,7 +150,7 @@ class Writer:
             except BufferError:
                 self._producer.poll(_QUEUE_SECONDS)
             except Exception as failure:
-                raise self._told(failure, f"cannot write to {topic}:{partition}") from None
+                raise self._told(failure, f"cannot write to {topic}") from None
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         """Commit the records sent since `begin` together with these positions."""
@@ -212,7 +220,7 @@ class Writer:
     def _problem(self, error: Any, what: str) -> EoctlError:
         name, where = error.name(), f"transactional id {self.transactional_id}"
         if name in _FENCED:
-            return RefusedError(
+            return FencedError(
                 "another process has taken it over, or a transaction stood longer than its "
                 f"timeout of {self._timeout_ms / 1000:g} s: nothing more is written here",
                 where=where,

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eoctl.kafka.access import Access
+from eoctl.kafka.exactly_once import FencedError
 from eoctl.lab.cluster import Lab
 from recovery.errors import EoctlError, RefusedError, UsageError
 from spark_jobs import markers, sink, staging
-from spark_jobs.attempt import Attempt, FencedError, Work
+from spark_jobs.attempt import Attempt, Work
 from spark_jobs.sink import write_exactly_once
 from spark_jobs.staging import StagedFile
 from tests.kafka.conftest import MakeTopic
