@@ -17,11 +17,13 @@ import re
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eoctl.kafka.access import Access
 from eoctl.kafka.cluster import TopicMetadata
+from eoctl.kafka.exactly_once import FencedError, Writer
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError, UsageError
 from spark_jobs import attempt, executors, markers, staging
 from spark_jobs.markers import Marker
@@ -63,11 +65,8 @@ def write_exactly_once(
     """
     _refuse_words(job, batch)
     spark = frame.sparkSession
-    if not allow_speculation and _speculates(spark):
-        raise RefusedError(
-            "spark.speculation is on: attempts of one partition would fence one another",
-            remedy="turn it off, or allow it explicitly",
-        )
+    if not allow_speculation:
+        refuse_speculation(spark)
     folder = Path(staging_folder) / job / f"batch-{batch}"
     executors.check(spark, folder, PROBES)
     found = markers.topics(access, [topic, markers.name(job)])
@@ -104,8 +103,13 @@ def _refuse_words(job: str, batch: int) -> None:
         raise UsageError(f"a batch is a number from 0, not {batch!r}")
 
 
-def _speculates(spark: "SparkSession") -> bool:
-    return str(spark.conf.get("spark.speculation", "false")).lower() == "true"
+def refuse_speculation(spark: "SparkSession") -> None:
+    """Raises RefusedError while spark.speculation is on."""
+    if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
+        raise RefusedError(
+            "spark.speculation is on: attempts of one partition would fence one another",
+            remedy="turn it off, or allow it explicitly",
+        )
 
 
 def _same_count(job: str, count: int, marker_topic: TopicMetadata) -> None:
@@ -154,7 +158,7 @@ def _made(access: Access, job: str) -> TopicMetadata:
 
 def _first_marker(access: Access, job: str, partition: int) -> None:
     """Marker 0 and the record that says so, in one transaction."""
-    with suppress(attempt.FencedError):  # another run does the same
+    with suppress(FencedError):  # another run does the same
         if partition not in _take_over(access, job, partition, None):
             raise IncompleteError("its first marker was not committed", where=markers.name(job))
 
@@ -163,16 +167,11 @@ def _take_over(
     access: Access, job: str, partition: int, marker: Marker | None
 ) -> dict[int, Marker]:
     """Fence, look, and commit `marker` again as it stands there (None: marker 0 if absent)."""
-    from eoctl.kafka import confluent
-
-    config = {
-        "transactional.id": markers.transactional_id(job, partition),
-        "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
-    }
-    producer = confluent.producer(access.settings(), config)
+    place = markers.place(job, partition)
+    ids = markers.transactional_id(job, partition), markers.name(job)
+    writer = Writer(access.settings(), *ids, timeout_ms=TRANSACTION_TIMEOUT_MS)
     try:
-        group = attempt.group_metadata(access, job)
-        attempt.call(producer.init_transactions, attempt.CALL_SECONDS)
+        writer.open()
         seen = markers.committed(access, job, [partition])
         now = markers.now_ms()
         standing = seen.get(partition)
@@ -180,23 +179,16 @@ def _take_over(
             raise attempt.expired(job, [partition])
         if marker is None and standing is not None:
             return seen
-        attempt.call(producer.begin_transaction)
+        writer.begin()
         if standing is None:
             renewed = markers.first(now)
             text = json.dumps({"partition": partition, "marker": 0, "at": now})
-            producer.produce(markers.name(job), text.encode(), partition=partition)
+            writer.send(*place, None, text.encode())
         else:
-            renewed = Marker(
-                standing.batch, standing.manifest, standing.next_row, standing.rows, now
-            )
-        attempt.send_marker(producer, group, job, partition, renewed)
-        attempt.call(producer.commit_transaction, attempt.CALL_SECONDS)
-    except attempt.LostError as error:
-        raise IncompleteError(
-            f"its marker was not committed: {error}", where=f"{markers.name(job)}:{partition}"
-        ) from None
+            renewed = replace(standing, written=now)
+        writer.commit({place: renewed.position})
     finally:
-        producer.purge()
+        writer.close()
     return markers.committed(access, job, [partition])
 
 
@@ -344,5 +336,5 @@ class _Renewal:
         for p, marker in found.items():
             finished = marker.batch == self._works[p].batch and marker.complete
             if marker.written < limit and not finished and not self._ended.is_set():
-                with suppress(attempt.FencedError):  # another run does the same, or sends
+                with suppress(FencedError):  # another run does the same, or sends
                     _take_over(self._access, self._works[p].job, p, marker)

@@ -9,7 +9,8 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,10 +33,15 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 """What a row may hold, and of which Spark types: as Spark's own Kafka sink."""
 
 
-class Row(NamedTuple):
-    """One record to send, its fields named as confluent_kafka's produce() names them.
+Through = Callable[[Iterator[Any]], Iterator[Any]]
+"""Makes Arrow batches of others, within one partition."""
 
-    timestamp: epoch ms. partition None: by the key's murmur2 hash.
+
+class Row(NamedTuple):
+    """One record to send.
+
+    timestamp: epoch ms. partition None: by the key's murmur2 hash. position: not sent; what the
+    sender's commits tell how far it came by.
     """
 
     key: bytes | None
@@ -43,6 +49,7 @@ class Row(NamedTuple):
     headers: list[tuple[str, bytes | None]] | None
     partition: int | None
     timestamp: int | None
+    position: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,18 +144,23 @@ def as_records(frame: "DataFrame") -> "DataFrame":
     return frame.select(*binary)
 
 
-def stage(frame: "DataFrame", folder: Path) -> list[StagedFile]:
-    """Evaluate the frame once: a file per partition of it. Raises UsageError."""
+def stage(frame: "DataFrame", folder: Path, through: Through | None = None) -> list[StagedFile]:
+    """Evaluate the frame once: a file per partition of it. Raises UsageError.
+
+    through: makes rows of what the frame gives, in its tasks; None: the frame has their columns.
+    """
     path = str(folder)
     executors.ship(frame.sparkSession)
 
     def write(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
-        text = json.dumps(executors.answer_or_error(lambda given: _write(path, given), batches))
+        rows = batches if through is None else through(batches)
+        text = json.dumps(executors.answer_or_error(lambda given: _write(path, given), rows))
         yield pa.RecordBatch.from_pydict({"answer": [text]})
 
-    written = as_records(frame).mapInArrow(write, "answer string")
+    given = as_records(frame) if through is None else frame
+    written = given.mapInArrow(write, "answer string")
     rows = executors.collected(frame.sparkSession, written, "eoctl sink: staging")
     answers = [json.loads(row["answer"]) for row in rows]
     executors.raise_first(answers)
@@ -178,6 +190,7 @@ def _write(folder: str, batches: Iterator[Any]) -> dict[str, Any]:
     rows, writer = 0, None
     try:
         for batch in batches:
+            _refuse_zero_timestamps(batch, rows)
             if writer is None:
                 writer = pq.ParquetWriter(path, batch.schema, compression="zstd")
             writer.write_batch(batch)
@@ -192,6 +205,39 @@ def _write(folder: str, batches: Iterator[Any]) -> dict[str, Any]:
         raise UsageError(f"cannot be written: {error}", where=str(path)) from None
     size = path.stat().st_size
     return asdict(StagedFile(partition, name, rows, size, digest))
+
+
+def _refuse_zero_timestamps(batch: Any, before: int) -> None:
+    """librdkafka takes 0 for none, and would write the present time. Raises RefusedError."""
+    import pyarrow.compute as pc
+
+    if "timestamp" in batch.schema.names:
+        found = pc.equal(_millis(batch.column("timestamp")), 0)
+        if pc.any(found).as_py():
+            raise RefusedError(
+                "its timestamp is 1970-01-01T00:00:00Z, which would be sent as now",
+                where=f"row {before + found.to_pylist().index(True)} of a partition",
+                remedy="give it another one, or none",
+            )
+
+
+def _millis(timestamps: Any) -> Any:
+    return timestamps.cast("timestamp[ms]", safe=False).cast("int64")
+
+
+def row_at(folder: str, staged: StagedFile, position: int) -> int:
+    """The first staged row at or above a position; the rows lie in the order of theirs."""
+    import pyarrow.parquet as pq
+
+    if not staged.rows:
+        return 0
+    found = 0
+    for batch in pq.ParquetFile(Path(folder) / staged.file).iter_batches(columns=["position"]):
+        positions = batch.column(0).to_pylist()
+        if positions[-1] >= position:
+            return found + bisect_left(positions, position)
+        found += len(positions)
+    return found
 
 
 def rows_from(folder: str, staged: StagedFile, start: int) -> Iterator[Row]:
@@ -217,7 +263,7 @@ def _rows(batch: Any) -> Iterator[Row]:
     columns: dict[str, list[Any]] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name == "timestamp":
-            column = column.cast("timestamp[ms]", safe=False).cast("int64")
+            column = _millis(column)
         columns[name] = column.to_pylist()
     nothing: list[Any] = [None] * batch.num_rows
     headers = [
@@ -232,6 +278,7 @@ def _rows(batch: Any) -> Iterator[Row]:
             headers,
             columns.get("partition", nothing),
             columns.get("timestamp", nothing),
+            columns.get("position", nothing),
             strict=True,
         )
     )

@@ -7,14 +7,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eoctl.cli.acting import Change, Execute, plan_lines
 from eoctl.cli.emit import View, emit
 from eoctl.cli.options import Connection, Format
-from eoctl.cli.progress import Progress
+from eoctl.cli.progress import Progress, note
+from eoctl.cli.spark import JobProgress, SparkOptions, installed
 from eoctl.operations import merge as operations
 from eoctl.operations.acting import permit
 from eoctl.operations.merge import Merge
@@ -26,6 +27,10 @@ from recovery.errors import Exit, UsageError
 from recovery.quoting import quoted
 from recovery.rows_merge import MergeFindingRow, MergePlanRow
 from recovery.sizes import byte_rate
+
+if TYPE_CHECKING:
+    from eoctl.operations.merge_acting import Engine, Running
+    from eoctl.operations.spark_launch import Spark
 
 _PANEL = "Merge log"
 
@@ -294,16 +299,28 @@ def replay(
     output: Format,
     asked: Asked,
     said: Execute,
+    on: SparkOptions,
     app: AppFile = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="then extend the log from the inputs as they come")
     ] = False,
     max_rate: MaxRate = None,
+    engine: Annotated[
+        str, typer.Option("--engine", metavar="auto|local|spark", help="where it runs")
+    ] = "auto",
+    staging: Annotated[
+        Path | None,
+        typer.Option("--staging", metavar="DIR", help="a folder that Spark's executors share"),
+    ] = None,
 ) -> int:
     """Emit the merged stream again in the log's order: shows the plan, --execute acts."""
     from eoctl.operations.merge_acting import plan_replay
+    from eoctl.operations.merge_spark import choose_engine
 
     merge, rate, context = asked.merge(app), _rate(max_rate), connection.one()
+    spark = on.spark()
+    if engine == "auto" and on.given:
+        engine = "spark"
     made = with_cluster(
         context,
         connection.seconds(None),
@@ -311,27 +328,50 @@ def replay(
             c, context, merge, follow=follow, max_rate=rate, thoroughly=not said.execute
         ),
     )
-    change = _Replay("merge-replay", made, context)
+    there = engine != "auto" or installed(spark)
+    chosen = choose_engine(engine, made, there, follow=follow)
+    change = _Replay("merge-replay", made, context, chosen=chosen, spark=spark, staging=staging)
     return change.carry_out(said, output, connection.seconds(None))
 
 
+@dataclass(frozen=True)
 class _Replay(Change):
-    """A change that takes long: it is watched while it runs."""
+    """A change that takes long: it is watched while it runs. chosen: the engine, and why."""
+
+    chosen: tuple[str, str] = ("local", "")
+    spark: "Spark | None" = None
+    staging: Path | None = None
 
     def carry_out(self, said: Execute, output: Format, timeout: float | None) -> int:
-        from eoctl.operations.merge_acting import Running, start
+        from eoctl.operations.merge_acting import make_way, start
 
+        engine, why = self.chosen
+        note(f" engine   {engine}: {why}")
         if not said.execute:
             return super().carry_out(said, output, timeout)
+        make_way(self.plan)
         for line in plan_lines(self.plan):
             print(line, file=sys.stderr)
         door = said.door(self.context)
         permit(self.plan, door)
-        with _progress("replaying: offsets of the log") as told:
-            running = Running() if told is None else Running(told)
-            outcome = start(self.plan, door, timeout, running)
+        with self._running() as (running, made):
+            outcome = start(self.plan, door, timeout, running, made)
         self._write(outcome, output)
         return Exit(outcome.exit_status)
+
+    @contextmanager
+    def _running(self) -> "Iterator[tuple[Running, Engine | None]]":
+        """How it is watched, and what carries it out."""
+        from eoctl.operations.merge_acting import Running
+        from eoctl.operations.merge_spark import on_spark
+
+        if self.chosen[0] == "spark":
+            assert self.spark is not None
+            with JobProgress() as show:
+                yield Running(), on_spark(self.spark, self.context, show, self.staging)
+            return
+        with _progress("replaying: offsets of the log") as told:
+            yield Running() if told is None else Running(told), None
 
 
 def _rate(text: str | None) -> float | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from eoctl.render.sanitise import visible
+from recovery.errors import UsageError
 from recovery.times import format_duration
 
 if TYPE_CHECKING:
@@ -62,6 +63,17 @@ class SparkOptions:
         from eoctl.operations.spark_launch import read_options
 
         return read_options(self.master, self.remote, self.conf, self.env_file)
+
+
+def installed(spark: "Spark") -> bool:
+    """Whether Spark, and the Java that it needs, are there."""
+    from eoctl.operations.spark_launch import check_installed
+
+    try:
+        check_installed(spark)
+    except UsageError:
+        return False
+    return True
 
 
 class JobProgress:

@@ -17,7 +17,7 @@ from eoctl.config import Context
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.failures import Deadline
 from eoctl.kafka.properties import client_settings
-from eoctl.operations.acting import Door, Outcome, carry_out
+from eoctl.operations.acting import Door, Outcome, carry_out, unfinished_entry
 from eoctl.operations.merge import (
     Merge,
     Reached,
@@ -31,6 +31,7 @@ from eoctl.operations.merge import (
 from eoctl.operations.merge_replay import Job, PartitionReplay, Told
 from eoctl.operations.session import now_ms
 from eoctl.operations.steps import Seen
+from eoctl.stores.journal import Journal
 from eoctl.stores.locks import lock_words
 from recovery.app_file import named
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UsageError
@@ -146,15 +147,40 @@ def _topic_ids(facts: Mapping[Any, Any]) -> dict[str, Any]:
     return {topic: {"topic_id": f.topic_id} for (topic, _), f in sorted(facts.items())}
 
 
+def make_way(plan: Plan) -> None:
+    """Close an unfinished replay of this log that began otherwise: this plan takes its place.
+
+    All that it sent is committed with its position, and this plan was made on what is there; so
+    nothing has to be ended or put back first. Raises RefusedError while it is being carried out.
+    """
+    entry = unfinished_entry(KIND, plan.cluster_id, plan.scope)
+    if entry is None or entry.plan.same_change(plan):
+        return
+    writer = Journal().reopen(entry.id)
+    try:
+        detail = "another plan took its place; what it sent stays, with its position"
+        writer.append("abandoned", detail=detail)
+        writer.finished()
+    finally:
+        writer.close()
+
+
 def start(
-    plan: Plan, door: Door, timeout: float | None = None, running: Running | None = None
+    plan: Plan,
+    door: Door,
+    timeout: float | None = None,
+    running: Running | None = None,
+    engine: "Engine | None" = None,
 ) -> Outcome:
-    """Carry a permitted plan out; blocks. Raises what `acting.carry_out` raises."""
+    """Carry a permitted plan out; blocks. Raises what `acting.carry_out` raises.
+
+    engine: makes the operation; None: the one that replays in this process.
+    """
 
     async def bounded() -> Outcome:
         async with (
             asyncio.timeout(timeout),
-            opened(plan, door.context, timeout, running) as operation,
+            opened(plan, door.context, timeout, running, engine) as operation,
         ):
             return await carry_out(plan, operation, door)
 
@@ -168,12 +194,20 @@ def start(
 
 @asynccontextmanager
 async def opened(
-    plan: Plan, context: Context, seconds: float | None, running: Running | None = None
+    plan: Plan,
+    context: Context,
+    seconds: float | None,
+    running: Running | None = None,
+    engine: "Engine | None" = None,
 ) -> AsyncIterator["Replaying"]:
     """The operation of a plan, its cluster open."""
     settings = client_settings(context.properties, hosts=context.hosts, socks5=context.socks5)
     async with Cluster(settings, Deadline(seconds), read_only=context.read_only) as cluster:
-        yield Replaying(cluster, running or Running(), plan.details["max_rate"])
+        operation = (engine or Replaying)(cluster, running or Running(), plan.details["max_rate"])
+        operation.planned = {
+            p["partition"]: (p["from"], p["to"]) for p in plan.details["partitions"]
+        }
+        yield operation
 
 
 def asked_again(step: Step) -> Merge:
@@ -194,10 +228,11 @@ def asked_again(step: Step) -> Merge:
 class Replaying:
     """See `steps.Operation`. One step: all partitions, each by a thread of its own."""
 
-    def __init__(self, cluster: Cluster, running: Running, max_rate: float | None) -> None:
+    def __init__(self, cluster: Cluster, running: Running, max_rate: int | None) -> None:
         self._cluster, self._running, self._max_rate = cluster, running, max_rate
         self._tips: dict[int, int] | None = None
         self._followed = False
+        self.planned: Mapping[int, tuple[int, int]] = {}  # position and tip of each partition
 
     async def cluster_id(self) -> str:
         return self._cluster.cluster_id or ""
@@ -245,7 +280,7 @@ class Replaying:
                         failed.set()
                         raise
 
-        with _ended_by_signals(cancel), _rare_collections():
+        with ended_by_signals(cancel), _rare_collections():
             tasks = [asyncio.create_task(one(replay)) for replay in replays]
             together = asyncio.gather(*tasks, return_exceptions=True)
             try:
@@ -266,8 +301,6 @@ class Replaying:
         """Is the position at the tip, and does the output hold exactly what leads there?"""
         self._cluster.forgive()
         asked = asked_again(step)
-        if step.parameters["follow"] and not self._followed:
-            return Seen(False, None, "it follows until it is ended")
         seen = await look(self._cluster, asked, twice=True)
         given = {n: Base(at, (asked.output or "", n), o) for n, (at, o) in asked.bases.items()}
         saw: dict[str, int] = {}
@@ -275,17 +308,29 @@ class Replaying:
             now = await reached(self._cluster, asked, given, seen)
         except RefusedError as error:
             return Seen(False, None, error.sentence)
+        # a position moves with each transaction that sends, the tip with each that extends the log
+        untouched = all(
+            self.planned.get(n) == (found.position.merge_offset, found.tip)
+            for n, found in now.items()
+        )
+        if step.parameters["follow"] and not self._followed:
+            return Seen(False, None, "it follows until it is ended", untouched)
         for n, found in now.items():
             merge = (asked.topic, n)
             if found.at is None:
-                return Seen(False, saw, f"nothing was committed for {named(merge)}")
+                return Seen(False, saw, f"nothing was committed for {named(merge)}", untouched)
             begin = saw[named(merge)] = found.at.merge_offset
             tip = found.tip if self._tips is None else min(found.tip, self._tips[n])
             if begin < tip and not step.parameters["follow"]:
                 left = (await visible(self._cluster, seen, {merge: (begin, tip)}))[merge].data
                 if left:
-                    return Seen(False, saw, f"{named(merge)}: {left} entries are not replayed yet")
+                    text = f"{named(merge)}: {left} entries are not replayed yet"
+                    return Seen(False, saw, text, untouched)
         return Seen(True, saw, f"{asked.output} holds every record of the log up to its tip once")
+
+
+Engine = Callable[[Cluster, Running, int | None], Replaying]
+"""Makes the operation that carries a plan out. The number: bytes a second, as plan_replay's."""
 
 
 class _Either(threading.Event):
@@ -336,7 +381,7 @@ def _rare_collections() -> Iterator[None]:
 
 
 @contextmanager
-def _ended_by_signals(cancel: threading.Event) -> Iterator[None]:
+def ended_by_signals(cancel: threading.Event) -> Iterator[None]:
     """Ctrl-C and SIGTERM end a replay after the transaction that is open, in the main thread."""
     loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
     if threading.current_thread() is not threading.main_thread():

@@ -114,8 +114,11 @@ def launch(
     cluster_id: str | None = None,
     output: str | None = None,
     seconds: float | None = None,
+    beat: Callable[[], None] = lambda: None,
 ) -> Mapping[str, Any]:
     """Run `spark_jobs.NAME` to its end, calling `show` with its progress; its result.
+
+    beat: called several times a second; what it raises cancels the job, and is raised.
 
     Raises what the job raised, as the same kind of error; UsageError when Spark or Java is not
     there; IncompleteError when `seconds` are over. Interrupted (SIGINT, SIGTERM) it cancels the job
@@ -152,7 +155,7 @@ def launch(
     spec.touch(mode=PRIVATE)
     spec.write_text(json.dumps({"spark": named, "request": request}, indent=1), encoding="utf-8")
     with _interruptible():
-        return _follow(folder, job, access, spark, show, seconds)
+        return _follow(folder, job, access, spark, show, seconds, beat)
 
 
 def check_installed(spark: Spark) -> None:
@@ -187,6 +190,7 @@ def _follow(
     spark: Spark,
     show: Show,
     seconds: float | None,
+    beat: Callable[[], None],
 ) -> Mapping[str, Any]:
     log = os.open(folder.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)
     words = [sys.executable, "-P", "-m", f"spark_jobs.{job.job}", "--job-folder", str(folder.path)]
@@ -211,6 +215,7 @@ def _follow(
         while process.poll() is None:
             time.sleep(POLL_SECONDS)
             told = _show_new(folder, told, show)
+            beat()
             if until is not None and time.monotonic() > until:
                 jobs.cancel(job.id)
                 raise IncompleteError(

@@ -1,0 +1,323 @@
+"""`merge replay` on Spark, for logs too big for one process: the same records in the same order.
+
+The log is read first, in ranges, and refused where it is not true before anything is sent. Its
+entries are joined with the inputs' records by topic, partition and offset, sorted by the log's
+position within each partition, staged once, and sent by the sink's attempts. These commit what the
+local engine commits, under its transactional ids, so either goes on where the other was killed.
+"""
+
+import asyncio
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import aclosing
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eoctl.kafka.access import Access
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.failures import Deadline
+from eoctl.kafka.read_columns import read_columns
+from recovery import cut as cut_files
+from recovery.cut import ranges as pieces
+from recovery.errors import RefusedError, UnverifiedError
+from recovery.facts import TopicPartition
+from recovery.formats.columns import ABORTED, OPEN
+from recovery.merge_log import Tail, merge_format
+from recovery.merge_reading import beyond, entries_of, goes_back, no_input, refuse_unreadable
+from recovery.merge_request import Part, Request
+from recovery.strategies.observed import SourceRange
+from spark_jobs import executors, job, sink, staging
+from spark_jobs.attempt import Work
+from spark_jobs.merge_rows import checked, decode
+from spark_jobs.merge_sending import ReplayAttempt, Sending
+from spark_jobs.source import register
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PROBES = 4
+LOG, INPUTS = "eoctl-merge-log", "eoctl-merge-inputs"
+
+Sources = dict[TopicPartition, SourceRange]
+"""What a stretch of the log names of each input partition."""
+
+
+def work(
+    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.Progress
+) -> Mapping[str, Any]:
+    """The job: read the log, refuse it or stage the merged stream, send it."""
+    asked = Request.model_validate(request)
+    sink.refuse_speculation(spark)
+    parent = Path(asked.staging)
+    shutil.rmtree(parent, ignore_errors=True)  # a killed run's: all is read again from its commit
+    folder = parent / uuid.uuid4().hex
+    executors.check(spark, folder, PROBES)
+    told = _Told(progress)
+    try:
+        told.stage("read the log")
+        found = _scanned(spark, asked, access)
+        ranges, entries = _judged(asked, found)
+        told.stage("join and sort", sum(entries))
+        files = _staged(spark, asked, access, folder, ranges)
+        _refuse_other_rows(asked, files, entries)
+        told.stage("send", sum(f.rows for f in files))
+        answers = _sent(spark, asked, access, folder, files, found)
+    finally:
+        shutil.rmtree(parent, ignore_errors=True)
+    return {
+        "sent": {str(a["partition"]): a["sent"] for a in answers},
+        "takeovers": sum(a["takeovers"] for a in answers),
+    }
+
+
+class _Told:
+    """Which of the three stages it is, and how many records they have."""
+
+    def __init__(self, progress: job.Progress) -> None:
+        self._progress, self._number = progress, -1
+
+    def stage(self, name: str, records: int | None = None) -> None:
+        self._number += 1
+        told = {"stage": name, "stages_done": self._number, "stages_total": 3}
+        self._progress.watch({**told, "records": None, "records_total": records}.copy)
+
+
+def _scanned(
+    spark: "SparkSession", asked: Request, access: Access
+) -> list[tuple[Sources, Sources, int]]:
+    """Of each part: what the log named before its position, and from there on; and the offset
+    after its last entry. Raises RefusedError for a record that is no entry."""
+    stretches = [
+        (number, later, start, end)
+        for number, part in enumerate(asked.parts)
+        for later, (low, high) in enumerate(
+            [(part.base.merge_offset, part.position), (part.position, part.tip)]
+        )
+        if low < high
+        for start, end in pieces(low, high, asked.range_offsets)
+    ]
+
+    def scan(task: int) -> list[Any]:
+        number, _, start, end = stretches[task]
+        return asyncio.run(_scan(access, asked, asked.parts[number], start, end))
+
+    answers = executors.run(spark, scan, len(stretches), "eoctl merge replay: the log")
+    ends = [part.position for part in asked.parts]
+    each: dict[tuple[int, int], Sources] = {}
+    for (number, later, *_), (end, rows) in zip(stretches, answers, strict=True):
+        found = {(t, p): SourceRange(*rest) for t, p, *rest in rows}
+        each[number, later] = _joined(each.get((number, later), {}), found)
+        if later and end is not None:
+            ends[number] = end
+    return [
+        (each.get((number, 0), {}), each.get((number, 1), {}), end)
+        for number, end in enumerate(ends)
+    ]
+
+
+async def _scan(access: Access, asked: Request, part: Part, start: int, end: int) -> list[Any]:
+    """[offset after the last entry or None, rows of topic, partition and SourceRange's fields]."""
+    tail, last, form = Tail(), None, merge_format(asked.format)
+    merge = (asked.merge, part.partition)
+    async with Cluster(access.settings(), Deadline(None), read_only=True) as cluster:
+        read = read_columns(cluster, *merge, start, end, last_stable_offset=part.tip)
+        async with aclosing(read):
+            async for batch in read:
+                seen = batch.select((batch.outcome != ABORTED) & (batch.outcome != OPEN))
+                if not len(seen):
+                    continue
+                offsets = seen.offset.tolist()
+                keys, values = seen.key.array().to_pylist(), seen.value.array().to_pylist()
+                tail.add_all(entries_of(form, merge, offsets, keys, values))
+                last = offsets[-1] + 1
+    rows = [[*place, s.first, s.last, s.entries, s.rising] for place, s in tail.sources.items()]
+    return [last, rows]
+
+
+def _joined(before: Sources, after: Sources) -> Sources:
+    """Two stretches of which one follows the other, as one."""
+    found = before | after
+    for place in before.keys() & after.keys():
+        a, b = before[place], after[place]
+        rising = a.rising and b.rising and a.last < b.first
+        found[place] = SourceRange(a.first, b.last, a.entries + b.entries, rising)
+    return found
+
+
+Range = tuple[int, str, int, int, int]
+"""Number of the part, topic, partition, first offset, offset after the last."""
+
+
+def _judged(
+    asked: Request, found: list[tuple[Sources, Sources, int]]
+) -> tuple[list[Range], list[int]]:
+    """What is read of the inputs for each part, and how many entries each has.
+
+    Raises RefusedError where the log names what cannot be read, or not in its order.
+    """
+    seen, ranges, entries = asked.seen, list[Range](), list[int]()
+    for number, (part, (before, after, _)) in enumerate(zip(asked.parts, found, strict=True)):
+        merge = (asked.merge, part.partition)
+        for place, source in sorted(before.items()):
+            if not source.rising:
+                raise goes_back(merge, place)
+        for place, source in sorted(after.items()):
+            if place[0] not in asked.inputs or place not in seen:
+                raise no_input(merge, place)
+            low, high = seen[place].low, seen[place].high
+            refuse_unreadable(place, source.first, (low, high))
+            if source.last >= high:
+                raise beyond(place, source.last, high)
+            begin = before[place].last + 1 if place in before else source.first
+            if not source.rising or source.first < begin:
+                raise goes_back(merge, place)
+            if begin < low:
+                raise RefusedError(
+                    f"[{begin}, {low}) is gone, and the log may have left out records of it",
+                    where=f"{place[0]}:{place[1]}",
+                    remedy="begin at a later commit: --from-merge-offset, --output-offset",
+                )
+            ranges.append((number, *place, begin, source.last + 1))
+        entries.append(sum(source.entries for source in after.values()))
+    return ranges, entries
+
+
+def _staged(
+    spark: "SparkSession", asked: Request, access: Access, folder: Path, ranges: list[Range]
+) -> list[staging.StagedFile]:
+    """A file for each part: its records in the log's order, without those to be dropped."""
+    executors.ship(spark)
+    parts = asked.parts
+    numbers = {part.partition: number for number, part in enumerate(parts)}
+    log = {(asked.merge, p.partition): (p.position, p.tip) for p in parts if p.position < p.tip}
+    options = {"columns": "partition,offset,key,value"}
+    entries = _source(spark, access, LOG, asked, log, folder, options).mapInArrow(
+        decode(asked.format, asked.merge, numbers),
+        "part int, merge_offset bigint, topic string, partition int, offset bigint",
+    )
+    inputs: dict[TopicPartition, tuple[int, int]] = {}
+    for _, topic, partition, start, end in ranges:
+        low, high = inputs.get((topic, partition), (start, end))
+        inputs[topic, partition] = min(low, start), max(high, end)
+    options = {
+        "columns": "topic,partition,offset,key,value,headers,timestamp",
+        "isolation": asked.isolation,
+    }
+    if asked.max_rate is not None:
+        options["max_rate"] = str(_rate_of_a_task(asked, ranges))
+    records = _source(spark, access, INPUTS, asked, inputs, folder, options)
+    ordered = _joined_in_order(spark, entries, records, ranges, len(parts))
+    return staging.stage(ordered, folder, checked(asked))
+
+
+def _source(
+    spark: "SparkSession",
+    access: Access,
+    name: str,
+    asked: Request,
+    ranges: dict[TopicPartition, tuple[int, int]],
+    folder: Path,
+    options: dict[str, str],
+) -> "DataFrame":
+    """The Data Source for these ranges of a cut."""
+    path = folder / f"{name}.json"
+    path.write_text(cut_files.dump(asked.cut(ranges)), encoding="utf-8")
+    options |= {"cut": str(path), "range_offsets": str(asked.range_offsets)}
+    register(spark, access, name, **options)
+    return spark.read.format(name).load()
+
+
+def _rate_of_a_task(asked: Request, ranges: list[Range]) -> int:
+    """What a task may read a second: all that read for one partition keep its rate together."""
+    assert asked.max_rate is not None
+    tasks = (
+        sum(len(pieces(start, end, asked.range_offsets)) for *_, start, end in found)
+        for _, found in groupby(sorted(ranges), key=lambda r: r[0])
+    )
+    return max(1, asked.max_rate // max(tasks, default=1))
+
+
+def _joined_in_order(
+    spark: "SparkSession",
+    entries: "DataFrame",
+    records: "DataFrame",
+    ranges: list[Range],
+    parts: int,
+) -> "DataFrame":
+    """All entries with their records, part by part in the log's order. What only one side has
+    stays, for it is a reason to refuse: records without an entry come first."""
+    from pyspark.sql.functions import asc_nulls_first, broadcast, col, lit
+
+    kinds = "part int, t string, p int, start bigint, end bigint"
+    wanted = broadcast(spark.createDataFrame(ranges, kinds))
+    inside = (
+        (col("topic") == col("t"))
+        & (col("partition") == col("p"))
+        & (col("offset") >= col("start"))
+        & (col("offset") < col("end"))
+    )
+    mine = records.join(wanted, inside).drop("t", "p", "start", "end").withColumn("there", lit(1))
+    keys = ["part", "topic", "partition", "offset"]
+    return (
+        entries.join(mine, keys, "full_outer")
+        .repartitionById(parts, col("part"))
+        .sortWithinPartitions(asc_nulls_first("merge_offset"), "offset")
+    )
+
+
+def _refuse_other_rows(
+    asked: Request, files: list[staging.StagedFile], entries: Iterable[int]
+) -> None:
+    """As many rows are staged as entries were counted. Raises UnverifiedError."""
+    rows = [f.rows for f in files]
+    expected = [n - part.drop_left for n, part in zip(entries, asked.parts, strict=True)]
+    if rows != expected:
+        raise UnverifiedError(
+            f"{rows} records are staged, the log has {expected} entries for them: nothing was sent",
+            where=asked.merge,
+        )
+
+
+def _sent(
+    spark: "SparkSession",
+    asked: Request,
+    access: Access,
+    folder: Path,
+    files: list[staging.StagedFile],
+    found: list[tuple[Sources, Sources, int]],
+) -> list[dict[str, int]]:
+    works = [
+        Sending(
+            Work(
+                access=access,
+                job=asked.group,
+                topic=asked.output,
+                batch=0,
+                manifest="",
+                partition=part.partition,
+                file=file,
+                folder=str(folder),
+                transaction_timeout_ms=sink.TRANSACTION_TIMEOUT_MS,
+                rows_per_transaction=sink.ROWS_PER_TRANSACTION,
+            ),
+            part,
+            asked.merge,
+            end,
+        )
+        for part, file, (_, _, end) in zip(asked.parts, files, found, strict=True)
+    ]
+    answers: Iterator[Any] = iter(
+        executors.run(
+            spark,
+            lambda number: ReplayAttempt(works[number]).run(),
+            len(works),
+            "eoctl merge replay: sending",
+        )
+    )
+    return list(answers)
+
+
+if __name__ == "__main__":
+    job.main("merge_replay", work)

@@ -1,0 +1,134 @@
+"""The rows of a merge replay inside Spark's tasks: entries decoded, the joined stream checked.
+
+`checked` sees all entries of a partition of the log in their order, each with its record, and
+refuses what the local engine's `recovery.merge_replay.Replay` refuses, in the same words.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from recovery.app_file import named
+from recovery.errors import RefusedError
+from recovery.facts import TopicPartition
+from recovery.merge_log import Entry, merge_format
+from recovery.merge_reading import entries_of, mismatch, no_record
+from recovery.merge_request import Part, Request
+
+REPLACED = "\ufffd"  # stands where the name of a header was no UTF-8
+
+Through = Callable[[Iterator[Any]], Iterator[Any]]
+
+
+def decode(form: str, topic: str, numbers: Mapping[int, int]) -> Through:
+    """For mapInArrow: the log's records as entries. numbers: partition of the log -> part."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        schema = pa.schema(
+            [
+                ("part", pa.int32()),
+                ("merge_offset", pa.int64()),
+                ("topic", pa.string()),
+                ("partition", pa.int32()),
+                ("offset", pa.int64()),
+            ]
+        )
+        decoder = merge_format(form)
+        for batch in batches:
+            columns = [batch.column(n).to_pylist() for n in ("partition", "offset", "key", "value")]
+            partitions, offsets, keys, values = columns
+            if not offsets:
+                continue
+            [partition] = set(partitions)
+            places, found = entries_of(decoder, (topic, partition), offsets, keys, values)
+            arrays = [
+                [numbers[partition]] * len(offsets),
+                offsets,
+                [place[0] for place in places],
+                [place[1] for place in places],
+                found,
+            ]
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(a, f.type) for a, f in zip(arrays, schema, strict=True)], schema=schema
+            )
+
+    return run
+
+
+def checked(asked: Request) -> Through:
+    """For staging: rows as the sink sends them. Raises RefusedError for a log that is not true
+    and for a record that cannot be written as it is."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        yield from _checked(asked, asked.parts[context.partitionId()], batches)
+
+    return run
+
+
+def _checked(asked: Request, part: Part, batches: Iterator[Any]) -> Iterator[Any]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    merge, drop = (asked.merge, part.partition), part.drop_left
+    left_out: dict[TopicPartition, int] = {}  # of each input, the first record without an entry
+    for batch in batches:
+        without = pc.is_null(batch.column("merge_offset"))
+        for row in batch.filter(without).select(["topic", "partition", "offset"]).to_pylist():
+            left_out.setdefault((row["topic"], row["partition"]), row["offset"])
+        rows = batch.filter(pc.invert(without))
+        if left_out or rows.column("there").null_count:
+            _refuse_untrue(merge, rows, left_out)
+        here = min(drop, rows.num_rows)
+        drop, rows = drop - here, rows.slice(here)
+        if not rows.num_rows:
+            continue
+        _refuse_unlike(rows)
+        count = rows.num_rows
+        columns = {name: rows.column(name) for name in ("key", "value", "headers", "timestamp")}
+        columns["partition"] = pa.array([part.partition] * count, pa.int32())
+        columns["position"] = rows.column("merge_offset")
+        yield pa.RecordBatch.from_pydict(columns)
+    if left_out:  # it lies between two entries, so one of them has told
+        raise RefusedError(
+            f"{len(left_out)} inputs have records that it leaves out", where=named(merge)
+        )
+
+
+def _refuse_untrue(merge: TopicPartition, rows: Any, left_out: dict[TopicPartition, int]) -> None:
+    names = ("merge_offset", "topic", "partition", "offset", "there")
+    columns = [rows.column(name).to_pylist() for name in names]
+    for merge_offset, topic, partition, offset, there in zip(*columns, strict=True):
+        entry = Entry(topic, partition, offset)
+        missed = left_out.get(entry.place)
+        if missed is not None and missed < offset:
+            raise mismatch(merge, merge_offset, entry, missed)
+        if there is None:
+            raise no_record(merge, entry)
+
+
+def _refuse_unlike(rows: Any) -> None:
+    """Records that could not be written as they were read. Raises RefusedError."""
+    import pyarrow.compute as pc
+
+    keys = rows.column("headers").flatten().field("key")
+    if pc.any(pc.match_substring(keys, REPLACED)).as_py():
+        for row in rows.select(["topic", "partition", "offset", "headers"]).to_pylist():
+            if any(REPLACED in header["key"] for header in row["headers"] or ()):
+                raise _unlike(row, "the name of a header is not UTF-8")
+    millis = rows.column("timestamp").cast("timestamp[ms]", safe=False).cast("int64")
+    if pc.any(pc.equal(pc.fill_null(millis, 0), 0)).as_py():
+        at = pc.fill_null(millis, 0).to_pylist().index(0)
+        row = rows.select(["topic", "partition", "offset"]).slice(at, 1).to_pylist()[0]
+        raise _unlike(row, "its timestamp is 0, which would be sent as now")
+
+
+def _unlike(row: Mapping[str, Any], why: str) -> RefusedError:
+    return RefusedError(
+        f"{why}: the record could not be written as it is",
+        where=f"{row['topic']}:{row['partition']} at {row['offset']}",
+    )

@@ -1,0 +1,89 @@
+"""Sending one partition of a merge replay: the sink's attempt with the local engine's commits.
+
+What is committed with the rows is the position in the merge log, in the group and under the
+transactional id of `merge replay`: it fences a local replay and is fenced by one, and both
+understand how far the other came. The rows are the same whoever reads them, so no marker of the
+staging is needed: a position says which of them are there.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from eoctl.kafka import exactly_once
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.exactly_once import Position as Committed
+from eoctl.kafka.failures import Deadline
+from recovery.errors import RefusedError
+from recovery.facts import TopicPartition
+from recovery.merge_replay import Position
+from recovery.merge_request import Part
+from spark_jobs import markers, staging
+from spark_jobs.attempt import Attempt, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """The work of one part; its job is the group. end: the offset after the last entry."""
+
+    work: Work
+    part: Part
+    merge: str
+    end: int
+
+
+class ReplayAttempt(Attempt):
+    """One attempt to send one part."""
+
+    def __init__(self, sending: Sending) -> None:
+        super().__init__(sending.work)
+        self._part, self._end = sending.part, sending.end
+        self._place: TopicPartition = (sending.merge, sending.part.partition)
+
+    @property
+    def ids(self) -> tuple[str, str]:
+        group = self.work.job
+        return f"{group}-{self._part.partition}", group
+
+    def position(self) -> int | None:
+        """See Attempt: by the position that is committed in the merge log.
+
+        Raises RefusedError when somebody else committed, or the commit is gone.
+        """
+        part, raw = self._part, self._committed()
+        at = None if raw is None else Position.committed(raw.offset, raw.metadata)
+        if at is None or at.base != part.base:
+            if raw != (None if part.committed is None else Committed(*part.committed)):
+                raise RefusedError(
+                    "what replays committed for it has changed since it was counted",
+                    where=f"{self._place[0]}:{self._place[1]}",
+                    remedy="run the same again: it counts anew",
+                )
+            return 0
+        if at.merge_offset < part.position:
+            raise RefusedError(
+                f"{at.merge_offset} is committed for it, after {part.position} was",
+                where=f"{self._place[0]}:{self._place[1]}",
+                remedy="find out who commits in the group " + self.work.job,
+            )
+        if at.merge_offset >= self._end and not at.drop_left:
+            return None
+        return staging.row_at(self.work.folder, self.work.file, at.merge_offset)
+
+    def mark(self, row: int, last: staging.Row | None) -> Mapping[TopicPartition, Committed]:
+        if row == self.work.file.rows:
+            offset = self._end
+        else:
+            assert last is not None
+            assert last.position is not None
+            offset = last.position + 1
+        return {self._place: Committed(offset, Position(offset, 0, self._part.base).metadata)}
+
+    def _committed(self) -> Committed | None:
+        async def ask() -> Committed | None:
+            settings, deadline = self.work.access.settings(), Deadline(markers.ANSWER_SECONDS)
+            async with Cluster(settings, deadline) as cluster:
+                found = await exactly_once.committed(cluster, self.work.job, [self._place])
+                return found.get(self._place)
+
+        return asyncio.run(ask())

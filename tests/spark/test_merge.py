@@ -1,0 +1,195 @@
+"""`merge replay --engine spark` on real Kafka and Spark: the stream of the local engine, once."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from eoctl.lab.cluster import Lab
+from eoctl.operations.jobs import session_members
+from tests.kafka.command import EOCTL, environment, eoctl
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.merging import World, write_copies
+
+pytestmark = pytest.mark.timeout(600)
+
+SPARK = ("--engine", "spark", "--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=3")
+KEPT = {"retention.ms": "-1"}
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state folder of its own: the jobs in it are this test's."""
+    monkeypatch.setenv("EOCTL_STATE_DIR", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def job(state: Path) -> dict[str, object]:
+    """The newest job's record."""
+    found: dict[str, object] = json.loads(max(state.glob("jobs/*/job.json")).read_text())
+    return found
+
+
+def words(world: World, *more: str) -> list[str]:
+    return ["merge", "replay", *world.words, "--execute", "--yes", *more]
+
+
+def ended_session(pid: int) -> bool:
+    until = time.monotonic() + 30
+    while session_members(pid) and time.monotonic() < until:
+        time.sleep(0.1)
+    return not session_members(pid)
+
+
+@pytest.mark.parametrize("form", ["json", pytest.param("coast", marks=pytest.mark.long)])
+def test_the_same_stream_as_the_local_engine_s(
+    lab1: Lab, topic: MakeTopic, state: Path, form: str
+) -> None:
+    """A dead application left a commit and 13 outputs more in partition 0, nothing in 1."""
+    world = World(lab1, topic, form, partitions=2)
+    world.write_logs()
+    at = world.log_offsets[50]
+    commit = [f"--from-merge-offset=0:{at}", "--output-offset=0:50"]
+    commit += ["--from-merge-offset=1:0", "--output-offset=1:0"]
+    outputs = []
+    for engine in (("--engine", "local"), SPARK):
+        world.output = topic(lab1, 2, 1, KEPT)
+        write_copies(lab1, (world.output, 0), world.expected[0][:63])
+        ran = eoctl(*words(world, *commit, *engine), lab=lab1, timeout=300)
+        assert ran.status == 0, ran.stderr
+        outputs.append(world.got)
+    assert outputs[0] == outputs[1] == world.expected
+    assert job(state)["result"] == {"sent": {"0": 57, "1": 120}, "takeovers": 0}
+    assert not list((state / "merge-staging").rglob("*.parquet"))
+    # the local engine finds nothing left to do: both commit the same
+    again = eoctl(*words(world, "--engine", "local"), lab=lab1)
+    assert again.status == 0, again.stderr
+    assert world.got == world.expected
+
+
+@pytest.mark.parametrize("how", ["hole", "absent"])
+def test_a_log_that_is_not_true_is_refused_before_anything_is_sent(
+    lab1: Lab, topic: MakeTopic, state: Path, how: str
+) -> None:
+    """In the local engine's words, which names the entry and the record."""
+    world = World(lab1, topic, count=20)
+    order = world.orders[0]
+    entry = order[12]
+    if how == "hole":
+        world.orders[0] = order[:12] + order[13:]
+    else:
+        gone = next(o for o in range(entry[2] + 1, 99) if (*entry[:2], o) not in world.records)
+        after = next(n for n, e in enumerate(order) if e[0] == entry[0] and e[2] > gone)
+        world.orders[0] = [*order[:after], (*entry[:2], gone), *order[after:]]
+    world.write_logs()
+    ran = eoctl(*words(world, *SPARK), lab=lab1, timeout=300)
+    assert ran.status == 4, ran.stderr
+    assert world.got == {0: []}
+    local = eoctl(*words(world, "--engine", "local"), lab=lab1, timeout=300)
+    assert local.status == 4, local.stderr
+    said = local.stderr.splitlines()[-1].removeprefix("eoctl: ").partition(" (")[0]
+    sentence = said.partition(";")[0]  # which then tells how many records came before it
+    assert f"names {entry[0]}:0 at" in sentence
+    assert sentence in ran.stderr
+    assert job(state)["exit_status"] == 4
+
+
+def test_follow_and_what_auto_takes(lab1: Lab, topic: MakeTopic) -> None:
+    world = World(lab1, topic, count=5)
+    world.write_logs()
+    ran = eoctl("merge", "replay", *world.words, "--follow", "--engine", "spark", lab=lab1)
+    assert ran.status == 2, ran.stderr
+    assert "cannot follow" in ran.stderr
+    ran = eoctl("merge", "replay", *world.words, lab=lab1)
+    assert ran.status == 0, ran.stderr
+    assert "local: " in ran.stderr
+    assert "replayed sooner than by a Spark job" in ran.stderr
+
+
+def end_of(lab: Lab, topic: str) -> int:
+    consumer = Consumer({**lab.client_properties(), "group.id": "watch"})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), 10)[1])
+    finally:
+        consumer.close()
+
+
+@pytest.fixture(scope="module")
+def large(lab1: Lab) -> World:
+    """30,000 entries of one partition."""
+    from tests.kafka.conftest import topic
+
+    made = World(lab1, topic.__wrapped__(), count=15_000)  # type: ignore[attr-defined]
+    made.write_logs()
+    return made
+
+
+def started(world: World, *more: str) -> "subprocess.Popen[str]":
+    server = ["--bootstrap-server", world.lab.bootstrap_servers]
+    return subprocess.Popen(
+        [*EOCTL, *server, *words(world, *SPARK, *more)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+
+
+def until_it_sends(world: World, running: "subprocess.Popen[str]") -> Iterator[None]:
+    while not end_of(world.lab, world.output):
+        assert running.poll() is None, running.communicate()
+        yield
+
+
+def test_driver_killed_while_it_sends_and_run_again(
+    large: World, topic: MakeTopic, state: Path
+) -> None:
+    """SIGKILL to the job and its JVM; what stays open is waited for, then the rest is sent."""
+    world = large
+    world.output = topic(world.lab, 1, 1, KEPT)
+    running = started(world)
+    for _ in until_it_sends(world, running):
+        time.sleep(0.01)
+    leader = int(str(job(state)["pid"]))
+    for pid in session_members(leader):
+        os.kill(pid, signal.SIGKILL)
+    _, said = running.communicate(timeout=120)
+    assert running.returncode in (3, 6), said
+    assert "Traceback" not in said
+    assert ended_session(leader)
+    got = world.got[0]
+    assert got == world.expected[0][: len(got)]
+    ran = eoctl(*words(world, *SPARK), lab=world.lab, timeout=400)
+    assert ran.status == 0, ran.stderr
+    assert world.got == world.expected
+    assert not list((state / "merge-staging").rglob("*.parquet"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_replay_cancels_its_job_and_the_local_engine_goes_on(
+    large: World, topic: MakeTopic, state: Path, number: int
+) -> None:
+    world = large
+    world.output = topic(world.lab, 1, 1, KEPT)
+    running = started(world)
+    while not list(state.glob("jobs/*/progress.jsonl")):
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.1)
+    running.send_signal(number)
+    _, said = running.communicate(timeout=120)
+    assert running.returncode == 6, said  # it had begun: what became of it is looked at next
+    assert "stopped before the end" in said
+    record = job(state)
+    assert record["cancelled"] is True
+    assert ended_session(int(str(record["pid"])))
+    ran = eoctl(*words(world, "--engine", "local"), lab=world.lab, timeout=400)
+    assert ran.status == 0, ran.stderr
+    assert world.got == world.expected
