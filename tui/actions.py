@@ -15,6 +15,7 @@ from tui.views import CHANGE, JOBS, PLANS, RECOVER, WHY
 
 if TYPE_CHECKING:
     from tui.app import Dashboard
+    from tui.shell import Shell
     from tui.tables import TableRow
 
 
@@ -69,7 +70,7 @@ def show_json(app: "Dashboard") -> None:
     app.push_screen(Overlay("JSON", lambda width: lines, copies="\n".join(texts)))
 
 
-def equal_commands(app: "Dashboard") -> list[str]:
+def equal_commands(app: "Shell") -> list[str]:
     """The command of this screen, and of the cursor's row the page and the remedy."""
     snapshot = app.frame.snapshot if app.frame else None
     start = ["eoctl", *(snapshot.argv if snapshot else ())]
@@ -105,7 +106,7 @@ def equal_commands(app: "Dashboard") -> list[str]:
     return [c for c in commands if c is not None]
 
 
-def _recover_argv(app: "Dashboard", row: "TableRow | None", connection: list[str]) -> list[str]:
+def _recover_argv(app: "Shell", row: "TableRow | None", connection: list[str]) -> list[str]:
     """What the cursor's form starts, still without what it asks for, or what was started."""
     from tui.forms import BY_NAME as FORMS
     from tui.forms import command_of

@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from eoctl.render.sanitise import visible
 from recovery.errors import EoctlError
 from recovery.times import rfc3339
-from tui.lines import Line, Page
+from tui.asking import Asking
+from tui.lines import Line
 from tui.text import wrapped
 
 if TYPE_CHECKING:
@@ -58,45 +56,27 @@ def carry_out(ready: Ready, typed: str) -> "Outcome":
     return execute(ready.plan, door, 60.0, ready.undoes)
 
 
-class Change(ModalScreen[bool]):
+class Change(Asking[bool]):
     """Plan, typed word, result. Its result: was anything sent? make: runs in a thread."""
 
-    DEFAULT_CSS = """
-    Change { align: center middle; background: $background 60%; }
-    Change Vertical { width: 90%; max-width: 110; height: 80%; padding: 1 2;
-                      background: $surface; border: round $primary; }
-    Change Page { height: 1fr; }
-    Change Input { height: 1; border: none; padding: 0; background: $panel; display: none; }
-    """
+    DEFAULT_CSS = "Change Vertical { max-width: 110; height: 80%; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False, priority=True),
-        Binding("pagedown", "step(5)", show=False),
-        Binding("pageup", "step(-5)", show=False),
     ]
 
     def __init__(self, title: str, make: Callable[[], Ready], saying: str) -> None:
-        super().__init__()
+        super().__init__("plan")
         self._name = title
         self._make = make
         self._ready: Ready | None = None
         self.sent = False
         self.acting = False
         self.said = saying
-        self.page = Page(name="plan")
-        self.word = Input(id="word", select_on_focus=False, compact=True)
-
-    def compose(self) -> ComposeResult:
-        with Vertical():
-            yield self.page
-            yield self.word
 
     def on_mount(self) -> None:
-        self._show([((f" {self.said}", "dim"),)])
+        self._show(lambda width: [((f" {self.said}", "dim"),)])
         self.page.focus()
         self.run_worker(self._planning, thread=True)
-
-    def action_step(self, step: int) -> None:
-        self.page.move(step)
 
     def action_leave(self) -> None:
         """Close; not while something is being sent: its result must be seen."""
@@ -109,7 +89,7 @@ class Change(ModalScreen[bool]):
         if plan is not None and not self.acting and not self.sent:
             self.acting = True
             self.word.display = False
-            self._show([*plan_lines(plan), (), ((" sending", "look"),)])
+            self._show(lambda width: [*plan_lines(plan, width), (), ((" sending", "look"),)])
             self.run_worker(partial(self._acting, event.value), thread=True)
 
     # -- in a thread -------------------------------------------------------------------------
@@ -140,12 +120,8 @@ class Change(ModalScreen[bool]):
             self._end(found.told, "good")
         else:
             self._ready = found
-            told = [((visible(f" {text}"), "text"),) for text in found.told]
-            self._show([*told, *plan_lines(found.plan), (), ((" nothing was sent yet", "good"),)])
-            self.said = f"type {found.plan.word} to carry it out, esc to leave it"
-            self.word.placeholder = self.said
-            self.word.display = True
-            self.word.focus()
+            self._show(partial(_planned_lines, found, found.plan))
+            self.said = self.ask(found.plan.word)
 
     def _acted(self, found: "Outcome | EoctlError") -> None:
         self.acting = False
@@ -153,31 +129,45 @@ class Change(ModalScreen[bool]):
         if isinstance(found, EoctlError):
             self._end([found.sentence], "act")
             return
-        lines: list[Line] = []
-        for one in found.steps:
-            role = ROLES.get(one.status, "look")
-            lines.append(((f" step {one.number} {one.status}", role),))
-            lines += [((part, "text"),) for part in wrapped(visible(one.detail or ""), 90, "  ")]
-        lines += [(), ((f" journal entry {found.entry}; esc closes", "dim"),)]
         self.said = ", ".join(one.status for one in found.steps)
-        self._show(lines)
+        self._show(partial(_outcome_lines, found))
         self.page.focus()
 
     def _end(self, texts: Sequence[str], role: str) -> None:
         self.said = " ".join(texts)
-        lines: list[Line] = [
-            ((part, role),) for text in texts for part in wrapped(visible(text), 90, " ")
-        ]
-        self._show([*lines, (), ((" esc closes", "dim"),)])
+
+        def make(width: int) -> list[Line]:
+            lines: list[Line] = [
+                ((part, role),) for text in texts for part in wrapped(visible(text), width - 1, " ")
+            ]
+            return [*lines, (), ((" esc closes", "dim"),)]
+
+        self._show(make)
         self.page.focus()
 
-    def _show(self, lines: Sequence[Line]) -> None:
-        made: Callable[[int], Sequence[Line]] = lambda width: lines  # noqa: E731
-        self.page.show(made, lambda width: ((f" {self._name}", "title"),))
+    def _show(self, make: Callable[[int], Sequence[Line]]) -> None:
+        self.page.show(make, lambda width: ((f" {self._name}", "title"),))
 
 
-def plan_lines(plan: "Plan") -> list[Line]:
-    """What it does, where, under which lock, until when."""
+def _planned_lines(ready: Ready, plan: "Plan", width: int) -> list[Line]:
+    told: list[Line] = [
+        ((part, "text"),) for text in ready.told for part in wrapped(visible(text), width - 1, " ")
+    ]
+    return [*told, *plan_lines(plan, width), (), ((" nothing was sent yet", "good"),)]
+
+
+def _outcome_lines(found: "Outcome", width: int) -> list[Line]:
+    lines: list[Line] = []
+    for one in found.steps:
+        role = ROLES.get(one.status, "look")
+        lines.append(((f" step {one.number} {one.status}", role),))
+        told = wrapped(visible(one.detail or ""), width - 1, "  ")
+        lines += [((part, "text"),) for part in told]
+    return [*lines, (), ((f" journal entry {found.entry}; esc closes", "dim"),)]
+
+
+def plan_lines(plan: "Plan", width: int) -> list[Line]:
+    """What it does, where, under which lock, until when; whole, however narrow."""
     lines: list[Line] = [
         ((f" {plan.action.upper()} on {visible(plan.context)}", "act"),
          (f"  cluster {visible(plan.cluster_id)}", "dim")),
@@ -188,6 +178,6 @@ def plan_lines(plan: "Plan") -> list[Line]:
     pairs += [("lock", plan.lock), ("expires", rfc3339(plan.expires_at) or "-")]
     pairs += [("sha256", plan.sha256)]
     for label, text in pairs:
-        for number, part in enumerate(wrapped(visible(text), 84)):
+        for number, part in enumerate(wrapped(visible(text), width - 12)):
             lines.append(((f" {'' if number else label:<9}", "dim"), (part, "text")))
     return lines

@@ -73,7 +73,9 @@ class Builder:
         return visible(value, spaces=True, ascii_only=self.ascii_only) or '""'
 
     def feed(self, s: "Snapshot") -> None:
-        """Remember what is held, for the trend; a partition counts once per answer."""
+        """Remember what is held, for the trend, and how far jobs are; an answer counts once."""
+        for job in s.jobs.rows if s.jobs else ():
+            self._rate(cast("JobRow", job))
         answer = s.partitions
         if answer is None or answer is self._last:
             return
@@ -125,7 +127,7 @@ class Builder:
             views.PARTITIONS.columns,
             [*first, *rest],
             collected_at=answer.collected_at if answer else None,
-            empty="no partitions" if answer else _waiting(s),
+            empty=_none("topics that this user may see", answer, s),
             titles={"trend": f"^{ceiling}"} if ceiling else {},
         )
 
@@ -141,7 +143,7 @@ class Builder:
             views.PRODUCERS.columns,
             rows,
             collected_at=answer.collected_at if answer else None,
-            empty="no producer has written lately" if answer else _waiting(s),
+            empty=_none("producers", answer, s),
         )
 
     def _groups(self, s: "Snapshot") -> TableData:
@@ -175,7 +177,7 @@ class Builder:
             views.GROUPS.columns,
             rows,
             collected_at=answer.collected_at if answer else None,
-            empty="no groups" if answer else _waiting(s),
+            empty=_none("groups", answer, s),
         )
 
     def _transactions(self, s: "Snapshot") -> TableData:
@@ -198,7 +200,7 @@ class Builder:
             views.TRANSACTIONS.columns,
             rows,
             collected_at=answer.collected_at if answer else None,
-            empty="no transactional ids" if answer else _waiting(s),
+            empty=_none("ids", answer, s),
         )
 
 
@@ -236,5 +238,12 @@ def _held_first(row: TableRow) -> tuple[int, float, bool]:
     return _urgency(row), -(seconds or 0.0), not r.held
 
 
-def _waiting(s: "Snapshot") -> str:
-    return "no answer yet" if s.problem else "waiting for the first answer"
+def _none(what: str, answer: "Answer | None", s: "Snapshot") -> str:
+    """The sentence instead of rows: what could not be seen is not called absent."""
+    if answer is None:
+        return "no answer yet" if s.problem else "waiting for the first answer"
+    if answer.errors:
+        first = answer.errors[0]
+        place = visible(first.topic or first.id or first.scope)
+        return f"? no {what} could be seen: {first.error} on {place}"
+    return f"no {what}"

@@ -92,8 +92,9 @@ def _tabs(app: "Shell", width: int) -> Line:
     for v in NUMBERED:
         title = v.title if full or not v.short else v.short
         parts += [(f" {v.number} {title} ", "tab" if v is here else "dim")]
-    if not here.number:
-        parts.append((f" {here.title} ", "tab"))
+    own = (f" {here.title} ", "tab")
+    if not here.number and line_width((*parts, own)) <= width:  # else its pane says it
+        parts.append(own)
     return clipped(tuple(parts), width)
 
 
@@ -134,6 +135,8 @@ def side_title(app: "Shell", width: int) -> Line:
     s, view = app.frame.snapshot if app.frame else None, app.place.view
     if view in (PLANS, JOBS):
         return ((f" {view.title[:-1]}", "title"),)
+    if view is RECOVER:
+        return ((" Starts", "title"),)
     if view is PARTITIONS:
         at = s.strip.collected_at if s is not None and s.strip else None
         return spread(((" Log", "title"),), (aged(app, at, LOOK), (" ", "text")), width)

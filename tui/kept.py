@@ -14,7 +14,7 @@ from recovery.times import rfc3339
 from tui.lines import Line
 from tui.rows import Text, age, number
 from tui.tables import TableData, TableRow, table_data
-from tui.text import wrapped
+from tui.text import error_lines, wrapped
 from tui.views import JOBS, PLANS
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from recovery.answers import Answer
 
 MARKS = {"unfinished": "!", "failed": "!", "lost": "!", "unusable": "?"}
+LABEL = 11  # cells of the words before the facts of a page
 ROLES = {"unfinished": "look", "failed": "act", "lost": "act", "running": "key", "done": "good"}
 
 
@@ -137,7 +138,7 @@ def _job_row(r: JobRow, rate: float | None, now: int, text: Text, ascii_only: bo
             text(r.id),
             r.state,
             text(r.job),
-            stage_bar(r, 10, ascii_only=ascii_only),
+            stage_bar(r, 6, ascii_only=ascii_only),
             number(r.records),
             "-" if rate is None else str(round(rate)),
             "" if r.eta_seconds is None else age_words(max(r.eta_seconds, 0)),
@@ -210,39 +211,51 @@ def _pairs(pairs: Sequence[tuple[str, str | None]], width: int) -> list[Line]:
     for label, value in pairs:
         if value is None:
             continue
-        for n, part in enumerate(wrapped(visible(value), max(width - 12, 16))):
-            lines.append(((f" {'' if n else label:<10}", "dim"), (part, "text")))
+        for n, part in enumerate(wrapped(visible(value), max(width - LABEL - 2, 16))):
+            lines.append(((f" {'' if n else label[:LABEL]:<{LABEL}} ", "dim"), (part, "text")))
     return lines
 
 
-def _job_facts(r: JobRow) -> tuple[tuple[str, str | None], ...]:
+def _job_facts(r: JobRow, rate: str | None = None) -> tuple[tuple[str, str | None], ...]:
     done = None if r.records is None else f"{r.records} of {number(r.records_total)}"
+    if r.records is not None and r.records_total:
+        done = f"{done} ({r.records / r.records_total:.0%})"
     return (
         ("what", r.summary),
         ("stage", r.stage),
         ("stages", stage_bar(r, 20)),
         ("records", done),
+        ("a second", rate),
         ("left", None if r.eta_seconds is None else age_words(max(r.eta_seconds, 0))),
         ("engine", r.engine if r.master is None else f"{r.engine} at {r.master}"),
         ("by", f"{r.user} on {r.host}, pid {r.pid}"),
         ("began", rfc3339(r.started)),
         ("ended", rfc3339(r.ended)),
         ("error", r.error),
-        *((f"{name}"[:9], str(value)) for name, value in r.result.items()),
+        *((name.replace("_", " "), _value(value)) for name, value in r.result.items()),
         ("output", r.output),
         ("log", r.log),
         ("command", command(r.argv)),
     )
 
 
-def job_page(s: "Snapshot | None", wanted: str, width: int) -> list[Line]:
-    """One job, and the end of its log."""
+def _value(value: object) -> str:
+    """A part of a job's result in words."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_value(part)}" for name, part in value.items())
+    return str(value)
+
+
+def job_page(s: "Snapshot | None", wanted: str, width: int, rate: str | None = None) -> list[Line]:
+    """One job, and the end of its log. rate: records a second, as the list of jobs tells it."""
     answer = _detail(s, wanted)
     if answer is None:
         return [((f" looking at {visible(wanted)}", "dim"),)]
-    lines = _errors(answer)
+    lines = error_lines(answer.errors, width)
     for r in _rows(answer, JobRow):
-        lines += [_state_line(r.state, r.id), *_pairs(_job_facts(r), width)]
+        lines += [_state_line(r.state, r.id), *_pairs(_job_facts(r, rate), width)]
     log = answer.extra.get("log")
     if isinstance(log, list):
         lines += [(), ((" its log ends with", "title"),)]
@@ -255,7 +268,7 @@ def change_page(s: "Snapshot | None", wanted: str, width: int) -> list[Line]:
     answer = _detail(s, wanted)
     if answer is None:
         return [((f" reading {visible(wanted)}", "dim"),)]
-    lines = _errors(answer)
+    lines = error_lines(answer.errors, width)
     plan = answer.extra.get("plan")
     entry = answer.extra.get("entry")
     if isinstance(entry, dict):
@@ -297,7 +310,3 @@ def _short(facts: object) -> str:
 
 def _detail(s: "Snapshot | None", wanted: str) -> "Answer | None":
     return s.detail if s is not None and s.detail_about == wanted else None
-
-
-def _errors(answer: "Answer") -> list[Line]:
-    return [((f" ? {visible(e.detail)} ({e.error})", "unknown"),) for e in answer.errors]

@@ -6,7 +6,7 @@ from eoctl.render.sanitise import visible
 from eoctl.render.words import count, counted
 from recovery.rows_merge import MergePlanRow
 from tui.lines import Line
-from tui.text import wrapped
+from tui.text import error_lines
 
 if TYPE_CHECKING:
     from eoctl.operations.snapshot import Snapshot
@@ -19,11 +19,7 @@ def merge_page(s: "Snapshot | None", wanted: str, width: int) -> list[Line]:
     answer = s.merge if s is not None and s.merge_about == wanted else None
     if answer is None:
         return [((f" reading the merge log of {visible(wanted)}", "dim"),)]
-    lines: list[Line] = [
-        ((part, "unknown"),)
-        for e in answer.errors
-        for part in wrapped(visible(f"? {e.detail} ({e.error})"), width - 1, " ")
-    ]
+    lines = error_lines(answer.errors, width)
     entries = answer.extra.get("entries")
     for row in answer.rows:
         assert isinstance(row, MergePlanRow)

@@ -8,13 +8,17 @@ from eoctl.render.words import count, counted, spoken_age
 from recovery.diagnosis import ORDER, mark
 from recovery.rows import BrokerRow, ErrorRow, LsoRow
 from recovery.rows_diagnosis import TxnHangingRow
+from recovery.rows_jobs import JobRow
+from recovery.rows_journal import JournalRow
 from recovery.rows_offsets import OffsetsShowRow
+from recovery.times import rfc3339
 from tui import views
 from tui.tables import TableData, TableRow, table_data
 from tui.trend import Trend
 
 if TYPE_CHECKING:
     from eoctl.operations.snapshot import Snapshot
+    from recovery.answers import Answer
 
 Line = tuple[tuple[str, str], ...]
 QUIET = ("open", "prepare")
@@ -36,6 +40,8 @@ def overview(
     unseen = _unseen(s, text)
     rows += unseen
     rows += _groups(s, hanging, text)
+    rows += _unfinished(s, text)
+    rows += [_job(j, s.taken_at, text) for j in _running(s)]
     quiet = [_judged(h, held, trend, text) for h in hanging if h.verdict in QUIET]
     rows += quiet[:MOST_QUIET]
     age = s.partitions.collected_at if s.partitions else None
@@ -67,36 +73,53 @@ def _sentences(
     open_count = s.transactions.extra.get("open", 0) if s.transactions else 0
     groups = {g.group for g in _group_rows(s) if stuck(g, hanging)}
     verdicts = [(name, sum(h.verdict == name for h in hanging)) for name in ORDER]
-    told = ", ".join(f"{n} {name}" for name, n in verdicts if n) or "nothing is open"
-    told = told if s.hanging else "being judged"
+    told = ", ".join(f"{n} {name}" for name, n in verdicts if n)
+    if s.hanging is None:
+        told = "being judged"
+    elif not told:
+        unknown = s.hanging.errors or _least(s.transactions)
+        told = "not known" if unknown else "nothing is open"
+    broker_words = (f"{up}/{len(brokers)} up", "good" if up == len(brokers) else "act")
+    if s.problem is not None:
+        broker_words = ("no answer", "act")
     second: Line = (
         (" brokers ", "dim"),
-        (f"{up}/{len(brokers)} up", "good" if up == len(brokers) else "act"),
-        ("   partitions ", "dim"),
-        (f"{count(len(held))} of {count(scanned)} held back", "text"),
-        ("   groups ", "dim"),
-        (f"{count(len(groups))} held up", "text"),
+        broker_words,
+        ("   held back ", "dim"),
+        (f"{_least(s.partitions)}{count(len(held))} of {count(scanned)} partitions", "text"),
+        (", ", "dim"),
+        (f"{_least(s.groups)}{counted(len(groups), 'group')}", "text"),
     )
+    jobs = len(_running(s))
+    if jobs:
+        second += (("   jobs ", "dim"), (f"{jobs} running", "key"))
     verdict_line: Line = (
         (" transactions ", "dim"),
-        (f"{open_count} open", "text"),
+        (f"{_least(s.transactions)}{open_count} open", "text"),
         ("   on held partitions ", "dim"),
         (told, "text"),
     )
     ceiling = trend.total
     third: Line = (
-        (" offsets held, 30 min ", "dim"),
+        (" held, 30 min ", "dim"),
         (trend.line(None, 30, ceiling), "spark"),
         (f"  {count(total)} now (0 to {count(ceiling)})", "dim"),
     )
     return (_headline(s, held, hanging, len(brokers) - up, unseen), second, verdict_line, third)
 
 
+def _least(answer: "Answer | None") -> str:
+    """Where something could not be seen, what was counted is not all."""
+    return "at least " if answer is not None and answer.errors else ""
+
+
 def _headline(
     s: "Snapshot", held: dict[str, LsoRow], hanging: list[TxnHangingRow], down: int, unseen: int
 ) -> Line:
     if s.problem is not None:
-        return ((" !! no answer; what stands below is old", "act"),)
+        last = rfc3339(s.partitions.collected_at if s.partitions else None)
+        since = f" since {last[11:19]}Z; what stands below is of then" if last else ""
+        return ((f" !! no answer{since}", "act"),)
     findings = [h for h in hanging if h.verdict not in (*QUIET, "unknown")]
     if s.hanging is None:
         return ((" judging what is open", "dim"),)
@@ -110,11 +133,15 @@ def _headline(
         if ages:
             seconds, clock = max(ages)
             words += f", oldest {spoken_age(seconds, producer_clock=clock == 'producer')}"
-        return ((f"{words}. Enter on a line says why.", "act" if sign == "!!" else "look"),)
+        return ((f"{words}. enter: why", "act" if sign == "!!" else "look"),)
     if down:
         return ((f" !! {counted(down, 'broker')} down", "act"),)
     if unseen:
         return ((f" ? {counted(unseen, 'thing')} could not be seen", "unknown"),)
+    new = len(held.keys() - {f"{h.topic}:{h.partition}" for h in hanging})
+    if new:
+        words = f" {counted(len(held), 'partition')} held back, {count(new)} of them not judged yet"
+        return ((words, "text"),)
     if held:
         words = f" {counted(len(held), 'partition')} held by transactions within their limits"
         return ((words, "good"),)
@@ -149,6 +176,49 @@ def _judged(
         ("why", name),
         h,
     )
+
+
+def _running(s: "Snapshot") -> list[JobRow]:
+    return [
+        j for j in (s.jobs.rows if s.jobs else ()) if isinstance(j, JobRow) and j.state == "running"
+    ]
+
+
+def _job(j: JobRow, now: int, text: Callable[[str], str]) -> TableRow:
+    says = f"{j.stage}, {j.summary}" if j.stage else j.summary
+    seconds = None if j.started is None else (now - j.started) / 1000
+    return TableRow(
+        f"job\0{j.id}",
+        ("", "job running", text(j.id), "-", "", _age(seconds), text(says)),
+        (None, len(ORDER) + 4, (j.id, 0), None, None, seconds, says),
+        "",
+        j,
+        ("job", f"job {j.id}"),
+    )
+
+
+def _unfinished(s: "Snapshot", text: Callable[[str], str]) -> list[TableRow]:
+    """Changes that were begun and not ended: the journal resumes or undoes them."""
+    rows = []
+    for e in s.journal.rows if s.journal else ():
+        if not isinstance(e, JournalRow) or e.state != "unfinished":
+            continue
+        seconds = None if e.started is None else (s.taken_at - e.started) / 1000
+        rows.append(
+            TableRow(
+                f"entry\0{e.id}",
+                ("!", "unfinished", text(e.id), "-", "", _age(seconds), text(e.summary)),
+                (None, len(ORDER) + 3, (e.id, 0), None, None, seconds, e.summary),
+                "!",
+                e,
+                ("change", e.id),
+            )
+        )
+    return rows
+
+
+def _age(seconds: float | None) -> str:
+    return "" if seconds is None else age_words(max(seconds, 0.0))
 
 
 def _up(b: object) -> bool:

@@ -14,7 +14,7 @@ from recovery.times import rfc3339
 from tui.keys import COMMANDS, KEYS, exists
 from tui.lines import Line
 from tui.strip import strip_page
-from tui.text import wrapped
+from tui.text import error_lines, wrapped
 from tui.views import NUMBERED, View
 
 if TYPE_CHECKING:
@@ -33,9 +33,7 @@ def why_page(s: "Snapshot | None", wanted: str, width: int) -> list[Line]:
     for row in s.why.rows:
         assert isinstance(row, WhyRow)
         lines += _story(row, s, width)
-    for e in s.why.errors:
-        text = visible(f"? {e.topic or e.id or e.scope}: {e.detail} ({e.error})")
-        lines += [((part, "unknown"),) for part in wrapped(text, width - 1, " ")]
+    lines += error_lines(s.why.errors, width, named=True)
     if not s.why.rows:
         said = "nothing is held back" if not s.why.errors else "nothing could be told"
         lines.insert(0, ((f" {said}", "good" if not s.why.errors else "unknown"),))
@@ -104,11 +102,11 @@ def timeline_page(s: "Snapshot | None", wanted: str, width: int) -> list[Line]:
     if s is None or s.history is None or s.history_about != wanted:
         return [((f" reading the history of {visible(wanted)}", "dim"),)]
     rows = [r for r in s.history.rows if isinstance(r, HistoryRow)]
-    lines: list[Line] = []
-    for e in s.history.errors:
-        lines.append(((f" ? {visible(e.detail)} ({e.error})", "unknown"),))
+    lines = error_lines(s.history.errors, width)
     if not rows:
-        return [*lines, ((" __transaction_state has no record of it any more", "dim"),)]
+        if lines:
+            return lines  # what was not seen is not absent
+        return [((" __transaction_state has no record of it any more", "dim"),)]
     lines += _lanes(rows, s.history.collected_at, width)
     if not s.history.extra.get("whole", True):
         lines.append(((" older records were compacted away", "dim"),))

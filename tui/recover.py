@@ -16,6 +16,7 @@ from textual.widgets import Input, Label
 
 from eoctl.render.sanitise import visible
 from eoctl.render.shell import command as shell_command
+from tui.asking import Asking
 from tui.forms import FORMS, Form, command_of
 from tui.lines import Line, Page
 from tui.runs import Run
@@ -45,6 +46,14 @@ def recover_table(runs: Sequence[Run], *, may_change: bool) -> TableData:
                 )
             )
     return table_data(RECOVER.columns, rows, collected_at=None, empty="")
+
+
+def beside(says: str, told: str, width: int) -> list[Line]:
+    """What the form at the cursor does, whole, and the command it starts."""
+    lines: list[Line] = []
+    if says:
+        lines = [((part, "text"),) for part in wrapped(says, width - 1, " ")]
+    return [*lines, *(((part, "key"),) for part in wrapped(visible(told), width - 1, " "))]
 
 
 def _run_row(number: int, run: Run) -> TableRow:
@@ -147,39 +156,21 @@ class FormScreen(ModalScreen[list[str] | None]):
             self.dismiss(self.argv)
 
 
-class RunScreen(ModalScreen[None]):
+class RunScreen(Asking[None]):
     """What a command says, as it comes; where it has a plan, the question too. esc only closes."""
 
-    DEFAULT_CSS = """
-    RunScreen { align: center middle; background: $background 60%; }
-    RunScreen Vertical { width: 94%; height: 90%; padding: 1 2; background: $surface;
-                         border: round $primary; }
-    RunScreen Page { height: 1fr; }
-    RunScreen Input { height: 1; border: none; padding: 0; background: $panel; display: none; }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", show=False, priority=True),
         Binding("ctrl+x", "stop", show=False),
-        Binding("down", "step(1)", show=False),
-        Binding("up", "step(-1)", show=False),
-        Binding("pagedown", "step(10)", show=False),
-        Binding("pageup", "step(-10)", show=False),
     ]
 
     def __init__(self, run: Run, *, asks: bool) -> None:
-        super().__init__()
+        super().__init__("run")
         self.watched = run
         self._asks = asks
         self._seen = -1
         self._plan: dict[str, Any] | None = None
         self._follows = True
-        self.page = Page(name="run")
-        self.word = Input(id="word", select_on_focus=False, compact=True)
-
-    def compose(self) -> ComposeResult:
-        with Vertical():
-            yield self.page
-            yield self.word
 
     def on_mount(self) -> None:
         self.page.focus()
@@ -195,9 +186,7 @@ class RunScreen(ModalScreen[None]):
         if self._asks and run.exit_status == 0 and self._plan is None:
             self._plan = plan_in("\n".join(run.out))
             if self._plan is not None:
-                self.word.placeholder = f"type {self.word_wanted} to carry it out, esc to leave it"
-                self.word.display = True
-                self.word.focus()
+                self.ask(self.word_wanted)
         plan = self._plan
         told = plan_told(plan) if plan is not None else list(run.lines)
 
@@ -232,7 +221,7 @@ class RunScreen(ModalScreen[None]):
 
     def action_step(self, step: int) -> None:
         self._follows = False
-        self.page.move(step)
+        super().action_step(step)
 
     def action_stop(self) -> None:
         self.watched.stop()

@@ -181,7 +181,7 @@ def stray_row(key: str, found: Sequence[TxnHangingRow]) -> TableRow:
     """An open transaction that no transactional id owns."""
     h = found[0]
     name = h.transactional_id
-    said = f"(was {visible(name, spaces=True)})" if name else "(no owner)"
+    said = f"(was {visible(name, spaces=True)})" if name else f"pid {h.producer_id}, no owner"
     sign = mark(h.verdict) or ""
     return TableRow(
         key,

@@ -46,7 +46,8 @@ class Shell(App[str]):
     #side { display: none; }
     #page { display: none; }
     Shell.evidence #side { display: block; height: 9; }
-    Shell.evidence .beside #side { height: 1fr; width: 48; }
+    Shell.evidence .low #side { height: 6; }
+    Shell.evidence .beside #side { height: 1fr; width: 49; border-left: solid $panel-lighten-2; }
     Shell.evidence .beside.wide #side { width: 70; }
     """
 
@@ -168,12 +169,13 @@ class Shell(App[str]):
         """Evidence beside the list where there is room, else below it."""
         width, view = self.size.width, self.place.view
         # a strip is wide and low: under the list, where there are lines to spare
-        under = view is PARTITIONS or (view in (PLANS, JOBS) and width < 180)
+        under = view is PARTITIONS or (view in (PLANS, JOBS, RECOVER) and width < 180)
         low = view is PARTITIONS and self.size.height < STRIP_BELOW
         sided = view.kind == "evidence" and not low
         self.set_class(sided, "evidence")
         self.middle.set_class(width >= SIDE_BESIDE and not under, "beside")
         self.middle.set_class(width >= 180, "wide")
+        self.middle.set_class(view is RECOVER, "low")
 
     def tell_wants(self) -> None:
         """Ask the feed for what this screen shows beyond the rest; not before the first paint."""

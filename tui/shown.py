@@ -6,15 +6,16 @@ Loaded with the first frame, not before the first paint.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tui import kept, pages
+from tui import actions, kept, pages, recover
 from tui.lines import Line
 from tui.merge import merge_page
 from tui.strip import strip_page
-from tui.views import CHANGE, JOB, JOBS, MERGE, PARTITIONS, PLANS, TIMELINE, WHY
+from tui.views import CHANGE, JOB, JOBS, MERGE, PARTITIONS, PLANS, RECOVER, TIMELINE, WHY
 
 if TYPE_CHECKING:
     from tui.shell import Shell
 
+RATE = next(i for i, c in enumerate(JOBS.columns) if c.key == "rate")
 Make = Callable[[int], Sequence[Line]]
 
 
@@ -22,11 +23,14 @@ def page(app: "Shell") -> Make:
     """The page of this screen, from the newest frame."""
     snapshot = app.frame.snapshot if app.frame else None
     about = app.place.about
+    if app.place.view is JOB:
+        row = app.states[JOBS.name].data.by_key.get(about.removeprefix("job "))
+        rate = row.cells[RATE] if row and row.sort[RATE] is not None else None
+        return lambda width: kept.job_page(snapshot, about, width, rate)
     make = {
         WHY.name: pages.why_page,
         TIMELINE.name: pages.timeline_page,
         CHANGE.name: kept.change_page,
-        JOB.name: kept.job_page,
         MERGE.name: merge_page,
     }[app.place.view.name]
     return lambda width: make(snapshot, about, width)
@@ -38,6 +42,10 @@ def beside(app: "Shell") -> Make:
     source = row.source if row else None
     if app.place.view in (PLANS, JOBS):
         return lambda width: kept.beside(source, width)
+    if app.place.view is RECOVER:
+        told = actions.equal_commands(app)[0]
+        said = row.cells[-1] if row and row.key.startswith("form ") else ""
+        return lambda width: recover.beside(said, told, width)
     if app.place.view is PARTITIONS:
         snapshot, about = app.frame.snapshot if app.frame else None, row.key if row else None
         return lambda width: strip_page(snapshot, about, width)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from eoctl.render.sanitise import visible
 from eoctl.render.words import counted
 from recovery.rows_strip import StripKind, StripRow
 from tui.lines import Line
+from tui.text import error_lines
 
 if TYPE_CHECKING:
     from eoctl.operations.snapshot import Snapshot
@@ -31,9 +31,7 @@ def strip_page(s: "Snapshot | None", wanted: str | None, width: int) -> list[Lin
     """The strip of TOPIC:P, its legend, and the stretches from the LSO on."""
     if s is None or wanted is None or s.strip is None or s.strip_about != wanted:
         return [((" reading the log around the LSO", "dim"),)] if wanted else []
-    lines: list[Line] = [
-        ((f" ? {visible(e.detail)} ({e.error})", "unknown"),) for e in s.strip.errors
-    ]
+    lines = error_lines(s.strip.errors, width)
     rows = [r for r in s.strip.rows if isinstance(r, StripRow)]
     extra = s.strip.extra
     lso, high = extra.get("last_stable_offset"), extra.get("high_watermark")

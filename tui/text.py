@@ -1,6 +1,26 @@
-"""Words on lines."""
+"""Words on lines, and what could not be seen in such lines."""
 
+from collections.abc import Iterable
+
+from eoctl.render.sanitise import visible
 from eoctl.render.width import cells
+from recovery.rows import ErrorRow
+from tui.lines import Line
+
+
+def error_lines(errors: Iterable[ErrorRow], width: int, *, named: bool = False) -> list[Line]:
+    """What an answer could not see. named: with the thing that it could not see."""
+    return [
+        ((part, "unknown"),)
+        for e in errors
+        for part in wrapped(
+            visible(
+                f"? {f'{e.topic or e.id or e.scope}: ' if named else ''}{e.detail} ({e.error})"
+            ),
+            width - 1,
+            " ",
+        )
+    ]
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:

@@ -15,7 +15,7 @@ TREND = (6, 10, 30)
 class View:
     """One screen. number: its key, 0 = reached through another. names: what `:` takes.
 
-    kind: a table, a table with the evidence of the cursor's row beside it, or a page.
+    kind: a table, a table with more about the cursor's row beside or below it, or a page.
     argv: the equal command behind `eoctl` and its connection options. short: the title where tabs
     have little room.
     """
@@ -61,12 +61,12 @@ PARTITIONS = View(
     (
         Column("mark", "", "mark", (2, 2, 2)),
         Column("partition", "TOPIC:PARTITION", "partition", (15, 20, 40), "P", 3),
-        Column("last_stable_offset", "LSO", "number", (8, 10, 14), "L"),
-        Column("high_watermark", "HW", "number", (8, 10, 14), "W"),
+        Column("last_stable_offset", "LSO", "number", (6, 10, 14), "L"),
+        Column("high_watermark", "HW", "number", (6, 10, 14), "W"),
         Column("held", "HELD", "number", (6, 8, 10), "H"),
         Column("trend", "TREND", "spark", TREND),
         Column("age", "AGE", "number", (6, 7, 7), "A"),
-        Column("held_by", "HELD BY", "name", (10, 14, 30), "B", 2),
+        Column("held_by", "HELD BY", "name", (10, 16, 30), "B", 5),
         Column("leader", "LEADER", "number", (0, 0, 6), "R"),
     ),
     short="Parts",
@@ -81,9 +81,9 @@ TRANSACTIONS = View(
     "every transactional id, and a verdict on what is open",
     (
         Column("mark", "", "mark", (2, 2, 2)),
-        Column("id", "TRANSACTIONAL ID", "name", (16, 18, 40), "I", 3),
+        Column("id", "TRANSACTIONAL ID", "name", (14, 18, 40), "I", 3),
         Column("verdict", "VERDICT", "text", (11, 12, 17), "V"),
-        Column("state", "STATE", "text", (9, 11, 15), "S"),
+        Column("state", "STATE", "text", (14, 14, 17), "S"),
         Column("age", "AGE", "number", (6, 7, 7), "A"),
         Column("timeout", "TIMEOUT", "number", (7, 7, 7), "T"),
         Column("partitions", "PARTS", "number", (5, 5, 5), "P"),
@@ -124,13 +124,13 @@ GROUPS = View(
     "where groups stand between LSO and high watermark",
     (
         Column("mark", "", "mark", (2, 2, 2)),
-        Column("group", "GROUP", "name", (14, 18, 34), "R", 2),
+        Column("group", "GROUP", "name", (12, 18, 34), "R", 2),
         Column("partition", "TOPIC:PARTITION", "partition", (15, 20, 36), "P", 2),
         Column("committed", "COMMITTED", "number", (9, 10, 14), "O"),
         Column("lso", "LSO", "number", (0, 0, 14), "L"),
         Column("lag", "LAG", "number", (6, 7, 10), "N"),
         Column("lag_hw", "LAG-HW", "number", (6, 7, 10), "H"),
-        Column("pending", "PENDING", "text", (0, 7, 7), "X"),
+        Column("pending", "PENDING", "text", (7, 7, 7), "X"),
         Column("state", "STATE", "text", (7, 8, 12), "S"),
     ),
 )
@@ -200,7 +200,7 @@ RECOVER = View(
     "recover",
     "Recover",
     ("recover",),
-    "table",
+    "evidence",
     ("--help",),
     "restart, merge, rebuild, audit: forms that start the equal command",
     (

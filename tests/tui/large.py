@@ -5,6 +5,7 @@ from dataclasses import replace
 from eoctl.operations.snapshot import Snapshot
 from recovery.answers import Answer
 from recovery.rows import Blocking, BrokerRow, LsoRow, TxnListRow
+from recovery.rows_diagnosis import RemedyRow, TxnHangingRow
 from tui.feed import Post
 from tui.frame import Builder, Frame
 
@@ -26,7 +27,7 @@ def large(partitions: int, round_: int = 0) -> Snapshot:
                 transactional_id=f"app-{n}",
                 start_offset=moved,
                 last_timestamp=AT,
-                age_seconds=60.0 + n,
+                age_seconds=60.0 + n / 20,
                 age_clock="coordinator",
             )
         rows.append(
@@ -54,11 +55,12 @@ def large(partitions: int, round_: int = 0) -> Snapshot:
             state="Ongoing",
             timeout_ms=900_000,
             start_timestamp=AT,
-            age_seconds=60.0 + n,
+            age_seconds=60.0 + n / 20,
             partitions=1,
         )
         for n in range(7, partitions, 50)
     ]
+    judged = [_open(row, at) for row in rows if row.blocking is not None]
     brokers = [BrokerRow(broker=n, host="b", port=9092, up=True) for n in range(3)]
     known = Snapshot(
         "large", at, cluster_id="5L6g3nShT-eMCtK--X86sw", intervals={"look": 5.0, "judge": 10.0}
@@ -70,7 +72,47 @@ def large(partitions: int, round_: int = 0) -> Snapshot:
         transactions=Answer("txn-list", None, at, ids, extra={"open": len(ids)}),
         groups=Answer("offsets-show", None, at, [], extra={"groups": []}),
         producers=Answer("producers", None, at, []),
-        hanging=Answer("txn-hanging", None, at, []),
+        hanging=Answer("txn-hanging", None, at, judged),
+    )
+
+
+def _open(row: LsoRow, at: int) -> TxnHangingRow:
+    """The judgement of a transaction within its limits."""
+    b = row.blocking
+    assert b is not None
+    return TxnHangingRow(
+        topic=row.topic,
+        topic_id=None,
+        partition=row.partition,
+        leader=row.leader,
+        producer_id=b.producer_id,
+        producer_epoch=b.producer_epoch,
+        start_batch_epoch=b.producer_epoch,
+        coordinator_epoch=0,
+        transactional_id=b.transactional_id,
+        start_offset=b.start_offset,
+        last_timestamp=at,
+        age_seconds=b.age_seconds,
+        age_clock=b.age_clock,
+        timeout_ms=900_000,
+        start_timestamp=AT,
+        state="Ongoing",
+        samples=2,
+        verdict="open",
+        rule="within-its-limits",
+        mixed=False,
+        offsets_pending=False,
+        proven_outcome=None,
+        groups=[],
+        evidence=[],
+        remedy=RemedyRow(
+            action="none",
+            does="it is within its limits",
+            caveats=[],
+            refused=[],
+            argv=None,
+            command=None,
+        ),
     )
 
 

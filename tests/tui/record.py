@@ -1,14 +1,22 @@
-"""How the recordings were made: `python -m tests.tui.record FOLDER`, on real labs of its own.
+"""How the recordings were made, on real labs: `python -m tests.tui.record FOLDER [NAME...]`.
 
-orders: three brokers, trouble of several kinds, hostile names. empty: a fresh broker. denied: the
-same questions by a user that may see next to nothing. dead: the brokers go away while it looks.
+orders: three brokers, trouble of several kinds, hostile names. dead: its brokers go away while it
+looks (made with orders). empty: a fresh broker. denied: the same questions by a user that may see
+next to nothing. jobs: a rebuild runs on Spark, another one has ended, a merge log was replayed.
 """
 
+import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from eoctl.config import Connect, Context, resolve
 from eoctl.lab.breaks import break_
@@ -16,8 +24,10 @@ from eoctl.lab.cluster import Lab, up
 from eoctl.lab.record import LabSpec
 from eoctl.lab.secure import client_file
 from eoctl.operations.changes import plans_folder
+from eoctl.operations.jobs import list_jobs
 from eoctl.stores.journal import Journal
 from recovery.observation import Settings
+from tests.kafka.merging import World
 from tui.feed import LiveFeed
 
 HOSTILE = "[/x] \x1b[31m\u202egnp \U0001f600"
@@ -28,10 +38,11 @@ def record(
     context: Context,
     path: Path,
     seconds: float,
-    meanwhile: Callable[[], None],
+    meanwhile: Callable[[], None] = lambda: None,
     detail: str | None = None,
+    merge: str | None = None,
 ) -> None:
-    """Run the dashboard's own feed without a dashboard, for so long. detail: an entry."""
+    """Run the dashboard's own feed without a dashboard, for so long. detail: an entry, a job."""
     path.unlink(missing_ok=True)
     feed = LiveFeed(
         context, interval=2.0, settings=Settings(long_after=5_000), record=path, seconds=4.0
@@ -42,6 +53,7 @@ def record(
         history="orders-enricher-0_3",
         strip="orders:3",
         detail=detail,
+        merge=merge,
     )
     feed.start(lambda frame: None)
     time.sleep(seconds)
@@ -58,6 +70,9 @@ def orders(lab: Lab) -> None:
     break_(lab, "open", topic="t" * 249, transactional_id="n" * 249)
     break_(lab, "open", topic="hostile", transactional_id=HOSTILE)
     break_(lab, "offsets-pending", topic="clicks-in", group="clicks-sink")
+    consumer = Consumer({**lab.client_properties(), "group.id": HOSTILE})
+    consumer.commit(offsets=[TopicPartition("hostile", 0, 3)], asynchronous=False)
+    consumer.close()
     break_(lab, "mixed", topic="audit")
 
 
@@ -81,14 +96,24 @@ def changes(lab: Lab) -> str:
     return Journal().find().entries[-1].id
 
 
-def main(folder: Path) -> None:
-    """Make all four."""
-    lab = up(LabSpec(name="record-orders", brokers=3, settings=UNCHECKED))
-    try:
+@contextmanager
+def lab_of(spec: LabSpec) -> Iterator[Lab]:
+    """A lab, its journal and its jobs in a folder of their own."""
+    with TemporaryDirectory(prefix="eoctl-record-") as state:
+        os.environ["EOCTL_STATE_DIR"] = state
+        lab = up(spec)
+        try:
+            yield lab
+        finally:
+            lab.down()
+
+
+def orders_and_dead(folder: Path) -> None:
+    with lab_of(LabSpec(name="record-orders", brokers=3, settings=UNCHECKED)) as lab:
         orders(lab)
         context = resolve(Connect(context=f"lab-{lab.name}"))
         entry = changes(lab)
-        record(context, folder / "orders.jsonl", 30, lambda: None, entry)
+        record(context, folder / "orders.jsonl", 30, detail=entry)
 
         def die() -> None:
             for broker in lab.broker_ids:
@@ -96,20 +121,76 @@ def main(folder: Path) -> None:
             time.sleep(6)
 
         record(context, folder / "dead.jsonl", 9, die)
-    finally:
-        lab.down()
-    lab = up(LabSpec(name="record-empty"))
-    try:
-        record(resolve(Connect(context=f"lab-{lab.name}")), folder / "empty.jsonl", 5, lambda: None)
-    finally:
-        lab.down()
-    lab = up(LabSpec(name="record-denied", secure=True))
-    try:
-        denied = resolve(Connect(command_config=str(client_file(lab.folder, "nobody", "SCRAM"))))
-        record(denied, folder / "denied.jsonl", 5, lambda: None)
-    finally:
-        lab.down()
 
+
+def empty(folder: Path) -> None:
+    with lab_of(LabSpec(name="record-empty")) as lab:
+        record(resolve(Connect(context=f"lab-{lab.name}")), folder / "empty.jsonl", 5)
+
+
+def denied(folder: Path) -> None:
+    with lab_of(LabSpec(name="record-denied", secure=True)) as lab:
+        user = resolve(Connect(command_config=str(client_file(lab.folder, "nobody", "SCRAM"))))
+        record(user, folder / "denied.jsonl", 5)
+
+
+def jobs(folder: Path) -> None:
+    with lab_of(LabSpec(name="record-jobs")) as lab:
+        app = replayed(lab)
+        kept = plans_folder().parent
+        admin = AdminClient(lab.client_properties())
+        admin.create_topics([NewTopic("counts-changelog", 2, 1)])["counts-changelog"].result(20)
+        producer = Producer(lab.client_properties() | {"compression.type": "none"})
+        for n in range(20_000):
+            producer.produce("counts-changelog", os.urandom(500), str(n % 500).encode())
+        producer.flush(30)
+        rebuild = ["state", "rebuild", "counts-changelog", "--format", "plain", "--at", "hw"]
+        eoctl(lab, *rebuild, "--engine", "spark", "--output", str(kept / "counts"))
+        slow = [*rebuild, "--output", str(kept / "counts-again"), "--max-rate", "150KB"]
+        argv = [sys.executable, "-m", "eoctl", "--context", f"lab-{lab.name}", *slow]
+        process = subprocess.Popen([*argv, "--engine", "spark"], start_new_session=True)
+        while not any(j.state == "running" and j.records for j in list_jobs()):
+            time.sleep(0.5)
+        [running] = [j.id for j in list_jobs() if j.state == "running"]
+        context = resolve(Connect(context=f"lab-{lab.name}"))
+        record(context, folder / "jobs.jsonl", 20, detail=f"job {running}", merge=str(app))
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+
+
+def replayed(lab: Lab) -> Path:
+    """A merge log and its application file; all of it was replayed."""
+
+    def topic(lab: Lab, partitions: int, replicas: int, config: dict[str, str], name: str) -> str:
+        name = next(names)
+        new = NewTopic(name, partitions, replicas, config=config)
+        admin.create_topics([new])[name].result(20)
+        return name
+
+    admin = AdminClient(lab.client_properties())
+    names = iter(("left", "right", "merge-log", "merged"))
+    world = World(lab, topic)
+    world.write_logs()
+    store, app = plans_folder().parent / "position.json", plans_folder().parent / "merger.toml"
+    store.write_text(world.stored(world.log_offsets[0], 0))
+    app.write_text(f"""[app]
+name = "merger"
+strategy = "merge-log"
+inputs = ["left", "right"]
+outputs = ["merged"]
+[app.merge]
+topic = "merge-log"
+format = "json"
+[app.store]
+kind = "file"
+path = "{store}"
+""")
+    eoctl(lab, "merge", "replay", str(app), "--execute", "--yes")
+    return app
+
+
+RECORDINGS = {"orders": orders_and_dead, "empty": empty, "denied": denied, "jobs": jobs}
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    for name in sys.argv[2:] or RECORDINGS:
+        RECORDINGS[name](Path(sys.argv[1]))

@@ -57,7 +57,7 @@ def test_an_orphan_shows_is_aborted_from_here_and_gone(start_lab: StartLab) -> N
     break_(lab, "open", topic="well")  # some coordinator state before the first look
 
     async def test() -> None:
-        async with running(live(lab), (120, 40)) as (app, pilot):
+        async with running(live(lab), (80, 24)) as (app, pilot):
             rounds = Rounds(app)
             await until(pilot, lambda: rounds() >= 1)
             assert "orphan" not in text_of(app)
@@ -93,6 +93,10 @@ async def abort_it(app: Dashboard, pilot: Pilot[str]) -> None:
         await until(pilot, lambda over=over: "type abort-" in over.said, 40)  # type: ignore[misc]
         assert "nothing was sent yet" in over.page.text()
         assert "ABORT on" in over.page.text()
+        # a plan is read before its word is typed: nothing of it may be cut off
+        lines = over.page.text().splitlines()
+        assert max(map(len, lines)) <= over.page.size.width
+        assert "and to no other partition" in " ".join(" ".join(lines).split())
         word = over.said.split(" ")[1]
         over.word.value = word[:-1] if wrong else word
         await pilot.press("enter")

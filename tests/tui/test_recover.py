@@ -112,6 +112,7 @@ async def fill(app: Dashboard, pilot: Pilot[str], name: str, **values: str) -> R
     assert all(value.split()[0] in shown for value in values.values()), "the equal command"
     for _ in form.inputs:
         await pilot.press("enter")
+    await until(pilot, lambda: isinstance(app.screen, RunScreen))
     over = app.screen
     assert isinstance(over, RunScreen)
     return over

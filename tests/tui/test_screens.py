@@ -9,15 +9,39 @@ from pathlib import Path
 
 import pytest
 
-from tests.tui.driving import lines_of, recording, run, running, runs
+from tests.tui.driving import lines_of, recording, run, running, runs, until
 from tests.tui.large import LargeFeed
 from tui.app import Dashboard
 from tui.feed import Feed
 from tui.shell import Place
-from tui.views import TIMELINE, VIEWS, WHY, View
+from tui.views import (
+    CHANGE,
+    GROUPS,
+    JOB,
+    JOBS,
+    MERGE,
+    OVERVIEW,
+    PARTITIONS,
+    PLANS,
+    RECOVER,
+    TIMELINE,
+    TRANSACTIONS,
+    VIEWS,
+    WHY,
+    View,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 SIZES = ((80, 24), (120, 40), (200, 60))
+CLUSTER = [v for v in VIEWS if v not in (CHANGE, JOB, MERGE)]
+SHOWN = {
+    "orders": [*CLUSTER, CHANGE],
+    "empty": CLUSTER,
+    "dead": CLUSTER,
+    "denied": CLUSTER,
+    "jobs": [OVERVIEW, PLANS, JOBS, JOB, MERGE, RECOVER],
+    "large": [OVERVIEW, PARTITIONS, TRANSACTIONS, GROUPS],
+}
 
 
 def feed_of(name: str) -> Feed:
@@ -26,40 +50,40 @@ def feed_of(name: str) -> Feed:
 
 def about(app: Dashboard, view: View) -> str:
     """What a screen that is reached through another one is about."""
-    if view is TIMELINE:
-        return "orders-enricher-0_3"
     assert app.frame is not None
-    return app.frame.snapshot.detail_about or f"{view.name} x"
+    s = app.frame.snapshot
+    known = {TIMELINE: "orders-enricher-0_3", WHY: "orders:3", MERGE: s.merge_about}
+    found = known.get(view, s.detail_about)
+    assert found is not None
+    return found
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}")
-@pytest.mark.parametrize("name", ["orders", "empty", "dead", "denied", "large"])
-def test_golden_screens(name: str, size: tuple[int, int]) -> None:
-    if name != "orders" and size == (200, 60):
-        size = (100, 30)  # another width instead of the same sight again
+@pytest.mark.parametrize("name", SHOWN)
+def test_golden_screens(name: str) -> None:
     shown: dict[str, str] = {}
 
     async def look() -> None:
-        async with running(feed_of(name), size) as (app, pilot):
-            for view in VIEWS:
-                if view is WHY:
-                    app.go(Place(view, "orders:3"))
-                elif view.number:
-                    await pilot.press(str(view.number))
-                else:
-                    app.go(Place(view, about(app, view)))
-                await pilot.pause()
-                lines = lines_of(app)
-                assert len(lines) == size[1]
-                told = list(runs(app))
-                shown[view.name] = "\n".join([*lines, "---", *told]) + "\n"
+        async with running(feed_of(name), SIZES[0]) as (app, pilot):
+            for size in SIZES:
+                await pilot.resize_terminal(*size)
+                await until(pilot, lambda size=size: app.page.app.size == size)  # type: ignore[misc]
+                for view in SHOWN[name]:
+                    app.go(Place(view, "" if view.columns else about(app, view)))
+                    await pilot.pause()
+                    lines = lines_of(app)
+                    assert (len(lines), max(map(len, lines)) <= size[0]) == (size[1], True)
+                    told = "\n".join([*lines, "---", *runs(app)])
+                    shown[f"{name}-{view.name}-{size[0]}x{size[1]}"] = told + "\n"
 
     run(look)
-    for view, text in shown.items():
-        path = GOLDEN / f"{name}-{view}-{size[0]}x{size[1]}.txt"
+    if os.environ.get("EOCTL_UPDATE_GOLDEN"):
+        for path in GOLDEN.glob(f"{name}-*.txt"):
+            path.unlink()
+    for title, text in shown.items():
+        path = GOLDEN / f"{title}.txt"
         if os.environ.get("EOCTL_UPDATE_GOLDEN"):
-            path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
         want = path.read_text(encoding="utf-8")
-        diff = difflib.unified_diff(want.splitlines(), text.splitlines(), "golden", "now", "", "")
+        diff = difflib.unified_diff(want.splitlines(), text.splitlines(), title, "now", "", "")
         assert text == want, "\n".join(diff)
+    assert {path.stem for path in GOLDEN.glob(f"{name}-*.txt")} == set(shown)

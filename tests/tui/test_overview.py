@@ -1,0 +1,89 @@
+"""What the overview claims: never more than was seen; and what an operator must see is there."""
+
+from dataclasses import replace
+
+import pytest
+
+from eoctl.operations.snapshot import Snapshot
+from recovery.rows import LsoRow
+from recovery.rows_journal import JournalRow
+from recovery.rows_plans import PlanFileRow
+from tests.tui.driving import RECORDINGS
+from tui.frame import Builder, Frame
+from tui.lines import plain
+from tui.recording import read
+
+
+def last(name: str) -> Snapshot:
+    return list(read(RECORDINGS / f"{name}.jsonl"))[-1]
+
+
+def frame(s: Snapshot) -> Frame:
+    return Builder().frame(s)
+
+
+def said(s: Snapshot) -> str:
+    return "\n".join(plain(line) for line in frame(s).says)
+
+
+def test_a_running_job_and_an_unfinished_change_are_named_and_can_be_opened() -> None:
+    s = last("jobs")
+    assert "jobs 1 running" in said(s)
+    assert s.journal is not None
+    [entry] = [e for e in s.journal.rows if isinstance(e, JournalRow)]
+    assert not any(r.cells[1] == "unfinished" for r in frame(s).tables["overview"].rows)
+    begun = entry.model_copy(update={"state": "unfinished"})
+    rows = frame(replace(s, journal=replace(s.journal, rows=[begun]))).tables["overview"].rows
+    assert [(r.mark, r.opens) for r in rows] == [
+        ("!", ("change", entry.id)),
+        ("", ("job", f"job {rows[1].cells[2]}")),
+    ]
+    assert rows[1].cells[2] in frame(s).tables["jobs"].by_key
+
+
+def test_what_is_held_and_was_not_judged_is_not_called_healthy() -> None:
+    s = last("orders")
+    assert s.partitions is not None
+    assert s.hanging is not None
+    held = [r for r in s.partitions.rows if isinstance(r, LsoRow) and r.held]
+    quiet = [
+        h.model_copy(update={"verdict": "open", "partition": r.partition, "topic": r.topic})
+        for h, r in zip(s.hanging.rows, held, strict=False)
+    ]
+    judged = replace(s, hanging=replace(s.hanging, rows=quiet))
+    assert f"{len(held)} partitions held by transactions within their limits" in said(judged)
+    some = replace(s, hanging=replace(s.hanging, rows=quiet[:-1]))
+    assert "within their limits" not in said(some)
+    assert f"{len(held)} partitions held back, 1 of them not judged yet" in said(some)
+
+
+def test_what_could_not_be_seen_is_not_called_absent() -> None:
+    s = last("denied")
+    text = said(s)
+    assert "could not be seen" in text
+    assert "at least 0 open" in text
+    assert "nothing is open" not in text
+    tables = frame(s).tables
+    for name in ("transactions", "producers", "groups"):
+        assert tables[name].empty.startswith("?"), name
+        assert "TOPIC_AUTHORIZATION_FAILED" in tables[name].empty
+    assert "nothing is open" in said(last("empty"))
+
+
+def test_a_dead_cluster_has_no_brokers_up() -> None:
+    text = said(last("dead"))
+    assert "no answer since" in text
+    assert " up" not in text
+
+
+@pytest.mark.parametrize("name", ["orders", "jobs"])
+def test_plans_that_can_no_longer_be_applied_are_told_apart(name: str) -> None:
+    s = last(name)
+    plans = [p for p in (s.plans.rows if s.plans else ()) if isinstance(p, PlanFileRow)]
+    later = replace(s, taken_at=s.taken_at + 3600_000)
+    states = [
+        frame(at).tables["plans"].by_key[f"plan {p.path}"].cells[2]
+        for p in plans
+        for at in (s, later)
+    ]
+    assert states == ["planned", "expired"] * len(plans)
