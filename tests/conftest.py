@@ -1,16 +1,49 @@
-"""For all tests: interruptible processes, and a second try for tests on real brokers."""
+"""For all tests: interruptible processes, no lab left behind, a second try on real brokers."""
 
+import os
+import shutil
 import signal
+import tempfile
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 TRIED_AGAIN = ("tests/kafka/", "tests/tui/", "tests/spark/")
+RUN_FOLDER = "EOCTL_TEST_RUN"
+"""The environment variable with the folder of this run; its workers make their own below it."""
 
 
-def pytest_configure() -> None:
-    """A run in the background (`nohup`, CI) ignores SIGINT, and its children would inherit that."""
+def pytest_configure(config: pytest.Config) -> None:
+    """SIGINT and SIGTERM end a run with its fixtures torn down.
+
+    One in the background (`nohup`, CI) ignores SIGINT, and its children would inherit that.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if _is_worker(config):
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    os.environ[RUN_FOLDER] = tempfile.mkdtemp(prefix="eoctl-tests-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Labs of a worker that was killed, or had no time to take them down, end here."""
+    if _is_worker(config):
+        return
+    from eoctl.lab.cluster import lab_names, load
+
+    run = Path(os.environ.pop(RUN_FOLDER))
+    for folder in run.iterdir():
+        os.environ["EOCTL_STATE_DIR"] = str(folder)
+        for name in lab_names():
+            with suppress(Exception):
+                load(name).down()
+    shutil.rmtree(run, ignore_errors=True)
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")  # of pytest-xdist
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

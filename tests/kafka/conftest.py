@@ -4,19 +4,17 @@ State lives in a folder of this run (two runs never meet); the jars are the user
 """
 
 import os
-import shutil
-import signal
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
 from eoctl.lab.cluster import Lab, lab_names, load, up
 from eoctl.lab.record import LabSpec
+from tests.conftest import RUN_FOLDER
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,21 +28,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def lab_state() -> Iterator[Path]:
     """EOCTL_STATE_DIR of this run. At its end every lab in it is taken down, however it ends."""
     before = os.environ.get("EOCTL_STATE_DIR")
-    folder = Path(tempfile.mkdtemp(prefix="eoctl-tests-"))
+    folder = Path(tempfile.mkdtemp(dir=os.environ[RUN_FOLDER]))
     os.environ["EOCTL_STATE_DIR"] = str(folder)
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt  # pytest tears fixtures down after this, not after SIGTERM
-
-    old = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield folder
     finally:
-        signal.signal(signal.SIGTERM, old)
         for name in lab_names():
             with suppress(Exception):
                 load(name).down()
-        shutil.rmtree(folder, ignore_errors=True)
         if before is None:
             del os.environ["EOCTL_STATE_DIR"]
         else:
