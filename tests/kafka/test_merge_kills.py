@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from eoctl.lab.cluster import Lab
-from tests.kafka.command import EOCTL, environment
+from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import World, consumed, contents, entries, write_copies
 from tests.share import share
@@ -82,6 +83,63 @@ def test_killed_anywhere(runs: Runs, world: World, topic: MakeTopic, seed: int) 
         assert got == order[: len(got)]
     assert runs(words, None) == 0
     assert contents(lab, world.output)[0] == order
+
+
+def ended(world: World) -> list[str]:
+    """How the journal's entries of this log ended, the oldest first."""
+    rows = eoctl("journal", "list", "-o", "json").rows
+    return [r["state"] for r in rows if r["scope"] == f"merge log {world.log}"]
+
+
+def test_another_plan_takes_the_place_of_a_dead_replay(
+    runs: Runs, lab1: Lab, topic: MakeTopic
+) -> None:
+    """What the dead one sent is committed with its position: nobody has to end it by hand."""
+    world = World(lab1, topic)
+    world.write_logs()
+    order = world.expected[0]
+    words = ["merge", "replay", "--bootstrap-server", lab1.bootstrap_servers, *world.words]
+    assert runs([*words, "--execute", "--yes"], 30) == -signal.SIGKILL
+    assert 0 < len(world.got[0]) < len(order)
+    assert ended(world) == ["unfinished"]
+    at = str(world.log_offsets[10])
+    done = world.replay("--partition=0", "--from-merge-offset", at, "--output-offset=10")
+    assert done.status == 0, done.stderr
+    assert world.got[0] == order
+    assert ended(world) == ["abandoned", "done"]
+
+
+def test_a_replay_that_had_sent_nothing_is_closed(lab1: Lab, topic: MakeTopic) -> None:
+    """Killed before its first transaction; then its output is made anew: nothing happened."""
+    world = World(lab1, topic, count=5)
+    world.write_logs()
+    words = ["replay", *world.words, "--execute", "--yes"]
+    here = environment(EOCTL_TEST_KILL_AT="step-1-started")
+    assert eoctl("merge", *words, lab=lab1, env=here).status == -9
+    [entry] = [
+        r["id"]
+        for r in eoctl("journal", "list", "--unfinished", "-o", "json").rows
+        if r["scope"] == f"merge log {world.log}"
+    ]
+    anew(lab1, world.output)
+    resumed = eoctl("journal", "resume", entry, "--execute", "--yes", lab=lab1)
+    assert resumed.status == 4
+    assert "nothing of" in resumed.stderr
+    assert ended(world) == ["abandoned"]
+    assert world.replay().status == 0
+    assert world.got[0] == world.expected[0]
+
+
+def anew(lab: Lab, name: str) -> None:
+    """The topic is deleted and made again."""
+    admin = AdminClient(lab.client_properties())
+    admin.delete_topics([name], operation_timeout=20)[name].result(30)
+    end = time.monotonic() + 30
+    while name in admin.list_topics(timeout=10).topics:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    new = NewTopic(name, 1, 1, config={"retention.ms": "-1"})
+    admin.create_topics([new], operation_timeout=10)[name].result(20)
 
 
 @pytest.mark.parametrize("seed", range(share(10)))
