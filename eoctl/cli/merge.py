@@ -29,8 +29,10 @@ from recovery.rows_merge import MergeFindingRow, MergePlanRow
 from recovery.sizes import byte_rate
 
 if TYPE_CHECKING:
+    from eoctl.kafka.cluster import Cluster
     from eoctl.operations.merge_acting import Engine, Running
     from eoctl.operations.spark_launch import Spark
+    from recovery.plan import Plan
 
 _PANEL = "Merge log"
 
@@ -315,19 +317,23 @@ def replay(
 ) -> int:
     """Emit the merged stream again in the log's order: shows the plan, --execute acts."""
     from eoctl.operations.merge_acting import plan_replay
-    from eoctl.operations.merge_spark import choose_engine
+    from eoctl.operations.merge_spark import check_engine, choose_engine
+    from eoctl.operations.merge_waiting import own_ended
 
     merge, rate, context = asked.merge(app), _rate(max_rate), connection.one()
     spark = on.spark()
     if engine == "auto" and on.given:
         engine = "spark"
-    made = with_cluster(
-        context,
-        connection.seconds(None),
-        lambda c: plan_replay(
-            c, context, merge, follow=follow, max_rate=rate, thoroughly=not said.execute
-        ),
-    )
+    check_engine(engine, follow=follow)
+
+    async def planned(cluster: "Cluster") -> "Plan":
+        if said.execute:
+            await own_ended(cluster, merge, note)
+        return await plan_replay(
+            cluster, context, merge, follow=follow, max_rate=rate, thoroughly=not said.execute
+        )
+
+    made = with_cluster(context, connection.seconds(None), planned)
     there = engine != "auto" or installed(spark)
     chosen = choose_engine(engine, made, there, follow=follow)
     change = _Replay("merge-replay", made, context, chosen=chosen, spark=spark, staging=staging)

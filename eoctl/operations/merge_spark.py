@@ -22,6 +22,7 @@ from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.merge_replay import Base
 from recovery.merge_request import Part, Request, log_of
 from recovery.plan import Plan, Step
+from recovery.quoting import quoted
 from recovery.times import rfc3339
 
 ENGINES = ("auto", "local", "spark")
@@ -29,18 +30,24 @@ SPARK_ENTRIES = 50_000_000  # below, the local engine is done before several cor
 RANGE_OFFSETS = 5_000_000
 
 
-def choose_engine(
-    asked: str, plan: Plan, spark_there: bool, *, follow: bool = False
-) -> tuple[str, str]:
-    """local or spark, and why. Raises UsageError."""
+def check_engine(asked: str, *, follow: bool) -> None:
+    """Raises UsageError for what no engine does."""
     if asked not in ENGINES:
-        raise UsageError(f"no {asked!r}", where="--engine", remedy=f"one of {', '.join(ENGINES)}")
+        raise UsageError(
+            f"no {quoted(asked)}", where="--engine", remedy=f"one of {', '.join(ENGINES)}"
+        )
     if asked == "spark" and follow:
         raise UsageError(
             "a Spark job ends at the tip, and cannot follow",
             where="--engine spark, --follow",
             remedy="replay on Spark first, then follow with the local engine",
         )
+
+
+def choose_engine(
+    asked: str, plan: Plan, spark_there: bool, *, follow: bool = False
+) -> tuple[str, str]:
+    """local or spark, and why. asked: has been checked. Raises UsageError."""
     if asked == "spark" and not spark_there:
         raise UsageError(
             "no Spark is at hand here", where="--engine", remedy="--engine local needs none"

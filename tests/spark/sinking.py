@@ -43,6 +43,19 @@ def values(lab: Lab, topic: str, isolation: str = "read_committed") -> Counter[b
     return found
 
 
+def end_of(lab: Lab, topic: str) -> int:
+    """Offsets of a topic that are taken, whatever becomes of them."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({**lab.client_properties(), "group.id": "watch"})
+    try:
+        parts = consumer.list_topics(topic, 20).topics[topic].partitions
+        places = [TopicPartition(topic, p) for p in parts]
+        return sum(consumer.get_watermark_offsets(place, timeout=20)[1] for place in places)
+    finally:
+        consumer.close()
+
+
 def staged_values(folder: Path) -> Counter[bytes]:
     """The values that a batch's manifest lists, read with pyarrow alone."""
     import json

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from eoctl.lab.cluster import Lab
 from eoctl.operations.jobs import session_members
 from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import World, write_copies
+from tests.spark.sinking import end_of
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -110,14 +110,6 @@ def test_follow_and_what_auto_takes(lab1: Lab, topic: MakeTopic) -> None:
     assert ran.status == 0, ran.stderr
     assert "local: " in ran.stderr
     assert "replayed sooner than by a Spark job" in ran.stderr
-
-
-def end_of(lab: Lab, topic: str) -> int:
-    consumer = Consumer({**lab.client_properties(), "group.id": "watch"})
-    try:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), 10)[1])
-    finally:
-        consumer.close()
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from spark_jobs.sink import write_exactly_once
 from spark_jobs.staging import StagedFile
 from tests.kafka.conftest import MakeTopic
 from tests.share import share
-from tests.spark.sinking import python_workers, staged_values, values
+from tests.spark.sinking import end_of, python_workers, staged_values, values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -146,7 +146,7 @@ def test_workers_killed_while_they_write(
             )
 
         killed += _run_and_kill(
-            spark, random_, tmp_path / job / "batch-0", run, lambda: written(lab1, name)
+            spark, random_, tmp_path / job / "batch-0", run, lambda: end_of(lab1, name)
         )
         staged = staged_values(tmp_path / job / "batch-0")
         assert staged.total() == rows
@@ -155,18 +155,6 @@ def test_workers_killed_while_they_write(
     assert values(lab1, name) == sent
     # some were killed within a transaction: the test did what it says
     assert values(lab1, name, "read_uncommitted").total() > sent.total()
-
-
-def written(lab: Lab, topic: str) -> int:
-    """Offsets of a topic's three partitions that are taken, whatever becomes of them."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    consumer = Consumer({**lab.client_properties(), "group.id": "watch"})
-    try:
-        places = [TopicPartition(topic, p) for p in range(3)]
-        return sum(consumer.get_watermark_offsets(place, timeout=20)[1] for place in places)
-    finally:
-        consumer.close()
 
 
 def _run_and_kill(
