@@ -106,6 +106,7 @@ def rebuild(request: Request, access: Access, engine: Engine, name: str) -> Mani
     folder = Path(request.output)
     with state_folder.held(folder):
         state_folder.check_begun(folder, request.to_json())
+        state_folder.sweep(folder)
         return _rebuild(request, access, engine, name)
 
 

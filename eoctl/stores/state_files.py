@@ -4,15 +4,17 @@ Each file has a name that no other attempt has, and counts only once a manifest 
 hash: what a killed task leaves behind is never taken for a result.
 """
 
+import errno
 import hashlib
 import os
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recovery.errors import RefusedError
+from recovery.errors import EoctlError, IncompleteError, RefusedError, UsageError
 from recovery.formats.columns import rows_schema
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 DATA, RUNS = "data", "runs"
 _ROWS_AT_ONCE = 1 << 16
 BUCKETS = 256  # of a run: a key's hash tells its bucket, in every run alike
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,29 +52,59 @@ class StateWriter:
         self._rows = 0
 
     def write(self, rows: "pa.Table") -> None:
-        """Live rows, as `ChangelogFormat.finish` gives them."""
+        """Live rows, as `ChangelogFormat.finish` gives them. Raises IncompleteError: disk full."""
         import pyarrow.parquet as pq
 
         whole = rows.add_column(0, "partition", _same(self._partition, len(rows)))
-        if self._writer is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(
-                self._path,
-                whole.schema,
-                compression="zstd",
-                use_dictionary=False,
-                write_statistics=["partition", "offset", "timestamp"],
-                store_schema=False,
-            )
-        if len(whole):
-            self._writer.write_table(whole)
+        with _writing(self._path):
+            if self._writer is None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._writer = pq.ParquetWriter(
+                    self._path,
+                    whole.schema,
+                    compression="zstd",
+                    use_dictionary=False,
+                    write_statistics=["partition", "offset", "timestamp"],
+                    store_schema=False,
+                )
+            if len(whole):
+                self._writer.write_table(whole)
         self._rows += len(whole)
 
     def close(self) -> StateFile:
-        """The file, safe on disk. `write` must have been called, if only with an empty table."""
-        self._writer.close()
-        size = sync(self._path)
+        """The file, safe on disk. `write` must have been called, if only with an empty table.
+
+        Raises IncompleteError: disk full.
+        """
+        with _writing(self._path):
+            self._writer.close()
+            size = sync(self._path)
         return StateFile(self._relative, self._rows, size, sha256_of(self._path))
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """A full disk in a sentence, and what could not be written whole takes no room on it."""
+    try:
+        yield
+    except OSError as error:
+        with suppress(OSError):
+            path.unlink()
+        if error.errno in _FULL:
+            raise not_written(path, error) from None
+        raise
+
+
+def not_written(path: Path, error: OSError) -> EoctlError:
+    """What to raise where a file of a state cannot be written."""
+    why = os.strerror(error.errno) if error.errno else str(error)
+    if error.errno not in _FULL:
+        return UsageError(f"cannot be written: {why}", where=str(path))
+    return IncompleteError(
+        f"cannot be written: {why}",
+        where=str(path),
+        remedy="make space there, and give the same command again: it goes on with what is done",
+    )
 
 
 def _same(value: int, n: int) -> "pa.Array":
@@ -84,21 +117,30 @@ def _same(value: int, n: int) -> "pa.Array":
 
 
 def write_run(folder: Path, name: str, buckets: Iterable["pa.Table"]) -> str:
-    """One table per bucket; the run's path, relative to `folder`."""
+    """One table per bucket; the run's path, relative to `folder`. Raises IncompleteError: disk
+    full."""
     import pyarrow as pa
 
     relative = f"{RUNS}/{name}-{uuid.uuid4()}.arrow"
     path = folder / relative
-    path.parent.mkdir(parents=True, exist_ok=True)
-    writer: Any = None
-    with pa.OSFile(str(path), "wb") as file:
-        for table in buckets:
-            if writer is None:
-                writer = pa.ipc.new_file(file, table.schema)
-            batches = table.combine_chunks().to_batches()
-            writer.write_batch(batches[0] if batches else _no_rows(table.schema))
-        writer.close()
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with pa.OSFile(str(path), "wb") as file:
+            _write_tables(file, buckets)
     return relative
+
+
+def _write_tables(file: Any, tables: Iterable["pa.Table"]) -> None:
+    """As record batches of one Arrow file."""
+    import pyarrow as pa
+
+    writer: Any = None
+    for table in tables:
+        if writer is None:
+            writer = pa.ipc.new_file(file, table.schema)
+        batches = table.combine_chunks().to_batches()
+        writer.write_batch(batches[0] if batches else _no_rows(table.schema))
+    writer.close()
 
 
 def read_bucket(folder: Path, run: str, bucket: int) -> "pa.Table":

@@ -21,7 +21,14 @@ from typing import Any
 
 from eoctl.stores.plan_files import sync_folder
 from eoctl.stores.rebuild_task import TaskRow
-from eoctl.stores.state_files import DATA, RUNS, StateFile, check_file, write_run
+from eoctl.stores.state_files import (
+    DATA,
+    RUNS,
+    StateFile,
+    check_file,
+    not_written,
+    write_run,
+)
 from recovery import cut as cuts
 from recovery import manifest as manifests
 from recovery.errors import EoctlError, RefusedError, UsageError
@@ -75,7 +82,9 @@ def _there(path: Path, size: int | None) -> bool:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """At work in a folder, which is made, as the only one. Raises RefusedError, UsageError.
+    """At work in a folder, which is made, as the only one.
+
+    Raises RefusedError, UsageError; IncompleteError: disk full.
 
     The lock ends with this process, however that ends; the file goes when the work is done.
     """
@@ -84,7 +93,7 @@ def held(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
     except OSError as error:
-        raise UsageError(f"cannot be locked: {error.strerror}", where=str(path)) from None
+        raise not_written(path, error) from None
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -111,7 +120,7 @@ def held(folder: Path) -> Iterator[None]:
 def write(path: Path, text: str, *, new: bool = False) -> None:
     """Write atomically (temporary file, fsync, rename). new: never over another file.
 
-    Raises UsageError; RefusedError when there is one.
+    Raises UsageError; IncompleteError: disk full; RefusedError when there is one.
     """
     name = None
     try:
@@ -131,7 +140,7 @@ def write(path: Path, text: str, *, new: bool = False) -> None:
         if name is not None:
             with suppress(OSError):
                 Path(name).unlink()
-        raise UsageError(f"cannot be written: {error.strerror}", where=str(path)) from None
+        raise not_written(path, error) from None
 
 
 def _link(written: Path, path: Path) -> None:
@@ -237,6 +246,18 @@ def tidy(folder: Path, manifest: Manifest) -> None:
     for name in (RUNS, TASKS):
         shutil.rmtree(folder / name, ignore_errors=True)
     (folder / REQUEST).unlink(missing_ok=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what attempts of earlier runs have left and no finished task lists: it takes room."""
+    listed: set[Path] = set()
+    for path in (folder / TASKS).glob("*.json"):
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            row = json.loads(path.read_text(encoding="ascii"))
+            listed |= {folder / f["path"] for f in row["files"]} | {folder / r for r in row["runs"]}
+    for path in (*(folder / DATA).glob("*/*.parquet"), *(folder / RUNS).glob("*.arrow")):
+        if path not in listed:
+            path.unlink(missing_ok=True)
 
 
 def discard(folder: Path) -> None:
