@@ -6,6 +6,7 @@ Arrays are made from numpy's memory: `pa.array` of a numpy array would load pand
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from recovery.errors import RefusedError
 from recovery.formats.batches import CODEC_MASK, CODECS, CONTROL, TIMESTAMP_TYPE, TRANSACTIONAL
 from recovery.formats.columns import NO_TIMESTAMP, OUTCOMES, Batches, ColumnBatch, int64_array
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+LAST_MS = (2**63 - 1) // 1000
 HEADERS = "array<struct<key:string,value:binary>>"
 
 RECORD: Mapping[str, str] = {
@@ -153,9 +155,16 @@ def _bool(values: "NDArray[np.bool_]") -> "pa.Array":
 
 
 def _timestamp(millis: "NDArray[np.int64]") -> "pa.Array":
-    """Spark's microseconds in UTC, null where there is none."""
+    """Spark's microseconds in UTC, null where there is none. Raises RefusedError for what no
+    timestamp of Spark can be: some producers write nanoseconds."""
     import pyarrow as pa
 
+    if len(millis) and max(-int(millis.min()), int(millis.max())) > LAST_MS:
+        raise RefusedError(
+            "a record's timestamp is farther away than Spark's timestamps reach",
+            where="column timestamp",
+            remedy="name the other columns in the option columns",
+        )
     array = int64_array(millis * 1000, millis == NO_TIMESTAMP)
     kind = pa.timestamp("us", tz="UTC")
     return pa.Array.from_buffers(kind, len(array), array.buffers())

@@ -15,12 +15,12 @@ def note(sentence: str) -> None:
     print(visible(sentence), file=sys.stderr)
 
 
-class Progress:
-    """Call with (what, done, total). On a terminal the line is erased at the end of the block."""
+class ChangingLine:
+    """One line of a terminal that is written over, and erased at the end of the block."""
 
     def __init__(self) -> None:
-        self._on_terminal = sys.stderr.isatty()
-        self._last: tuple[str, float] | None = None
+        self.on_terminal = sys.stderr.isatty()
+        self._stands = False
 
     def __enter__(self) -> Self:
         return self
@@ -31,16 +31,30 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._on_terminal and self._last:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        if self._stands:
+            self._over("")
+
+    def write_over(self, text: str) -> None:
+        """Only on a terminal."""
+        self._over(text)
+        self._stands = True
+
+    def _over(self, text: str) -> None:
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+
+
+class Progress(ChangingLine):
+    """Call with (what, done, total): the changing line on a terminal, else now and then a line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: tuple[str, float] | None = None
 
     def __call__(self, what: str, done: int, total: int) -> None:
         line, now = f"{what} {done}/{total}", time.monotonic()
-        if self._on_terminal:
-            sys.stderr.write(f"\r\x1b[K{line}")
-            sys.stderr.flush()
-            self._last = (what, now)
+        if self.on_terminal:
+            self.write_over(line)
         elif self._last is None or self._last[0] != what or self._due(done, total, now):
             note(line)
             self._last = (what, now)

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eoctl.cli.progress import ChangingLine
 from eoctl.render.sanitise import visible
 from recovery.errors import UsageError
 from recovery.times import format_duration
@@ -76,34 +76,15 @@ def installed(spark: "Spark") -> bool:
     return True
 
 
-class JobProgress:
+class JobProgress(ChangingLine):
     """Shows a job's reports on stderr: a bar on a terminal, else a JSON line for each."""
 
-    def __init__(self) -> None:
-        self._on_terminal = sys.stderr.isatty()
-        self._shown = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._shown and self._on_terminal:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-
     def __call__(self, report: Mapping[str, Any]) -> None:
-        if self._on_terminal:
-            width = shutil.get_terminal_size().columns
-            sys.stderr.write("\r\x1b[K" + bar(report)[: width - 1])
+        if self.on_terminal:
+            self.write_over(bar(report)[: shutil.get_terminal_size().columns - 1])
         else:
             sys.stderr.write(json.dumps(dict(report)) + "\n")
-        sys.stderr.flush()
-        self._shown = True
+            sys.stderr.flush()
 
 
 def bar(report: Mapping[str, Any]) -> str:

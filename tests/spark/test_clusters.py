@@ -15,6 +15,8 @@ import pytest
 
 from eoctl.lab.cluster import Lab
 from tests.kafka.command import environment, eoctl
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.merging import World
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
 from tests.spark.sinking import staged_values, values
 from tests.spark.starting import free_port, home, running, standalone_cluster, wait_for
@@ -123,9 +125,9 @@ except Exception as error:
     said = str(error)
 from spark_jobs.sink import write_exactly_once
 sent = spark.range(0, 3000, 1, 3).selectExpr("uuid() value")
-report = write_exactly_once(sent, topic=topic + "-out", job=topic, batch=0,
-                            staging_folder=folder, access=access)
-print(json.dumps({"counts": counts, "said": said, "rows": report["rows_sent_now"]}))
+rows = [write_exactly_once(sent, topic=topic + "-out", job=topic, batch=0, staging_folder=folder,
+                           access=access)["rows_sent_now"] for run in range(2)]
+print(json.dumps({"counts": counts, "said": said, "rows": rows}))
 """
 
 
@@ -141,8 +143,23 @@ def test_source_and_sink_over_spark_connect(
     ran = run_python(SOURCE, connect, lab1.bootstrap_servers, name, str(tmp_path))
     assert ran["counts"] == [0, 0]
     assert "each action loads again" in ran["said"]
-    assert ran["rows"] == 3000
+    assert ran["rows"] == [3000, 0]  # run again, it sends nothing
     assert values(lab1, f"{name}-out") == staged_values(tmp_path / name / "batch-0")
+
+
+def test_merge_replay_over_spark_connect(
+    lab1: Lab, connect: str, topic: MakeTopic, tmp_path: Path
+) -> None:
+    world = World(lab1, topic, partitions=2, count=30)
+    world.write_logs()
+    ran = eoctl(
+        *("merge", "replay", *world.words, "--execute", "--yes", "--remote", connect),
+        *("--staging", str(tmp_path)),
+        lab=lab1,
+        timeout=400,
+    )
+    assert ran.status == 0, ran.stderr
+    assert world.got == world.expected
 
 
 def run_python(program: str, *words: str) -> Any:

@@ -17,6 +17,7 @@ import pytest
 from eoctl.kafka.access import Access
 from eoctl.kafka.exactly_once import FencedError
 from eoctl.lab.cluster import Lab
+from eoctl.lab.record import LabSpec
 from recovery.errors import EoctlError, RefusedError, UsageError
 from spark_jobs import markers, sink, staging
 from spark_jobs.attempt import Attempt, Work
@@ -230,20 +231,23 @@ def test_two_runs_of_one_batch_at_once(
 
 @pytest.fixture
 def work(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> Work:
+    return staged(lab1, topic(lab1, 1), tmp_path)
+
+
+def staged(lab: Lab, name: str, folder: Path) -> Work:
     """One staged partition of 1000 rows whose markers stand at 0, without Spark."""
     import hashlib
 
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    name = topic(lab1, 1)
-    path = tmp_path / "part-0.parquet"
+    path = folder / "part-0.parquet"
     pq.write_table(pa.table({"value": [str(n).encode() for n in range(1000)]}), path)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     file = StagedFile(0, path.name, 1000, path.stat().st_size, digest)
-    found = markers.topics(access(lab1), [name])
-    sink._markers_ready(access(lab1), name, 1, found[name], None)
-    return Work(access(lab1), name, name, 0, "m", 0, file, str(tmp_path), 30_000, 10_000, 5.0)
+    found = markers.topics(access(lab), [name])
+    sink._markers_ready(access(lab), name, 1, found[name], None)
+    return Work(access(lab), name, name, 0, "m", 0, file, str(folder), 30_000, 10_000, 5.0)
 
 
 class Zombie(Attempt):
@@ -386,6 +390,43 @@ def test_refusals(spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: 
         with pytest.raises(RefusedError, match="the marker has expired or was deleted"):
             write(batch)
     assert values(lab1, name) == expected(100, 100)
+
+
+@pytest.mark.long
+def test_a_marker_that_kafka_has_expired(
+    start_lab: Callable[[LabSpec], Lab], topic: MakeTopic, tmp_path: Path
+) -> None:
+    """By the broker's own retention of offsets, one minute: what was sent is not known any more."""
+    settings = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "1000"}
+    lab = start_lab(LabSpec(name="expiring", settings=settings))
+    work = staged(lab, topic(lab, 1), tmp_path)
+    assert Attempt(work).run()["sent"] == 1000
+    until = time.monotonic() + 240
+    while markers.committed(work.access, work.job, [0]):
+        assert time.monotonic() < until
+        time.sleep(1)
+    for batch in (0, 1):
+        with pytest.raises(RefusedError, match="the marker has expired or was deleted"):
+            Attempt(replace(work, batch=batch)).run()
+    found = markers.topics(work.access, [work.topic, markers.name(work.job)])
+    with pytest.raises(RefusedError, match="the marker has expired or was deleted"):
+        sink._markers_ready(
+            work.access, work.job, 1, found[work.topic], found[markers.name(work.job)]
+        )
+    assert values(lab, work.topic) == expected(0, 1000)
+    lab.down()
+
+
+def test_a_timestamp_that_librdkafka_cannot_send_is_refused(
+    spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    name = topic(lab1, 1)
+    frame = spark.sql("select 'v' value, timestamp '1970-01-01T00:00:00.0004Z' timestamp")
+    with pytest.raises(RefusedError, match=r"1970-01-01T00:00:00Z, which would be sent as now"):
+        write_exactly_once(
+            frame, topic=name, job=name, batch=0, staging_folder=tmp_path, access=access(lab1)
+        )
+    assert values(lab1, name) == Counter()
 
 
 def test_speculation_must_be_allowed(
