@@ -70,29 +70,38 @@ PLAN = View(
 class Change:
     """A plan on its way through one command. schema: the command's words joined by `-`.
 
-    undoes: the journal entry that the plan puts back.
+    undoes: the journal entry that the plan puts back. words: of the command that carries it out,
+    where that is not this one with --execute.
     """
 
     schema: str
     plan: Plan
     context: Context
     undoes: str | None = None
+    words: Sequence[str] = ()
 
     def carry_out(self, said: Execute, output: Format, timeout: float | None) -> int:
         """Show the plan; with --execute ask, carry it out, show what became of each step."""
-        door = said.door(self.context)
+        outcome = self.act(said, timeout)
+        self._write(outcome, output)
+        return Exit.OK if outcome is None else outcome.exit_status
+
+    def act(self, said: Execute, timeout: float | None) -> Outcome | None:
+        """Ask and carry it out, the plan on stderr; None without --execute: nothing is done."""
         if not said.execute:
-            self._write(None, output)
-            return Exit.OK
+            return None
+        door = said.door(self.context)
         for line in plan_lines(self.plan):
             print(line, file=sys.stderr)
         permit(self.plan, door, self.undoes)
-        outcome = execute(self.plan, door, timeout, self.undoes)
-        self._write(outcome, output)
-        return outcome.exit_status
+        return execute(self.plan, door, timeout, self.undoes)
+
+    def row(self, outcome: Outcome | None) -> PlanRow:
+        """The plan as scripts read it, and what became of it."""
+        return plan_row(self.plan, outcome, self.words)
 
     def _write(self, outcome: Outcome | None, output: Format) -> None:
-        row = plan_row(self.plan, outcome)
+        row = self.row(outcome)
         if output.output not in ("table", "wide"):
             emit(Answer(self.schema, self.plan.cluster_id, now_ms(), [row]), PLAN, output)
             return
@@ -142,8 +151,8 @@ def executing(words: Sequence[str]) -> list[str]:
     return [*words[:at], "--execute", *words[at:]]
 
 
-def plan_row(plan: Plan, outcome: Outcome | None) -> PlanRow:
-    """The plan as scripts read it, and what became of it."""
+def plan_row(plan: Plan, outcome: Outcome | None, words: Sequence[str] = ()) -> PlanRow:
+    """The plan as scripts read it, and what became of it. words: see `Change`."""
     became = {one.number: one for one in outcome.steps} if outcome else {}
     steps = [
         PlanStepRow(
@@ -157,7 +166,7 @@ def plan_row(plan: Plan, outcome: Outcome | None) -> PlanRow:
         )
         for number, step in enumerate(plan.steps, 1)
     ]
-    again = ["eoctl", *executing(redacted(sys.argv[1:]))]
+    again = ["eoctl", *executing(redacted(words or sys.argv[1:]))]
     return PlanRow(
         action=plan.action,
         kind=plan.kind,

@@ -1,28 +1,32 @@
-"""`state rebuild`, `state compare`, `state show`."""
+"""`state rebuild`: a state from its changelogs, and with --into into a topic or a table at once."""
 
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from eoctl.cli.acting import Change, Execute
 from eoctl.cli.emit import View, emit
 from eoctl.cli.offsets import MaxRate, NoCrc
 from eoctl.cli.options import FORMATS, Connection, Format
 from eoctl.cli.progress import Progress
 from eoctl.cli.spark import JobProgress, SparkOptions
+from eoctl.cli.state_deliver import INTO, Delivering, planned
+from eoctl.config import Context
 from eoctl.operations import state as operations
 from eoctl.operations.spark_launch import Spark, check_installed
 from eoctl.operations.spark_rebuild import on_spark
+from eoctl.render.sanitise import visible
 from eoctl.render.tables import Column
 from eoctl.render.words import count, counted, size
 from eoctl.stores.rebuild import RANGE_OFFSETS
-from recovery.answers import Answer
-from recovery.errors import UsageError
+from recovery.answers import Answer, worst
+from recovery.errors import EoctlError, Exit, UsageError
 from recovery.rows_state import StateRebuildRow
 from recovery.sizes import byte_rate
 from recovery.times import duration, format_duration
@@ -108,6 +112,8 @@ def rebuild(
     connection: Connection,
     output: ShortFormat,
     on: SparkOptions,
+    said: Execute,
+    how: Delivering,
     changelogs: Annotated[
         list[str], typer.Argument(metavar="CHANGELOG...", help="topics, with one cut")
     ],
@@ -156,11 +162,29 @@ def rebuild(
     clean: Annotated[
         bool, typer.Option("--clean", help="throw away what an earlier run left unfinished there")
     ] = False,
+    into: Annotated[
+        str | None,
+        typer.Option("--into", metavar=INTO, help="deliver it there, as `state deliver` does"),
+    ] = None,
     max_rate: MaxRate = None,
     no_crc: NoCrc = False,
 ) -> int:
     """A state from its changelogs, up to one cut, with the proof of what it is."""
     spark = on.spark()
+    if engine == "local" and on.given:
+        raise UsageError(
+            "takes no --master, --remote, --conf or --env-file", where="--engine local"
+        )
+    if into is None and (how.given or said != Execute()):
+        raise UsageError("a rebuild changes nothing: name where the state goes", where="--into")
+    if into is not None:
+        if len(changelogs) > 1:
+            raise UsageError(
+                "takes one changelog",
+                where="--into",
+                remedy="rebuild them without it, then `eoctl state deliver DIR --changelog TOPIC`",
+            )
+        how.wish(to, into)
     if engine == "auto" and on.given:
         engine = "spark"
     wanted = operations.Wanted(
@@ -188,8 +212,49 @@ def rebuild(
         if engine != "auto" or _installed(spark):
             there = on_spark(spark, context, show, seconds)
         answer = operations.rebuild_state(context, wanted, seconds, progress, there)
-    emit(answer, REBUILD, output)
-    return answer.exit_status
+    if into is None:
+        emit(answer, REBUILD, output)
+        return answer.exit_status
+    return _Onward(answer, to, into, how).deliver(context, said, output, seconds)
+
+
+@dataclass(frozen=True)
+class _Onward:
+    """A state that was published and goes on to another place."""
+
+    answer: Answer
+    folder: Path
+    into: str
+    how: Delivering
+
+    def deliver(
+        self, context: Context, said: Execute, output: Format, seconds: float | None
+    ) -> int:
+        """Both answers in one envelope, or one after the other for eyes; the worse exit status."""
+        answer, delivery, status = self.answer, None, int(Exit.OK)
+        for_eyes = output.output in ("table", "wide")
+        if for_eyes:
+            emit(answer, REBUILD, output)
+        try:
+            plan = planned(self.how.wish(self.folder, self.into), context, seconds)
+            if plan is None:
+                print("all of it is there already", file=sys.stderr)
+            else:
+                words = ("state", "deliver", str(self.folder), "--into", self.into)
+                again = (*plan.argv, *words, *self.how.words())
+                change = Change("state-deliver", plan, context, words=again)
+                if for_eyes:
+                    status = change.carry_out(said, output, seconds)
+                else:
+                    outcome = change.act(said, seconds)
+                    delivery = change.row(outcome).model_dump(mode="json")
+                    status = Exit.OK if outcome is None else outcome.exit_status
+        except EoctlError as error:
+            print(f"eoctl: {visible(error.sentence, spaces=False)}", file=sys.stderr)
+            status = error.exit_status
+        if not for_eyes:
+            emit(replace(answer, extra={**answer.extra, "delivery": delivery}), REBUILD, output)
+        return worst([answer.exit_status, Exit(status)])
 
 
 def _installed(spark: Spark) -> bool:

@@ -59,6 +59,19 @@ class Delivering:
         ),
     ] = False
 
+    @property
+    def given(self) -> bool:
+        """Whether any of them was."""
+        return self != Delivering()
+
+    def words(self) -> list[str]:
+        """As they are typed."""
+        found = []
+        for option, value in (("--with-offsets", self.with_offsets), ("--input", self.input_topic)):
+            found += [option, value] if value is not None else []
+        found += ["--replace"] if self.replace else []
+        return found + (["--accept-incomplete"] if self.accept_incomplete else [])
+
     def wish(self, folder: Path, into: str, changelog: str | None = None) -> Wish:
         """Raises UsageError."""
         wish = Wish(

@@ -174,21 +174,28 @@ class StateTable:
         )
 
     def _check(self, connection: "Connection") -> None:
-        from sqlalchemy import inspect
+        from sqlalchemy import Integer, LargeBinary, String, inspect
         from sqlalchemy.exc import NoSuchTableError
         from sqlalchemy.schema import CreateTable
 
         table, inspector = self._table, inspect(connection)
         try:
-            found = {c["name"] for c in inspector.get_columns(table.name, schema=table.schema)}
+            columns = inspector.get_columns(table.name, schema=table.schema)
         except NoSuchTableError:
             made = " ".join(str(CreateTable(table).compile(connection)).split())
             raise IncompleteError(
                 "there is no such table", where=self.name, remedy=f"make it: {made}"
             ) from None
-        lacking = [column for column in self._columns if column not in found]
-        if lacking:
-            raise IncompleteError(f"the table has no column {lacking[0]!r}", where=self.name)
+        found = {column["name"]: column["type"] for column in columns}
+        wanted = {"int64": Integer, "binary": LargeBinary, "string": String}
+        for name, kind in self._columns.items():
+            if name not in found:
+                raise IncompleteError(f"the table has no column {name!r}", where=self.name)
+            if not isinstance(found[name], wanted[kind]):
+                raise RefusedError(
+                    f"its column {name!r} is of type {found[name]}, the state's is {kind}",
+                    where=self.name,
+                )
         keys: list[Any] = [
             inspector.get_pk_constraint(table.name, schema=table.schema)["constrained_columns"],
             *(
@@ -210,10 +217,10 @@ class StateTable:
 
     def _others(self, connection: "Connection", job: Job, live: Live) -> int:
         import numpy as np
-        from sqlalchemy import select
+        from sqlalchemy import func, select
 
         table, others = self._table, 0
-        asked = select(table.c.partition, table.c.offset)
+        asked = select(func.coalesce(table.c.partition, -1), func.coalesce(table.c.offset, -1))
         for part in self._streamed(connection, job, asked):
             rows = np.array([tuple(row) for row in part], np.int64).reshape(-1, 2)
             for partition in np.unique(rows[:, 0]).tolist():
@@ -229,11 +236,12 @@ class StateTable:
     def _found(self, connection: "Connection", job: Job, partition: int) -> Found:
         import numpy as np
         import pyarrow as pa
-        from sqlalchemy import select
+        from sqlalchemy import func, select
 
         table = self._table
         names = rows_schema().names
-        asked = select(*(table.c[n] for n in names)).where(table.c.partition == partition)
+        columns = {n: table.c[n] for n in names} | {"offset": func.coalesce(table.c.offset, -1)}
+        asked = select(*columns.values()).where(table.c.partition == partition)
         total, offsets = Digest(), [np.empty(0, np.int64)]
         for part in self._streamed(connection, job, asked):
             rows = [dict(zip(names, row, strict=True)) for row in part]
@@ -260,17 +268,16 @@ class StateTable:
     ) -> None:
         """All rows of the partition are written: one with another offset is of an older state."""
         import numpy as np
-        from sqlalchemy import bindparam, select
+        from sqlalchemy import bindparam, func, select
 
         table = self._table
-        asked = select(table.c.offset).where(table.c.partition == partition)
+        offset = func.coalesce(table.c.offset, -1)
+        asked = select(offset).where(table.c.partition == partition)
         stale: list[int] = []
         for part in self._streamed(connection, job, asked):
             here = np.array([row[0] for row in part], np.int64)
             stale += here[~_among(here, keep)].tolist()
-        gone = table.delete().where(
-            table.c.partition == partition, table.c.offset == bindparam("gone")
-        )
+        gone = table.delete().where(table.c.partition == partition, offset == bindparam("gone"))
         for low in range(0, len(stale), ROWS_AT_ONCE):
             connection.execute(gone, [{"gone": o} for o in stale[low : low + ROWS_AT_ONCE]])
             job.answered()
