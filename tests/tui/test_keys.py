@@ -13,6 +13,7 @@ from tests.tui.driving import lines_of, recording, run, running, text_of, until
 from tui.app import Dashboard
 from tui.keys import COMMANDS, KEYS, bindings, exists
 from tui.overlays import Overlay
+from tui.shell import Place
 from tui.views import NUMBERED, VIEWS
 
 TABLES = [v for v in NUMBERED if v.columns]
@@ -355,5 +356,40 @@ def test_a_recording_is_paused_and_sought() -> None:
             await pilot.press("x")
             assert len(app.screen_stack) == 1
             assert app.check_action("remedy", ()) is False
+
+    run(test)
+
+
+@pytest.mark.parametrize("name", ["jobs", "denied"])
+def test_every_key_on_every_screen_with_and_without_rows(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None fails, each overlay closes, and what does not exist on a screen does nothing."""
+    monkeypatch.chdir(tmp_path)
+    leaving = {"stop", "suspend_process", "retreat"}
+
+    async def test() -> None:
+        async with running(recording(name), (80, 24)) as (app, pilot):
+            for view in VIEWS:
+                about = "" if view.columns or view.name == "why" else f"{view.name} x"
+                for key in KEYS:
+                    if key.action.split("(")[0] in leaving:
+                        continue
+                    here = exists(key, view, replay=True, may_change=False)
+                    if app.place != Place(view, about):
+                        app.go(Place(view, about))
+                    app.say("")
+                    if not here:
+                        await pilot.pause(0.03)
+                    before = text_of(app)
+                    await pilot.press(key.keys[0])
+                    assert app.is_running
+                    assert app._exception is None, (view.name, key.shown)
+                    if not here:
+                        assert text_of(app) == before, (view.name, key.shown)
+                    if app.prompt.display or len(app.screen_stack) > 1:
+                        await pilot.press("escape")
+                    assert len(app.screen_stack) == 1, (view.name, key.shown)
+                    assert not app.prompt.display
 
     run(test)

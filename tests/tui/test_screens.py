@@ -69,7 +69,7 @@ def test_golden_screens(name: str) -> None:
                 await until(pilot, lambda size=size: app.page.app.size == size)  # type: ignore[misc]
                 for view in SHOWN[name]:
                     app.go(Place(view, "" if view.columns else about(app, view)))
-                    await pilot.pause()
+                    await pilot.pause(0.05)
                     lines = lines_of(app)
                     assert (len(lines), max(map(len, lines)) <= size[0]) == (size[1], True)
                     told = "\n".join([*lines, "---", *runs(app)])
