@@ -194,6 +194,21 @@ def test_the_log_went_another_way(lab3: Lab, tmp_path: Path) -> None:
     assert "leader epoch 0 ends at 10, the stored offset is 15" in refused.stderr
 
 
+def test_a_plan_for_another_cluster(lab1: Lab, lab3: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    """The same group and topics may be there too: its cluster id tells."""
+    scene = Scene.make(lab1, topic, tmp_path)
+    scene.commits(5)
+    scene.describe()
+    assert scene.plan().status == 0
+    scene.lab = lab3
+    for refused in (scene.apply(), scene("apply", scene.plan_file), scene.verify()):
+        assert refused.status == 4, refused
+        assert "the plan is for cluster " in refused.stderr
+    scene.lab = lab1
+    assert scene.holds == 5
+    assert scene.apply().status == 0
+
+
 # -- cron ----------------------------------------------------------------------------------------
 
 SCRIPT = """

@@ -4,8 +4,10 @@ Refusals where brokers die, retention works or others write at the same time: te
 test_restart_brokers.py. Everything here is refused with exit 4 and the place in one sentence.
 """
 
+import asyncio
 import json
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,10 +17,14 @@ from typing import Any
 
 import pytest
 
+from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
+from eoctl.lab.record import LabSpec
 from tests.kafka.command import Ran, eoctl
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.crashed import Scene, producing, write
+from tests.kafka.crashed import Scene, producing, until, write
+from tests.kafka.planting import FORGET_SECONDS, FORGETFUL, numbered, send
+from tests.kafka.restarting import visible
 
 FILE = 'kind = "file"\npath = "offsets.json"'
 
@@ -349,3 +355,89 @@ def test_an_output_that_grows_while_it_is_watched(scene: Scene) -> None:
         refused = watched(scene)
     assert refused.status == 4
     assert "its end is not final: " in refused.stderr
+
+
+def test_verify_finds_a_commit_that_a_transaction_holds(scene: Scene) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    scene.commits(5)
+    scene.describe()
+    assert scene.plan().status == 0
+    assert scene.apply().status == 0
+    reader = Consumer(scene.lab.client_properties() | {"group.id": scene.group})
+    owner = producing(scene.lab, **{"transactional.id": f"{scene.group}-id"})
+    owner.init_transactions(30)
+    owner.begin_transaction()
+    at = [TopicPartition(scene.input, 0, 3)]
+    owner.send_offsets_to_transaction(at, reader.consumer_group_metadata(), 30)
+    found = scene.verify()
+    assert (found.status, [r["finding"] for r in found.rows]) == (1, ["pending"]), found
+    owner.commit_transaction(30)
+    reader.close()
+    assert [r["finding"] for r in scene.verify().rows] == ["overwritten"]
+
+
+# -- logs as only a broker makes them that forgets producers and compacts at once ------------------
+
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "500",
+    "min.cleanable.dirty.ratio": "0.001",
+}
+
+
+@pytest.fixture(scope="module")
+def forgetful(start_lab: Callable[[LabSpec], Lab]) -> Lab:
+    settings = FORGETFUL | {"log.cleaner.backoff.ms": "100"}
+    return start_lab(LabSpec(name="compacts", settings=settings))
+
+
+@pytest.mark.long
+def test_a_gap_in_the_sequences(forgetful: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    """A producer that the broker forgot goes on with a number that does not follow."""
+    scene = Scene.make(forgetful, topic, tmp_path)
+    scene.pair(7, 12)
+
+    async def plant() -> None:
+        async with Client.to(forgetful.bootstrap_servers) as client:
+            await send(client, scene.output, 0, numbered(3, 9000, 0, 0))
+            await asyncio.sleep(FORGET_SECONDS)
+            await send(client, scene.output, 0, numbered(3, 9000, 0, 5))
+
+    asyncio.run(plant())
+    refused = scene.plan()
+    assert refused.status == 4
+    assert "the sequence of producer 9000 has a gap at 15" in refused.stderr
+    assert "(0, 3) expected, (0, 5) found" in refused.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("which", ["input", "output"])
+def test_records_that_compaction_took(
+    forgetful: Lab, topic: MakeTopic, tmp_path: Path, which: str
+) -> None:
+    """Of the outputs to count, or of the inputs that must come again while outputs are dropped."""
+    scene = Scene.make(forgetful, topic, tmp_path)
+    thin = topic(forgetful, config=COMPACTED)
+    one = producing(forgetful)
+    for number in range(12):
+        one.produce(thin, str(number), "the same key")
+    assert one.flush(30) == 0
+    time.sleep(0.6)
+    one.produce(thin, "rolls the segment", "roll")
+    assert one.flush(30) == 0
+    until(lambda: left(forgetful, thin) < 12, 90)
+    setattr(scene, which, thin)
+    scene.pair(7, 7)
+    refused = scene.plan()
+    assert refused.status == 4
+    said = {
+        "output": "are missing (compacted or deleted): how many outputs there were",
+        "input": "are compacted away: the same outputs would not come again",
+    }[which]
+    assert said in refused.stderr
+
+
+def left(lab: Lab, name: str) -> int:
+    """How many records a plain consumer gets."""
+    return len(visible(lab, name, 0))
