@@ -55,14 +55,14 @@ def context(lab: Lab) -> Context:
     return resolve(Connect(bootstrap_server=lab.bootstrap_servers))
 
 
-def on_session(spark: "SparkSession", lab: Lab, wanted: Wanted) -> Rebuilt:
+def on_session(spark: "SparkSession", lab: Lab, wanted: Wanted, seconds: float = 120) -> Rebuilt:
     """The rebuild with the session's executors, without a job's process."""
 
     def run(request: Request, access: "Access") -> "Manifest":
         engine = SparkEngine(spark, Path(request.output))
         return rebuild(request, access, engine, "spark")
 
-    rebuild_state(context(lab), wanted, 120, spark=run)
+    rebuild_state(context(lab), wanted, seconds, spark=run)
     return Rebuilt(wanted.output)
 
 
