@@ -24,6 +24,7 @@ from recovery import (
     rows_journal,
     rows_lab,
     rows_merge,
+    rows_mirror,
     rows_offsets,
     rows_restart,
     rows_segments,
@@ -157,6 +158,20 @@ ENVELOPES: Mapping[str, Envelope] = {
             "partitions": int,
         },
     ),
+    "audit-mirror": Envelope(
+        rows_mirror.AuditMirrorRow,
+        {
+            "topic": str,
+            "mirror_topic": str,
+            "mirror_cluster_id": str | None,
+            "compared": list[str],
+            "findings": int,
+            "examined": list[rows_mirror.MirrorExamined],
+            "offset_syncs": str | None,
+            "checkpoints_topic": str | None,
+            "checkpoints": list[rows_mirror.MirrorCheckpoint],
+        },
+    ),
     "state-rebuild": Envelope(
         rows_state.StateRebuildRow,
         {
@@ -173,6 +188,7 @@ ENVELOPES: Mapping[str, Envelope] = {
             "notes": list[str],
             "seconds": float,
         },
+        optional={"delivery": rows_journal.PlanRow | None},  # with --into
     ),
     "state-deliver": _PLAN,
     "state-compare": Envelope(

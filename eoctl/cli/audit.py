@@ -73,7 +73,7 @@ class Ranges:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[int, int, int], None] | None]:
+def audit_progress() -> Iterator[Callable[[int, int, int], None] | None]:
     """Bytes and offsets on one changing line of a terminal, a few times a second."""
     if not sys.stderr.isatty():
         yield None
@@ -96,7 +96,7 @@ def sequences(connection: Connection, output: Format, ranges: Ranges) -> int:
 
     selectors, bounds = ranges.selectors(), ranges.bounds("hw")
 
-    with _progress() as progress:
+    with audit_progress() as progress:
         reading = ranges.reading(progress)
 
         async def look(cluster: Cluster) -> Answer:
@@ -129,7 +129,7 @@ def transactions(
     selectors = [parse_selector(t) for t in topics or ()]
     rate = None if max_rate is None else byte_rate(max_rate, where="--max-rate")
     apart = round(duration(skew, where="--clock-skew") * 1000)
-    with _progress() as progress:
+    with audit_progress() as progress:
         reading = Reading(not no_crc, rate, progress, most)
 
         async def look(cluster: Cluster) -> Answer:
@@ -160,7 +160,7 @@ def duplicates(
 
     wanted = parse_record_id(by, source.headers(), where="--by")
     selectors, bounds = ranges.selectors(), ranges.bounds("lso")
-    with _progress() as progress:
+    with audit_progress() as progress:
         reading = ranges.reading(progress)
 
         async def look(cluster: Cluster) -> Answer:

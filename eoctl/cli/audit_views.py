@@ -12,6 +12,7 @@ from recovery.rows_audit import (
     AuditTransactionsRow,
     NamedMarker,
 )
+from recovery.rows_mirror import AuditMirrorRow
 from recovery.times import rfc3339
 
 
@@ -173,4 +174,53 @@ DUPLICATES = View(
     name_keys=("id",),
     fields=tuple(AuditDuplicatesRow.model_fields),
     summary=_duplicate_summary,
+)
+
+
+def _mirror_cells(row: AuditMirrorRow) -> Mapping[str, object]:
+    return {
+        "mark": "!",
+        "partition": row.partition,
+        "finding": row.finding,
+        "source_offset": row.source_offset,
+        "mirror_offset": row.mirror_offset,
+        "records": row.records,
+        "key": row.text,
+        "about": row.group
+        or ", ".join(row.differs)
+        or (None if row.first_copy is None else f"first at {row.first_copy}"),
+    }
+
+
+def _mirror_summary(answer: Answer) -> str:
+    examined = answer.extra["examined"]
+    assert isinstance(examined, list)
+    found = _number(answer, "findings")
+    same = sum(e["same"] for e in examined)
+    text = (
+        f"{counted(found, 'finding')}, {counted(same, 'record')} the same "
+        f"in {counted(len(examined), 'partition')}"
+    )
+    if len(answer.rows) < found:
+        text += f", {count(len(answer.rows))} rows shown"
+    if behind := sum(e["behind"] for e in examined):
+        text += f"; the mirror is {counted(behind, 'record')} behind"
+    return text + _incomplete(answer)
+
+
+MIRROR = View(
+    columns=(
+        Column("mark", "", "mark"),
+        Column("partition", "PARTITION", "number"),
+        Column("finding", "FINDING", "text"),
+        Column("source_offset", "SOURCE", "number"),
+        Column("mirror_offset", "MIRROR", "number"),
+        Column("records", "RECORDS", "number"),
+        Column("key", "KEY", "text"),
+        Column("about", "ABOUT", "text"),
+    ),
+    cells=_mirror_cells,
+    name_keys=("partition",),
+    fields=tuple(AuditMirrorRow.model_fields),
+    summary=_mirror_summary,
 )

@@ -80,6 +80,9 @@ TREE = Branch(
                 "sequences": Leaf("audit:sequences", "gaps and repeats of producers' sequences"),
                 "transactions": Leaf("audit:transactions", "torn ones, and lost markers"),
                 "duplicates": Leaf("audit:duplicates", "records that stand more than once"),
+                "mirror": Leaf(
+                    "audit_mirror:mirror", "a topic against its mirror, elsewhere or here"
+                ),
             },
         ),
         "dedup": Leaf("dedup:dedup", "the clean copy of a topic with repeats, exactly once"),

@@ -10,14 +10,12 @@ from contextlib import aclosing
 
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.read_columns import read_columns
-from eoctl.operations.audit_ranges import Failed, Reading, Resolved, resolve
+from eoctl.operations.audit_ranges import Failed, Reading, Resolved, not_read, resolve
 from eoctl.operations.session import now_ms
 from recovery.answers import Answer, error_rows
-from recovery.app_file import named
 from recovery.combine.audit_duplicates import Copies, Copy, Same, Suspects, known_time
 from recovery.combine.record_ids import RecordId, digests, id_bytes, value_digests
 from recovery.errors import EoctlError
-from recovery.facts import Missing
 from recovery.formats.columns import COMMITTED, NONE, ColumnBatch
 from recovery.offset_bounds import Bound
 from recovery.rows_audit import AuditDuplicatesRow, Place
@@ -118,10 +116,7 @@ class _Look:
 
     def fail(self, r: Resolved, error: EoctlError) -> None:
         """This partition cannot be judged: it is read no further."""
-        text = error.sentence
-        if named(r.key) not in text:
-            text = f"{named(r.key)}: {text}"
-        self.failed.setdefault(r.key, Missing("partition", "NOT_READ", text, None, *r.key))
+        self.failed.setdefault(r.key, not_read(r.key, error))
 
 
 def _keep(copies: Copies, by: RecordId, r: Resolved, part: ColumnBatch, names: bytes) -> None:

@@ -9,6 +9,7 @@ from eoctl.kafka import collect, fetch
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.fetch import Chunk, Range
 from eoctl.operations.inspect import Scope, selected
+from recovery.app_file import named
 from recovery.errors import EoctlError
 from recovery.facts import Missing, PartitionFacts, TopicPartition
 from recovery.offset_bounds import Bound, range_problem
@@ -38,6 +39,7 @@ class Resolved:
     end: int
     log_start_offset: int
     last_stable_offset: int
+    high_watermark: int
 
     @property
     def key(self) -> TopicPartition:
@@ -73,15 +75,22 @@ def _resolved(facts: PartitionFacts, low: int, high: int) -> Resolved | Missing:
         problem = "OFFSET_OUT_OF_RANGE", text
     if problem is not None:
         return Missing("partition", *problem, None, facts.topic, facts.partition)
+    return as_resolved(facts, low, high)
+
+
+def as_resolved(facts: PartitionFacts, start: int, end: int) -> Resolved:
+    """[start, end) of a partition whose offsets are all known."""
     assert facts.log_start_offset is not None
     assert facts.last_stable_offset is not None
+    assert facts.high_watermark is not None
     return Resolved(
         facts.topic,
         facts.partition,
-        low,
-        high,
+        start,
+        end,
         facts.log_start_offset,
         facts.last_stable_offset,
+        facts.high_watermark,
     )
 
 
@@ -119,6 +128,14 @@ async def read_chunks(
             elif item.error is not None:
                 failed.setdefault(key, _missing(key, item.error, item.detail))
     return failed
+
+
+def not_read(key: TopicPartition, error: EoctlError) -> Missing:
+    """A partition that cannot be judged, and why."""
+    text = error.sentence
+    if named(key) not in text:
+        text = f"{named(key)}: {text}"
+    return _missing(key, "NOT_READ", text)
 
 
 def _missing(key: TopicPartition, error: str, detail: str) -> Missing:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from eoctl.kafka import collect
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.fetch import Chunk
-from eoctl.operations.audit_ranges import Reading, Resolved, read_chunks
+from eoctl.operations.audit_ranges import Reading, Resolved, as_resolved, read_chunks
 from eoctl.operations.history import read_state_logs, unread
 from eoctl.operations.inspect import Scope, selected
 from eoctl.operations.session import now_ms
@@ -98,14 +98,7 @@ async def _ranges(
     facts, more = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
     missing += more
     ranges = [
-        Resolved(
-            f.topic,
-            f.partition,
-            f.log_start_offset,
-            f.high_watermark,
-            f.log_start_offset,
-            f.last_stable_offset,
-        )
+        as_resolved(f, f.log_start_offset, f.high_watermark)
         for f in facts
         if f.error is None
         and f.log_start_offset is not None

@@ -65,21 +65,22 @@ def digest(partition: int, rows: "pa.Table | pa.RecordBatch") -> Digest:
         key, value = one_chunk(part.column("key")), one_chunk(part.column("value"))
         times = one_chunk(part.column("timestamp"))
         timestamp = np.where(null_mask(times), -1, int64_values(times))
-        head = _fixed([("partition", ">i4"), ("length", ">i4")], [partition, _lengths(key)])
-        middle = _fixed([("timestamp", ">i8"), ("length", ">i4")], [timestamp, _lengths(value)])
+        head = fixed_width([("partition", ">i4"), ("length", ">i4")], [partition, lengths(key)])
+        middle = fixed_width([("timestamp", ">i8"), ("length", ">i4")], [timestamp, lengths(value)])
         whole = pc.binary_join_element_wise(head, filled(key), middle, filled(value), separator)
         total += _sum(whole)
     return total
 
 
-def _lengths(column: "pa.Array") -> "NDArray[np.int64]":
+def lengths(column: "pa.Array") -> "NDArray[np.int64]":
+    """int64[n] of a large_binary array: -1 for null."""
     import numpy as np
 
     _, edges = binary_parts(column)
     return np.where(null_mask(column), -1, np.diff(edges))
 
 
-def _fixed(
+def fixed_width(
     fields: list[tuple[str, str]], columns: "list[int | NDArray[np.int64]]"
 ) -> "pa.LargeBinaryArray":
     """A byte string for each row from some integers."""

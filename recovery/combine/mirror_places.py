@@ -1,0 +1,277 @@
+"""What is wrong with the records that found no partner, once all their places are known.
+
+Both logs were read again for the digests of those records alone. Equal records, the source's
+before the mirror's, each log's by offset, make a group; what a group lacks or has too often is a
+difference, exactly. A lost record and one that only the mirror has which agree in most fields are
+one changed record.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from recovery.combine.mirror_pairs import Translated, among, groups
+from recovery.combine.record_digests import field_digests
+from recovery.formats.columns import ABORTED, LAST_OFFSET, OPEN, ColumnBatch
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Kind = Literal["lost", "repeat", "changed", "only-in-mirror", "aborted", "open"]
+SOURCE, MIRROR, SOURCE_ABORTED, SOURCE_OPEN = range(4)
+SHOWN = 10_000
+"""Differing records whose key and timestamp are kept, for showing."""
+FIELDS = ("timestamp", "key", "value", "headers")
+# two records are one changed record when they agree in these, tried in this order
+_ALIKE = (("timestamp", "key"), ("key", "value", "headers"), ("timestamp", "value", "headers"))
+
+
+class Difference(NamedTuple):
+    """source_offset, mirror_offset: of the record on each side, None where it is on one only.
+
+    first_copy: of a repeat, the mirror's first. differs: the fields of a changed record. place: a
+    row of the places.
+    """
+
+    kind: Kind
+    source_offset: int | None
+    mirror_offset: int | None
+    place: int
+    first_copy: int | None = None
+    differs: tuple[str, ...] = ()
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Those of the source first."""
+        source = (1 << 63) if self.source_offset is None else self.source_offset
+        return source, -1 if self.mirror_offset is None else self.mirror_offset
+
+
+@dataclass(slots=True)
+class Places:
+    """Where records with one of these digests stand.
+
+    wanted: uint64[n, 2], as `sorted_digests` gives them. compared: those of FIELDS that count.
+    keys, times: by (0 of the source, 1 of the mirror; offset).
+    """
+
+    wanted: "NDArray[np.uint64]"
+    compared: tuple[str, ...] = FIELDS
+    keys: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    times: dict[tuple[int, int], int] = field(default_factory=dict)
+    _parts: list[tuple["NDArray[np.uint64]", ...]] = field(default_factory=list)
+
+    def add_source(self, digests: "NDArray[np.uint64]", records: ColumnBatch, stable: int) -> None:
+        """The source's next records. stable: its last stable offset."""
+        import numpy as np
+
+        side = np.where(records.offset >= stable, SOURCE_OPEN, SOURCE)
+        outcome = records.outcome
+        side[outcome == OPEN] = SOURCE_OPEN
+        side[outcome == ABORTED] = SOURCE_ABORTED
+        self._add(digests, records, side)
+
+    def add_mirror(self, digests: "NDArray[np.uint64]", records: ColumnBatch) -> None:
+        """The mirror's next visible records."""
+        import numpy as np
+
+        self._add(digests, records, np.full(len(records), MIRROR))
+
+    def _add(
+        self, digests: "NDArray[np.uint64]", records: ColumnBatch, side: "NDArray[np.int64]"
+    ) -> None:
+        import numpy as np
+
+        rows = np.flatnonzero(among(digests, self.wanted))
+        if not len(rows):
+            return
+        found, side = records.select(rows), side[rows]
+        for i in range(min(len(rows), SHOWN - len(self.times))):
+            place = int(side[i] == MIRROR), int(found.offset[i])
+            self.times[place] = int(found.timestamp[i])
+            if (key := found.key[i]) is not None:
+                self.keys[place] = key
+        columns = (
+            found.offset,
+            side,
+            found.timestamp,
+            field_digests(found.key),
+            field_digests(found.value),
+            field_digests(found.headers),
+        )
+        self._parts.append((digests[rows], *(c.astype(np.uint64) for c in columns)))
+
+    def judge(
+        self,
+        translated: Sequence[Translated],
+        source: tuple[int, int] = (0, LAST_OFFSET),
+        mirror: int = 0,
+    ) -> "Judged":
+        """The differences; what the records here do to translated places is put right there.
+
+        source: what the mirror can hold, [start, end); mirror: its first offset that the source
+        can hold.
+        """
+        import numpy as np
+
+        if not self._parts:
+            return Judged({}, [], False)
+        digest, offset, side, time, *fields = (
+            np.concatenate(columns) for columns in zip(*self._parts, strict=True)
+        )
+        order = np.lexsort((offset, side, digest[:, 1], digest[:, 0]))
+        group, start = groups(digest[order])
+        table = _Table(
+            group,
+            start,
+            offset[order].astype(np.int64),
+            side[order].astype(np.int64),
+            {
+                name: column[order]
+                for name, column in zip(FIELDS, (time, *fields), strict=True)
+                if name in self.compared
+            },
+        )
+        for one in translated:
+            table.correct(one)
+        return table.judged(source, mirror)
+
+
+class Judged(NamedTuple):
+    """counts: of each kind. differences: all of them, by source offset, the mirror's own last.
+    ambiguous: equal records of the source, not all of which have one copy: order can't be told."""
+
+    counts: dict[Kind, int]
+    differences: list[Difference]
+    ambiguous: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A row per place, by group, side and offset."""
+
+    group: "NDArray[np.intp]"
+    start: "NDArray[np.intp]"
+    offset: "NDArray[np.int64]"
+    side: "NDArray[np.int64]"
+    fields: "dict[str, NDArray[np.uint64]]"
+
+    def _number(self, side: int) -> "NDArray[np.int64]":
+        """How many places each group has on a side."""
+        import numpy as np
+
+        return np.bincount(self.group[self.side == side], minlength=len(self.start))
+
+    def _nth(self) -> "NDArray[np.int64]":
+        """The how-manyeth of its group and side a row is, of source and mirror."""
+        import numpy as np
+
+        nth = np.arange(len(self.group)) - self.start[self.group]
+        return np.where(self.side == MIRROR, nth - self._number(SOURCE)[self.group], nth)
+
+    def judged(self, within: tuple[int, int], mirror_first: int) -> Judged:
+        import numpy as np
+
+        mine, theirs = self._number(SOURCE), self._number(MIRROR)
+        hidden = [self._number(SOURCE_ABORTED), self._number(SOURCE_OPEN)]
+        nth = self._nth()
+        source, mirror = self.side == SOURCE, self.side == MIRROR
+        lost = source & (nth >= theirs[self.group])
+        lost &= (self.offset >= within[0]) & (self.offset < within[1])
+        extra = mirror & (nth >= mine[self.group]) & (self.offset >= mirror_first)
+        repeat = extra & (mine[self.group] > 0)
+        aborted = extra & ~repeat & (hidden[0][self.group] > 0)
+        undecided = extra & ~repeat & ~aborted & (hidden[1][self.group] > 0)
+        alone = extra & ~repeat & ~aborted & ~undecided
+        found = list(self._changed(lost, alone))
+        for row in np.flatnonzero(lost).tolist():
+            found.append(Difference("lost", int(self.offset[row]), None, row))
+        for row in np.flatnonzero(alone).tolist():
+            found.append(Difference("only-in-mirror", None, int(self.offset[row]), row))
+        found += self._copies("repeat", repeat, 0)
+        found += self._copies("aborted", aborted, None)
+        found += self._copies("open", undecided, None)
+        counts: dict[Kind, int] = {}
+        for one in found:
+            counts[one.kind] = counts.get(one.kind, 0) + 1
+        unequal = (mine > 1) & (mine != theirs)
+        return Judged(counts, sorted(found, key=lambda d: (d.order, d.place)), bool(unequal.any()))
+
+    def _changed(
+        self, lost: "NDArray[np.bool_]", alone: "NDArray[np.bool_]"
+    ) -> Iterator[Difference]:
+        """Pairs of a lost record and one that is only in the mirror; both are taken away."""
+        import numpy as np
+
+        for names in _ALIKE:
+            waiting: dict[tuple[int, ...], list[int]] = {}
+            if not (lost.any() and alone.any()):
+                return
+            columns = [self.fields[name] for name in names if name in self.fields]
+            rows = np.flatnonzero(alone)
+            for row in rows[np.argsort(self.offset[rows])][::-1].tolist():
+                waiting.setdefault(tuple(int(c[row]) for c in columns), []).append(row)
+            rows = np.flatnonzero(lost)
+            for row in rows[np.argsort(self.offset[rows])].tolist():
+                others = waiting.get(tuple(int(c[row]) for c in columns))
+                if others:
+                    other = others.pop()
+                    lost[row] = alone[other] = False
+                    differs = tuple(n for n, c in self.fields.items() if c[row] != c[other])
+                    yield Difference(
+                        "changed",
+                        int(self.offset[row]),
+                        int(self.offset[other]),
+                        row,
+                        differs=differs,
+                    )
+
+    def _copies(
+        self, kind: Kind, rows: "NDArray[np.bool_]", first: int | None
+    ) -> Iterator[Difference]:
+        """Records of the mirror beside the place of the source that they are of."""
+        import numpy as np
+
+        mine = self._number(SOURCE)
+        theirs = self._number(MIRROR)
+        for row in np.flatnonzero(rows).tolist():
+            group = int(self.group[row])
+            begin = int(self.start[group])
+            if first is None:  # the hidden record stands behind the mirror's
+                source, copy = int(self.offset[begin + mine[group] + theirs[group]]), None
+            else:
+                source = int(self.offset[begin + mine[group] - 1])
+                copy = int(self.offset[begin + mine[group]])
+            yield Difference(kind, source, int(self.offset[row]), row, first_copy=copy)
+
+    def correct(self, one: Translated) -> None:
+        """A group that goes on at a translated place reads any copy: the pairs counted the first.
+
+        It skips records only as far as fewer copies lie above than records of the source need.
+        """
+        import numpy as np
+
+        n = len(self.start)
+        mine, theirs = self._number(SOURCE), self._number(MIRROR)
+        nth = self._nth()
+        source, mirror = self.side == SOURCE, self.side == MIRROR
+        paired = nth < np.minimum(mine, theirs)[self.group]
+        at, copy = np.flatnonzero(source & paired), np.flatnonzero(mirror & paired)
+        counted = (self.offset[at] >= one.source) & (self.offset[copy] < one.mirror)
+        late = np.bincount(self.group[source & (self.offset >= one.source)], minlength=n)
+        there = np.bincount(self.group[mirror & (self.offset >= one.mirror)], minlength=n)
+        needed = np.maximum(late - np.maximum(mine - theirs, 0), 0)
+        one.skipped += int(np.maximum(needed - there, 0).sum()) - int(counted.sum())
+        last = np.where(mine > 0, self.offset[self.start + np.maximum(mine, 1) - 1], -1)
+        more = mirror & (nth >= mine[self.group]) & (mine[self.group] > 0)
+        above = more & (self.offset >= one.mirror) & (last[self.group] < one.source)
+        one.again += int(above.sum())
+
+
+def sorted_digests(digests: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
+    """Each once, as `Places` wants them."""
+    import numpy as np
+
+    ordered = digests[np.lexsort((digests[:, 1], digests[:, 0]))]
+    return ordered[groups(ordered)[1]]
