@@ -65,9 +65,20 @@ def checked(asked: Request) -> Through:
 
         context = TaskContext.get()
         assert context is not None
-        yield from _checked(asked, asked.parts[context.partitionId()], batches)
+        number = context.partitionId()
+        yield from _checked(asked, asked.parts[number], _only(batches, number))
 
     return run
+
+
+def _only(batches: Iterator[Any], number: int) -> Iterator[Any]:
+    """The batches, whose rows must all be of one part."""
+    import pyarrow.compute as pc
+
+    for batch in batches:
+        if not pc.all(pc.equal(batch.column("part"), number)).as_py():
+            raise RefusedError("Spark has mixed the partitions of the merge log")
+        yield batch
 
 
 def _checked(asked: Request, part: Part, batches: Iterator[Any]) -> Iterator[Any]:
@@ -76,13 +87,16 @@ def _checked(asked: Request, part: Part, batches: Iterator[Any]) -> Iterator[Any
 
     merge, drop = (asked.merge, part.partition), part.drop_left
     left_out: dict[TopicPartition, int] = {}  # of each input, the first record without an entry
+    absent: tuple[int, Entry] | None = None  # the first entry without a record
     for batch in batches:
         without = pc.is_null(batch.column("merge_offset"))
         for row in batch.filter(without).select(["topic", "partition", "offset"]).to_pylist():
             left_out.setdefault((row["topic"], row["partition"]), row["offset"])
         rows = batch.filter(pc.invert(without))
-        if left_out or rows.column("there").null_count:
-            _refuse_untrue(merge, rows, left_out)
+        if left_out or absent or rows.column("there").null_count:
+            absent = _refuse_untrue(merge, rows, left_out, absent)
+        if absent:
+            continue
         here = min(drop, rows.num_rows)
         drop, rows = drop - here, rows.slice(here)
         if not rows.num_rows:
@@ -93,22 +107,35 @@ def _checked(asked: Request, part: Part, batches: Iterator[Any]) -> Iterator[Any
         columns["partition"] = pa.array([part.partition] * count, pa.int32())
         columns["position"] = rows.column("merge_offset")
         yield pa.RecordBatch.from_pydict(columns)
+    if absent:
+        raise no_record(merge, absent[1])
     if left_out:  # it lies between two entries, so one of them has told
         raise RefusedError(
             f"{len(left_out)} inputs have records that it leaves out", where=named(merge)
         )
 
 
-def _refuse_untrue(merge: TopicPartition, rows: Any, left_out: dict[TopicPartition, int]) -> None:
+def _refuse_untrue(
+    merge: TopicPartition,
+    rows: Any,
+    left_out: Mapping[TopicPartition, int],
+    absent: tuple[int, Entry] | None,
+) -> tuple[int, Entry] | None:
+    """Refuse at the first entry that is not the next record of its input. An entry without a
+    record is given back until the input's next record, which the refusal names, is known."""
     names = ("merge_offset", "topic", "partition", "offset", "there")
     columns = [rows.column(name).to_pylist() for name in names]
     for merge_offset, topic, partition, offset, there in zip(*columns, strict=True):
         entry = Entry(topic, partition, offset)
         missed = left_out.get(entry.place)
-        if missed is not None and missed < offset:
-            raise mismatch(merge, merge_offset, entry, missed)
-        if there is None:
-            raise no_record(merge, entry)
+        if absent is None:
+            if missed is not None and missed < offset:
+                raise mismatch(merge, merge_offset, entry, missed)
+            absent = None if there else (merge_offset, entry)
+        elif entry.place == absent[1].place and there:
+            following = offset if missed is None else min(offset, missed)
+            raise mismatch(merge, *absent, following)
+    return absent
 
 
 def _refuse_unlike(rows: Any) -> None:

@@ -165,6 +165,25 @@ def test_driver_killed_while_it_sends_and_run_again(
 
 
 @pytest.mark.long
+def test_workers_killed_while_they_send(large: World, topic: MakeTopic, state: Path) -> None:
+    """Spark tries the task again: it goes on after what was committed."""
+    world = large
+    world.output = topic(world.lab, 1, 1, KEPT)
+    running = started(world)
+    for _ in until_it_sends(world, running):
+        time.sleep(0.01)
+    killed = 0
+    for pid in session_members(int(str(job(state)["pid"]))):
+        if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            os.kill(pid, signal.SIGKILL)
+            killed += 1
+    _, said = running.communicate(timeout=300)
+    assert killed
+    assert running.returncode == 0, said
+    assert world.got == world.expected
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_replay_cancels_its_job_and_the_local_engine_goes_on(
     large: World, topic: MakeTopic, state: Path, number: int
