@@ -1,6 +1,6 @@
 """`python -m docs.screenshots`: pictures of the dashboard for README and docs, as SVG.
 
-They show a recording of a real lab (tests/tui/recordings), so that nothing in them is made up.
+They show recordings of real labs (tests/tui/recordings), so that nothing in them is made up.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from tui.replay import ReplayFeed
 from tui.shell import Place
 from tui.views import BY_NAME
 
-RECORDING = Path(__file__).parents[1] / "tests" / "tui" / "recordings" / "orders.jsonl"
+RECORDINGS = Path(__file__).parents[1] / "tests" / "tui" / "recordings"
 FOLDER = Path(__file__).parent / "screenshots"
 SHOTS = (
     ("overview", "", "dark"),
@@ -28,7 +28,8 @@ SHOTS = (
 
 async def shoot(name: str, about: str, theme: str) -> str:
     """One screen at 120x32 as SVG."""
-    feed = ReplayFeed(RECORDING, still=True)
+    known = "jobs" if name == "jobs" else "orders"
+    feed = ReplayFeed(RECORDINGS / f"{known}.jsonl", still=True)
     feed.seek(1_000_000)
     app = Dashboard(feed, theme=theme)
     async with app.run_test(size=(120, 32)) as pilot:

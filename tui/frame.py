@@ -15,8 +15,9 @@ from recovery.rows_diagnosis import TxnHangingRow
 from recovery.rows_offsets import OffsetsShowRow
 from tui import kept, views
 from tui import rows as make
-from tui.overview import overview, stuck
-from tui.tables import TableData, TableRow, table_data
+from tui.headline import stuck
+from tui.overview import overview
+from tui.tables import TableData, TableRow, table_data, urgency
 from tui.trend import Trend
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class Builder:
         for r in answer.rows if answer else ():
             assert isinstance(r, ProducerRow)
             rows.append(make.producer_row(r, now, self.text))
-        rows.sort(key=_urgency)
+        rows.sort(key=urgency)
         return table_data(
             views.PRODUCERS.columns,
             rows,
@@ -172,7 +173,7 @@ class Builder:
             for name, state in states.items()
             if name in bare
         ]
-        rows.sort(key=_urgency)
+        rows.sort(key=urgency)
         return table_data(
             views.GROUPS.columns,
             rows,
@@ -194,7 +195,7 @@ class Builder:
             key = f"id\0{t.transactional_id}"
             rows.append(make.listed_row(key, t, judged.pop(key, []), self.text))
         rows += [make.stray_row(key, found) for key, found in judged.items()]
-        rows.sort(key=_urgency)
+        rows.sort(key=urgency)
         answer = s.transactions
         return table_data(
             views.TRANSACTIONS.columns,
@@ -223,19 +224,12 @@ def worst_verdicts(answer: "Answer | None") -> dict[str, TxnHangingRow]:
     return found
 
 
-_URGENCY = {"!!": 0, "!": 1, "?": 2}
-
-
-def _urgency(row: TableRow) -> int:
-    return _URGENCY.get(row.mark, 3)
-
-
 def _held_first(row: TableRow) -> tuple[int, float, bool]:
     """The worst first, then the oldest, then what is held at all."""
     r = row.source
     assert isinstance(r, LsoRow)
     seconds = r.blocking.age_seconds if r.blocking else None
-    return _urgency(row), -(seconds or 0.0), not r.held
+    return urgency(row), -(seconds or 0.0), not r.held
 
 
 def _none(what: str, answer: "Answer | None", s: "Snapshot") -> str:

@@ -70,6 +70,11 @@ class TableRow:
         return self is other or (self.cells == other.cells and self.mark == other.mark)
 
 
+def urgency(row: TableRow) -> int:
+    """To sort by: what must be acted on, what may be wrong, what cannot be told, the rest."""
+    return ("!!", "!", "?").index(row.mark) if row.mark else 3
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TableData:
     """Rows in their default order (the worst first), and what the widget needs to draw them.

@@ -5,7 +5,7 @@ one DescribeProducers per leader for all its partitions.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -264,15 +264,29 @@ async def offsets_at(
         missing += [missing_broker(b, error) for b, error in failures.items()]
         for p in (p for b in failures for p in led[b]):
             found.pop((p.topic, p.partition), None)
-        for broker, answer in answers.items():
-            for t in answer.topics:
-                for row in t.partitions:
-                    place = (t.name, row.partition_index)
-                    if row.error_code:
-                        name = messages.error_name(row.error_code)
-                        text = "the leader did not find the offset of an instant"
-                        missing.append(Missing("partition", name, text, broker, *place))
-                        found.pop(place, None)
-                    elif row.offset >= 0 and place in found:
-                        found[place][instant] = row.offset
+        told, refused = told_offsets(answers, "the leader did not find the offset of an instant")
+        missing += refused.values()
+        for place in refused:
+            found.pop(place, None)
+        for place, offset in told.items():
+            if offset >= 0 and place in found:
+                found[place][instant] = offset
     return found, missing
+
+
+def told_offsets(
+    answers: Mapping[int, Any], refusal: str
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Missing]]:
+    """The offsets of ListOffsets answers by broker; what a leader refused in the second part."""
+    found: dict[TopicPartition, int] = {}
+    refused: dict[TopicPartition, Missing] = {}
+    for broker, answer in answers.items():
+        for t in answer.topics:
+            for row in t.partitions:
+                place = (t.name, row.partition_index)
+                if row.error_code:
+                    name = messages.error_name(row.error_code)
+                    refused[place] = Missing("partition", name, refusal, broker, *place)
+                else:
+                    found[place] = row.offset
+    return found, refused

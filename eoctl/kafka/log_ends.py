@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from eoctl.kafka import collect, messages
+from eoctl.kafka import collect
 from eoctl.kafka.cluster import (
     Cluster,
     PartitionMetadata,
@@ -45,18 +45,8 @@ async def log_end_offsets(
         Missing("partition", "LEADER_NOT_AVAILABLE", "no broker leads it", None, *_place(p))
         for p in leaderless
     ]
-    found: dict[TopicPartition, int] = {}
-    for broker, answer in answers.items():
-        for t in answer.topics:
-            for row in t.partitions:
-                place = (t.name, row.partition_index)
-                if row.error_code:
-                    name = messages.error_name(row.error_code)
-                    text = "the leader did not give its log end"
-                    missing.append(Missing("partition", name, text, broker, *place))
-                else:
-                    found[place] = row.offset
-    return found, missing
+    found, refused = collect.told_offsets(answers, "the leader did not give its log end")
+    return found, [*missing, *refused.values()]
 
 
 async def read_ends(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from eoctl.operations.snapshot import Snapshot
-from recovery.rows import LsoRow
+from recovery.rows import ErrorRow, LsoRow
 from recovery.rows_journal import JournalRow
 from recovery.rows_plans import PlanFileRow
 from tests.tui.driving import RECORDINGS
@@ -87,3 +87,27 @@ def test_plans_that_can_no_longer_be_applied_are_told_apart(name: str) -> None:
         for at in (s, later)
     ]
     assert states == ["planned", "expired"] * len(plans)
+
+
+def test_a_broker_that_is_down_stands_above_what_it_hides_and_that_in_one_line() -> None:
+    s = last("orders")
+    assert s.partitions is not None
+    assert s.brokers is not None
+    brokers = [b.model_copy(update={"up": n > 0}) for n, b in enumerate(s.brokers.rows)]
+    hidden = [
+        ErrorRow(scope="partition", topic="t", partition=p, error="NOT_SEEN", detail="no leader")
+        for p in range(3000)
+    ]
+    down = replace(
+        s,
+        brokers=replace(s.brokers, rows=brokers),
+        partitions=replace(s.partitions, errors=hidden),
+    )
+    marks = [r.mark for r in frame(down).tables["overview"].rows]
+    assert marks == sorted(marks, key=["!!", "!", "?", ""].index)
+    rows = frame(down).tables["overview"].rows
+    assert [r.cells[2] for r in rows if r.cells[1] == "broker down"] == ["broker 1"]
+    assert [r.cells[2] for r in rows if r.cells[1] == "not seen"] == ["3,000 partitions"]
+    one = replace(down, partitions=replace(s.partitions, errors=hidden[:1]))
+    rows = frame(one).tables["overview"].rows
+    assert [r.cells[2] for r in rows if r.cells[1] == "not seen"] == ["t:0"]

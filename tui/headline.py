@@ -1,0 +1,138 @@
+"""The overview's four sentences: the worst thing in words, then what was counted."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from eoctl.render.words import count, counted, spoken_age
+from recovery.diagnosis import ORDER, mark
+from recovery.rows import BrokerRow, LsoRow
+from recovery.rows_diagnosis import TxnHangingRow
+from recovery.rows_jobs import JobRow
+from recovery.rows_offsets import OffsetsShowRow
+from recovery.times import rfc3339
+from tui.lines import Line
+from tui.trend import Trend
+
+if TYPE_CHECKING:
+    from eoctl.operations.snapshot import Snapshot
+    from recovery.answers import Answer
+
+QUIET = ("open", "prepare")
+
+
+def sentences(
+    s: "Snapshot",
+    held: dict[str, LsoRow],
+    hanging: list[TxnHangingRow],
+    trend: Trend,
+    unseen: int,
+) -> tuple[Line, ...]:
+    if s.partitions is None:
+        word = "no answer yet" if s.problem else f"connecting to {s.title}"
+        return (((f" {word}", "dim"),), (), (), ())
+    brokers = [b for b in (s.brokers.rows if s.brokers else ()) if isinstance(b, BrokerRow)]
+    up = sum(bool(b.up) for b in brokers)
+    scanned = int(str(s.partitions.extra.get("scanned", 0)))
+    total = sum(r.held or 0 for r in held.values())
+    open_count = s.transactions.extra.get("open", 0) if s.transactions else 0
+    groups = {g.group for g in group_rows(s) if stuck(g, hanging)}
+    verdicts = [(name, sum(h.verdict == name for h in hanging)) for name in ORDER]
+    told = ", ".join(f"{n} {name}" for name, n in verdicts if n)
+    if s.hanging is None:
+        told = "being judged"
+    elif not told:
+        unknown = s.hanging.errors or _least(s.transactions)
+        told = "not known" if unknown else "nothing is open"
+    broker_words = (f"{up}/{len(brokers)} up", "good" if up == len(brokers) else "act")
+    if s.problem is not None:
+        broker_words = ("no answer", "act")
+    second: Line = (
+        (" brokers ", "dim"),
+        broker_words,
+        ("   held back ", "dim"),
+        (f"{_least(s.partitions)}{count(len(held))} of {count(scanned)} partitions", "text"),
+        (", ", "dim"),
+        (f"{_least(s.groups)}{counted(len(groups), 'group')}", "text"),
+    )
+    jobs = len(running_jobs(s))
+    if jobs:
+        second += (("   jobs ", "dim"), (f"{jobs} running", "key"))
+    verdict_line: Line = (
+        (" transactions ", "dim"),
+        (f"{_least(s.transactions)}{open_count} open", "text"),
+        ("   on held partitions ", "dim"),
+        (told, "text"),
+    )
+    ceiling = trend.total
+    third: Line = (
+        (" held, 30 min ", "dim"),
+        (trend.line(None, 30, ceiling), "spark"),
+        (f"  {count(total)} now (0 to {count(ceiling)})", "dim"),
+    )
+    return (_headline(s, held, hanging, len(brokers) - up, unseen), second, verdict_line, third)
+
+
+def _least(answer: "Answer | None") -> str:
+    """Where something could not be seen, what was counted is not all."""
+    return "at least " if answer is not None and answer.errors else ""
+
+
+def _headline(
+    s: "Snapshot", held: dict[str, LsoRow], hanging: list[TxnHangingRow], down: int, unseen: int
+) -> Line:
+    if s.problem is not None:
+        last = rfc3339(s.partitions.collected_at if s.partitions else None)
+        since = f" since {last[11:19]}Z; what stands below is of then" if last else ""
+        return ((f" !! no answer{since}", "act"),)
+    findings = [h for h in hanging if h.verdict not in (*QUIET, "unknown")]
+    if s.hanging is None:
+        return ((" judging what is open", "dim"),)
+    if findings:
+        worst = findings[0].verdict
+        sign = mark(worst) or ""
+        places = {(h.topic, h.partition) for h in findings if h.verdict == worst}
+        words = f" {sign} {worst} on {counted(len(places), 'partition')}"
+        words += f"; {count(len(held))} held back in all"
+        ages = [(h.age_seconds, h.age_clock) for h in findings if h.age_seconds is not None]
+        if ages:
+            seconds, clock = max(ages)
+            words += f", oldest {spoken_age(seconds, producer_clock=clock == 'producer')}"
+        return ((f"{words}. enter: why", "act" if sign == "!!" else "look"),)
+    if down:
+        return ((f" !! {counted(down, 'broker')} down", "act"),)
+    if unseen:
+        return ((f" ? {counted(unseen, 'thing')} could not be seen", "unknown"),)
+    new = len(held.keys() - {f"{h.topic}:{h.partition}" for h in hanging})
+    if new:
+        words = f" {counted(len(held), 'partition')} held back, {count(new)} of them not judged yet"
+        return ((words, "text"),)
+    if held:
+        words = f" {counted(len(held), 'partition')} held by transactions within their limits"
+        return ((words, "good"),)
+    return ((" nothing is held back", "good"),)
+
+
+def running_jobs(s: "Snapshot") -> list[JobRow]:
+    return [
+        j for j in (s.jobs.rows if s.jobs else ()) if isinstance(j, JobRow) and j.state == "running"
+    ]
+
+
+def group_rows(s: "Snapshot") -> list[OffsetsShowRow]:
+    return [g for g in (s.groups.rows if s.groups else ()) if isinstance(g, OffsetsShowRow)]
+
+
+def at_the_lso(g: OffsetsShowRow) -> bool:
+    """Has the group read all that its readers may see, and more is held back from them?"""
+    return g.lag is not None and g.lag <= 0 and (g.lag_hw or 0) > g.lag
+
+
+def stuck(g: OffsetsShowRow, hanging: Iterable[TxnHangingRow]) -> bool:
+    """Is the group held up by a transaction that is a finding? By one within its limits it is
+    held up for a moment, again and again: that is how exactly-once works."""
+    return any(
+        ((h.topic, h.partition) == (g.topic, g.partition) and at_the_lso(g))
+        or (g.group in h.groups and bool(g.pending))
+        for h in hanging
+        if h.verdict not in QUIET
+    )
