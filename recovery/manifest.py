@@ -178,7 +178,8 @@ def compacted_from_above(
     younger than min.compaction.lag.ms.
 
     above: offsets from the cut to the high watermark now. missing: offsets read without a record,
-    None where the reader can't tell. size: bytes of the log up to the high watermark, estimated.
+    None where the reader can't tell. size: bytes that may have closed a segment, estimated: of the
+    log up to the high watermark, or of what lies above a cut that this very run made.
     age_ms: of the cut when its last byte had come. The second part is False where neither
     segment.ms nor segment.bytes have been reached since: the active segment is never cleaned, but
     how old it was at the cut is not known.

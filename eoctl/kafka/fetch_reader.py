@@ -41,8 +41,12 @@ MOVED = frozenset(
         "KAFKA_STORAGE_ERROR",
         "OFFSET_NOT_AVAILABLE",
         "UNKNOWN_TOPIC_ID",
+        "OFFSET_MOVED_TO_TIERED_STORAGE",
+        "UNKNOWN_SERVER_ERROR",
     }
 )
+"""Asked again, of the leader as it is then; a remote store that fails is among them (KIP-405)."""
+NOT_GIVEN = ("OFFSET_MOVED_TO_TIERED_STORAGE", "UNKNOWN_SERVER_ERROR", "KAFKA_STORAGE_ERROR")
 
 
 class Reader:
@@ -110,7 +114,7 @@ class Reader:
                     error, detail = self._why.get(
                         key, ("LEADER_NOT_AVAILABLE", "no broker leads this partition")
                     )
-                    await self._end(r, error, detail)
+                    await self._end(r, error, await self._remote(r, error, leaders) or detail)
                 return
             await asyncio.sleep(PAUSE_SECONDS)
 
@@ -119,6 +123,20 @@ class Reader:
 
     async def _end(self, r: Range, error: str | None = None, detail: str = "") -> None:
         await self._queue.put(Ended(r.topic, r.partition, r.start, error, detail))
+
+    async def _remote(
+        self,
+        r: Range,
+        error: str,
+        leaders: Mapping[TopicPartition, tuple[int | None, int]],
+    ) -> str | None:
+        """That it is not the leader's disk that failed, where that is so."""
+        leader = leaders[r.key][0]
+        if error not in NOT_GIVEN or leader is None:
+            return None
+        if not await log_checks.is_remote(self._cluster, leader, r.key, r.start):
+            return None
+        return "it is in remote storage, and its leader could not read it there"
 
     async def _leaders(
         self, todo: Mapping[TopicPartition, Range]
@@ -244,7 +262,7 @@ class Reader:
         if p.error_code:
             name = messages.error_name(p.error_code)
             if name in MOVED:
-                self._why[key] = (name, "the leader moved")
+                self._why[key] = (name, _problem(name, r.start))
                 moved[key] = r
             else:
                 yield Ended(*key, r.start, name, _problem(name, r.start))
@@ -356,4 +374,6 @@ def _problem(error: str, offset: int) -> str:
         return f"offset {offset} is not in the log any more, or not yet"
     if error == "UNKNOWN_TOPIC_OR_PARTITION":
         return "no such topic or partition, or no permission to see it"
-    return "the leader refused to be read"
+    if error in NOT_GIVEN:
+        return "its leader cannot read it"
+    return "the leader moved" if error in MOVED else "the leader refused to be read"

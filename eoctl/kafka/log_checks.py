@@ -65,12 +65,24 @@ async def asked_epoch_ends(
 
 
 async def is_local(cluster: Cluster, broker: int, place: TopicPartition, offset: int) -> bool:
-    """Whether the log from `offset` on is on the broker's own disk (ListOffsets -4, KIP-405)."""
+    """Whether the log from `offset` on is on the broker's own disk."""
+    start = await _local_start(cluster, broker, place)
+    return start is not None and start <= offset
+
+
+async def is_remote(cluster: Cluster, broker: int, place: TopicPartition, offset: int) -> bool:
+    """Whether the broker says that `offset` is in remote storage and not on its own disk."""
+    start = await _local_start(cluster, broker, place)
+    return start is not None and start > offset
+
+
+async def _local_start(cluster: Cluster, broker: int, place: TopicPartition) -> int | None:
+    """Where the log on the broker's own disk begins (ListOffsets -4, KIP-405); None: not told."""
     named = PartitionMetadata(*place, broker, None, (), None)
     question = list_offsets([named], EARLIEST_LOCAL, READ_UNCOMMITTED)
     try:
         answer = await cluster.ask(broker, question, least=8, most=9)
-    except WireError as error:
-        return error.error == "UNSUPPORTED_VERSION"  # a broker older than tiered storage
+    except WireError as error:  # a broker older than tiered storage has nothing elsewhere
+        return 0 if error.error == "UNSUPPORTED_VERSION" else None
     found = answer.topics[0].partitions[0]
-    return not found.error_code and found.offset <= offset
+    return None if found.error_code else int(found.offset)

@@ -123,7 +123,7 @@ def _rebuild(request: Request, access: Access, engine: Engine, name: str) -> Man
     notes = list(request.notes)
     for place in request.cut.places():
         lost = _compacted(request, place, by_place[place], logs[place])
-        counts = lost is not None and lost[1] and not request.fresh
+        counts = lost is not None and lost[1]
         if lost is not None and not counts:
             notes.append(f"{place[0]}-{place[1]}: {lost[0]}")
         made = _partition(
@@ -313,7 +313,9 @@ def _compacted(
     missing = _added(row.counts for row in rows).get("missing")
     read = sum(row.end - row.start for row in rows if row.start is not None and row.end is not None)
     present = max(1, read - (missing or 0))
-    size = sum(row.bytes_read for row in rows) * (present + above) // present
+    # of a cut made for this run, only what was appended since can have closed its segment
+    closing = above if request.fresh else present + above
+    size = sum(row.bytes_read for row in rows) * closing // present
     read_ms = max(row.last_read_ms or request.started_ms for row in rows)
     age_ms = read_ms - instant(request.cut.created_at, request.started_ms, where="the cut")
     return compacted_from_above(request.configs.get(place[0]), above, missing, size, age_ms)

@@ -1,0 +1,117 @@
+"""`state rebuild` while a broker that leads, or a process that works, is killed: the same state."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from eoctl.lab.client import Client
+from eoctl.lab.cluster import Lab
+from tests.kafka.command import EOCTL, environment, eoctl
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
+from tests.share import share
+
+COMPACT = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.9",
+    "min.insync.replicas": "2",
+}
+ROUNDS = share(10, 2)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("number", range(ROUNDS))
+def test_a_killed_leader(lab3: Lab, topic: MakeTopic, tmp_path: Path, number: int) -> None:
+    """The run itself goes on, or the same command again does, and gives the digest of a dict."""
+    name = topic(lab3, partitions=3, replicas=3, config=COMPACT)
+    fill(lab3, name, seed=number, records=9_000, keys=700, partitions=3)
+    leader = asyncio.run(_leader(lab3, name, number % 3))
+    server, folder = lab3.bootstrap_servers, tmp_path / "state"
+    words = ["state", "rebuild", name, "--format", "plain", "--at", "lso", "--engine", "local"]
+    words += ["--output", str(folder)]
+    running = subprocess.Popen(
+        [*EOCTL, "--bootstrap-server", server, *words, "--max-rate", "150KiB", "--no-crc"],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        until = time.monotonic() + 60
+        while not (folder / "request.json").exists():
+            assert running.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        time.sleep(1.5 + number / 2)  # its workers read
+        assert running.poll() is None, "it was done before a broker could be killed"
+        lab3.kill(leader)
+        _, stderr = running.communicate(timeout=300)
+        if running.returncode:
+            assert running.returncode in (3, 5), stderr
+            assert not (folder / "manifest.json").exists()
+            (line,) = [row for row in stderr.splitlines() if row.startswith("eoctl: ")]
+            assert "Traceback" not in stderr
+            ran = eoctl(*words, lab=lab3, timeout=300)
+            assert ran.status == 0, (line, ran.stderr)
+    finally:
+        if running.poll() is None:
+            running.kill()
+            running.communicate()
+        lab3.start(leader)
+    state = Rebuilt(folder)
+    expected, _ = dict_state(lab3, name, state.ends)
+    assert state.digest == digest(expected)
+    assert state.state() == expected
+
+
+def test_a_killed_worker(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    """One sentence, no state; the same command goes on with what the others had done."""
+    name = topic(lab1, partitions=3, config=COMPACT | {"min.insync.replicas": "1"})
+    fill(lab1, name, seed=3, records=3_000, keys=300, partitions=3)
+    folder = tmp_path / "state"
+    words = ["state", "rebuild", name, "--format", "plain", "--at", "lso", "--engine", "local"]
+    words += ["--output", str(folder), "--processes", "1"]
+    running = subprocess.Popen(
+        [*EOCTL, "--bootstrap-server", lab1.bootstrap_servers, *words, "--max-rate", "150KiB"],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until = time.monotonic() + 60
+    while not list(folder.glob("tasks/*.json")):
+        assert running.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    for pid in _children(running.pid):
+        os.kill(pid, signal.SIGKILL)
+    _, stderr = running.communicate(timeout=60)
+    assert running.returncode == 3, stderr
+    (line,) = [row for row in stderr.splitlines() if row.startswith("eoctl: ")]
+    assert "a worker process ended (SIGKILL); the same command again goes on from there" in line
+    assert not (folder / "manifest.json").exists()
+    done = {path.name for path in folder.glob("tasks/*.json")}
+    assert 1 <= len(done) < 3
+    ran = eoctl(*words, lab=lab1, timeout=120)
+    assert ran.status == 0, ran.stderr
+    state = Rebuilt(folder)
+    assert state.digest == digest(dict_state(lab1, name, state.ends)[0])
+    listed = {Path(f.path).name for p in state.manifest.partitions for f in p.files}
+    assert {path.name for path in folder.glob("data/*/*")} == listed
+
+
+def _children(pid: int) -> list[int]:
+    """The workers, and what multiprocessing has beside them."""
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(word) for word in text.split()]
+
+
+async def _leader(lab: Lab, name: str, partition: int) -> int:
+    async with Client.to(lab.bootstrap_servers) as client:
+        return await client.leader(name, partition)

@@ -1,0 +1,44 @@
+"""`state rebuild` on Spark where the executors' disk is full: one sentence, no state, then done."""
+
+import os
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eoctl.lab.cluster import Lab
+from eoctl.operations.state import Wanted
+from recovery.errors import IncompleteError
+from tests.kafka.state_oracle import dict_state, digest, producer
+from tests.kafka.test_state_disk import small_disk
+from tests.spark.test_rebuild import KEPT, on_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize("most", [10**9, 150])
+def test_a_full_disk(spark: "SparkSession", lab1: Lab, tmp_path: Path, most: int) -> None:
+    """Whole, and in ranges whose runs are spilt first."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    name = f"full-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient(lab1.client_properties())
+    admin.create_topics([NewTopic(name, 1, 1, config=KEPT)])[name].result(30)
+    writer = producer(lab1)
+    writer.begin_transaction()
+    for number in range(400):
+        writer.produce(name, os.urandom(2_000), b"key-%d" % number)
+    writer.commit_transaction(30)
+    with small_disk(tmp_path / "disk", "300k") as disk:
+        output = disk.seen / "state"
+        wanted = Wanted((name,), "plain", "lso", output, "spark", range_offsets=most)
+        with pytest.raises(IncompleteError, match="No space left on device; make space there"):
+            on_session(spark, lab1, wanted)
+        assert not (output / "manifest.json").exists()
+        disk.resize("4m")
+        found = on_session(spark, lab1, wanted)
+        assert found.digest == digest(dict_state(lab1, name, found.ends)[0])
+        listed = {Path(f.path).name for p in found.manifest.partitions for f in p.files}
+        assert {path.name for path in output.glob("data/*/*")} == listed
