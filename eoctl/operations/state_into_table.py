@@ -29,7 +29,8 @@ class IntoTable:
 
     def __init__(self, wish: Wish, found: Source) -> None:
         self._wish, self._source = wish, found
-        self._table = StateTable(wish.store, _columns(found))
+        self._columns = _columns(found)
+        self._table = StateTable(wish.store, self._columns)
         self._offsets: SqlStore | None = None
         if wish.offsets is not None:
             self._offsets = SqlStore(kind="sql", url=wish.store.url, table=wish.offsets)
@@ -47,14 +48,18 @@ class IntoTable:
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
         """The state, the table, and what the table of restart offsets holds."""
         await self._table.check()
-        found: dict[str, object] = {"state": self._source.facts, self.name: {"table": True}}
+        found: dict[str, object] = {
+            "state": self._source.facts,
+            self.name: {"columns": self._columns},
+        }
         if self._offsets is not None:
             before = await self._before()
             found[self._offsets_store.name] = {
                 f"{place[0]}:{place[1]}": kept for place, kept in before.items()
             }
+        others = await self._table.others(self._live())
         if not self._replaces(steps):
-            refuse_others(await self._table.others(self._live()), self.name)
+            refuse_others(others, self.name)
         return found
 
     def _replaces(self, steps: Sequence[Step]) -> bool:

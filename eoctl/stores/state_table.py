@@ -139,8 +139,9 @@ class StateTable:
                     name = connection.dialect.identifier_preparer.format_table(self._table)
                     connection.exec_driver_sql(f"LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE")
                 store.put(connection, offsets[1])
+                others = self._others(connection, job, live)
                 if not replace:
-                    refuse_others(self._others(connection, job, live), self.name)
+                    refuse_others(others, self.name)
                 for partition, keep in live.items():
                     for table in rows(partition):
                         for low in range(0, len(table), ROWS_AT_ONCE):
@@ -188,9 +189,10 @@ class StateTable:
             ) from None
         found = {column["name"]: column["type"] for column in columns}
         wanted = {"int64": Integer, "binary": LargeBinary, "string": String}
-        for name, kind in self._columns.items():
+        for name in self._columns:
             if name not in found:
                 raise IncompleteError(f"the table has no column {name!r}", where=self.name)
+        for name, kind in self._columns.items():
             if not isinstance(found[name], wanted[kind]):
                 raise RefusedError(
                     f"its column {name!r} is of type {found[name]}, the state's is {kind}",
