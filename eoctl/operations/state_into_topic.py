@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eoctl.kafka import collect, configs
 from eoctl.kafka.cluster import Cluster
@@ -20,7 +20,8 @@ from eoctl.kafka.properties import ClientSettings
 from eoctl.kafka.read_columns import read_columns
 from eoctl.operations.session import now_ms
 from eoctl.operations.state_delivery import Source, Wish
-from eoctl.operations.steps import SETTLE_SECONDS, Seen, die_here_in_tests
+from eoctl.operations.state_sending import Sending
+from eoctl.operations.steps import SETTLE_SECONDS, Seen
 from recovery.combine.arrays import int64_values, null_mask, one_chunk
 from recovery.combine.digest import Digest, digest
 from recovery.errors import IncompleteError, RefusedError
@@ -29,12 +30,7 @@ from recovery.formats.columns import ABORTED
 from recovery.manifest import log_facts
 from recovery.plan import Step
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 TRANSACTION_MS = 60_000
-TRANSACTION_SECONDS = 5.0
-TRANSACTION_RECORDS = 20_000
 AT_ONCE = 2_000  # rows between two looks at the time
 _SETTINGS = ("message.timestamp.type", "cleanup.policy", "retention.ms", "retention.bytes")
 _KEEPS_TOMBSTONES = ("streams-versioned",)
@@ -93,14 +89,9 @@ class IntoTopic:
         self._refuse_format()
         oldest = await asyncio.to_thread(self._oldest)
         self._refuse_settings(topic["settings"], oldest)
-        now = await self._committed()
-        facts = await self._facts()
+        now, facts = await self._committed(), await self._facts()
         for p in partitions:
-            at = now.get((self._topic, p))
-            if at is None:
-                _refuse_written(facts[p])
-            else:
-                self._rows_of(at, topic["topic_id"], p)
+            self._rows_of(now.get((self._topic, p)), topic["topic_id"], facts[p])
         return [
             Step(
                 action="deliver",
@@ -179,14 +170,14 @@ class IntoTopic:
         writer = Writer(
             self._settings, f"{self._group}-{p}", self._group, timeout_ms=TRANSACTION_MS
         )
-        sending = _Sending(writer, (self._topic, p), self._metadata(step, p), ensure_held)
+        sending = Sending(writer, (self._topic, p), self._metadata(step, p), ensure_held)
         await asyncio.to_thread(writer.open)  # first: it fences, then the position is final
         try:
-            first = await self._begin(step, p, sending)
-            await asyncio.to_thread(self._send, p, first, sending)
+            sending.first = sending.rows = await self._begin(step, p, sending)
+            await asyncio.to_thread(self._send, p, sending)
         except RefusedError as error:
             await asyncio.to_thread(writer.abort)
-            if not sending.commits:
+            if sending.rows == sending.first:
                 raise
             raise IncompleteError(  # not a no: some of it is there
                 f"{error.what}; {sending.rows:,} rows are there", where=error.where
@@ -196,16 +187,15 @@ class IntoTopic:
             raise
         finally:
             await asyncio.to_thread(writer.close)
-        return {"sent": sending.rows - first, "rows": sending.rows}
+        return {"sent": sending.rows - sending.first, "rows": sending.rows}
 
-    async def _begin(self, step: Step, p: int, sending: "_Sending") -> int:
+    async def _begin(self, step: Step, p: int, sending: "Sending") -> int:
         """How many rows are there. Raises RefusedError for what this delivery did not write."""
-        now = (await self._committed()).get((self._topic, p))
-        if now is None:
-            _refuse_written((await self._facts())[p])
+        now, facts = await self._committed(), await self._facts()
+        rows = self._rows_of(now.get((self._topic, p)), step.parameters["topic_id"], facts[p])
+        if rows is None:
             await asyncio.to_thread(sending.commit, 0)
             return 0
-        rows = self._rows_of(now, step.parameters["topic_id"], p)
         end = time.monotonic() + SETTLE_SECONDS  # a new leader's last stable offset may lag behind
         while (found := await self._visible(p)) != rows:
             if time.monotonic() > end:
@@ -218,9 +208,8 @@ class IntoTopic:
             await asyncio.sleep(0.5)
         return rows
 
-    def _send(self, p: int, first: int, sending: "_Sending") -> None:
-        sending.rows = first
-        for rows in self._source.rows.in_order((self._source.changelog, p), first):
+    def _send(self, p: int, sending: "Sending") -> None:
+        for rows in self._source.rows.in_order((self._source.changelog, p), sending.first):
             for low in range(0, len(rows), AT_ONCE):
                 sending.send(rows.slice(low, AT_ONCE))
         sending.end()
@@ -230,12 +219,10 @@ class IntoTopic:
         self._cluster.forgive()
         p, rows = int(step.parameters["partition"]), int(step.parameters["rows"])
         place = f"{self._topic}:{p}"
-        now = (await self._committed()).get((self._topic, p))
-        facts = (await self._facts())[p]
-        if now is None:
-            untouched = facts.high_watermark == 0
-            return Seen(False, None, f"nothing is delivered to {place}", untouched)
-        there = self._rows_of(now, step.parameters["topic_id"], p)
+        now, facts = (await self._committed()).get((self._topic, p)), (await self._facts())[p]
+        there = self._rows_of(now, step.parameters["topic_id"], facts)
+        if there is None:
+            return Seen(False, None, f"nothing is delivered to {place}", untouched=True)
         if there < rows:
             return Seen(False, there, f"{there:,} of {rows:,} rows are in {place}")
         if facts.last_stable_offset != facts.high_watermark:
@@ -261,19 +248,29 @@ class IntoTopic:
         found = {"deliver": self._digest_of(step.parameters["topic_id"], p)}
         return json.dumps(found, separators=(",", ":"))
 
-    def _rows_of(self, position: Position, topic_id: str | None, p: int) -> int:
-        """How many rows are committed. Raises RefusedError for another delivery's number."""
+    def _rows_of(
+        self, position: Position | None, topic_id: str | None, facts: PartitionFacts
+    ) -> int | None:
+        """How many rows are committed; None where this delivery may begin.
+
+        Raises RefusedError for what it did not write.
+        """
         try:
-            same = json.loads(position.metadata)["deliver"] == self._digest_of(topic_id, p)
+            said = {} if position is None else json.loads(position.metadata)
+            same = said["deliver"] == self._digest_of(topic_id, facts.partition)
         except (ValueError, KeyError, TypeError):
             same = False
-        if not same:
-            raise RefusedError(
-                "another state was delivered there",
-                where=f"{self._topic}:{p}",
-                remedy="deliver into a new topic",
-            )
-        return position.offset
+        if same:
+            assert position is not None
+            return position.offset
+        if not facts.high_watermark and (position is None or position.offset == 0):
+            return None  # another delivery may have ended before its first row
+        why = "it has been written to, and not by an earlier attempt that is still known"
+        if position is not None:
+            why = "another state was delivered there"
+        raise RefusedError(
+            why, where=f"{self._topic}:{facts.partition}", remedy="deliver into a new topic"
+        )
 
     async def _facts(self) -> dict[int, PartitionFacts]:
         """All partitions, all offsets known. Raises IncompleteError."""
@@ -318,59 +315,3 @@ class IntoTopic:
                 found += await asyncio.to_thread(digest, facts.partition, seen)
             self._read[key] = found
         return self._read[key]
-
-
-class _Sending:
-    """The transactions of one partition; used in a thread. rows: those committed."""
-
-    def __init__(
-        self,
-        writer: Writer,
-        place: TopicPartition,
-        metadata: str,
-        ensure_held: Callable[[], None],
-    ) -> None:
-        self._writer, self._place, self._metadata = writer, place, metadata
-        self._ensure_held = ensure_held
-        self._until: float | None = None  # of the open transaction
-        self._open = 0  # its rows
-        self.rows = self.commits = 0
-
-    def send(self, rows: "pa.Table") -> None:
-        """The next rows, in their order."""
-        columns = (rows.column(name).to_pylist() for name in ("key", "value", "timestamp"))
-        for key, value, timestamp in zip(*columns, strict=True):
-            if self._until is None:
-                self._ensure_held()
-                self._writer.begin()
-                self._until = time.monotonic() + TRANSACTION_SECONDS
-            self._writer.send(*self._place, key, value, timestamp=timestamp)
-            self._open += 1
-        die_here_in_tests("deliver-sent")
-        if self._open >= TRANSACTION_RECORDS or time.monotonic() > (self._until or 0):
-            self.commit(self.rows + self._open)
-
-    def end(self) -> None:
-        """Commit what is open."""
-        if self._until is not None:
-            self.commit(self.rows + self._open)
-
-    def commit(self, rows: int) -> None:
-        """Commit what was sent, and that so many rows are there now."""
-        self._ensure_held()
-        if self._until is None:
-            self._writer.begin()
-        self._writer.commit({self._place: Position(rows, self._metadata)})
-        self.commits += 1
-        self.rows, self._open, self._until = rows, 0, None
-        die_here_in_tests(f"deliver-committed-{self.commits}")
-
-
-def _refuse_written(facts: PartitionFacts) -> None:
-    """Without a number only a partition that nobody ever wrote to is a beginning."""
-    if facts.high_watermark:
-        raise RefusedError(
-            "it has been written to, and not by an earlier attempt that is still known",
-            where=f"{facts.topic}:{facts.partition}",
-            remedy="deliver into a new topic",
-        )
