@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PROBES = 4
+ROWS_PER_TRANSACTION = 100_000
 LOG, INPUTS = "eoctl-merge-log", "eoctl-merge-inputs"
 
 Sources = dict[TopicPartition, SourceRange]
@@ -300,7 +301,7 @@ def _sent(
                 file=file,
                 folder=str(folder),
                 transaction_timeout_ms=sink.TRANSACTION_TIMEOUT_MS,
-                rows_per_transaction=sink.ROWS_PER_TRANSACTION,
+                rows_per_transaction=ROWS_PER_TRANSACTION,
             ),
             part,
             asked.merge,

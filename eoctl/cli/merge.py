@@ -321,9 +321,7 @@ def replay(
     from eoctl.operations.merge_waiting import own_ended
 
     merge, rate, context = asked.merge(app), _rate(max_rate), connection.one()
-    spark = on.spark()
-    if engine == "auto" and on.given:
-        engine = "spark"
+    spark, engine = on.spark(), on.engine(engine)
     check_engine(engine, follow=follow)
 
     async def planned(cluster: "Cluster") -> "Plan":

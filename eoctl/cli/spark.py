@@ -53,10 +53,15 @@ class SparkOptions:
         ),
     ] = None
 
-    @property
-    def given(self) -> bool:
-        """Whether any of them was: then Spark is meant."""
-        return bool(self.master or self.remote or self.conf or self.env_file)
+    def engine(self, asked: str) -> str:
+        """--engine, where `auto` means Spark as soon as one of these is given. Raises UsageError
+        where they do not go with it."""
+        given = bool(self.master or self.remote or self.conf or self.env_file)
+        if asked == "local" and given:
+            raise UsageError(
+                "takes no --master, --remote, --conf or --env-file", where="--engine local"
+            )
+        return "spark" if asked == "auto" and given else asked
 
     def spark(self) -> "Spark":
         """Raises UsageError."""

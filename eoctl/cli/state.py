@@ -15,11 +15,10 @@ from eoctl.cli.emit import View, emit
 from eoctl.cli.offsets import MaxRate, NoCrc
 from eoctl.cli.options import FORMATS, Connection, Format
 from eoctl.cli.progress import Progress
-from eoctl.cli.spark import JobProgress, SparkOptions
+from eoctl.cli.spark import JobProgress, SparkOptions, installed
 from eoctl.cli.state_deliver import INTO, Delivering, planned
 from eoctl.config import Context
 from eoctl.operations import state as operations
-from eoctl.operations.spark_launch import Spark, check_installed
 from eoctl.operations.spark_rebuild import on_spark
 from eoctl.render.sanitise import visible
 from eoctl.render.tables import Column
@@ -171,10 +170,7 @@ def rebuild(
 ) -> int:
     """A state from its changelogs, up to one cut, with the proof of what it is."""
     spark = on.spark()
-    if engine == "local" and on.given:
-        raise UsageError(
-            "takes no --master, --remote, --conf or --env-file", where="--engine local"
-        )
+    engine = on.engine(engine)
     if into is None and (how.given or said != Execute()):
         raise UsageError("a rebuild changes nothing: name where the state goes", where="--into")
     if into is not None:
@@ -185,8 +181,6 @@ def rebuild(
                 remedy="rebuild them without it, then `eoctl state deliver DIR --changelog TOPIC`",
             )
         how.wish(to, into)
-    if engine == "auto" and on.given:
-        engine = "spark"
     wanted = operations.Wanted(
         changelogs=operations.topics_of(changelogs),
         format=format_,
@@ -209,7 +203,7 @@ def rebuild(
     context, seconds = connection.one(), connection.seconds(None)
     with _progress() as progress, JobProgress() as show:
         there = None
-        if engine != "auto" or _installed(spark):
+        if engine != "auto" or installed(spark):
             there = on_spark(spark, context, show, seconds)
         answer = operations.rebuild_state(context, wanted, seconds, progress, there)
     if into is None:
@@ -255,14 +249,6 @@ class _Onward:
         if not for_eyes:
             emit(replace(answer, extra={**answer.extra, "delivery": delivery}), REBUILD, output)
         return worst([answer.exit_status, Exit(status)])
-
-
-def _installed(spark: Spark) -> bool:
-    try:
-        check_installed(spark)
-    except UsageError:
-        return False
-    return True
 
 
 def _options(given: "list[str] | tuple[()]") -> dict[str, str]:

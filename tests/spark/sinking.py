@@ -2,6 +2,8 @@
 
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,17 +45,24 @@ def values(lab: Lab, topic: str, isolation: str = "read_committed") -> Counter[b
     return found
 
 
-def end_of(lab: Lab, topic: str) -> int:
-    """Offsets of a topic that are taken, whatever becomes of them."""
+@contextmanager
+def watched(lab: Lab, topic: str) -> Iterator[Callable[[], int]]:
+    """What tells how many offsets of a topic are taken, whatever becomes of them; quickly."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({**lab.client_properties(), "group.id": "watch"})
     try:
         parts = consumer.list_topics(topic, 20).topics[topic].partitions
         places = [TopicPartition(topic, p) for p in parts]
-        return sum(consumer.get_watermark_offsets(place, timeout=20)[1] for place in places)
+        yield lambda: sum(consumer.get_watermark_offsets(p, timeout=20)[1] for p in places)
     finally:
         consumer.close()
+
+
+def end_of(lab: Lab, topic: str) -> int:
+    """How many offsets of a topic are taken now."""
+    with watched(lab, topic) as end:
+        return end()
 
 
 def staged_values(folder: Path) -> Counter[bytes]:

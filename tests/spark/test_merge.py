@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from eoctl.operations.jobs import session_members
 from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import World, write_copies
-from tests.spark.sinking import end_of
+from tests.spark.sinking import watched
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -73,7 +73,7 @@ def test_the_same_stream_as_the_local_engine_s(
     assert world.got == world.expected
 
 
-@pytest.mark.parametrize("how", ["hole", "absent"])
+@pytest.mark.parametrize("how", ["hole", pytest.param("absent", marks=pytest.mark.long)])
 def test_a_log_that_is_not_true_is_refused_before_anything_is_sent(
     lab1: Lab, topic: MakeTopic, state: Path, how: str
 ) -> None:
@@ -134,10 +134,24 @@ def started(world: World, *more: str) -> "subprocess.Popen[str]":
     )
 
 
-def until_it_sends(world: World, running: "subprocess.Popen[str]") -> Iterator[None]:
-    while not end_of(world.lab, world.output):
-        assert running.poll() is None, running.communicate()
-        yield
+def kill_while_it_sends(
+    world: World, running: "subprocess.Popen[str]", state: Path, which: bytes = b""
+) -> int:
+    """SIGKILL to those of the job's processes whose command line holds `which`, as soon as
+    something stands in the output; the pid of the job's own process."""
+    with watched(world.lab, world.output) as end:
+        while not end():
+            assert running.poll() is None, running.communicate()
+            time.sleep(0.005)
+    leader = int(str(job(state)["pid"]))
+    killed = 0
+    for pid in session_members(leader):
+        with suppress(OSError):
+            if which in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+    assert killed
+    return leader
 
 
 def test_driver_killed_while_it_sends_and_run_again(
@@ -147,11 +161,7 @@ def test_driver_killed_while_it_sends_and_run_again(
     world = large
     world.output = topic(world.lab, 1, 1, KEPT)
     running = started(world)
-    for _ in until_it_sends(world, running):
-        time.sleep(0.01)
-    leader = int(str(job(state)["pid"]))
-    for pid in session_members(leader):
-        os.kill(pid, signal.SIGKILL)
+    leader = kill_while_it_sends(world, running, state)
     _, said = running.communicate(timeout=120)
     assert running.returncode in (3, 6), said
     assert "Traceback" not in said
@@ -170,15 +180,8 @@ def test_workers_killed_while_they_send(large: World, topic: MakeTopic, state: P
     world = large
     world.output = topic(world.lab, 1, 1, KEPT)
     running = started(world)
-    for _ in until_it_sends(world, running):
-        time.sleep(0.01)
-    killed = 0
-    for pid in session_members(int(str(job(state)["pid"]))):
-        if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            os.kill(pid, signal.SIGKILL)
-            killed += 1
+    kill_while_it_sends(world, running, state, b"pyspark.daemon")
     _, said = running.communicate(timeout=300)
-    assert killed
     assert running.returncode == 0, said
     assert world.got == world.expected
 

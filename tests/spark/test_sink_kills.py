@@ -25,7 +25,7 @@ from tests.kafka.command import environment
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
 from tests.share import share
-from tests.spark.sinking import end_of, staged_values, values
+from tests.spark.sinking import staged_values, values, watched
 from tests.spark.starting import home, standalone_cluster
 
 if TYPE_CHECKING:
@@ -102,9 +102,10 @@ def test_driver_killed_and_the_job_run_again(
     env = environment(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
     with (tmp_path / "log").open("wb") as log:
         driver = subprocess.Popen(words, env=env, stdout=log, stderr=log, start_new_session=True)
-    while not (list(batch.glob("part-*")) if moment == "staging" else end_of(lab1, name)):
-        assert driver.poll() is None, (tmp_path / "log").read_text()
-        time.sleep(0.01)
+    with watched(lab1, name) as end:
+        while not (list(batch.glob("part-*")) if moment == "staging" else end()):
+            assert driver.poll() is None, (tmp_path / "log").read_text()
+            time.sleep(0.005)
     for pid in session_members(driver.pid):
         os.kill(pid, signal.SIGKILL)
     driver.wait(30)
