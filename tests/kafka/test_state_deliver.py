@@ -184,7 +184,8 @@ def test_killed_at_any_moment(lab1: Lab, topic: MakeTopic, state: tuple[str, str
 def test_refused(lab1: Lab, topic: MakeTopic, state: tuple[str, str], tmp_path: Path) -> None:
     """Other numbers of partitions, foreign records, settings that lose some, another state."""
     log, folder = state
-    three, used, short = topic(lab1, 3), topic(lab1, 2), topic(lab1, 2)
+    century = {"retention.ms": "3153600000000"}
+    three, used, short = topic(lab1, 3), topic(lab1, 2, config=century), topic(lab1, 2)
     stamped = topic(lab1, 2, config={"message.timestamp.type": "LogAppendTime"})
     writer = Producer(lab1.client_properties())
     writer.produce(used, b"x", b"x", partition=1)

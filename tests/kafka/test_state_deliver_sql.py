@@ -1,5 +1,6 @@
 """`state deliver` into SQLite and PostgreSQL: what their own drivers read is what a dict holds."""
 
+import asyncio
 import signal
 import sqlite3
 import struct
@@ -15,6 +16,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eoctl.lab.cluster import Lab
+from eoctl.stores.offsets.store import Write
+from eoctl.stores.state_table import StateTable
+from recovery.errors import RefusedError
+from recovery.store_tables import SqlStore
 from tests.kafka.command import Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import Rebuilt, State, dict_state, fill
@@ -311,3 +316,62 @@ def test_a_coast_state_with_its_attached_offsets(
         (b"user-%d" % (n % 7), b"state-%d" % n, 100 + n, 2 * (100 + n)) for n in range(33, 40)
     ]
     assert [(bytes(k), bytes(s), u, d) for k, s, u, d in rows] == expected
+
+
+def test_the_stored_cut_is_compared_in_the_transaction(base: Base) -> None:
+    """Another's cut, another's new row, a lock that was lost: nothing of it is written."""
+    import numpy as np
+    import pyarrow as pa
+
+    columns = dict.fromkeys(("partition", "offset", "timestamp"), "int64")
+    columns |= dict.fromkeys(("key", "value"), "binary")
+    table = StateTable(SqlStore(kind="sql", url=base.url, table=WORD), columns)
+    offsets = SqlStore(kind="sql", url=base.url, table="offsets")
+
+    def rows(*numbers: int) -> pa.Table:
+        return pa.Table.from_pylist(
+            [
+                {
+                    "partition": 0,
+                    "offset": n,
+                    "timestamp": 5,
+                    "key": b"k%d" % (n % 3),
+                    "value": b"v",
+                }
+                for n in numbers
+            ]
+        )
+
+    def write(*numbers: int, before: int | None, held: bool = True) -> None:
+        def ensure_held() -> None:
+            if not held:
+                raise RefusedError("the lock is lost")
+
+        kept = None if before is None else {"offset": before}
+        change = Write("log", 0, kept, {"offset": max(numbers) + 1})
+        live = {0: np.array(sorted(numbers), np.int64)}
+        replacing = table.replace(
+            lambda p: [rows(*numbers)], live, (offsets, [change]), ensure_held, replace=True
+        )
+        asyncio.run(replacing)
+
+    def there() -> tuple[list[int], dict[tuple[str, int], int]]:
+        found = base.query(f'SELECT "offset" FROM {WORD} ORDER BY 1')
+        return [row[0] for row in found], base.offsets()
+
+    write(1, 2, 3, before=None)
+    first = ([1, 2, 3], {("log", 0): 4})
+    assert there() == first
+    for before in (None, 3, 5):
+        with pytest.raises(RefusedError):
+            write(4, 6, before=before)
+        assert there() == first
+    with pytest.raises(RefusedError, match="lock is lost"):
+        write(4, 6, before=4, held=False)
+    assert there() == first
+    write(4, 6, before=4)  # k0, k1: those of 3 and 1 are updated, k2 of 2 goes
+    assert there() == ([4, 6], {("log", 0): 7})
+    base.query("DELETE FROM offsets")
+    with pytest.raises(RefusedError):
+        write(7, before=7)
+    assert there() == ([4, 6], {})
