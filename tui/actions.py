@@ -137,9 +137,7 @@ def show_equal(app: "Dashboard") -> None:
             lines.append(())
         return lines
 
-    app.push_screen(
-        Overlay("The equal commands; none of them changes anything", make, copies=commands[-1])
-    )
+    app.push_screen(Overlay("Equal commands; none changes anything", make, copies=commands[-1]))
 
 
 def copy(app: "Dashboard") -> None:

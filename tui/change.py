@@ -31,13 +31,14 @@ ROLES = {"done": "good", "already-done": "good", "refused": "look", "unverified"
 class Ready:
     """A plan and where it is carried out, or (plan None) sentences instead of one.
 
-    undoes: the journal entry that the plan puts back.
+    undoes: the journal entry that the plan puts back. finding: the sentences tell of one.
     """
 
     plan: "Plan | None"
     told: Sequence[str] = ()
     context: "Context | None" = None
     undoes: str | None = None
+    finding: bool = False
 
 
 def carry_out(ready: Ready, typed: str) -> "Outcome":
@@ -117,7 +118,7 @@ class Change(Asking[bool]):
         if isinstance(found, EoctlError):
             self._end([found.sentence], "act")
         elif found.plan is None:
-            self._end(found.told, "good")
+            self._end(found.told, "look" if found.finding else "good")
         else:
             self._ready = found
             self._show(partial(_planned_lines, found, found.plan))

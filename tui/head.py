@@ -198,6 +198,8 @@ def foot_line(app: "Shell", width: int) -> Line:
         word = "resume" if k.action == "pause" and app.paused else k.footer
         if k.action == "retreat" and app.trail:
             word = "back"
+        if k.action == "remedy" and app.place.view in (PLANS, CHANGE):
+            word = "apply"
         made = [(f" {k.shown}", "key"), (f" {word} ", "dim")]
         if line_width(tuple(made)) > room:
             break

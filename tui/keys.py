@@ -41,7 +41,7 @@ KEYS: tuple[Key, ...] = (
         ("x",),
         "x",
         "remedy",
-        "the remedy's plan; sends nothing",
+        "the remedy's plan, or this one; sends nothing yet",
         "remedies",
         "remedy",
         changes=True,

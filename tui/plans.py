@@ -62,12 +62,14 @@ def verify(about: str) -> Ready:
                 )
             return [await operation.verify(step) for step in plan.steps]
 
+    found = asyncio.run(look())
     words = {True: "done", False: "not done", None: "cannot be seen"}
     told = [
         f"step {n} ({step.target}): {words[seen.done]}; {seen.detail}"
-        for n, (step, seen) in enumerate(zip(plan.steps, asyncio.run(look()), strict=True), 1)
+        for n, (step, seen) in enumerate(zip(plan.steps, found, strict=True), 1)
     ]
-    return Ready(None, told or ["the plan has no steps"])
+    finding = not all(seen.done for seen in found)
+    return Ready(None, told or ["the plan has no steps"], finding=finding)
 
 
 def _verify_restart(plan: "Plan", context: "Context") -> Ready:
@@ -79,4 +81,4 @@ def _verify_restart(plan: "Plan", context: "Context") -> Ready:
     answer = with_cluster(context, SECONDS, lambda c: look_again(c, plan, pause=5.0))
     told = [f"{r.where}: {r.detail}" for r in answer.rows if isinstance(r, RestartVerifyRow)]
     told += [f"not seen: {e.detail} ({e.error})" for e in answer.errors]
-    return Ready(None, told or ["everything is as the plan left it"])
+    return Ready(None, told or ["everything is as the plan left it"], finding=bool(told))

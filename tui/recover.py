@@ -137,13 +137,13 @@ class FormScreen(ModalScreen[list[str] | None]):
             hint = f"still needed: {', '.join(self.missing)}"
 
         def make(width: int) -> Sequence[Line]:
-            told = visible(text or "")
             lines: list[Line] = [
-                ((told[n : n + width - 1], "key"),) for n in range(0, len(told), width - 1)
+                ((part, "key"),) for part in wrapped(visible(text or ""), width - 1)
             ]
             if self.form.plans:
                 lines.append((("its plan is shown first; nothing is changed before", "dim"),))
-            return [*lines, (), ((hint, "look" if self.missing else "dim"),)]
+            role = "look" if self.missing else "dim"
+            return [*lines, (), *(((part, role),) for part in wrapped(hint, width - 1))]
 
         self.page.show(make, lambda width: ((self.form.title, "title"), (" starts", "dim")))
 
@@ -205,7 +205,7 @@ class RunScreen(Asking[None]):
             make,
             lambda width: (
                 (f" {run.title}", "title"),
-                (f"  {run.state}   esc leaves it running, ctrl+x stops it", "dim")
+                (f"  {run.state}; esc leaves it, ctrl+x stops it", "dim")
                 if run.exit_status is None
                 else (f"  {run.state}", "dim"),
             ),
