@@ -5,19 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eoctl.cli.audit import audit_progress
+from eoctl.cli.audit import Reads
 from eoctl.cli.audit_views import MIRROR
-from eoctl.cli.emit import emit
-from eoctl.cli.offsets import MaxRate, NoCrc
 from eoctl.cli.options import Connection, Format
-from eoctl.kafka.cluster import Cluster
-from eoctl.operations.audit_ranges import Reading
-from eoctl.operations.session import now_ms, with_cluster
-from recovery.answers import Answer
+from eoctl.operations.session import now_ms
 from recovery.errors import UsageError
 from recovery.offset_bounds import parse_bound
 from recovery.selectors import parse_selector
-from recovery.sizes import byte_rate
 
 if TYPE_CHECKING:
     from eoctl.config import Context
@@ -60,6 +54,7 @@ def mirror(
     connection: Connection,
     output: Format,
     where: Mirror,
+    reads: Reads,
     source: Annotated[str, typer.Argument(metavar="TOPIC[:P]", help="of the source")],
     copy: Annotated[
         str | None,
@@ -84,11 +79,6 @@ def mirror(
         str | None,
         typer.Option("--checkpoints", metavar="TOPIC|none", help="[*.checkpoints.internal]"),
     ] = None,
-    most: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, help="rows shown; all are counted")
-    ] = 1000,
-    max_rate: MaxRate = None,
-    no_crc: NoCrc = False,
 ) -> int:
     """Records that a mirror lacks, has twice, changed or out of order; MirrorMaker's offsets."""
     from eoctl.operations.audit_mirror import Wish, audit_mirror
@@ -124,14 +114,10 @@ def mirror(
         offset_syncs=syncs,
         checkpoints=checkpoints,
     )
-    rate = None if max_rate is None else byte_rate(max_rate, where="--max-rate")
     own = connection.one()
-    with audit_progress() as progress:
-        reading = Reading(not no_crc, rate, progress, most)
-
-        async def look(cluster: Cluster) -> Answer:
-            return await audit_mirror(cluster, own, wish, reading)
-
-        answer = with_cluster(own, connection.seconds(None), look)
-    emit(answer, MIRROR, output)
-    return answer.exit_status
+    return reads.answered(
+        connection,
+        output,
+        MIRROR,
+        lambda cluster, reading: audit_mirror(cluster, own, wish, reading),
+    )

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from eoctl.cli.emit import View
+from eoctl.cli.inspect import with_gaps
 from eoctl.render.tables import Column
 from eoctl.render.words import count, counted
 from recovery.answers import Answer
@@ -14,12 +15,6 @@ from recovery.rows_audit import (
 )
 from recovery.rows_mirror import AuditMirrorRow
 from recovery.times import rfc3339
-
-
-def _incomplete(answer: Answer) -> str:
-    if answer.complete:
-        return ""
-    return f"; INCOMPLETE, {counted(len(answer.errors), 'thing')} could not be seen"
 
 
 def _sequence_cells(row: AuditSequencesRow) -> Mapping[str, object]:
@@ -49,7 +44,7 @@ def _sequence_summary(answer: Answer) -> str:
         text += f"; {count(unnumbered)} without sequences, not judged"
     if explained := sum(e["explained"] for e in examined):
         text += f"; {counted(explained, 'gap')} explained by compaction"
-    return text + _incomplete(answer)
+    return with_gaps(text, answer)
 
 
 SEQUENCES = View(
@@ -102,7 +97,7 @@ def _transaction_summary(answer: Answer) -> str:
     )
     if unproven := sum(not c["whole"] for c in covered):
         text += f"; {counted(unproven, 'id')} not whole: compaction took what it decided earlier"
-    return text + _incomplete(answer)
+    return with_gaps(text, answer)
 
 
 TRANSACTIONS = View(
@@ -150,7 +145,7 @@ def _duplicate_summary(answer: Answer) -> str:
         text += f", {count(len(answer.rows))} shown"
     if without:
         text += f"; {count(without)} have no such id"
-    return text + _incomplete(answer)
+    return with_gaps(text, answer)
 
 
 def _number(answer: Answer, name: str) -> int:
@@ -205,7 +200,7 @@ def _mirror_summary(answer: Answer) -> str:
         text += f", {count(len(answer.rows))} rows shown"
     if behind := sum(e["behind"] for e in examined):
         text += f"; the mirror is {counted(behind, 'record')} behind"
-    return text + _incomplete(answer)
+    return with_gaps(text, answer)
 
 
 MIRROR = View(

@@ -21,6 +21,14 @@ from recovery.times import duration
 if TYPE_CHECKING:
     from recovery.combine.record_ids import SourceHeaders
 
+By = Annotated[
+    str,
+    typer.Option(
+        "--by",
+        metavar="source|key|value|header:NAME|json:PATH",
+        help="what makes two records the same",
+    ),
+]
 _PANEL = "Headers that name a record's source"
 
 
@@ -84,14 +92,7 @@ def dedup(
     source: Source,
     topic: Annotated[str, typer.Argument(metavar="INPUT", help="the topic with repeats")],
     clean: Annotated[str, typer.Argument(metavar="OUTPUT", help="empty, with as many partitions")],
-    by: Annotated[
-        str,
-        typer.Option(
-            "--by",
-            metavar="source|key|value|header:NAME|json:PATH",
-            help="what makes two records the same",
-        ),
-    ] = "source",
+    by: By = "source",
     horizon: Annotated[
         str | None,
         typer.Option(

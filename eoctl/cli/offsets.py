@@ -1,25 +1,23 @@
 """`offsets count`, `offsets show`."""
 
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from eoctl.cli.emit import View, emit
+from eoctl.cli.inspect import with_gaps
 from eoctl.cli.options import Connection, Format, Output, Topics
-from eoctl.cli.progress import Progress
+from eoctl.cli.progress import reading_progress
 from eoctl.cli.runner import show_live
 from eoctl.kafka.cluster import Cluster
 from eoctl.operations import offsets as operations
 from eoctl.operations.session import now_ms, with_cluster
 from eoctl.render.tables import Column
-from eoctl.render.words import count, counted, size
+from eoctl.render.words import count, counted
 from recovery.answers import Answer
 from recovery.errors import UsageError
-from recovery.offset_bounds import parse_bound
+from recovery.offset_bounds import Bound, parse_bound
 from recovery.rows_offsets import OffsetsCountRow, OffsetsShowRow
 from recovery.selectors import parse_selector, regex_selector
 from recovery.sizes import byte_rate
@@ -46,12 +44,6 @@ def _count_cells(row: OffsetsCountRow) -> Mapping[str, object]:
     }
 
 
-def _with_gaps(text: str, answer: Answer) -> str:
-    if answer.complete:
-        return text
-    return f"{text}; INCOMPLETE, {counted(len(answer.errors), 'thing')} could not be seen"
-
-
 def _count_summary(answer: Answer) -> str:
     rows = [r for r in answer.rows if isinstance(r, OffsetsCountRow) and r.error is None]
     offsets = sum((r.end or 0) - (r.start or 0) for r in rows)
@@ -60,7 +52,7 @@ def _count_summary(answer: Answer) -> str:
     opened = sum(r.open_records or 0 for r in rows)
     if opened:
         text += f"; {count(opened)} open: not decided yet, not counted as data"
-    return _with_gaps(text, answer)
+    return with_gaps(text, answer)
 
 
 COUNT = View(
@@ -131,13 +123,9 @@ def offsets_count(
     if not named and not regex:
         raise UsageError("no topic is named", remedy="eoctl offsets count orders --end lso")
     selectors = [*map(parse_selector, named), *map(regex_selector, regex or ())]
-    now = now_ms()
-    bounds = (
-        parse_bound(start or "earliest", now, where=where[0]),
-        parse_bound(end or "lso", now, where=where[1]),
-    )
+    bounds = range_bounds(start, end, "lso", where)
     rate = None if max_rate is None else byte_rate(max_rate, where="--max-rate")
-    with _progress() as progress:
+    with reading_progress("counting") as progress:
         answer = with_cluster(
             connection.one(),
             connection.seconds(None),
@@ -149,22 +137,18 @@ def offsets_count(
     return answer.exit_status
 
 
-@contextmanager
-def _progress(wanted: bool = True) -> Iterator[Callable[[int, int, int], None] | None]:
-    """Bytes and offsets on one changing line of a terminal, a few times a second."""
-    if not wanted or not sys.stderr.isatty():
-        yield None
-        return
-    due = 0.0
-    with Progress() as line:
+def range_bounds(
+    start: str | None, end: str | None, until: str, where: tuple[str, str] = ("--start", "--end")
+) -> tuple[Bound, Bound]:
+    """The range asked for, from earliest and to `until` where nothing is said. Raises UsageError.
 
-        def told(bytes_read: int, done: int, total: int) -> None:
-            nonlocal due
-            if time.monotonic() >= due:
-                due = time.monotonic() + 0.25
-                line(f"counting: {size(bytes_read)}, offsets", done, total)
-
-        yield told
+    where: how people name both ends.
+    """
+    now = now_ms()
+    return (
+        parse_bound(start or "earliest", now, where=where[0]),
+        parse_bound(end or until, now, where=where[1]),
+    )
 
 
 def _show_cells(row: OffsetsShowRow) -> Mapping[str, object]:
@@ -195,12 +179,12 @@ def _show_summary(answer: Answer) -> str:
         absent = [str(s["store"]) for s in stores if not s["exists"]]
         gone = f"; there is no {', no '.join(absent)}" if absent else ""
         text = f"{counted(len(stores), 'store')}, {counted(len(rows), 'position')}{gone}"
-        return _with_gaps(text, answer)
+        return with_gaps(text, answer)
     groups = answer.extra["groups"]
     assert isinstance(groups, list)
     text = f"{counted(len(groups), 'group')}, {counted(len(rows), 'committed offset')}"
     pending = sum(bool(r.pending) for r in rows)
-    return _with_gaps(f"{text}, {count(pending)} with a pending commit", answer)
+    return with_gaps(f"{text}, {count(pending)} with a pending commit", answer)
 
 
 def _show_view(*, counted_too: bool) -> View:
@@ -257,7 +241,7 @@ def offsets_show(
     if not counting and (rate is not None or no_crc):
         raise UsageError("nothing is read without --count", where="--max-rate, --no-crc")
     view = _show_view(counted_too=counting)
-    with _progress(counting) as progress:
+    with reading_progress("counting", counting) as progress:
         reading = operations.Reading(not no_crc, rate, progress) if counting else None
 
         async def look(cluster: Cluster) -> Answer:

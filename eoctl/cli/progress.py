@@ -2,10 +2,13 @@
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
 from eoctl.render.sanitise import visible
+from eoctl.render.words import size
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -62,3 +65,26 @@ class Progress(ChangingLine):
     def _due(self, done: int, total: int, now: float) -> bool:
         assert self._last is not None
         return done == total or now - self._last[1] >= SECONDS_BETWEEN_LINES
+
+
+@contextmanager
+def reading_progress(
+    what: str, wanted: bool = True
+) -> Iterator[Callable[[int, int, int], None] | None]:
+    """Bytes and offsets on one changing line of a terminal, a few times a second.
+
+    what: `reading`, `counting`. None where there is no terminal or no line is wanted.
+    """
+    if not wanted or not sys.stderr.isatty():
+        yield None
+        return
+    due = 0.0
+    with Progress() as line:
+
+        def told(bytes_read: int, done: int, total: int) -> None:
+            nonlocal due
+            if time.monotonic() >= due:
+                due = time.monotonic() + 0.25
+                line(f"{what}: {size(bytes_read)}, offsets", done, total)
+
+        yield told
