@@ -5,27 +5,23 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from eoctl.kafka import collect, fetch
+from eoctl.kafka import fetch
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.fetch import Chunk, Range
-from eoctl.operations.inspect import Scope, selected
+from eoctl.operations import offsets
 from recovery.app_file import named
 from recovery.errors import EoctlError
 from recovery.facts import Missing, PartitionFacts, TopicPartition
+from recovery.formats.batches import HeaderScan, scan_headers, verify_crcs
+from recovery.formats.reader import Buffer
 from recovery.offset_bounds import Bound, range_problem
 from recovery.selectors import Selector
 
-Progress = Callable[[int, int, int], None]
-"""Called with bytes read, offsets done and offsets in all."""
-
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How logs are read. max_rate: bytes per second and broker. most: findings a partition."""
+class Reading(offsets.Reading):
+    """How logs are read. most: rows of the answer."""
 
-    check_crc: bool = True
-    max_rate: float | None = None
-    progress: Progress | None = None
     most: int = 1000
 
 
@@ -50,17 +46,11 @@ async def resolve(
     cluster: Cluster, selectors: Sequence[Selector], start: Bound, end: Bound
 ) -> tuple[list[Resolved], list[Missing]]:
     """The ranges of the partitions named, and what cannot be read: named in vain, out of range."""
-    metadata, wanted, missing = await selected(cluster, Scope(tuple(selectors)))
-    facts, more = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
-    missing += more
-    instants = [b.value for b in (start, end) if b.kind == "time"]
-    times, more = await collect.offsets_at(cluster, wanted, instants)
-    missing += more
+    facts, ranges, missing = await offsets.bounded(cluster, selectors, start, end)
     found: list[Resolved] = []
     for f in facts:
-        at = times.get((f.topic, f.partition))
-        if f.error is None and at is not None:
-            one = _resolved(f, *(b.resolve(f, at.get(b.value)) for b in (start, end)))
+        if (place := (f.topic, f.partition)) in ranges:
+            one = _resolved(f, *ranges[place])
             if isinstance(one, Resolved):
                 found.append(one)
             else:
@@ -95,15 +85,24 @@ def as_resolved(facts: PartitionFacts, start: int, end: int) -> Resolved:
 
 
 Failed = dict[TopicPartition, Missing]
+AddHeaders = Callable[[TopicPartition, Buffer, HeaderScan], None]
+"""Called with a response's whole batches and their headers, each partition's in offset order."""
 
 
 async def read_chunks(
-    cluster: Cluster, ranges: Sequence[Resolved], add: Callable[[Chunk], None], reading: Reading
+    cluster: Cluster, ranges: Sequence[Resolved], add: AddHeaders, reading: Reading
 ) -> Failed:
     """Every response of all ranges at read_uncommitted, and which partitions could not be read.
 
     add is called in a thread of its own, one at a time; what it raises fails the partition.
     """
+
+    def added(chunk: Chunk) -> None:
+        scan = scan_headers(chunk.records)
+        if reading.check_crc:
+            verify_crcs(chunk.records, scan)
+        add((chunk.topic, chunk.partition), chunk.records, scan)
+
     failed: Failed = {}
     ends = {r.key: r.end for r in ranges}
     positions = {r.key: r.start for r in ranges}
@@ -117,7 +116,7 @@ async def read_chunks(
                 if key in failed:
                     continue
                 try:
-                    await loop.run_in_executor(thread, add, item)
+                    await loop.run_in_executor(thread, added, item)
                 except EoctlError as error:
                     failed[key] = _missing(key, "CORRUPT_MESSAGE", error.sentence)
                 positions[key] = min(item.next_offset, ends[key])

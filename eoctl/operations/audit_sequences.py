@@ -7,13 +7,13 @@ becomes of their transactions. The rule: `recovery.combine.audit_sequences`.
 from collections.abc import Sequence
 
 from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.fetch import Chunk
 from eoctl.operations.audit_ranges import Failed, Reading, Resolved, read_chunks, resolve
 from eoctl.operations.session import now_ms
 from recovery.answers import Answer, error_rows
 from recovery.combine.audit_sequences import SequenceAudit
 from recovery.facts import TopicPartition
-from recovery.formats.batches import scan_headers, verify_crcs
+from recovery.formats.batches import HeaderScan
+from recovery.formats.reader import Buffer
 from recovery.offset_bounds import Bound
 from recovery.rows_audit import AuditSequencesRow, SequencesExamined
 from recovery.selectors import Selector
@@ -94,11 +94,7 @@ async def _read(
     }
     ends = {r.key: r.end for r in ranges}
 
-    def add(chunk: Chunk) -> None:
-        key = chunk.topic, chunk.partition
-        scan = scan_headers(chunk.records)
-        if reading.check_crc:
-            verify_crcs(chunk.records, scan)
+    def add(key: TopicPartition, _: Buffer, scan: HeaderScan) -> None:
         audits[key].add(scan, ends[key])
 
     return audits, await read_chunks(cluster, ranges, add, reading)

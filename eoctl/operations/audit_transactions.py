@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from eoctl.kafka import collect
 from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.fetch import Chunk
 from eoctl.operations.audit_ranges import Reading, Resolved, as_resolved, read_chunks
 from eoctl.operations.history import read_state_logs, unread
 from eoctl.operations.inspect import Scope, selected
@@ -19,7 +18,8 @@ from recovery.audit_facts import Coverage, Ending, coverage
 from recovery.audit_transactions import Torn, judge
 from recovery.combine.audit_transactions import PartitionTransactions
 from recovery.facts import Missing, TopicPartition
-from recovery.formats.batches import scan_headers, verify_crcs
+from recovery.formats.batches import HeaderScan
+from recovery.formats.reader import Buffer
 from recovery.rows_audit import AuditTransactionsRow, NamedMarker, TransactionsCovered
 from recovery.selectors import Selector
 
@@ -39,12 +39,8 @@ async def audit_transactions(
     found = {r.key: PartitionTransactions(r.start) for r in ranges}
     ends = {r.key: r.end for r in ranges}
 
-    def add(chunk: Chunk) -> None:
-        key = chunk.topic, chunk.partition
-        scan = scan_headers(chunk.records)
-        if reading.check_crc:
-            verify_crcs(chunk.records, scan)
-        found[key].add(chunk.records, scan, ends[key])
+    def add(key: TopicPartition, records: Buffer, scan: HeaderScan) -> None:
+        found[key].add(records, scan, ends[key])
 
     failed = await read_chunks(cluster, ranges, add, reading)
     missing += failed.values()

@@ -46,29 +46,20 @@ async def count_offsets(
     """What became of every offset in [start, end) of the partitions named."""
     if start.kind == end.kind == "offset" and start.value > end.value:
         raise UsageError(f"the range runs backwards: {start.value} is above {end.value}")
-    metadata, wanted, missing = await selected(cluster, Scope(tuple(selectors)))
-    facts, more = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
-    missing += more
-    instants = [b.value for b in (start, end) if b.kind == "time"]
-    times, more = await collect.offsets_at(cluster, wanted, instants)
-    missing += more
-    ranges: dict[TopicPartition, tuple[int, int]] = {}
+    facts, ranges, missing = await bounded(cluster, selectors, start, end)
+    cuts: list[Cuts] = []
     errors: dict[TopicPartition, str] = {}
-    cuts = []
     for f in facts:
-        place = (f.topic, f.partition)
-        at_times = times.get(place)
-        if f.error is not None or at_times is None:
+        place = f.topic, f.partition
+        if place not in ranges:
             errors[place] = f.error or "OFFSET_NOT_AVAILABLE"
             continue
-        low, high = (b.resolve(f, at_times.get(b.value)) for b in (start, end))
-        ranges[place] = low, high
-        problem = range_problem(low, high, f)
+        problem = range_problem(*ranges[place], f)
         if problem is not None:
             missing.append(Missing("partition", *problem, None, *place))
             errors[place] = problem[0]
             continue
-        cuts.append(_cuts(f, (low, high)))
+        cuts.append(_cuts(f, ranges[place]))
     counts, more = await _count(cluster, cuts, reading)
     missing += more
     errors |= {(m.topic or "", m.partition or 0): m.error for m in more}
@@ -88,6 +79,28 @@ async def count_offsets(
         rows=rows,
         errors=error_rows(missing),
     )
+
+
+async def bounded(
+    cluster: Cluster, selectors: Sequence[Selector], start: Bound, end: Bound
+) -> tuple[list[PartitionFacts], dict[TopicPartition, tuple[int, int]], list[Missing]]:
+    """The partitions named, the offsets that the range means in each, and what was not seen.
+
+    A partition whose offsets were not told has no range; a range may run backwards.
+    """
+    metadata, wanted, missing = await selected(cluster, Scope(tuple(selectors)))
+    facts, more = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    missing += more
+    instants = [b.value for b in (start, end) if b.kind == "time"]
+    times, more = await collect.offsets_at(cluster, wanted, instants)
+    missing += more
+    ranges: dict[TopicPartition, tuple[int, int]] = {}
+    for f in facts:
+        at = times.get((f.topic, f.partition))
+        if f.error is None and at is not None:
+            low, high = (b.resolve(f, at.get(b.value)) for b in (start, end))
+            ranges[f.topic, f.partition] = low, high
+    return facts, ranges, missing
 
 
 def _cuts(facts: PartitionFacts, offsets: tuple[int, ...]) -> Cuts:
