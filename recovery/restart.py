@@ -253,18 +253,18 @@ def _kept(app: App, basis: Basis) -> StoredPartition | None:
     """The store's entry once the plan is applied: input offset and the outputs' that belong to it.
 
     An entry that stays where it is stays as it is. None: never written. Changelog and Spark's
-    checkpoint are their owner's, and so is the state that belongs to a first commit.
+    checkpoint are their owner's, and so is the state that belongs to a first commit: a checkpoint
+    has one, and a merge log's commit may.
     """
     entry, place = basis.stored, basis.input.place
     if app.strategy in ("changelog", "spark-checkpoint"):
         return None
     if entry is not None and entry.input.offset == basis.input.offset:
         return entry
-    if app.strategy == "checkpoint":
+    if app.strategy in ("checkpoint", "merge-log"):
         return None
     start = StoredOffset(topic=place[0], partition=place[1], offset=basis.input.offset)
     alone = app.strategy == "output-end" and (entry is None or not entry.output)
     if alone or app.strategy == "transactional":
         return StoredPartition(input=start)
-    merge = None if basis.merge is None else basis.merge[1]
-    return StoredPartition(input=start, output=basis.outputs, merge=merge)
+    return StoredPartition(input=start, output=basis.outputs)

@@ -786,6 +786,21 @@ def test_merge_log_restarts_at_the_merge_offset() -> None:
     ]
 
 
+def test_a_merge_log_without_a_commit_leaves_the_store_as_it_is() -> None:
+    """The state that belongs to a first commit is the application's alone, as of a checkpoint."""
+    made = merging("llrlr")
+    assert plan(made, MERGING).store == made.entries()
+    made.stored = '{"partitions": []}'
+    found = plan(made, MERGING)
+    assert [(i.topic, i.restart_offset) for i in found.inputs] == [
+        ("left", 0),
+        ("right", 0),
+        ("m", 0),
+    ]
+    assert [o.drop_first for o in found.outputs] == [4]
+    assert found.store == ()
+
+
 def test_merge_logs_of_other_tasks() -> None:
     made = merging("ll")
     for topic in ("left", "right", "out", "m"):
