@@ -1,6 +1,8 @@
 """What every store of offsets must do, once, for the tests of each of them."""
 
 import asyncio
+import multiprocessing
+import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -105,6 +107,37 @@ def there_and_back(open_: Open, places: tuple[TopicPartition, TopicPartition], *
     change(open_, (b, at_b, None), dissolve=not empty.exists)
     assert read(open_).entries == ()
     assert read(open_).exists == empty.exists
+
+
+def race(open_: Open, place: TopicPartition, *, insert: bool) -> int:
+    """Three processes change one position at once, to 1, 2 and 3: one wins, the others are refused
+    and write nothing. Which one won. open_: can be pickled; insert: there is no entry before, else
+    it is 0."""
+    if not insert:
+        change(open_, (place, None, kept(open_, position(place, 0))))
+    context = multiprocessing.get_context("forkserver")
+    start = time.time() + 2
+    racing = [
+        context.Process(target=_racer, args=(open_, place, n, start), kwargs={"insert": insert})
+        for n in range(1, 4)
+    ]
+    for process in racing:
+        process.start()
+    for process in racing:
+        process.join(60)
+    statuses = [process.exitcode for process in racing]
+    assert sorted(-1 if s is None else s for s in statuses) == [0, 4, 4]
+    return statuses.index(0) + 1
+
+
+def _racer(open_: Open, place: TopicPartition, offset: int, start: float, *, insert: bool) -> None:
+    before = None if insert else kept(open_, position(place, 0))
+    after = kept(open_, position(place, offset))
+    time.sleep(max(0.0, start - time.time()))
+    try:
+        change(open_, (place, before, after))
+    except RefusedError:
+        raise SystemExit(4) from None
 
 
 def _lost() -> None:

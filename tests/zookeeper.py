@@ -1,9 +1,11 @@
 """A real ZooKeeper server for tests, from pyspark's jars."""
 
+import signal
 import socket
+import struct
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from kazoo.client import KazooClient
 
 from eoctl.lab import zookeeper
 from eoctl.lab.java import find_java
-from eoctl.lab.processes import Process
+from eoctl.lab.processes import Process, end
 
 
 def free_port() -> int:
@@ -37,6 +39,33 @@ class Server:
         client = KazooClient(self.address, timeout=10)
         client.start(timeout=20)
         return client
+
+    @contextmanager
+    def admin(self) -> Iterator[Any]:
+        """A client, closed afterwards."""
+        client = self.client()
+        try:
+            yield client
+        finally:
+            client.stop()
+            client.close()
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Server]:
+    """A server of its own, gone afterwards, even if it was frozen."""
+    server = Server(folder)
+    try:
+        yield server
+    finally:
+        server.process.send(signal.SIGCONT)
+        end([server.process], 5)
+
+
+def request_type(data: bytes) -> int | None:
+    """Of a request's frame: i32 length, i32 xid, i32 type (ZooDefs.OpCode). A connect request has
+    neither xid nor type."""
+    return struct.unpack_from(">i", data, 8)[0] if len(data) >= 12 else None
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

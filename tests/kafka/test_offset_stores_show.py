@@ -11,14 +11,13 @@ import pytest
 
 from eoctl.lab.client import Client, Record
 from eoctl.lab.cluster import Lab
-from eoctl.lab.processes import end
 from eoctl.lab.producer import Producer as Transactional
 from tests.kafka.command import environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.test_cli_schemas import published
 from tests.kafka.test_offset_stores import compacted, group, opening, produced
 from tests.offset_stores import change, kept, position
-from tests.zookeeper import Server
+from tests.zookeeper import serving
 
 APP = """[app]
 name = "enricher"
@@ -108,12 +107,9 @@ def test_stores_by_a_word(lab1: Lab, topic: MakeTopic, log: str, tmp_path: Path)
         (tmp_path / folder).mkdir()
     (tmp_path / "offsets" / "0").write_text(f'v1\n{{}}\n{{"{log}":{{"0":7}}}}')
     (tmp_path / "commits" / "0").write_text("v1\n{}")
-    server = Server(tmp_path / "zookeeper")
-    try:
-        client = server.client()
-        client.create(f"/kafka/consumers/g/offsets/{log}/0", b"9", makepath=True)
-        client.stop()
-        client.close()
+    with serving(tmp_path / "zookeeper") as server:
+        with server.admin() as client:
+            client.create(f"/kafka/consumers/g/offsets/{log}/0", b"9", makepath=True)
         words = [
             f"group:{known}",
             f"topic:{name}#key",
@@ -125,8 +121,6 @@ def test_stores_by_a_word(lab1: Lab, topic: MakeTopic, log: str, tmp_path: Path)
         ran = eoctl("offsets", "show", *given, "-o", "json", lab=lab1)
         table = eoctl("offsets", "show", *given, lab=lab1)
         elsewhere = eoctl("offsets", "show", *given, name, "-o", "json", lab=lab1)
-    finally:
-        end([server.process], 5)
     assert ran.status == 0, ran.stderr
     assert {row["group"]: numbers(row) for row in ran.rows} == {
         known: (4, 9, 13, 5, None),

@@ -1,6 +1,5 @@
 """Positions in a real PostgreSQL: races, lost answers, a frozen server, rights."""
 
-import multiprocessing
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from eoctl.stores.offsets.store import open_store
 from recovery.app_file import App
 from recovery.errors import RefusedError, UnreachableError, UnverifiedError
 from recovery.store_tables import SqlColumns, SqlStore
-from tests.offset_stores import Open, change, kept, position, read, there_and_back
+from tests.offset_stores import Open, change, kept, position, race, read, there_and_back
 from tests.postgres import PASSWORD, Postgres, postgres
 from tests.relay import Relay
 
@@ -88,35 +87,10 @@ def test_json_columns_and_text_columns_hold_the_same(server: Postgres, admin: An
         change(store, (A, kept(store, position(A, 3)), None))
 
 
-def _race(url: str, offset: int, start: float, *, insert: bool) -> None:
-    store = store_in(url)
-    before = None if insert else kept(store, position(A, 0))
-    after = kept(store, position(A, offset))
-    time.sleep(max(0.0, start - time.time()))
-    try:
-        change(store, (A, before, after))
-    except RefusedError:
-        raise SystemExit(4) from None
-
-
 @pytest.mark.parametrize("insert", [True, False])
 def test_of_several_writers_one_wins(server: Postgres, admin: Any, *, insert: bool) -> None:
-    store = store_in(server.url())
-    if not insert:
-        change(store, (A, None, kept(store, position(A, 0))))
-    context = multiprocessing.get_context("forkserver")
-    start = time.time() + 2
-    racing = [
-        context.Process(target=_race, args=(server.url(), n, start), kwargs={"insert": insert})
-        for n in range(1, 4)
-    ]
-    for process in racing:
-        process.start()
-    for process in racing:
-        process.join(60)
-    statuses = [process.exitcode for process in racing]
-    assert sorted(s or 0 for s in statuses) == [0, 4, 4]
-    assert rows(admin) == [("enricher", *A, statuses.index(0) + 1)]
+    winner = race(store_in(server.url()), A, insert=insert)
+    assert rows(admin) == [("enricher", *A, winner)]
 
 
 def test_the_application_that_holds_the_row_or_inserts_first(server: Postgres, admin: Any) -> None:

@@ -1,9 +1,7 @@
 """Positions in a real ZooKeeper: versions, cut connections, frozen servers, expired sessions."""
 
 import json
-import multiprocessing
 import signal
-import struct
 import time
 import uuid
 from collections.abc import Iterator
@@ -15,14 +13,13 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_acl, make_digest_acl
 
-from eoctl.lab.processes import end
 from eoctl.stores.offsets.store import open_store
 from recovery.errors import RefusedError, UnreachableError, UnverifiedError, UsageError
 from recovery.formats.reader import CorruptError
 from recovery.store_tables import ZooKeeperStore
-from tests.offset_stores import Open, change, kept, position, read, there_and_back
+from tests.offset_stores import Open, change, kept, position, race, read, there_and_back
 from tests.relay import Relay
-from tests.zookeeper import Server, free_port, wait_for
+from tests.zookeeper import Server, free_port, request_type, serving, wait_for
 
 A, B = ("orders", 0), ("orders", 3)
 MULTI = 14  # ZooDefs.OpCode.multi
@@ -30,17 +27,14 @@ MULTI = 14  # ZooDefs.OpCode.multi
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("zookeeper") / "server")
-    yield server
-    end([server.process], 5)
+    with serving(tmp_path_factory.mktemp("zookeeper") / "server") as server:
+        yield server
 
 
 @pytest.fixture
 def admin(server: Server) -> Iterator[Any]:
-    client = server.client()
-    yield client
-    client.stop()
-    client.close()
+    with server.admin() as client:
+        yield client
 
 
 @pytest.fixture
@@ -163,40 +157,13 @@ def test_a_write_in_between_is_seen_by_the_version(server: Server, admin: Any, g
     assert [e.kept for e in read(store).entries] == [one]
 
 
-def _race(connect: str, group: str, offset: int, start: float, *, insert: bool) -> None:
-    store = consumer(connect, group)
-    before = None if insert else kept(store, position(A, 0))
-    after = kept(store, position(A, offset))
-    time.sleep(max(0.0, start - time.time()))
-    try:
-        change(store, (A, before, after))
-    except RefusedError:
-        raise SystemExit(4) from None
-
-
 @pytest.mark.parametrize("insert", [True, False])
 def test_of_several_writers_one_wins(
     server: Server, admin: Any, group: str, *, insert: bool
 ) -> None:
-    store = consumer(server.address, group)
-    if not insert:
-        change(store, (A, None, kept(store, position(A, 0))))
-    context = multiprocessing.get_context("forkserver")
-    start = time.time() + 2
-    racing = [
-        context.Process(
-            target=_race, args=(server.address, group, n, start), kwargs={"insert": insert}
-        )
-        for n in range(1, 4)
-    ]
-    for process in racing:
-        process.start()
-    for process in racing:
-        process.join(60)
-    statuses = [process.exitcode for process in racing]
-    assert sorted(s or 0 for s in statuses) == [0, 4, 4]
+    winner = race(consumer(server.address, group), A, insert=insert)
     data, stat = admin.get(f"/consumers/{group}/offsets/orders/0")
-    assert (data, stat.version) == (str(statuses.index(0) + 1).encode(), 0 if insert else 1)
+    assert (data, stat.version) == (str(winner).encode(), 0 if insert else 1)
 
 
 def freeze(server: Server) -> None:
@@ -204,7 +171,7 @@ def freeze(server: Server) -> None:
 
 
 def is_multi(data: bytes) -> bool:
-    return len(data) >= 12 and struct.unpack_from(">i", data, 8)[0] == MULTI
+    return request_type(data) == MULTI
 
 
 @pytest.mark.parametrize("kind", ["create", "set", "delete"])
@@ -279,8 +246,7 @@ def test_nothing_is_sent_over_a_connection_that_was_interrupted(
 
 
 def test_a_frozen_server(tmp_path: Path, group: str) -> None:
-    server = Server(tmp_path / "server")
-    try:
+    with serving(tmp_path / "server") as server:
         store = consumer(server.address, group, seconds=3)
         one, two = kept(store, position(A, 1)), kept(store, position(A, 2))
         change(store, (A, None, one))
@@ -294,15 +260,11 @@ def test_a_frozen_server(tmp_path: Path, group: str) -> None:
             change(consumer(server.address, group, seconds=1), (A, one, two))
         server.process.send(signal.SIGCONT)
         wait_for(lambda: read(store).entries[0].kept in (one, two))
-    finally:
-        server.process.send(signal.SIGCONT)
-        end([server.process], 5)
 
 
 @pytest.mark.long
 def test_a_server_that_is_frozen_until_the_session_is_suspended(tmp_path: Path, group: str) -> None:
-    server = Server(tmp_path / "server")
-    try:
+    with serving(tmp_path / "server") as server:
         store = consumer(server.address, group)
         one = kept(store, position(A, 1))
         change(store, (A, None, one))
@@ -317,9 +279,6 @@ def test_a_server_that_is_frozen_until_the_session_is_suspended(tmp_path: Path, 
             change(slow, (A, one, kept(store, position(A, 7))), held=suspended)
         time.sleep(1)
         assert [e.kept for e in read(store).entries] == [one]
-    finally:
-        server.process.send(signal.SIGCONT)
-        end([server.process], 5)
 
 
 def test_rights(server: Server, admin: Any, group: str, monkeypatch: pytest.MonkeyPatch) -> None:

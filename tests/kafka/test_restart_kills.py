@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from eoctl.lab.cluster import Lab
-from eoctl.lab.processes import end
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.restarting import (
     OTHER_STORES,
@@ -25,7 +24,7 @@ from tests.kafka.restarting import (
 )
 from tests.postgres import postgres
 from tests.share import share
-from tests.zookeeper import Server
+from tests.zookeeper import serving
 
 RECORDS = 25
 RUNS = share(100, least=len(STRATEGIES))
@@ -70,12 +69,8 @@ def test_killed_anywhere_and_restarted_by_the_plan(
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The stores outside of Kafka: store → where it is."""
-    zookeeper = Server(tmp_path_factory.mktemp("zookeeper"))
-    try:
-        with postgres() as database:
-            yield {"postgres": database.url(), "zookeeper": zookeeper.address}
-    finally:
-        end([zookeeper.process], 5)
+    with serving(tmp_path_factory.mktemp("zookeeper")) as zookeeper, postgres() as database:
+        yield {"postgres": database.url(), "zookeeper": zookeeper.address}
 
 
 @pytest.mark.parametrize("run", range(STORE_RUNS))

@@ -11,13 +11,12 @@ import psycopg
 import pytest
 
 from eoctl.lab.cluster import Lab
-from eoctl.lab.processes import end
 from tests.kafka.command import Ran, environment
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.crashed import Scene
 from tests.kafka.test_offset_stores import compacted, everything, produced
 from tests.postgres import postgres
-from tests.zookeeper import Server
+from tests.zookeeper import serving
 
 Pair = tuple[int, int | None]
 
@@ -94,11 +93,8 @@ def in_postgres(scene: Scene, stack: ExitStack) -> Kept:
 
 
 def in_zookeeper(scene: Scene, stack: ExitStack, folder: Path) -> Kept:
-    server = Server(folder / "zookeeper")
-    stack.callback(lambda: end([server.process], 5))
-    admin = server.client()
-    stack.callback(admin.close)
-    stack.callback(admin.stop)
+    server = stack.enter_context(serving(folder / "zookeeper"))
+    admin = stack.enter_context(server.admin())
 
     def put(offset: int, output: int) -> None:
         admin.create("/app/copy", json.dumps(stored(scene, offset, output)).encode(), makepath=True)

@@ -1,7 +1,6 @@
 """`restart apply` with store and lock in a real ZooKeeper: two hosts, cut lines, frozen servers."""
 
 import signal
-import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,19 +10,13 @@ from typing import Any
 import pytest
 
 from eoctl.lab.cluster import Lab
-from eoctl.lab.processes import end
 from tests.kafka.command import Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.crashed import Scene
 from tests.relay import Relay
-from tests.zookeeper import Server, wait_for
+from tests.zookeeper import Server, request_type, serving, wait_for
 
 SYNC, MULTI = 9, 14  # ZooDefs.OpCode
-
-
-def kind(data: bytes) -> int | None:
-    """The type of a request's first frame; a connect request has none."""
-    return struct.unpack_from(">i", data, 8)[0] if len(data) >= 12 else None
 
 
 @dataclass
@@ -83,27 +76,23 @@ class Crashed:
 
 @pytest.fixture
 def crashed(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> Iterator[Crashed]:
-    server = Server(tmp_path / "zookeeper")
-    try:
-        scene = Scene.make(lab1, topic, tmp_path)
-        made = Crashed(scene, server, server.client(), tmp_path)
-        made.plan()
-        yield made
-        made.relay.close()
-    finally:
-        server.process.send(signal.SIGCONT)
-        made.admin.stop()
-        made.admin.close()
-        end([server.process], 5)
+    with serving(tmp_path / "zookeeper") as server, server.admin() as admin:
+        made = Crashed(Scene.make(lab1, topic, tmp_path), server, admin, tmp_path)
+        try:
+            made.plan()
+            yield made
+        finally:
+            server.process.send(signal.SIGCONT)  # or the client could not say goodbye
+            made.relay.close()
 
 
 def locking(data: bytes) -> bool:
     """ZooKeeper is asked whether the lock is still ours: right before a write."""
-    return kind(data) == SYNC and b"/locks/" in data
+    return request_type(data) == SYNC and b"/locks/" in data
 
 
 def writing(data: bytes) -> bool:
-    return kind(data) == MULTI
+    return request_type(data) == MULTI
 
 
 def test_two_hosts_at_once_write_once_and_undo_puts_it_back(crashed: Crashed) -> None:

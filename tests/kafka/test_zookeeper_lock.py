@@ -5,12 +5,8 @@ import json
 import multiprocessing
 import os
 import signal
-import socket
-import struct
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -19,13 +15,13 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
-from eoctl.lab.processes import end
 from eoctl.stores.locks import locked
 from eoctl.stores.zookeeper_lock import ZooKeeperLock, _try, take_zookeeper_lock
 from eoctl.stores.zookeeper_session import Session
 from recovery.errors import RefusedError, UnreachableError, UsageError
+from tests.relay import Relay
 from tests.unit.cells import ACT, SET, Cells
-from tests.zookeeper import Server, free_port, wait_for
+from tests.zookeeper import Server, free_port, request_type, serving, wait_for
 
 WHO = {"user": "alice", "host": "ops-1", "pid": 77, "since": 0}
 CREATE = 1  # ZooDefs.OpCode.create
@@ -33,17 +29,14 @@ CREATE = 1  # ZooDefs.OpCode.create
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("zookeeper") / "server")
-    yield server
-    end([server.process], 5)
+    with serving(tmp_path_factory.mktemp("zookeeper") / "server") as server:
+        yield server
 
 
 @pytest.fixture
 def admin(server: Server) -> Iterator[Any]:
-    client = server.client()
-    yield client
-    client.stop()
-    client.close()
+    with server.admin() as client:
+        yield client
 
 
 @pytest.fixture
@@ -128,8 +121,7 @@ def test_ours_of_a_session_that_was_lost_is_not_ours_yet(
 
 
 def test_a_frozen_server_stops_the_writing(tmp_path: Path, scope: str) -> None:
-    server = Server(tmp_path / "server")
-    try:
+    with serving(tmp_path / "server") as server:
         lock = take(server.address, scope)
         server.process.send(signal.SIGSTOP)
         started = time.monotonic()
@@ -159,9 +151,6 @@ def test_a_frozen_server_stops_the_writing(tmp_path: Path, scope: str) -> None:
         assert time.monotonic() - started < 5
         with pytest.raises(UnreachableError, match="did not answer within 1 s"):
             take(server.address, scope, wait=1)
-    finally:
-        server.process.send(signal.SIGCONT)
-        end([server.process], 5)
 
 
 def test_nobody_at_the_address() -> None:
@@ -169,69 +158,8 @@ def test_nobody_at_the_address() -> None:
         take(f"127.0.0.1:{free_port()}", "x", wait=0.5)
 
 
-class CuttingProxy:
-    """Passes frames on; the first `create` reaches the server, its answer never the client.
-
-    delivered: the create was seen to arrive (the connection is cut only then).
-    """
-
-    def __init__(self, target: int, arrived: Callable[[], bool]) -> None:
-        self._target = target
-        self._arrived = arrived
-        self.cuts = 0
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._server.getsockname()[1]
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.close()
-
-    def _serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._server.accept()
-                threading.Thread(target=self._pass_on, args=(client,), daemon=True).start()
-
-    def _pass_on(self, client: socket.socket) -> None:
-        with closing(client), closing(socket.create_connection(("127.0.0.1", self._target))) as to:
-            cut = threading.Event()
-
-            def back() -> None:
-                with suppress(OSError):
-                    while (data := to.recv(65536)) and not cut.is_set():
-                        client.sendall(data)
-                    client.shutdown(socket.SHUT_RDWR)
-
-            threading.Thread(target=back, daemon=True).start()
-            with suppress(OSError, EOFError):
-                first = True
-                while True:
-                    frame = _frame(client)
-                    # the connect request has neither xid nor type; requests: i32 xid, i32 type
-                    kind = None if first else struct.unpack(">i", frame[8:12])[0]
-                    first = False
-                    if kind == CREATE and b"alice" in frame and self.cuts == 0:
-                        self.cuts = 1
-                        cut.set()
-                        to.sendall(frame)
-                        wait_for(self._arrived)
-                        return
-                    to.sendall(frame)
-
-
-def _frame(connection: socket.socket) -> bytes:
-    head = _exactly(connection, 4)
-    return head + _exactly(connection, struct.unpack(">i", head)[0])
-
-
-def _exactly(connection: socket.socket, count: int) -> bytes:
-    parts = b""
-    while len(parts) < count:
-        part = connection.recv(count - len(parts))
-        if not part:
-            raise EOFError
-        parts += part
-    return parts
+def creating(data: bytes) -> bool:
+    return request_type(data) == CREATE and b"alice" in data
 
 
 def test_cut_right_after_create_leaves_one_node_and_it_is_ours(
@@ -242,9 +170,9 @@ def test_cut_right_after_create_leaves_one_node_and_it_is_ours(
     def arrived() -> bool:
         return bool(admin.exists(folder)) and len(nodes(admin, folder)) == 1
 
-    proxy = CuttingProxy(server.port, arrived)
-    lock = take(f"127.0.0.1:{proxy.port}/{scope}", scope)
-    assert proxy.cuts == 1
+    relay = Relay(server.port, creating, arrived)
+    lock = take(f"{relay.address}/{scope}", scope)
+    assert relay.cuts == 1
     lock.ensure_held()
     [node] = nodes(admin, folder)
     stat = admin.exists(f"{folder}/{node}")
@@ -255,7 +183,7 @@ def test_cut_right_after_create_leaves_one_node_and_it_is_ours(
         take(f"{server.address}/{scope}", scope, wait=0.3)
     lock.release()
     wait_for(lambda: nodes(admin, folder) == [])
-    proxy.close()
+    relay.close()
 
 
 def _hold_until_killed(connect: str, scope: str, ready: str) -> None:
@@ -354,23 +282,20 @@ def test_the_way_changes_take_it(server: Server, scope: str, capfd: Any, admin: 
 
 @pytest.mark.parametrize("how", ["frozen", "deleted"])
 def test_no_step_is_sent_once_the_lock_is_unsure(tmp_path: Path, how: str) -> None:
-    server = Server(tmp_path / "server")
     cells = Cells(tmp_path)
-    cells.config.write_text(
-        f"[contexts.cells]\nbootstrap_servers = 'here:1'\nlock_zookeeper = '{server.address}'\n"
-    )
-    try:
+    with serving(tmp_path / "server") as server:
+        cells.config.write_text(
+            f"[contexts.cells]\nbootstrap_servers = 'here:1'\nlock_zookeeper = '{server.address}'\n"
+        )
         started = cells.start(*SET, *ACT, CELL_TROUBLE="pause:a")
         wait_for((tmp_path / "cells.waiting").exists)
         if how == "frozen":
             server.process.send(signal.SIGSTOP)
         else:
-            admin = server.client()
-            [node] = admin.get_children("/locks")
-            assert json.loads(admin.get(f"/locks/{node}")[0])["pid"] == started.process.pid
-            admin.delete(f"/locks/{node}")
-            admin.stop()
-            admin.close()
+            with server.admin() as admin:
+                [node] = admin.get_children("/locks")
+                assert json.loads(admin.get(f"/locks/{node}")[0])["pid"] == started.process.pid
+                admin.delete(f"/locks/{node}")
         (tmp_path / "cells.go").touch()
         ran = started.end()
         assert ran.returncode == 4, ran.stderr
@@ -381,6 +306,3 @@ def test_no_step_is_sent_once_the_lock_is_unsure(tmp_path: Path, how: str) -> No
         again = cells.run(*SET, *ACT)
         assert again.returncode == 0, again.stderr
         assert cells.writes == ["a=5", "b=7"]
-    finally:
-        server.process.send(signal.SIGCONT)
-        end([server.process], 5)
