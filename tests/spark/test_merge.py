@@ -17,10 +17,11 @@ from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import World, write_copies
 from tests.spark.sinking import watched
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 SPARK = ("--engine", "spark", "--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=3")
 KEPT = {"retention.ms": "-1"}
+WHOLE = ("--from-merge-offset=0:0", "--output-offset=0:0")  # also where another output came before
 
 
 @pytest.fixture
@@ -125,7 +126,7 @@ def large(lab1: Lab) -> World:
 def started(world: World, *more: str) -> "subprocess.Popen[str]":
     server = ["--bootstrap-server", world.lab.bootstrap_servers]
     return subprocess.Popen(
-        [*EOCTL, *server, *words(world, *SPARK, *more)],
+        [*EOCTL, *server, *words(world, *WHOLE, *SPARK, *more)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -168,7 +169,7 @@ def test_driver_killed_while_it_sends_and_run_again(
     assert ended_session(leader)
     got = world.got[0]
     assert got == world.expected[0][: len(got)]
-    ran = eoctl(*words(world, *SPARK), lab=world.lab, timeout=400)
+    ran = eoctl(*words(world, *WHOLE, *SPARK), lab=world.lab, timeout=400)
     assert ran.status == 0, ran.stderr
     assert world.got == world.expected
     assert not list((state / "merge-staging").rglob("*.parquet"))
@@ -204,6 +205,6 @@ def test_interrupted_replay_cancels_its_job_and_the_local_engine_goes_on(
     record = job(state)
     assert record["cancelled"] is True
     assert ended_session(int(str(record["pid"])))
-    ran = eoctl(*words(world, "--engine", "local"), lab=world.lab, timeout=400)
+    ran = eoctl(*words(world, *WHOLE, "--engine", "local"), lab=world.lab, timeout=400)
     assert ran.status == 0, ran.stderr
     assert world.got == world.expected
