@@ -341,9 +341,10 @@ def by_leader(
 
 def _topic(t: Any) -> TopicMetadata:
     error = messages.error_name(t.error_code) if t.error_code else None
+    topic_id = topic_id_text(t.topic_id)
     return TopicMetadata(
         name=t.name,
-        topic_id=topic_id_text(t.topic_id),
+        topic_id=topic_id,
         internal=bool(t.is_internal),
         partitions=tuple(
             PartitionMetadata(
@@ -353,7 +354,7 @@ def _topic(t: Any) -> TopicMetadata:
                 leader_epoch=p.leader_epoch if p.leader_epoch >= 0 else None,
                 replicas=tuple(p.replica_nodes),
                 error=messages.error_name(p.error_code) if p.error_code else None,
-                topic_id=topic_id_text(t.topic_id),
+                topic_id=topic_id,
             )
             for p in sorted(t.partitions, key=lambda p: p.partition_index)
         ),

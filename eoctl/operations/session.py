@@ -33,13 +33,18 @@ def with_cluster(
         async with Cluster(settings, deadline, read_only=context.read_only) as cluster:
             return await use(cluster)
 
-    async def bounded() -> Result:
+    found: list[Result] = []
+
+    async def bounded() -> None:
         # every request is bounded by the same deadline; this bounds what lies between them
         async with asyncio.timeout(None if timeout is None else timeout + 0.5):
-            return await run()
+            # not the task's result: as its loop ends, signal.getsignal makes a text of the task,
+            # twice, and with it of 10,000 rows
+            found.append(await run())
 
     try:
-        return asyncio.run(bounded())
+        asyncio.run(bounded())
+        return found[0]
     except TimeoutError:
         raise IncompleteError(
             f"not done within {timeout:g} s", remedy="give more time with --timeout"
