@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LENGTH, _ATTACHED = 4, 20  # bytes before a key; before a state
+_END = 2**31  # behind the last byte of any record
 
 
 class Coast(ChangelogFormat):
@@ -73,8 +74,9 @@ class Coast(ChangelogFormat):
             offset = int64_values(one_chunk(rows.column("offset")))[wrong[0]]
             raise CorruptError("it is no value of a coast changelog", where=f"offset {offset}")
         columns = [
-            pc.binary_slice(keys, _LENGTH),
-            pc.binary_slice(values, _ATTACHED),
+            # an end, or Arrow multiplies the rows by 2^63: "Negative buffer resize"
+            pc.binary_slice(keys, _LENGTH, _END),
+            pc.binary_slice(values, _ATTACHED, _END),
             int64_array(_head(values, 0, _ATTACHED, ">i8").astype("int64")),
             int64_array(_head(values, 8, _ATTACHED, ">i8").astype("int64")),
         ]

@@ -376,6 +376,7 @@ def test_states_that_a_topic_cannot_carry(lab1: Lab, topic: MakeTopic, tmp_path:
         folder = str(tmp_path / name)
         at = ("--at", "lso", "--output", folder, "--into", f"topic:{new}", *ACT)
         ran = eoctl("state", "rebuild", log, "--format", *form, *at, "-o", "json", lab=lab1)
+        assert ran.stdout, ran.stderr
         assert ran.json["complete"], ran.stderr
         assert ran.status in (0, 4), ran.stderr
         assert (ran.status == 4) == (high_watermark(lab1, new, 0) == 0)

@@ -223,6 +223,15 @@ def test_coast_gives_state_and_the_offsets_of_its_last_record() -> None:
     assert form.merge(first, {}) == {"upstream": 6, "downstream": 2}
 
 
+@pytest.mark.parametrize("count", range(6))
+def test_coast_takes_any_number_of_entries(count: int) -> None:
+    """Arrow's own slice to the end overflows where the number is even."""
+    told = [(b"key-%d" % i, i, i, b"state-%d" % i) for i in range(count)]
+    records: list[Record] = [(i, 1, *coast(*one)) for i, one in enumerate(told)]
+    found = live(changelog_format("coast", {}), records, 10) if records else []
+    assert [(r["user_key"], r["state"]) for r in found] == [(k, s) for k, _, _, s in told]
+
+
 @pytest.mark.parametrize(
     "value", [b"", b"short", bytes(19), coast(b"", 1, 1, b"state")[1] + b"!", b"\xff" * 20]
 )
