@@ -21,9 +21,10 @@ from recovery.answers import Answer, error_rows
 from recovery.combine.mirror_pairs import Run, Translated
 from recovery.combine.mirror_places import FIELDS, Difference
 from recovery.combine.record_digests import KEY_RANGES, range_name
-from recovery.errors import EoctlError, UsageError
+from recovery.errors import EoctlError, IncompleteError, UsageError
 from recovery.facts import Missing
 from recovery.formats.mirror_maker import Checkpoint, OffsetSync
+from recovery.formats.reader import CorruptError
 from recovery.offset_bounds import Bound
 from recovery.rows_mirror import AuditMirrorRow, MirrorCheckpoint, MirrorExamined, MirrorRange
 from recovery.selectors import Selector, parse_selector
@@ -78,13 +79,24 @@ async def _audit(source: Cluster, mirror: Cluster, wish: Wish, reading: Reading)
             f"{topic} would be compared with itself",
             remedy="name the mirror's cluster with --mirror-context, or its topic",
         )
-    sync_topic, syncs = await offset_syncs((source, mirror), topic, wish.offset_syncs)
-    checkpoint_topic, translated = await checkpoints(mirror, wish.mirror, wish.checkpoints)
+    unread: list[Missing] = []
+    sync_topic: str | None = None
+    checkpoint_topic: str | None = None
+    syncs: list[OffsetSync] = []
+    translated: list[Checkpoint] = []
+    try:
+        sync_topic, syncs = await offset_syncs((source, mirror), topic, wish.offset_syncs)
+    except (IncompleteError, CorruptError) as error:
+        unread.append(_not_known("offset syncs", wish.offset_syncs, error))
+    try:
+        checkpoint_topic, translated = await checkpoints(mirror, wish.mirror, wish.checkpoints)
+    except (IncompleteError, CorruptError) as error:
+        unread.append(_not_known("checkpoints", wish.checkpoints, error))
     end = Bound("lso", "lso")
     copy = replace(parse_selector(wish.mirror), partitions=wish.source.partitions)
     theirs, missing = await resolve(mirror, [copy], wish.start, end)
     mine, more = await resolve(source, [wish.source], wish.start, end)
-    missing += more
+    missing += [*more, *unread]
     compacted, stamped = await _settings(source, mirror, topic, wish.mirror)
     ignored = wish.ignored | (frozenset({"timestamp"}) if stamped else frozenset())
     compared = tuple(name for name in FIELDS if name not in ignored)
@@ -129,6 +141,11 @@ async def _audit(source: Cluster, mirror: Cluster, wish: Wish, reading: Reading)
         judging=True,
         finding=findings > 0,
     )
+
+
+def _not_known(what: str, topic: str | None, error: EoctlError) -> Missing:
+    text = f"its {what} were not compared: {error.sentence}"
+    return Missing("topic", "NOT_READ", text, topic=topic)
 
 
 def _of(found: Sequence[Checkpoint], partition: int) -> list[Checkpoint]:

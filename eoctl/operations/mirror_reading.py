@@ -107,6 +107,7 @@ class Both:
         pairing = Pairing(
             source_cut=of.source.start > 0,
             mirror_cut=of.mirror.start > 0,
+            clocks="timestamp" in self.compared,
             translated=of.translated,
         )
         mine, theirs = _At([s.upstream for s in of.syncs]), _At([s.downstream for s in of.syncs])

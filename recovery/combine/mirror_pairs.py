@@ -134,13 +134,18 @@ class _Side:
 
 
 class Pairing:
-    """The pairs of one partition. source_cut, mirror_cut: older records were deleted there."""
+    """The pairs of one partition.
+
+    source_cut, mirror_cut: older records were deleted there. clocks: timestamps are the same in
+    both logs, so that they tell which of the two begins earlier.
+    """
 
     def __init__(
         self,
         *,
         source_cut: bool,
         mirror_cut: bool,
+        clocks: bool = True,
         translated: Sequence[Translated] = (),
         most: int = MOST,
         block: int = _BLOCK,
@@ -148,6 +153,7 @@ class Pairing:
         self.source, self.mirror = _Side(source_cut), _Side(mirror_cut)
         self.pairs = 0
         self.behind = 0  # records behind the mirror's end that were not kept
+        self._clocks = clocks
         self._translated = translated
         self._most, self._block = most, block
         self._runs: list[Run] = []
@@ -157,7 +163,7 @@ class Pairing:
         source, mirror = self.source, self.mirror
         if source.done or mirror.done:
             return not source.done
-        if not self.pairs and (source.cut or mirror.cut):
+        if self._clocks and not self.pairs and (source.cut or mirror.cut):
             return source.clock < mirror.clock  # one begins earlier: its head has no partner
         return source.waiting < mirror.waiting
 
@@ -188,7 +194,7 @@ class Pairing:
         if (len(source.newcomers) or mirror.done) and (len(mirror.newcomers) or source.done):
             self._match()
         source.fresh = mirror.fresh = 0
-        if not self.pairs:
+        if self._clocks and not self.pairs:
             self._drop(mirror, source.cut)
             self._drop(source, mirror.cut)
         if source.waiting + mirror.waiting > self._most:

@@ -201,22 +201,22 @@ class _Table:
     def _changed(
         self, lost: "NDArray[np.bool_]", alone: "NDArray[np.bool_]"
     ) -> Iterator[Difference]:
-        """Pairs of a lost record and one that is only in the mirror; both are taken away."""
+        """Pairs of a lost record and one that is only in the mirror; both are taken away.
+
+        Only where no other lost or foreign record agrees in the same fields: else it is a guess.
+        """
         import numpy as np
 
         for names in _ALIKE:
-            waiting: dict[tuple[int, ...], list[int]] = {}
-            if not (lost.any() and alone.any()):
-                return
             columns = [self.fields[name] for name in names if name in self.fields]
-            rows = np.flatnonzero(alone)
-            for row in rows[np.argsort(self.offset[rows])][::-1].tolist():
-                waiting.setdefault(tuple(int(c[row]) for c in columns), []).append(row)
-            rows = np.flatnonzero(lost)
-            for row in rows[np.argsort(self.offset[rows])].tolist():
-                others = waiting.get(tuple(int(c[row]) for c in columns))
-                if others:
-                    other = others.pop()
+            sides: list[dict[tuple[int, ...], list[int]]] = [{}, {}]
+            for known, rows in zip(sides, (lost, alone), strict=True):
+                for row in np.flatnonzero(rows).tolist():
+                    known.setdefault(tuple(int(c[row]) for c in columns), []).append(row)
+            for alike, mine in sides[0].items():
+                theirs = sides[1].get(alike, ())
+                if len(mine) == len(theirs) == 1:
+                    row, other = mine[0], theirs[0]
                     lost[row] = alone[other] = False
                     differs = tuple(n for n, c in self.fields.items() if c[row] != c[other])
                     yield Difference(

@@ -1,5 +1,6 @@
 """`audit mirror` between two real clusters: what was planted is found, and nothing else."""
 
+import asyncio
 import random
 import struct
 import time
@@ -13,11 +14,12 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
+from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from tests.kafka.command import Ran, eoctl
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.planting import as_published
+from tests.kafka.planting import as_published, send_keyed
 from tests.share import share
 
 LONG = (pytest.mark.long, pytest.mark.timeout(3600))
@@ -203,10 +205,66 @@ def _ranges(source: list[One], copy: list[One]) -> set[tuple[str, int, int]]:
     return {(n, counts[0][n], counts[1][n]) for n in unlike}
 
 
-@pytest.mark.parametrize("count", [share(30_000), pytest.param(5_000_000, marks=LONG)])
+@pytest.mark.parametrize("count", [share(100_000), pytest.param(5_000_000, marks=LONG)])
+def test_large_logs(lab1: Lab, other: Lab, topic: MakeTopic, count: int) -> None:
+    """Holes, runs that come again, strangers, records in another place; a mirror that lags."""
+    name, copy_name, rng = topic(lab1), topic(other), random.Random(5)
+    lag = count // 50
+    source = list(range(count))
+    mirror: list[tuple[int, str]] = []
+    moved: list[int] = []
+    faults = sorted(rng.sample(range(100, count - lag - 100, 150), 40))
+    kinds = {at: ("hole", "rewind", "stranger", "moved")[n % 4] for n, at in enumerate(faults)}
+    begin = 0
+    for at, kind in [*kinds.items(), (count - lag, "")]:
+        mirror += [(number, "") for number in source[begin:at]]
+        begin = at
+        if kind == "hole":
+            begin += rng.randrange(1, 50)
+        elif kind == "rewind":
+            again = rng.randrange(1, min(at, count // 20))
+            known = {number for number, _ in mirror[-2 * again :]}
+            mirror += [(n, "repeat") for n in range(at - again, at) if n in known]
+        elif kind == "stranger":
+            mirror.append((1_000_000_000 + at, "stranger"))
+        elif kind == "moved":
+            moved.append(at - 30)
+            place = len(mirror) - 30
+            mirror.append(mirror.pop(place))
+
+    async def fill() -> None:
+        for lab, where, numbers in (
+            (lab1, name, source),
+            (other, copy_name, [number for number, _ in mirror]),
+        ):
+            async with Client.to(lab.bootstrap_servers) as client:
+                await send_keyed(client, where, 0, numbers)
+
+    asyncio.run(fill())
+    expected: Planted = []
+    first: dict[int, int] = {}
+    for offset, (number, fault) in enumerate(mirror):
+        if number in first:
+            assert fault == "repeat"
+            expected.append(("repeat", number, offset, [first[number]]))
+        elif fault == "stranger":
+            expected.append(("only-in-mirror", None, offset, []))
+        first.setdefault(number, offset)
+    expected += [("lost", n, None, []) for n in range(count - lag) if n not in first]
+    ran = audit(lab1, other, name, copy_name, "--limit", "10000000")
+    assert ran.status == 1, ran.stderr
+    found = {str(row) for row in told(ran.rows, 0) if row[0] != "moved"}
+    planted = {str(row) for row in expected}
+    assert (sorted(found - planted), sorted(planted - found)) == ([], [])
+    assert sorted(r["source_offset"] for r in ran.rows if r["finding"] == "moved") == moved
+    assert ran.json["examined"][0]["behind"] == lag
+    assert ran.json["examined"][0]["mirrored_to"] == count - lag
+
+
 def test_planted_differences_are_found_and_nothing_else(
-    lab1: Lab, other: Lab, topic: MakeTopic, count: int
+    lab1: Lab, other: Lab, topic: MakeTopic
 ) -> None:
+    count = share(30_000)
     name, copy_name = topic(lab1, PARTITIONS), topic(other, PARTITIONS)
     source = written(lab1, name, count, 3)
     lag = count // 100
@@ -363,6 +421,12 @@ def test_offset_syncs_and_checkpoints(lab1: Lab, other: Lab, topic: MakeTopic) -
         lab1, other, name, copy_name, "--offset-syncs", "none", "--checkpoints", "none"
     ).json
     assert (none["offset_syncs"], none["checkpoints"]) == (None, [])
+    broken = topic(other)
+    produced(other, broken, 0, [One(-1, b"no key of a checkpoint", b"v", (), now)])
+    ran = audit(lab1, other, name, copy_name, "--offset-syncs", syncs, "--checkpoints", broken)
+    assert ran.status == 3, ran.stderr
+    [error] = ran.json["errors"]
+    assert (error["topic"], ran.json["examined"][0]["syncs_wrong"]) == (broken, 2)
 
 
 def test_what_is_asked_wrongly(lab1: Lab, other: Lab, topic: MakeTopic) -> None:
