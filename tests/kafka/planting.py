@@ -40,6 +40,38 @@ def numbered(count: int, producer_id: int, epoch: int, sequence: int) -> bytes:
     return bytes(out)
 
 
+KEY = b"key %010d"
+KEYED_AT = int(time.time() * 1000)
+_keyed: dict[int, tuple[bytes, list[int]]] = {}
+
+
+def keyed(numbers: Sequence[int]) -> bytes:
+    """A batch of unlike records: `KEY % number` each, all of one time and value."""
+    count = len(numbers)
+    if count not in _keyed:
+        made = batch(0, [Item(i, KEYED_AT, key=KEY % 0, value=b"value") for i in range(count)])
+        places, at = [], -1
+        for _ in range(count):
+            at = made.index(KEY % 0, at + 1)
+            places.append(at)
+        _keyed[count] = made, places
+    made, places = _keyed[count]
+    out = bytearray(made)
+    for place, number in zip(places, numbers, strict=True):
+        out[place : place + 14] = KEY % number
+    struct.pack_into(">I", out, 17, calc_crc32c(memoryview(out)[21:]))
+    return bytes(out)
+
+
+async def send_keyed(
+    client: Client, topic: str, partition: int, numbers: Sequence[int], size: int = 500
+) -> None:
+    """The records of these numbers, from offset 0 of an empty partition on."""
+    for at in range(0, len(numbers), size):
+        offset = await send(client, topic, partition, keyed(numbers[at : at + size]))
+        assert offset == at
+
+
 async def send(client: Client, topic: str, partition: int, records: bytes) -> int:
     """Produce one batch as it is; its first offset."""
     data = messages.ProduceRequest.TopicProduceData

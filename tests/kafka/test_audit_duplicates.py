@@ -1,19 +1,21 @@
 """`audit duplicates` on real topics: what was planted is found, and nothing else."""
 
+import asyncio
 import base64
 import itertools
 import json
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
+from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from tests.kafka.command import Ran, eoctl
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.planting import as_published
+from tests.kafka.planting import KEY, as_published, send_keyed
 from tests.share import share
 
 LONG = (pytest.mark.long, pytest.mark.timeout(1800))
@@ -107,12 +109,41 @@ def audit(lab: Lab, topic: str, by: str, *words: str) -> Ran:
     return ran if ran.status == 2 else as_published(ran, "audit-duplicates")
 
 
-@pytest.mark.parametrize("count", [share(50_000), pytest.param(5_000_000, marks=LONG)])
-def test_planted_duplicates_are_found_and_nothing_else(
-    lab1: Lab, topic: MakeTopic, count: int
-) -> None:
+@pytest.mark.parametrize("count", [share(100_000), pytest.param(5_000_000, marks=LONG)])
+def test_planted_keys_are_found_and_nothing_else(lab1: Lab, topic: MakeTopic, count: int) -> None:
+    """One record in some thousand bears the key of another, anywhere in either partition."""
+    name, rng = topic(lab1, partitions=PARTITIONS), random.Random(13)
+    numbers = list(range(count))
+    for _ in range(max(20, count // 5_000)):
+        numbers[rng.randrange(count)] = rng.randrange(count)
+    logs = [numbers[partition::PARTITIONS] for partition in range(PARTITIONS)]
+
+    async def fill() -> None:
+        async with Client.to(lab1.bootstrap_servers) as client:
+            for partition, log in enumerate(logs):
+                await send_keyed(client, name, partition, log)
+
+    asyncio.run(fill())
+    copies: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    often = {number for number, times in Counter(numbers).items() if times > 1}
+    for partition, log in enumerate(logs):
+        for offset, number in enumerate(log):
+            if number in often:
+                copies[number].append((partition, offset))
+    ran = audit(lab1, name, "key")
+    assert ran.status == 1, ran.stderr
+    assert (ran.json["records"], ran.json["without_id"]) == (count, 0)
+    assert ran.json["repeats"] == sum(len(places) - 1 for places in copies.values())
+    found = {
+        base64.b64decode(row["id"]): [(p["partition"], p["offset"]) for p in row["places"]]
+        for row in ran.rows
+    }
+    assert found == {KEY % number: places for number, places in copies.items()}
+
+
+def test_planted_duplicates_are_found_and_nothing_else(lab1: Lab, topic: MakeTopic) -> None:
     name = topic(lab1, partitions=PARTITIONS)
-    planted, visible = _plant(lab1, name, count)
+    planted, visible = _plant(lab1, name, share(50_000, 10_000))
     assert all(planted[by] for by in planted)
     assert len(planted) == 5
     for by, expected in planted.items():
