@@ -22,6 +22,10 @@ class SilentError(Exception):
         self.sent = sent
 
 
+class LostError(Exception):
+    """A change was sent, its answer never came. args: what was told instead."""
+
+
 class Job:
     """One blocking call. sent: something that changes the store was sent. heard: when the store
     answered last, or else the call began."""

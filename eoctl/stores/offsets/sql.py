@@ -8,7 +8,7 @@ Nothing counts before the COMMIT, so only a COMMIT whose answer was lost leaves 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from eoctl.stores.offsets.bounded import Job, SilentError, bounded
+from eoctl.stores.offsets.bounded import Job, LostError, SilentError, bounded
 from eoctl.stores.offsets.sql_database import Database
 from eoctl.stores.offsets.sql_table import Mapped, opened_table, position_of, row_of
 from eoctl.stores.offsets.store import (
@@ -18,15 +18,12 @@ from eoctl.stores.offsets.store import (
     Kept,
     Write,
     held_before,
-    left,
     refuse_differences,
-    unsent,
+    write_at_once,
 )
 from recovery.errors import (
-    EoctlError,
     RefusedError,
     UnreachableError,
-    UnverifiedError,
 )
 from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
@@ -86,26 +83,10 @@ class SqlOffsets:
                 self._connected(lambda c: self._write(c, job, writes, ensure_held), writing=True)
             except _RepliedError as error:
                 if job.sent:
-                    raise
+                    raise LostError(str(error)) from None
                 raise RefusedError(f"{error}; nothing was written", where=self.name) from None
 
-        try:
-            with unsent():
-                await bounded(work, self._seconds)
-        except SilentError as error:
-            if not error.sent:
-                raise RefusedError(f"{error}, nothing was written", where=self.name) from None
-            trouble = str(error)
-        except _RepliedError as error:
-            trouble = str(error)
-        else:
-            return
-        try:  # only the COMMIT was sent without an answer
-            if not left(await self.read(), writes):
-                return
-        except EoctlError:
-            pass
-        raise UnverifiedError(f"the answer to COMMIT was lost: {trouble}", where=self.name)
+        await write_at_once(self, writes, work, self._seconds, "the answer to COMMIT was lost")
 
     def _connected(self, use: Callable[["Connection"], Result], *, writing: bool) -> Result:
         from sqlalchemy.exc import SQLAlchemyError

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from eoctl.kafka.cluster import Cluster
+from eoctl.stores.offsets.bounded import Job, LostError, SilentError, bounded
 from recovery.app_file import App
 from recovery.errors import (
     EoctlError,
@@ -169,6 +170,40 @@ def unsent() -> Iterator[None]:
         raise RefusedError(
             f"{error.what}; nothing was written", where=error.where, remedy=error.remedy
         ) from None
+
+
+async def write_at_once(
+    store: OffsetStore,
+    writes: Sequence[Write],
+    work: Callable[[Job], None],
+    seconds: float,
+    lost: str,
+) -> None:
+    """A blocking call that writes all or nothing. It raises LostError where the answer to what it
+    sent did not come: then, and where it says nothing for `seconds`, a look decides.
+
+    lost: what an UnverifiedError begins with. Raises RefusedError: nothing was written.
+    """
+    try:
+        with unsent():
+            await bounded(work, seconds)
+    except SilentError as error:
+        if not error.sent:
+            raise RefusedError(f"{error}, nothing was written", where=store.name) from None
+        await look_for(store, writes, f"{lost}: {error}")
+    except LostError as error:
+        await look_for(store, writes, f"{lost}: {error}")
+
+
+async def look_for(store: OffsetStore, writes: Sequence[Write], lost: str) -> None:
+    """The answer to these writes did not come: does the store hold them? Raises UnverifiedError
+    where it does not, or cannot be read."""
+    try:
+        if not left(await store.read(), writes):
+            return
+    except EoctlError:
+        pass
+    raise UnverifiedError(lost, where=store.name)
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ from eoctl.stores.offsets.store import (
     Kept,
     Write,
     held_before,
-    left,
+    look_for,
     refuse_differences,
     unsent,
 )
@@ -216,13 +216,9 @@ class TopicOffsets:
             return
         offset = await self._produce(after, found.partition, ensure_held)
         if offset is None:  # no answer: a look decides
-            try:
-                if not left(await self.read(), writes):
-                    return
-            except EoctlError:
-                pass
-            raise UnverifiedError("no answer to what was produced", where=self.name)
-        await self._look_for_others(found, offset)
+            await look_for(self, writes, "no answer to what was produced")
+        else:
+            await self._look_for_others(found, offset)
 
     async def _refuse_open(self, found: _Found) -> None:
         """A transaction that is open may hold a newer value, which would replace ours."""

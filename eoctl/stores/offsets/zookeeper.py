@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from eoctl.stores.offsets.bounded import Job, SilentError, bounded
+from eoctl.stores.offsets.bounded import Job, LostError, SilentError, bounded
 from eoctl.stores.offsets.json_object import EMPTY, entries_of, kept_of, written
 from eoctl.stores.offsets.store import (
     Contents,
@@ -19,9 +19,8 @@ from eoctl.stores.offsets.store import (
     Kept,
     Write,
     held_before,
-    left,
     refuse_differences,
-    unsent,
+    write_at_once,
 )
 from eoctl.stores.offsets.zookeeper_nodes import (
     Tree,
@@ -33,10 +32,8 @@ from eoctl.stores.offsets.zookeeper_nodes import (
 )
 from eoctl.stores.zookeeper_session import Session
 from recovery.errors import (
-    EoctlError,
     RefusedError,
     UnreachableError,
-    UnverifiedError,
     UsageError,
 )
 from recovery.facts import TopicPartition
@@ -49,10 +46,6 @@ _WHERE = "[app.store] connect"
 _DECIMAL = re.compile(r"-1|0|[1-9][0-9]{0,18}")
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 MOST_BYTES = 900_000  # a server takes no request above jute.maxbuffer, 1 MiB
-
-
-class _LostError(Exception):
-    """The operation was sent, its answer never came."""
 
 
 class ZooKeeperOffsets:
@@ -165,23 +158,7 @@ class ZooKeeperOffsets:
             finally:
                 session.stop()
 
-        try:
-            with unsent():
-                await bounded(work, self._seconds)
-        except SilentError as error:
-            if not error.sent:
-                raise RefusedError(f"{error}, nothing was written", where=self.name) from None
-            trouble = str(error)
-        except _LostError as error:
-            trouble = str(error)
-        else:
-            return
-        try:
-            if not left(await self.read(), writes):
-                return
-        except EoctlError:
-            pass
-        raise UnverifiedError(f"the answer was lost: {trouble}", where=self.name)
+        await write_at_once(self, writes, work, self._seconds, "the answer was lost")
 
     def _write(
         self,
@@ -265,7 +242,7 @@ class ZooKeeperOffsets:
                 transaction.delete(group)
 
     def _send(self, session: Session, job: Job, transaction: Any, interruptions: int) -> None:
-        """Raises RefusedError: nothing was written; _LostError: nobody knows."""
+        """Raises RefusedError: nothing was written; LostError: nobody knows."""
         from kazoo.exceptions import (
             KazooException,
             NoAuthError,
@@ -291,7 +268,7 @@ class ZooKeeperOffsets:
                     f"the connection was interrupted ({said(error)}), nothing was written",
                     where=self.name,
                 ) from None
-            raise _LostError(said(error)) from None
+            raise LostError(said(error)) from None
         wrong = [r for r in results if isinstance(r, Exception)]
         why = [r for r in wrong if not isinstance(r, (RolledBackError, RuntimeInconsistency))]
         if any(isinstance(r, NoAuthError) for r in why):
