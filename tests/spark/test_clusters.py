@@ -3,11 +3,14 @@ a server that cannot import eoctl, speculative attempts. Long: each starts JVMs 
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +96,55 @@ def test_digest_of_a_standalone_cluster(
     words = ("--engine", "spark", "--master", standalone, "--conf", "spark.executor.memory=512m")
     found = rebuilt(lab1, changelog, tmp_path / "out", *words)
     assert found.digest == digest(dict_state(lab1, changelog, found.ends)[0])
+
+
+def test_a_killed_executor_changes_nothing(
+    lab1: Lab, standalone: str, changelog: str, tmp_path: Path
+) -> None:
+    """Its tasks are tried again elsewhere; only attempts whose rows came back are listed."""
+    folder = tmp_path / "out"
+    killed: list[int] = []
+    ended = threading.Event()
+
+    def kill() -> None:
+        while not ended.wait(0.3) and not killed:
+            if list(folder.glob("runs/progress-*/[0-9]*")):  # a task reads
+                for pid in executors(standalone)[:1]:
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    words = ("--engine", "spark", "--master", standalone, "--conf", "spark.executor.memory=512m")
+    try:
+        found = rebuilt(lab1, changelog, folder, *words, "--max-rate", "600k")
+    finally:
+        ended.set()
+        thread.join()
+    assert killed
+    assert found.digest == digest(dict_state(lab1, changelog, found.ends)[0])
+    listed = {f.path for p in found.manifest.partitions for f in p.files}
+    assert {str(p.relative_to(folder)) for p in folder.glob("data/**/*.parquet")} == listed
+
+
+def executors(master: str) -> list[int]:
+    """Pids of the executors of this master's workers."""
+    found: dict[int, tuple[int, str]] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, IndexError):
+            words = (path / "cmdline").read_text().replace("\0", " ")
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            found[int(path.name)] = parent, words
+    workers = {
+        pid
+        for pid, (_, words) in found.items()
+        if "worker.Worker" in words and words.strip().endswith(master)
+    }
+    return [
+        pid
+        for pid, (parent, words) in found.items()
+        if parent in workers and "CoarseGrainedExecutorBackend" in words
+    ]
 
 
 def test_digest_over_spark_connect(lab1: Lab, connect: str, changelog: str, tmp_path: Path) -> None:
