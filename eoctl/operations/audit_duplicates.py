@@ -9,14 +9,21 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
 from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.read_columns import read_columns
-from eoctl.operations.audit_ranges import Failed, Reading, Resolved, not_read, resolve
+from eoctl.operations.audit_ranges import (
+    Failed,
+    Reading,
+    Resolved,
+    columns,
+    not_read,
+    resolve,
+    seen_by_readers,
+)
 from eoctl.operations.session import now_ms
 from recovery.answers import Answer, error_rows
 from recovery.combine.audit_duplicates import Copies, Copy, Same, Suspects, known_time
 from recovery.combine.record_ids import RecordId, digests, id_bytes, value_digests
 from recovery.errors import EoctlError
-from recovery.formats.columns import COMMITTED, NONE, ColumnBatch
+from recovery.formats.columns import ColumnBatch
 from recovery.offset_bounds import Bound
 from recovery.rows_audit import AuditDuplicatesRow, Place
 from recovery.selectors import Selector
@@ -93,22 +100,11 @@ class _Look:
         for r in self._ranges:
             if r.key in self.failed:
                 continue
-            parts = read_columns(
-                self._cluster,
-                r.topic,
-                r.partition,
-                r.start,
-                r.end,
-                last_stable_offset=r.last_stable_offset,
-                check_crc=self._reading.check_crc,
-                max_rate=self._reading.max_rate,
-                progress=told,
-            )
+            parts = columns(self._cluster, r, r.end, self._reading, told)
             try:
                 async with aclosing(parts):
                     async for part in parts:
-                        outcome = part.outcome
-                        yield r, part.select((outcome == NONE) | (outcome == COMMITTED))
+                        yield r, part.select(seen_by_readers(part))
                         if r.key in self.failed:
                             break
             except EoctlError as error:

@@ -5,8 +5,7 @@ Then both partitions are read side by side, and once more only for records witho
 rules: `recovery.combine.mirror_pairs`, `recovery.combine.mirror_places`.
 """
 
-import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from eoctl.config import Context
@@ -15,21 +14,18 @@ from eoctl.kafka.configs import topic_configs
 from eoctl.kafka.properties import client_settings
 from eoctl.operations.audit_ranges import Reading, Resolved, not_read, resolve
 from eoctl.operations.mirror_offsets import checkpoints, offset_syncs
-from eoctl.operations.mirror_reading import Both, PartitionMirror, Seen
+from eoctl.operations.mirror_reading import Both, PartitionMirror
+from eoctl.operations.mirror_rows import Told, told
 from eoctl.operations.session import now_ms
 from recovery.answers import Answer, error_rows
-from recovery.combine.mirror_pairs import Run, Translated
-from recovery.combine.mirror_places import FIELDS, Difference
-from recovery.combine.record_digests import KEY_RANGES, range_name
+from recovery.combine.mirror_pairs import Translated
+from recovery.combine.mirror_places import FIELDS
 from recovery.errors import EoctlError, IncompleteError, UsageError
 from recovery.facts import Missing
 from recovery.formats.mirror_maker import Checkpoint, OffsetSync
 from recovery.formats.reader import CorruptError
 from recovery.offset_bounds import Bound
-from recovery.rows_mirror import AuditMirrorRow, MirrorCheckpoint, MirrorExamined, MirrorRange
 from recovery.selectors import Selector, parse_selector
-
-LONGEST_KEY = 1024  # bytes; longer ones are not shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +43,6 @@ class Wish:
     ignored: frozenset[str] = frozenset()
     offset_syncs: str | None = None
     checkpoints: str | None = None
-
-
-@dataclass(slots=True)
-class _Told:
-    """What one partition adds to the answer. missing: what could not be proven there."""
-
-    examined: MirrorExamined | None
-    rows: list[AuditMirrorRow]
-    findings: int
-    missing: list[Missing]
-    checkpoints: list[MirrorCheckpoint]
 
 
 async def audit_mirror(source: Cluster, own: Context, wish: Wish, reading: Reading) -> Answer:
@@ -102,7 +87,7 @@ async def _audit(source: Cluster, mirror: Cluster, wish: Wish, reading: Reading)
     compared = tuple(name for name in FIELDS if name not in ignored)
     found = {r.partition: r for r in theirs}
     missing += _unmatched(mine, theirs, topic, wish.mirror, missing)
-    told: list[_Told] = []
+    parts: list[Told] = []
     both = Both(source, mirror, reading, compared)
     for r in mine:
         if r.partition not in found:
@@ -118,14 +103,14 @@ async def _audit(source: Cluster, mirror: Cluster, wish: Wish, reading: Reading)
         except EoctlError as error:
             missing.append(not_read(r.key, error))
             continue
-        told.append(_told(seen, _of(translated, r.partition), compacted, reading.most))
-    missing += [one for t in told for one in t.missing]
-    findings = sum(t.findings for t in told)
+        parts.append(told(seen, _of(translated, r.partition), compacted, reading.most))
+    missing += [one for t in parts for one in t.missing]
+    findings = sum(t.findings for t in parts)
     return Answer(
         schema="audit-mirror",
         cluster_id=source.cluster_id,
         collected_at=now_ms(),
-        rows=[row for t in told for row in t.rows][: reading.most],
+        rows=[row for t in parts for row in t.rows][: reading.most],
         errors=error_rows(missing),
         extra={
             "topic": topic,
@@ -133,10 +118,10 @@ async def _audit(source: Cluster, mirror: Cluster, wish: Wish, reading: Reading)
             "mirror_cluster_id": mirror.cluster_id,
             "compared": list(compared),
             "findings": findings,
-            "examined": [t.examined.model_dump(mode="json") for t in told if t.examined],
+            "examined": [t.examined.model_dump(mode="json") for t in parts],
             "offset_syncs": sync_topic,
             "checkpoints_topic": checkpoint_topic,
-            "checkpoints": [c.model_dump(mode="json") for t in told for c in t.checkpoints],
+            "checkpoints": [c.model_dump(mode="json") for t in parts for c in t.checkpoints],
         },
         judging=True,
         finding=findings > 0,
@@ -191,163 +176,3 @@ def _unmatched(
         for name, partition, there in pairs
         if (name, partition) not in said and (name, None) not in said
     ]
-
-
-def _told(
-    seen: Seen, translated: Sequence[Checkpoint], compacted: tuple[bool, bool], most: int
-) -> _Told:
-    topic, partition = seen.source.key
-    differences, counts, unproven = _proven(seen.differences, compacted)
-    rows = [_row(partition, one, seen) for one in differences[:most]]
-    missing = []
-    if unproven:
-        text = f"{unproven} differences may come from compaction, which took records away"
-        missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
-    moved: int | None = sum(run.records for run in seen.moved)
-    if seen.ambiguous and moved:
-        moved = None
-        text = "its order can't be told: equal records of the source are not all in the mirror once"
-        missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
-    elif seen.moved:
-        rows += [_moved(partition, run) for run in seen.moved[:most]]
-    wrong, unknown = _syncs(seen, compacted)
-    rows += [_sync(partition, one) for one in wrong[:most]]
-    if unknown:
-        text = f"{unknown} offset syncs name records that compaction may have taken away"
-        missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
-    groups = [
-        MirrorCheckpoint(
-            group=c.group,
-            partition=partition,
-            source_offset=c.upstream,
-            mirror_offset=c.downstream,
-            skipped=t.skipped,
-            read_again=t.again,
-            beyond_end=c.downstream > seen.mirror.high_watermark,
-        )
-        for c, t in zip(translated, seen.translated, strict=True)
-    ]
-    bad = [g for g in groups if g.skipped or g.beyond_end]
-    rows += [_checkpoint(g) for g in bad]
-    source, mirror = seen.source_sums, seen.mirror_sums
-    examined = MirrorExamined(
-        partition=partition,
-        source_start=seen.source.start,
-        source_end=seen.source.end,
-        mirror_start=seen.mirror.start,
-        mirror_end=seen.mirror.end,
-        source_records=int(source.count.sum()),
-        mirror_records=int(mirror.count.sum()),
-        source_digest=source.text(),
-        mirror_digest=mirror.text(),
-        same=seen.pairs,
-        mirrored_to=seen.mirrored_to,
-        behind=seen.behind,
-        source_before=seen.source_before,
-        mirror_before=seen.mirror_before,
-        lost=counts.get("lost", 0),
-        repeats=counts.get("repeat", 0),
-        changed=counts.get("changed", 0),
-        only_in_mirror=counts.get("only-in-mirror", 0),
-        aborted=counts.get("aborted", 0),
-        open=counts.get("open", 0),
-        moved=moved,
-        unproven=unproven,
-        syncs=len(seen.syncs),
-        syncs_wrong=len(wrong),
-        ranges=[
-            MirrorRange(
-                keys=range_name(n),
-                source_records=int(source.count[n]),
-                mirror_records=int(mirror.count[n]),
-                source_digest=source.text(n),
-                mirror_digest=mirror.text(n),
-            )
-            for n in range(KEY_RANGES + 1)
-            if source.count[n] != mirror.count[n] or source.text(n) != mirror.text(n)
-        ],
-    )
-    findings = len(differences) + (moved or 0) + len(wrong) + len(bad)
-    return _Told(examined, rows, findings, missing, groups)
-
-
-def _proven(
-    differences: Sequence[Difference], compacted: tuple[bool, bool]
-) -> tuple[list[Difference], Mapping[str, int], int]:
-    """Those that compaction cannot explain, how many of each kind, and how many it may explain.
-
-    What a compacted mirror lacks, and what a compacted source lacks, proves nothing.
-    """
-    source, mirror = compacted
-    proven: list[Difference] = []
-    counts: dict[str, int] = {}
-    for one in differences:
-        lacks_mirror = one.kind in ("lost", "changed")
-        lacks_source = one.kind in ("repeat", "changed", "only-in-mirror")
-        if (lacks_mirror and mirror) or (lacks_source and source):
-            continue
-        proven.append(one)
-        counts[one.kind] = counts.get(one.kind, 0) + 1
-    return proven, counts, len(differences) - len(proven)
-
-
-def _syncs(seen: Seen, compacted: tuple[bool, bool]) -> tuple[list[OffsetSync], int]:
-    """Syncs that name different records, and how many may name compacted ones."""
-    wrong, unknown = [], 0
-    for sync, mine, theirs in seen.syncs:
-        if (mine is None and compacted[0]) or (theirs is None and compacted[1]):
-            unknown += 1
-        elif mine is None or mine != theirs:
-            wrong.append(sync)
-    return wrong, unknown
-
-
-def _row(partition: int, one: Difference, seen: Seen) -> AuditMirrorRow:
-    from eoctl.render.sanitise import readable
-
-    key, timestamp = seen.shown(one)
-    fits = key is not None and len(key) <= LONGEST_KEY
-    return AuditMirrorRow(
-        partition=partition,
-        finding=one.kind,
-        source_offset=one.source_offset,
-        mirror_offset=one.mirror_offset,
-        first_copy=one.first_copy,
-        records=1,
-        key=base64.b64encode(key).decode() if key is not None and fits else None,
-        text=None if key is None else readable(key) if fits else f"a key of {len(key)} bytes",
-        timestamp=timestamp,
-        differs=list(one.differs),
-        group=None,
-    )
-
-
-def _plain(
-    partition: int, finding: str, source: int | None, mirror: int | None, records: int
-) -> AuditMirrorRow:
-    return AuditMirrorRow(
-        partition=partition,
-        finding=finding,  # type: ignore[arg-type]
-        source_offset=source,
-        mirror_offset=mirror,
-        first_copy=None,
-        records=records,
-        key=None,
-        text=None,
-        timestamp=None,
-        differs=[],
-        group=None,
-    )
-
-
-def _moved(partition: int, run: Run) -> AuditMirrorRow:
-    return _plain(partition, "moved", run.source_first, run.mirror_first, run.records)
-
-
-def _sync(partition: int, sync: OffsetSync) -> AuditMirrorRow:
-    return _plain(partition, "offset-sync", sync.upstream, sync.downstream, 1)
-
-
-def _checkpoint(c: MirrorCheckpoint) -> AuditMirrorRow:
-    row = _plain(c.partition, "checkpoint", c.source_offset, c.mirror_offset, c.skipped)
-    return row.model_copy(update={"group": c.group})

@@ -1,21 +1,28 @@
 """Which offsets an audit reads, resolved once, and reading the headers of all of them at once."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from eoctl.kafka import fetch
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.fetch import Chunk, Range
+from eoctl.kafka.read_columns import read_columns
 from eoctl.operations import offsets
 from recovery.app_file import named
 from recovery.errors import EoctlError
 from recovery.facts import Missing, PartitionFacts, TopicPartition
 from recovery.formats.batches import HeaderScan, scan_headers, verify_crcs
+from recovery.formats.columns import COMMITTED, NONE, ColumnBatch
 from recovery.formats.reader import Buffer
 from recovery.offset_bounds import Bound, range_problem
 from recovery.selectors import Selector
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +134,33 @@ async def read_chunks(
             elif item.error is not None:
                 failed.setdefault(key, _missing(key, item.error, item.detail))
     return failed
+
+
+def columns(
+    cluster: Cluster, r: Resolved, end: int, reading: Reading, told: Callable[[int, int], None]
+) -> AsyncGenerator[ColumnBatch, None]:
+    """The records of a partition from the range's start to `end`; outcomes as at its LSO.
+
+    told: see `read_columns`; use with aclosing.
+    """
+    return read_columns(
+        cluster,
+        r.topic,
+        r.partition,
+        r.start,
+        end,
+        last_stable_offset=r.last_stable_offset,
+        check_crc=reading.check_crc,
+        max_rate=reading.max_rate,
+        progress=told,
+    )
+
+
+def seen_by_readers(part: ColumnBatch) -> "NDArray[np.bool_]":
+    """bool[n]: which records a read_committed reader gets."""
+    outcome = part.outcome
+    seen: NDArray[np.bool_] = (outcome == NONE) | (outcome == COMMITTED)
+    return seen
 
 
 def not_read(key: TopicPartition, error: EoctlError) -> Missing:

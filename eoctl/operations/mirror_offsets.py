@@ -7,8 +7,8 @@ from typing import TypeVar
 from eoctl.kafka import collect
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.read_columns import read_columns
+from eoctl.operations.audit_ranges import seen_by_readers
 from recovery.errors import EoctlError, IncompleteError, UsageError
-from recovery.formats.columns import ABORTED, OPEN
 from recovery.formats.mirror_maker import (
     Checkpoint,
     OffsetSync,
@@ -114,7 +114,7 @@ async def _records(cluster: Cluster, topic: str) -> AsyncIterator[tuple[bytes, b
         try:
             async with aclosing(parts):
                 async for part in parts:
-                    shown = part.select((part.outcome != ABORTED) & (part.outcome != OPEN))
+                    shown = part.select(seen_by_readers(part))
                     for i in range(len(shown)):
                         if (key := shown.key[i]) is not None:
                             yield key, shown.value[i]

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.read_columns import read_columns
-from eoctl.operations.audit_ranges import Reading, Resolved
+from eoctl.operations.audit_ranges import Reading, Resolved, columns, seen_by_readers
 from recovery.combine.audit_duplicates import known_time
-from recovery.combine.mirror_pairs import Entries, Pairing, RangeSums, Run, Translated, joined
+from recovery.combine.mirror_entries import Entries, RangeSums, joined
+from recovery.combine.mirror_pairs import Pairing, Run, Translated
 from recovery.combine.mirror_places import (
     FIELDS,
     Difference,
@@ -18,7 +18,7 @@ from recovery.combine.mirror_places import (
     sorted_digests,
 )
 from recovery.combine.record_digests import key_ranges, record_digests
-from recovery.formats.columns import COMMITTED, NO_TIMESTAMP, NONE, ColumnBatch
+from recovery.formats.columns import NO_TIMESTAMP, ColumnBatch
 from recovery.formats.mirror_maker import OffsetSync
 
 if TYPE_CHECKING:
@@ -199,17 +199,7 @@ class Both:
     def _records(
         self, cluster: Cluster, r: Resolved, end: int, told: Callable[[int, int], None]
     ) -> AsyncGenerator[ColumnBatch, None]:
-        return read_columns(
-            cluster,
-            r.topic,
-            r.partition,
-            r.start,
-            end,
-            last_stable_offset=r.last_stable_offset,
-            check_crc=self.reading.check_crc,
-            max_rate=self.reading.max_rate,
-            progress=told,
-        )
+        return columns(cluster, r, end, self.reading, told)
 
     def _progress(self, total: int) -> Callable[[int, int], None]:
         done = 0
@@ -224,8 +214,7 @@ class Both:
 
 
 def _visible(part: ColumnBatch, end: int) -> "NDArray[np.bool_]":
-    outcome = part.outcome
-    visible: NDArray[np.bool_] = ((outcome == NONE) | (outcome == COMMITTED)) & (part.offset < end)
+    visible: NDArray[np.bool_] = seen_by_readers(part) & (part.offset < end)
     return visible
 
 

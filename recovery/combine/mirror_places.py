@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from recovery.combine.mirror_pairs import Translated, among, groups
+from recovery.combine.mirror_entries import among, groups
+from recovery.combine.mirror_pairs import Translated
 from recovery.combine.record_digests import field_digests
 from recovery.formats.columns import ABORTED, LAST_OFFSET, OPEN, ColumnBatch
 

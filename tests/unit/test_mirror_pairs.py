@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.combine.mirror_pairs import Entries, Pairing, Translated, joined
+from recovery.combine.mirror_entries import Entries, joined
+from recovery.combine.mirror_pairs import Pairing, Translated
 from recovery.combine.mirror_places import Places, sorted_digests
 from recovery.combine.record_digests import (
     KEY_RANGES,

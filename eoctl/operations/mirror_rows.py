@@ -1,0 +1,188 @@
+"""What `audit mirror` tells of a partition: rows, counts, and what compaction leaves unproven."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from eoctl.operations.mirror_reading import Seen
+from recovery.combine.mirror_pairs import Run
+from recovery.combine.mirror_places import Difference
+from recovery.combine.record_digests import KEY_RANGES, range_name
+from recovery.facts import Missing
+from recovery.formats.mirror_maker import Checkpoint, OffsetSync
+from recovery.rows_mirror import AuditMirrorRow, MirrorCheckpoint, MirrorExamined, MirrorRange
+
+LONGEST_KEY = 1024  # bytes; longer ones are not shown
+
+
+@dataclass(slots=True)
+class Told:
+    """What one partition adds to the answer. missing: what could not be proven there."""
+
+    examined: MirrorExamined
+    rows: list[AuditMirrorRow]
+    findings: int
+    missing: list[Missing]
+    checkpoints: list[MirrorCheckpoint]
+
+
+def told(
+    seen: Seen, translated: Sequence[Checkpoint], compacted: tuple[bool, bool], most: int
+) -> Told:
+    """The answer's part of one partition. compacted: source and mirror may have been. most: rows
+    of each kind."""
+    topic, partition = seen.source.key
+    differences, counts, unproven = _proven(seen.differences, compacted)
+    rows = [_row(partition, one, seen) for one in differences[:most]]
+    missing = []
+    if unproven:
+        text = f"{unproven} differences may come from compaction, which took records away"
+        missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
+    moved: int | None = sum(run.records for run in seen.moved)
+    if seen.ambiguous and moved:
+        moved = None
+        text = "its order can't be told: equal records of the source are not all in the mirror once"
+        missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
+    elif seen.moved:
+        rows += [_moved(partition, run) for run in seen.moved[:most]]
+    wrong, unknown = _syncs(seen, compacted)
+    rows += [_sync(partition, one) for one in wrong[:most]]
+    if unknown:
+        text = f"{unknown} offset syncs name records that compaction may have taken away"
+        missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
+    groups = [
+        MirrorCheckpoint(
+            group=c.group,
+            partition=partition,
+            source_offset=c.upstream,
+            mirror_offset=c.downstream,
+            skipped=t.skipped,
+            read_again=t.again,
+            beyond_end=c.downstream > seen.mirror.high_watermark,
+        )
+        for c, t in zip(translated, seen.translated, strict=True)
+    ]
+    bad = [g for g in groups if g.skipped or g.beyond_end]
+    rows += [_checkpoint(g) for g in bad]
+    source, mirror = seen.source_sums, seen.mirror_sums
+    examined = MirrorExamined(
+        partition=partition,
+        source_start=seen.source.start,
+        source_end=seen.source.end,
+        mirror_start=seen.mirror.start,
+        mirror_end=seen.mirror.end,
+        source_records=int(source.count.sum()),
+        mirror_records=int(mirror.count.sum()),
+        source_digest=source.text(),
+        mirror_digest=mirror.text(),
+        same=seen.pairs,
+        mirrored_to=seen.mirrored_to,
+        behind=seen.behind,
+        source_before=seen.source_before,
+        mirror_before=seen.mirror_before,
+        lost=counts.get("lost", 0),
+        repeats=counts.get("repeat", 0),
+        changed=counts.get("changed", 0),
+        only_in_mirror=counts.get("only-in-mirror", 0),
+        aborted=counts.get("aborted", 0),
+        open=counts.get("open", 0),
+        moved=moved,
+        unproven=unproven,
+        syncs=len(seen.syncs),
+        syncs_wrong=len(wrong),
+        ranges=[
+            MirrorRange(
+                keys=range_name(n),
+                source_records=int(source.count[n]),
+                mirror_records=int(mirror.count[n]),
+                source_digest=source.text(n),
+                mirror_digest=mirror.text(n),
+            )
+            for n in range(KEY_RANGES + 1)
+            if source.count[n] != mirror.count[n] or source.text(n) != mirror.text(n)
+        ],
+    )
+    findings = len(differences) + (moved or 0) + len(wrong) + len(bad)
+    return Told(examined, rows, findings, missing, groups)
+
+
+def _proven(
+    differences: Sequence[Difference], compacted: tuple[bool, bool]
+) -> tuple[list[Difference], Mapping[str, int], int]:
+    """Those that compaction cannot explain, how many of each kind, and how many it may explain.
+
+    What a compacted mirror lacks, and what a compacted source lacks, proves nothing.
+    """
+    source, mirror = compacted
+    proven: list[Difference] = []
+    counts: dict[str, int] = {}
+    for one in differences:
+        lacks_mirror = one.kind in ("lost", "changed")
+        lacks_source = one.kind in ("repeat", "changed", "only-in-mirror")
+        if (lacks_mirror and mirror) or (lacks_source and source):
+            continue
+        proven.append(one)
+        counts[one.kind] = counts.get(one.kind, 0) + 1
+    return proven, counts, len(differences) - len(proven)
+
+
+def _syncs(seen: Seen, compacted: tuple[bool, bool]) -> tuple[list[OffsetSync], int]:
+    """Syncs that name different records, and how many may name compacted ones."""
+    wrong, unknown = [], 0
+    for sync, mine, theirs in seen.syncs:
+        if (mine is None and compacted[0]) or (theirs is None and compacted[1]):
+            unknown += 1
+        elif mine is None or mine != theirs:
+            wrong.append(sync)
+    return wrong, unknown
+
+
+def _row(partition: int, one: Difference, seen: Seen) -> AuditMirrorRow:
+    from eoctl.render.sanitise import readable
+
+    key, timestamp = seen.shown(one)
+    fits = key is not None and len(key) <= LONGEST_KEY
+    return AuditMirrorRow(
+        partition=partition,
+        finding=one.kind,
+        source_offset=one.source_offset,
+        mirror_offset=one.mirror_offset,
+        first_copy=one.first_copy,
+        records=1,
+        key=base64.b64encode(key).decode() if key is not None and fits else None,
+        text=None if key is None else readable(key) if fits else f"a key of {len(key)} bytes",
+        timestamp=timestamp,
+        differs=list(one.differs),
+        group=None,
+    )
+
+
+def _plain(
+    partition: int, finding: str, source: int | None, mirror: int | None, records: int
+) -> AuditMirrorRow:
+    return AuditMirrorRow(
+        partition=partition,
+        finding=finding,  # type: ignore[arg-type]
+        source_offset=source,
+        mirror_offset=mirror,
+        first_copy=None,
+        records=records,
+        key=None,
+        text=None,
+        timestamp=None,
+        differs=[],
+        group=None,
+    )
+
+
+def _moved(partition: int, run: Run) -> AuditMirrorRow:
+    return _plain(partition, "moved", run.source_first, run.mirror_first, run.records)
+
+
+def _sync(partition: int, sync: OffsetSync) -> AuditMirrorRow:
+    return _plain(partition, "offset-sync", sync.upstream, sync.downstream, 1)
+
+
+def _checkpoint(c: MirrorCheckpoint) -> AuditMirrorRow:
+    row = _plain(c.partition, "checkpoint", c.source_offset, c.mirror_offset, c.skipped)
+    return row.model_copy(update={"group": c.group})
