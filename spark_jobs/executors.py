@@ -39,10 +39,13 @@ def is_connect(spark: "SparkSession") -> bool:
 
 
 def code_zip(folder: Path) -> Path:
-    """Write the packages that executors import into one zip, named by its content; its path."""
+    """Write the packages that executors import into one zip, named by its content; its path.
+
+    Where this runs from such a zip (spark-submit --py-files), that one.
+    """
     root = Path(__file__).resolve().parent.parent
-    if not root.is_dir():
-        raise UsageError("eoctl itself runs from a zip", remedy="install it where the job starts")
+    if root.is_file():
+        return root
     files = sorted(
         path
         for package in PACKAGES
