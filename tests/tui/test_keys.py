@@ -360,9 +360,9 @@ def test_a_recording_is_paused_and_sought() -> None:
     run(test)
 
 
-@pytest.mark.parametrize("name", ["jobs", "denied"])
-def test_every_key_on_every_screen_with_and_without_rows(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("name", "tables"), [("denied", True), ("jobs", False)])
+def test_every_key_on_every_screen_also_without_rows(
+    name: str, tables: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None fails, each overlay closes, and what does not exist on a screen does nothing."""
     monkeypatch.chdir(tmp_path)
@@ -370,23 +370,21 @@ def test_every_key_on_every_screen_with_and_without_rows(
 
     async def test() -> None:
         async with running(recording(name), (80, 24)) as (app, pilot):
-            for view in VIEWS:
+            for view in (v for v in VIEWS if bool(v.columns) == tables):
                 about = "" if view.columns or view.name == "why" else f"{view.name} x"
                 for key in KEYS:
                     if key.action.split("(")[0] in leaving:
                         continue
                     here = exists(key, view, replay=True, may_change=False)
-                    if app.place != Place(view, about):
-                        app.go(Place(view, about))
+                    app.go(Place(view, about))
                     app.say("")
-                    if not here:
-                        await pilot.pause(0.03)
-                    before = text_of(app)
                     await pilot.press(key.keys[0])
                     assert app.is_running
                     assert app._exception is None, (view.name, key.shown)
                     if not here:
-                        assert text_of(app) == before, (view.name, key.shown)
+                        assert app.check_action(key.action.split("(")[0], ()) is False
+                        assert app.place == Place(view, about), key.shown
+                        assert (len(app.screen_stack), app.message[0]) == (1, ""), key.shown
                     if app.prompt.display or len(app.screen_stack) > 1:
                         await pilot.press("escape")
                     assert len(app.screen_stack) == 1, (view.name, key.shown)

@@ -5,9 +5,11 @@ EOCTL_UPDATE_GOLDEN=1 writes the files anew: look at the difference before commi
 
 import difflib
 import os
+import time
 from pathlib import Path
 
 import pytest
+from textual.pilot import Pilot
 
 from tests.tui.driving import lines_of, recording, run, running, runs, until
 from tests.tui.large import LargeFeed
@@ -31,6 +33,7 @@ from tui.views import (
     View,
 )
 
+UPDATE = bool(os.environ.get("EOCTL_UPDATE_GOLDEN"))
 GOLDEN = Path(__file__).parent / "golden"
 SIZES = ((80, 24), (120, 40), (200, 60))
 CLUSTER = [v for v in VIEWS if v not in (CHANGE, JOB, MERGE)]
@@ -58,6 +61,22 @@ def about(app: Dashboard, view: View) -> str:
     return found
 
 
+def golden(title: str) -> str:
+    """What is wanted, so far as it is known."""
+    path = GOLDEN / f"{title}.txt"
+    return path.read_text(encoding="utf-8") if path.exists() and not UPDATE else ""
+
+
+async def painted(app: Dashboard, pilot: Pilot[str], want: str) -> str:
+    """The screen once it is as it should be, or after a second: drawing takes its time."""
+    end = time.monotonic() + 1
+    while True:
+        await pilot.pause(0.01)
+        text = "\n".join([*lines_of(app), "---", *runs(app)]) + "\n"
+        if text == want or time.monotonic() > end:
+            return text
+
+
 @pytest.mark.parametrize("name", SHOWN)
 def test_golden_screens(name: str) -> None:
     shown: dict[str, str] = {}
@@ -69,19 +88,18 @@ def test_golden_screens(name: str) -> None:
                 await until(pilot, lambda size=size: app.page.app.size == size)  # type: ignore[misc]
                 for view in SHOWN[name]:
                     app.go(Place(view, "" if view.columns else about(app, view)))
-                    await pilot.pause(0.05)
-                    lines = lines_of(app)
+                    title = f"{name}-{view.name}-{size[0]}x{size[1]}"
+                    shown[title] = await painted(app, pilot, golden(title))
+                    lines = shown[title].split("\n---\n")[0].splitlines()
                     assert (len(lines), max(map(len, lines)) <= size[0]) == (size[1], True)
-                    told = "\n".join([*lines, "---", *runs(app)])
-                    shown[f"{name}-{view.name}-{size[0]}x{size[1]}"] = told + "\n"
 
     run(look)
-    if os.environ.get("EOCTL_UPDATE_GOLDEN"):
+    if UPDATE:
         for path in GOLDEN.glob(f"{name}-*.txt"):
             path.unlink()
     for title, text in shown.items():
         path = GOLDEN / f"{title}.txt"
-        if os.environ.get("EOCTL_UPDATE_GOLDEN"):
+        if UPDATE:
             path.write_text(text, encoding="utf-8")
         want = path.read_text(encoding="utf-8")
         diff = difflib.unified_diff(want.splitlines(), text.splitlines(), title, "now", "", "")
