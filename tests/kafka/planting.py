@@ -64,7 +64,7 @@ def keyed(numbers: Sequence[int]) -> bytes:
 
 
 async def send_keyed(
-    client: Client, topic: str, partition: int, numbers: Sequence[int], size: int = 500
+    client: Client, topic: str, partition: int, numbers: Sequence[int], size: int = 5_000
 ) -> None:
     """The records of these numbers, from offset 0 of an empty partition on."""
     for at in range(0, len(numbers), size):
