@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 NOBODY = 65534
@@ -105,7 +105,8 @@ class Postgres:
 
     def thaw(self) -> None:
         for pid in self._backends():
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # it ended meanwhile
+                os.kill(pid, signal.SIGCONT)
         os.killpg(self.process.pid, signal.SIGCONT)
 
     def _backends(self) -> list[int]:

@@ -16,6 +16,7 @@ from recovery.store_tables import SqlColumns, SqlStore
 from tests.offset_stores import Open, change, kept, position, race, read, there_and_back
 from tests.postgres import PASSWORD, Postgres, postgres
 from tests.relay import Relay
+from tests.zookeeper import wait_for
 
 A, B = ("orders", 0), ("orders", 3)
 COLUMNS = {
@@ -94,24 +95,34 @@ def test_of_several_writers_one_wins(server: Postgres, admin: Any, *, insert: bo
 
 
 def test_the_application_that_holds_the_row_or_inserts_first(server: Postgres, admin: Any) -> None:
-    store = store_in(server.url(), seconds=2)
+    store = store_in(server.url(), seconds=4)
     one, two = kept(store, position(A, 1)), kept(store, position(A, 2))
     with psycopg.connect(server.dsn()) as other:
         other.execute(
             'INSERT INTO "Sales Data".offsets (app, topic, partition, "offset") '
             "VALUES ('enricher', 'orders', 0, 1)"
         )
-        with pytest.raises(RefusedError, match=r"timeout; nothing was written"):
+        blocked = (
+            r"(timeout;|no answer within 4 s,) nothing was written"  # the latter: a busy machine
+        )
+        with pytest.raises(RefusedError, match=blocked):
             change(store, (A, None, two))
         other.commit()
         with pytest.raises(RefusedError, match="the store holds something else"):
             change(store, (A, None, two))
         other.execute('UPDATE "Sales Data".offsets SET "offset" = 1')
-        with pytest.raises(RefusedError, match=r"lock timeout; nothing was written"):
+        with pytest.raises(RefusedError, match=blocked):
             change(store, (A, one, two))
         other.commit()
 
+        def updating() -> bool:
+            look = "SELECT FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'UPDATE%'"
+            found = other.execute(look).fetchone()
+            other.commit()  # or the next look would see the same
+            return found is not None
+
         def meanwhile() -> None:
+            wait_for(updating)
             other.execute(
                 'INSERT INTO "Sales Data".offsets (app, topic, partition, "offset") '
                 "VALUES ('enricher', 'orders', 3, 8)"
@@ -119,7 +130,7 @@ def test_the_application_that_holds_the_row_or_inserts_first(server: Postgres, a
             other.commit()
 
         # B's row is made between the comparison and the INSERT
-        hooked = store_in(server.url(), seconds=2)
+        hooked = store_in(server.url())
         admin.execute(
             'CREATE FUNCTION "Sales Data".slow() RETURNS trigger AS '
             "$$ BEGIN PERFORM pg_sleep(0.7); RETURN NEW; END $$ LANGUAGE plpgsql"
@@ -128,7 +139,7 @@ def test_the_application_that_holds_the_row_or_inserts_first(server: Postgres, a
             'CREATE TRIGGER slow BEFORE UPDATE ON "Sales Data".offsets '
             'FOR EACH ROW EXECUTE FUNCTION "Sales Data".slow()'
         )
-        thread = threading.Timer(0.35, meanwhile)
+        thread = threading.Thread(target=meanwhile)
         thread.start()
         with pytest.raises(RefusedError, match="somebody else made this row in this moment"):
             change(hooked, (A, one, two), (B, None, one))
@@ -180,32 +191,32 @@ def test_a_commit_that_is_answered_with_no(server: Postgres, admin: Any) -> None
 def test_a_frozen_server_is_not_waited_for_and_not_written_later(
     server: Postgres, admin: Any
 ) -> None:
-    store = store_in(server.url(), seconds=1)
+    store, calm = store_in(server.url(), seconds=2), store_in(server.url())
     one, two = kept(store, position(A, 1)), kept(store, position(A, 2))
-    change(store, (A, None, one))
+    change(calm, (A, None, one))
     begin = time.monotonic()
     try:
-        with pytest.raises(UnverifiedError, match=r"COMMIT was lost: no answer within 1 s"):
+        with pytest.raises(UnverifiedError, match=r"COMMIT was lost: no answer within 2 s"):
             change(store, (A, one, two), held=server.freeze)
         with pytest.raises(UnreachableError):
             read(store)
         with pytest.raises(RefusedError, match="nothing was written"):
             change(store, (A, one, two))
-        assert time.monotonic() - begin < 9
+        assert time.monotonic() - begin < 12
     finally:
         server.thaw()
     # the COMMIT was in the socket: it is done when the server wakes up
     end = time.monotonic() + 10
     while rows(admin) != [("enricher", *A, 2)]:
         assert time.monotonic() < end
-    change(store, (A, two, one))
+    change(calm, (A, two, one))
 
     def frozen_before() -> None:
         server.freeze()
-        time.sleep(1.5)  # it was given up meanwhile: no COMMIT may follow
+        time.sleep(2.5)  # it was given up meanwhile: no COMMIT may follow
 
     try:
-        with pytest.raises(RefusedError, match="no answer within 1 s, nothing was written"):
+        with pytest.raises(RefusedError, match="no answer within 2 s, nothing was written"):
             change(store, (A, one, two), held=frozen_before)
     finally:
         server.thaw()
