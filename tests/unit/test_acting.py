@@ -196,7 +196,7 @@ def test_an_edited_plan_file_is_refused(cells: Cells) -> None:
 
 
 def test_an_expired_plan_that_was_begun_in_time_can_be_ended(cells: Cells) -> None:
-    cells.run(*SET, "--out", "plan.json", "--valid-ms", "1000")
+    cells.run(*SET, "--out", "plan.json", "--valid-ms", "4000")
     cells.kill_at("step-1-performed", "apply", "plan.json", *ACT)
     time.sleep(
         max(0.0, plan_files.read(cells.folder / "plan.json").expires_at / 1000 - time.time())
