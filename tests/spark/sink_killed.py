@@ -81,7 +81,11 @@ class Killer(threading.Thread):
         from confluent_kafka import Consumer, TopicPartition
 
         consumer = Consumer(
-            {"bootstrap.servers": self.asked["server"], "group.id": f"watch-{self.asked['mark']}"}
+            {
+                "bootstrap.servers": self.asked["server"],
+                "group.id": f"watch-{self.asked['mark']}",
+                "isolation.level": "read_uncommitted",  # else it tells the last stable offset
+            }
         )
         places = [TopicPartition(self.asked["topic"], p) for p in range(PARTITIONS)]
 

@@ -50,7 +50,9 @@ def watched(lab: Lab, topic: str) -> Iterator[Callable[[], int]]:
     """What tells how many offsets of a topic are taken, whatever becomes of them; quickly."""
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({**lab.client_properties(), "group.id": "watch"})
+    # else it tells the last stable offset, which stands still while a transaction is open
+    uncommitted = {"group.id": "watch", "isolation.level": "read_uncommitted"}
+    consumer = Consumer({**lab.client_properties(), **uncommitted})
     try:
         parts = consumer.list_topics(topic, 20).topics[topic].partitions
         places = [TopicPartition(topic, p) for p in parts]

@@ -175,4 +175,6 @@ def test_spark_submit_without_eoctl(lab1: Lab, topic: MakeTopic, tmp_path: Path)
     assert ran.returncode == 0, ran.stderr[-3000:]
     found = Rebuilt(output)
     assert found.digest == digest(dict_state(lab1, changelog, found.ends)[0])
-    assert json.loads(ran.stdout)["digest"] == found.manifest.digest.model_dump(mode="json")
+    # spark-submit writes the job's stderr, its progress, to stdout as well: the result is the last
+    result = json.loads(ran.stdout[ran.stdout.rindex('{\n "') :])
+    assert result["digest"] == found.manifest.digest.model_dump(mode="json")
