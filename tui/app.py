@@ -65,8 +65,17 @@ class Dashboard(Shell):
         self.table.on_cursor = self.show_evidence
         self.table.on_open = self.action_open
         self.go(self.place)
+        self.app_resume_signal.subscribe(self, self.resumed)
         self.set_interval(1.0, self.tick)
         self.call_after_refresh(self.begin)
+
+    def resumed(self, _: object) -> None:
+        """Behind ctrl+z and fg: the terminal shows an empty screen, so all is drawn again.
+
+        Textual draws too, but on a busy machine before the terminal is ready for it.
+        """
+        for seconds in (0.1, 1.0):
+            self.set_timer(seconds, lambda: self.refresh(layout=True))
 
     def begin(self) -> None:
         """The first paint is done: start asking.
