@@ -39,7 +39,7 @@ class Scale:
             )
         small, large = min(self.seconds), max(self.seconds)
         added = (min(self.seconds[large]) - min(self.seconds[small])) / (large - small) * 1e6
-        return [*found, f"  from the smallest to the largest: {added:.2f} us a record more"]
+        return [*found, f"  each record beyond the smallest log: {added:.2f} us"]
 
 
 def measure() -> Iterator[Scale]:
