@@ -222,7 +222,7 @@ def test_large_logs(lab1: Lab, other: Lab, topic: MakeTopic, count: int) -> None
         if kind == "hole":
             begin += rng.randrange(1, 50)
         elif kind == "rewind":
-            again = rng.randrange(1, min(at, count // 20))
+            again = rng.randrange(1, min(at, 2_000)) if at != faults[-3] else count // 40
             known = {number for number, _ in mirror[-2 * again :]}
             mirror += [(n, "repeat") for n in range(at - again, at) if n in known]
         elif kind == "stranger":
