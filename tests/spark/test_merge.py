@@ -15,7 +15,7 @@ from eoctl.operations.jobs import session_members
 from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import World, write_copies
-from tests.spark.sinking import watched
+from tests.spark.sinking import values
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -168,10 +168,8 @@ def kill_while_it_sends(
 ) -> int:
     """SIGKILL to those of the job's processes whose command line holds `which`, while its third
     transaction is open; the pid of the job's own process."""
-    with watched(world.lab, world.output) as end:
-        while end() < 250:
-            assert running.poll() is None, running.communicate()
-            time.sleep(0.005)
+    while values(world.lab, world.output, "read_uncommitted").total() < 250:
+        assert running.poll() is None, running.communicate()[1][-3000:]
     leader = int(str(job(state)["pid"]))
     killed = 0
     for pid in session_members(leader):
