@@ -218,10 +218,13 @@ def test_content_that_was_edited_is_refused(tmp_path: Path) -> None:
     [
         (b"", "two lines"),
         (b"PK\x03\x04", "not a bundle"),
-        (gzip.compress(b"hello"), "two lines"),
-        (gzip.compress(b"hello\nworld\n"), "no header"),
-        (gzip.compress(b"[1]\nworld\n"), "no header"),
-        (gzip.compress(b'{"schema": "eoctl.bundle/v2", "sha256": ""}\n{}\n'), "another version"),
+        (gzip.compress(b"hello", mtime=0), "two lines"),
+        (gzip.compress(b"hello\nworld\n", mtime=0), "no header"),
+        (gzip.compress(b"[1]\nworld\n", mtime=0), "no header"),
+        (
+            gzip.compress(b'{"schema": "eoctl.bundle/v2", "sha256": ""}\n{}\n', mtime=0),
+            "another version",
+        ),
     ],
 )
 def test_what_is_no_bundle_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
