@@ -4,6 +4,7 @@ Each module here measures one claim: `measure()` yields what it found.
 """
 
 import os
+import signal
 import sys
 from importlib import import_module
 
@@ -28,6 +29,7 @@ def main() -> None:
     chosen = sys.argv[1:] or CLAIMS
     if unknown := [name for name in chosen if name not in CLAIMS]:
         raise SystemExit(f"no benchmark {unknown[0]}; there are {', '.join(CLAIMS)}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its brokers are stopped then too
     load = os.getloadavg()[0]
     print(f"{os.cpu_count()} cores, load {load:.1f}; whole processes, in turn\n", flush=True)
     for name in chosen:
