@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from recovery.errors import Exit
 from recovery.rows import Row, Timestamp
 
 JobState = Literal["running", "succeeded", "failed", "cancelled", "lost"]
@@ -43,3 +44,10 @@ class JobRow(Row):
     eta_seconds: float | None
     reported: Timestamp
     result: dict[str, Any]
+
+    @property
+    def mark(self) -> str | None:
+        """`!`: it failed, look. `?`: it did its work, and could not prove the result."""
+        if self.state in ("failed", "lost"):
+            return "!"
+        return "?" if self.state == "succeeded" and self.exit_status == Exit.INCOMPLETE else None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eoctl.operations.snapshot import Snapshot
     from recovery.answers import Answer
 
-MARKS = {"unfinished": "!", "failed": "!", "lost": "!", "unusable": "?"}
+MARKS = {"unfinished": "!", "failed": "!", "unusable": "?"}
 LABEL = 11  # cells of the words before the facts of a page
 ROLES = {"unfinished": "look", "failed": "act", "lost": "act", "running": "key", "done": "good"}
 
@@ -125,7 +125,7 @@ def jobs_table(
 
 
 def _job_row(r: JobRow, rate: float | None, now: int, text: Text, ascii_only: bool) -> TableRow:
-    sign = MARKS.get(r.state, "")
+    sign = r.mark or ""
     seconds = None if r.started is None else (now - r.started) / 1000
     what = r.error or r.summary
     share = None

@@ -23,13 +23,11 @@ from recovery.times import format_duration, rfc3339
 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="as `jobs list` shows it, or its start")]
 
-_MARKS = {"failed": "!", "lost": "!"}
-
 
 def _cells(row: JobRow) -> Mapping[str, object]:
     stages = None if row.stages_total is None else f"{row.stages_done}/{row.stages_total}"
     return {
-        "mark": _MARKS.get(row.state),
+        "mark": row.mark,
         "id": row.id,
         "state": row.state,
         "job": row.job,

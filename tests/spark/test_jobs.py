@@ -55,15 +55,15 @@ def test_states_are_told_by_the_end_or_the_process() -> None:
     assert jobs.row(folder).state == "lost"
     folder.write(replace(job, host="elsewhere", process="x"))
     assert jobs.row(folder).state == "running"  # nobody here can say otherwise
-    for status, error, cancelled, expected in (
-        (0, None, False, "succeeded"),
-        (3, None, False, "succeeded"),  # done, and not provably complete
-        (5, "no broker answers", False, "failed"),
-        (130, "cancelled", True, "cancelled"),
+    for status, error, cancelled, expected, mark in (
+        (0, None, False, "succeeded", None),
+        (3, None, False, "succeeded", "?"),  # done, and not provably complete
+        (5, "no broker answers", False, "failed", "!"),
+        (130, "cancelled", True, "cancelled", None),
     ):
         folder, _ = record(os.getpid())
         folder.end(status, error=error, cancelled=cancelled)
-        assert jobs.row(folder).state == expected
+        assert (jobs.row(folder).state, jobs.row(folder).mark) == (expected, mark)
         folder.end(0)  # the first end stands
         assert jobs.row(folder).exit_status == status
 
