@@ -19,6 +19,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer as Transactional
 from eoctl.lab.record import LabSpec
 from eoctl.stores.offsets.store import OffsetStore, open_store
+from eoctl.stores.offsets.topic import TopicOffsets
 from recovery.app_file import App
 from recovery.errors import IncompleteError, RefusedError, UnverifiedError
 from recovery.formats.reader import CorruptError
@@ -416,6 +417,22 @@ def test_a_writer_beside_us_is_found_afterwards(lab1: Lab, topic: MakeTopic) -> 
     with pytest.raises(UnverifiedError, match="another writer's record stands at offset 1"):
         change(store, (place, one, two), held=lambda: produced(lab1, name, b"k", theirs))
     assert [e.kept for e in read(store).entries] == [two]
+
+
+def test_a_writer_beside_us_is_found_without_an_answer_too(lab1: Lab, topic: MakeTopic) -> None:
+    name, value = compacted(lab1, topic, 1), b'{"partitions": []}'
+
+    async def written(times: int) -> None:
+        async with opening(lab1, in_topic(name, "k"))() as store:
+            assert isinstance(store, TopicOffsets)
+            found = await store._find()
+            for _ in range(times):
+                produced(lab1, name, b"k", value)
+            await store._look_for_others(found, None)
+
+    asyncio.run(written(1))  # ours alone
+    with pytest.raises(UnverifiedError, match="another writer's record stands at offset 1"):
+        asyncio.run(written(2))
 
 
 def test_damaged_records(lab1: Lab, topic: MakeTopic) -> None:

@@ -217,8 +217,7 @@ class TopicOffsets:
         offset = await self._produce(after, found.partition, ensure_held)
         if offset is None:  # no answer: a look decides
             await look_for(self, writes, "no answer to what was produced")
-        else:
-            await self._look_for_others(found, offset)
+        await self._look_for_others(found, offset)
 
     async def _refuse_open(self, found: _Found) -> None:
         """A transaction that is open may hold a newer value, which would replace ours."""
@@ -231,8 +230,11 @@ class TopicOffsets:
                 remedy="see `eoctl why`",
             )
 
-    async def _look_for_others(self, found: _Found, ours: tuple[int, int]) -> None:
-        """Raises UnverifiedError where another writer's record came since we read."""
+    async def _look_for_others(self, found: _Found, ours: tuple[int, int] | None) -> None:
+        """Raises UnverifiedError where another writer's record came since we read.
+
+        ours: None where no answer told it: it is the last one, as it was looked for.
+        """
         try:
             now = {f.partition: f.high_watermark or 0 for f in await self._partitions()}
             ranges = self._above(found.ends, now)
@@ -242,11 +244,15 @@ class TopicOffsets:
                 f"it was written, what came beside it cannot be seen: {error.sentence}",
                 where=self.name,
             ) from None
-        for record, place in since:
-            if (place[1], record.offset) != ours:
+        places = sorted((place[1], record.offset) for record, place in since)
+        if ours is None and places:
+            ours = max(places, key=lambda place: place[1])
+        for partition, offset in places:
+            if (partition, offset) != ours:
+                assert ours is not None
                 raise UnverifiedError(
-                    f"another writer's record stands at offset {record.offset} of partition "
-                    f"{place[1]}, ours at {ours[1]} of {ours[0]}",
+                    f"another writer's record stands at offset {offset} of partition {partition}, "
+                    f"ours at {ours[1]} of {ours[0]}",
                     where=self.name,
                     remedy="the application is not stopped",
                 )
