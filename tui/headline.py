@@ -100,6 +100,10 @@ def _headline(
         return ((f"{words}. enter: why", "act" if sign == "!!" else "look"),)
     if down:
         return ((f" !! {counted(down, 'broker')} down", "act"),)
+    unknown = {(h.topic, h.partition) for h in hanging if h.verdict == "unknown"}
+    if unknown:
+        words = f" ? {counted(len(unknown), 'partition')} held back, why cannot be told"
+        return ((words, "unknown"),)
     if unseen:
         return ((f" ? {counted(unseen, 'thing')} could not be seen", "unknown"),)
     new = len(held.keys() - {f"{h.topic}:{h.partition}" for h in hanging})

@@ -6,6 +6,7 @@ import pytest
 
 from eoctl.operations.snapshot import Snapshot
 from recovery.rows import ErrorRow, LsoRow
+from recovery.rows_diagnosis import TxnHangingRow
 from recovery.rows_journal import JournalRow
 from recovery.rows_plans import PlanFileRow
 from tests.tui.driving import RECORDINGS
@@ -55,6 +56,17 @@ def test_what_is_held_and_was_not_judged_is_not_called_healthy() -> None:
     some = replace(s, hanging=replace(s.hanging, rows=quiet[:-1]))
     assert "within their limits" not in said(some)
     assert f"{len(held)} partitions held back, 1 of them not judged yet" in said(some)
+
+
+def test_what_nobody_could_judge_is_not_called_healthy() -> None:
+    s = last("orders")
+    assert s.hanging is not None
+    hanging = [h for h in s.hanging.rows if isinstance(h, TxnHangingRow)]
+    rows = [h.model_copy(update={"verdict": "unknown"}) for h in hanging]
+    text = said(replace(s, hanging=replace(s.hanging, rows=rows)))
+    places = {(h.topic, h.partition) for h in hanging}
+    assert f"? {len(places)} partitions held back, why cannot be told" in text
+    assert "within their limits" not in text
 
 
 def test_what_could_not_be_seen_is_not_called_absent() -> None:
