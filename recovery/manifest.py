@@ -169,6 +169,8 @@ def compacted_from_above(
     missing: int | None,
     size: int,
     age_ms: int,
+    *,
+    at_instant: bool = False,
 ) -> tuple[str, bool] | None:
     """What records above a cut may have cost it, and whether a segment is known to have closed.
 
@@ -180,9 +182,11 @@ def compacted_from_above(
     above: offsets from the cut to the high watermark now. missing: offsets read without a record,
     None where the reader can't tell. size: bytes that may have closed a segment, estimated: of the
     log up to the high watermark, or of what lies above a cut that this very run made.
-    age_ms: of the cut when its last byte had come. The second part is False where neither
-    segment.ms nor segment.bytes have been reached since: the active segment is never cleaned, but
-    how old it was at the cut is not known.
+    age_ms: of the cut when its last byte had come; at an instant, since that instant. The second
+    part is False where neither segment.ms nor segment.bytes have been reached since: the active
+    segment is never cleaned, but how old it was at the cut is not known. at_instant: the cut is
+    older than the log that was found, which may have been cleaned as a whole ever since: its
+    segments tell nothing any more, so the second part is True.
     Source: Kafka's class LogCleanerManager.cleanableOffsets.
     """
     if config is None or "compact" not in (config.get("cleanup.policy") or ""):
@@ -195,7 +199,7 @@ def compacted_from_above(
         "read: records below it may have been compacted away for their sake"
     )
     segment_ms, segment_bytes = (int(config.get(f"segment.{n}") or 0) for n in ("ms", "bytes"))
-    return why, age_ms > segment_ms or size >= segment_bytes
+    return why, at_instant or age_ms > segment_ms or size >= segment_bytes
 
 
 def whole(parts: Iterable[ManifestPartition]) -> ManifestDigest:

@@ -197,7 +197,7 @@ async def _request(cluster: Cluster, wanted: Wanted, at: cuts.At) -> Request:
         memory_bytes=wanted.memory_bytes,
         epoch_per_transaction=cluster.transaction_version >= 2,
         notes=tuple(notes),
-        fresh=not isinstance(at, Cut) and base is None,
+        fresh=not isinstance(at, Cut) and cut.instant is None and base is None,
     )
 
 

@@ -57,7 +57,8 @@ class Request:
     configs: the changelogs' settings, None where they may not be seen. retention: of each changelog
     in ms, where the format has one; it joins the options. range_offsets: a partition with more is
     read in ranges. started_ms: when the first run of this request began. base: the folder of an
-    earlier state that is carried on. fresh: the cut was made for this run, which reads all of it.
+    earlier state that is carried on. fresh: the cut was made for this run at the log's end, and all
+    of it is read.
     """
 
     cut: Cut
@@ -317,8 +318,18 @@ def _compacted(
     closing = above if request.fresh else present + above
     size = sum(row.bytes_read for row in rows) * closing // present
     read_ms = max(row.last_read_ms or request.started_ms for row in rows)
-    age_ms = read_ms - instant(request.cut.created_at, request.started_ms, where="the cut")
-    return compacted_from_above(request.configs.get(place[0]), above, missing, size, age_ms)
+    cut = request.cut
+    made_ms = instant(cut.created_at, request.started_ms, where="the cut")
+    # a cut made now at an instant of yesterday is as old as that: what followed was there
+    age_ms = read_ms - (made_ms if cut.instant is None else min(made_ms, cut.instant))
+    return compacted_from_above(
+        request.configs.get(place[0]),
+        above,
+        missing,
+        size,
+        age_ms,
+        at_instant=cut.instant is not None,
+    )
 
 
 def _producers(

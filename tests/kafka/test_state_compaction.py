@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eoctl.lab.admin import BROKER, TOPIC, set_config
@@ -166,3 +166,53 @@ def test_a_log_that_is_only_compacted_and_starts_above_0(
     state = Rebuilt(tmp_path / "state")
     assert state.state() == dict_state(lab1, name, state.ends)[0]
     assert [row["value"] for row in state.rows()] == [b"3"]
+
+
+DAY_MS = 86_400_000
+
+
+def test_a_cut_at_an_instant_before_the_cleaner_came(
+    lab1: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """What stood at the instant is gone for the sake of what came after: no state of then, exit 3.
+
+    Nor of its cut file.
+    """
+    hour = {"min.compaction.lag.ms": "3600000", "max.compaction.lag.ms": "7200000"}
+    name = topic(lab1, config=CLEANED | hour)
+    now = int(time.time() * 1000)
+    writer = Producer(lab1.client_properties())
+    # segment.ms rolls by these times
+    ages = ((72, b"K", b"old"), (71, b"stays", b"1"), (47, b"other", b"2"), (24, b"K", b"new"))
+    for hours, key, value in (*ages, (0, b"last", b"3")):
+        writer.produce(name, value, key, timestamp=now - hours * DAY_MS // 24)
+        assert writer.flush(20) == 0
+
+    def offsets() -> set[int]:
+        async def look() -> set[int]:
+            async with Client.to(lab1.bootstrap_servers) as client:
+                return {r.offset for batch in await client.batches(name, 0) for r in batch}
+
+        return asyncio.run(look())
+
+    with eager_cleaner(lab1):
+        until = time.monotonic() + 90
+        while 0 in offsets():
+            assert time.monotonic() < until, "the cleaner did not take the old record"
+            time.sleep(0.5)
+    assert offsets() == {1, 2, 3, 4}
+    configure(lab1, TOPIC, name, {"segment.ms": str(30 * DAY_MS)})
+    folder = tmp_path / "state"
+    for cut in ("2d ago", str(folder / "cut.json")):
+        made = folder if cut == "2d ago" else tmp_path / "again"
+        ran = eoctl(
+            *("state", "rebuild", name, "--format", "plain", "--at", cut, "-o", "json"),
+            *("--output", str(made), "--engine", "local"),
+            lab=lab1,
+        )
+        state = Rebuilt(made)
+        assert state.ends == {0: 2}
+        assert {row["key"] for row in state.rows()} == {b"stays"}  # K is missing
+        assert ran.status == 3, ran.stderr
+        assert not state.manifest.complete
+        assert any("offsets above its cut" in why for why in state.manifest.incomplete)

@@ -1,13 +1,19 @@
 """What a rebuild proves: which batches of a response are the range's, and when it is complete."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from eoctl.stores.rebuild import Request, _compacted
+from eoctl.stores.rebuild_task import TaskRow
 from recovery.combine.changelog import changelog_format
 from recovery.combine.range_counts import RangeCounts
+from recovery.cut import Cut, CutPartition, CutTopic
+from recovery.facts import PartitionFacts
 from recovery.formats.columns import decode
 from recovery.manifest import compacted_from_above, completeness
+from recovery.times import rfc3339
 from tests.unit.formats_build import COMMIT, Item, batch, marker
 
 
@@ -103,3 +109,80 @@ def test_records_above_an_old_cut_may_cost_it_some_below(
     found = compacted_from_above(**asked | changed)
     assert (found and found[1]) is counts
     assert found is None or "4001 offsets above its cut" in found[0]
+
+
+HOUR_MS = 3_600_000
+NOW = 1_800_000_000_000
+YEAR_OLD_SEGMENTS = {
+    "cleanup.policy": "compact",
+    "min.compaction.lag.ms": str(HOUR_MS),
+    "segment.ms": str(365 * DAY_MS),
+    "segment.bytes": str(1 << 30),
+}
+
+
+@pytest.mark.parametrize("from_file", [False, True])
+@pytest.mark.parametrize(
+    ("ago", "high_watermark", "missing", "counts"),
+    [
+        (2 * DAY_MS, 6_000, 50, True),  # K stood at 50 and at 5000: the cleaner was there since
+        (2 * HOUR_MS, 1_001, 1, True),
+        (HOUR_MS // 2, 6_000, 50, None),  # whatever is above, nothing may be cleaned with it yet
+        (2 * DAY_MS, 1_000, 50, None),  # nothing above
+        (2 * DAY_MS, 6_000, 0, None),  # nothing gone
+        (-HOUR_MS, 6_000, 50, None),  # an instant to come: the cut is not older than itself
+    ],
+)
+def test_a_cut_at_an_instant_is_as_old_as_the_instant(
+    ago: int, high_watermark: int, missing: int, counts: bool | None, from_file: bool
+) -> None:
+    place = CutPartition(
+        partition=0,
+        start=0,
+        end=1_000,
+        last_stable_offset=high_watermark,
+        high_watermark=high_watermark,
+        leader_epoch=None,
+    )
+    cut = Cut(
+        cluster_id=None,
+        created_at=rfc3339(NOW) or "",
+        at="time",
+        instant=NOW - ago,
+        topics=(CutTopic(topic="t", topic_id=None, partitions=(place,)),),
+    )
+    request = Request(
+        cut=cut,
+        format="plain",
+        options={},
+        output="",
+        started_ms=NOW,
+        configs={"t": YEAR_OLD_SEGMENTS},
+        fresh=not from_file,
+    )
+    row = TaskRow(
+        topic="t",
+        partition=0,
+        start=0,
+        end=1_000,
+        first_bucket=None,
+        counts={"data": 1_000 - missing, "missing": missing},
+        files=(),
+        runs=(),
+        digest_rows=0,
+        digest="",
+        expired=0,
+        seen={},
+        producers={},
+        bytes_read=100_000,
+        seconds=1.0,
+        last_read_ms=NOW + 1_000,
+        peak_bytes=0,
+        versions={},
+    )
+    log = PartitionFacts("t", 0, high_watermark=high_watermark)
+    found = _compacted(request, ("t", 0), [row], log)
+    assert (found and found[1]) is counts
+    # the same cut at the log's end is a second old
+    plain = replace(request, cut=cut.model_copy(update={"instant": None}))
+    assert _compacted(plain, ("t", 0), [row], log) is None
