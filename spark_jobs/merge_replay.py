@@ -9,7 +9,7 @@ local engine commits, under its transactional ids, so either goes on where the o
 import asyncio
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import aclosing
 from itertools import groupby
 from pathlib import Path
@@ -21,7 +21,7 @@ from eoctl.kafka.failures import Deadline
 from eoctl.kafka.read_columns import read_columns
 from recovery import cut as cut_files
 from recovery.cut import ranges as pieces
-from recovery.errors import RefusedError, UnverifiedError
+from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.formats.columns import ABORTED, OPEN
 from recovery.merge_log import Tail, merge_format
@@ -271,11 +271,11 @@ def _joined_in_order(
 def _refuse_other_rows(
     asked: Request, files: list[staging.StagedFile], entries: Iterable[int]
 ) -> None:
-    """As many rows are staged as entries were counted. Raises UnverifiedError."""
+    """As many rows are staged as entries were counted. Raises RefusedError."""
     rows = [f.rows for f in files]
     expected = [n - part.drop_left for n, part in zip(entries, asked.parts, strict=True)]
     if rows != expected:
-        raise UnverifiedError(
+        raise RefusedError(
             f"{rows} records are staged, the log has {expected} entries for them: nothing was sent",
             where=asked.merge,
         )
@@ -309,15 +309,16 @@ def _sent(
         )
         for part, file, (_, _, end) in zip(asked.parts, files, found, strict=True)
     ]
-    answers: Iterator[Any] = iter(
-        executors.run(
+    try:
+        answers: list[dict[str, int]] = executors.run(
             spark,
             lambda number: ReplayAttempt(works[number]).run(),
             len(works),
             "eoctl merge replay: sending",
         )
-    )
-    return list(answers)
+    except UsageError as error:  # of one executor, while others may have sent
+        raise IncompleteError(error.what, where=error.where, remedy=error.remedy) from None
+    return answers
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from eoctl.cli.options import Connection, Format
 from eoctl.cli.progress import Progress, note
 from eoctl.cli.spark import JobProgress, SparkOptions, installed
 from eoctl.operations import merge as operations
-from eoctl.operations.acting import permit
+from eoctl.operations.acting import permit, unfinished_entry
 from eoctl.operations.merge import Merge
 from eoctl.operations.session import with_cluster
 from eoctl.render.tables import Column
@@ -319,10 +319,13 @@ def replay(
     from eoctl.operations.merge_acting import plan_replay
     from eoctl.operations.merge_spark import check_engine, choose_engine
     from eoctl.operations.merge_waiting import own_ended
+    from eoctl.operations.spark_launch import check_installed
 
     merge, rate, context = asked.merge(app), _rate(max_rate), connection.one()
     spark, engine = on.spark(), on.engine(engine)
     check_engine(engine, follow=follow)
+    if engine == "spark":
+        check_installed(spark)
 
     async def planned(cluster: "Cluster") -> "Plan":
         if said.execute:
@@ -347,17 +350,18 @@ class _Replay(Change):
     staging: Path | None = None
 
     def carry_out(self, said: Execute, output: Format, timeout: float | None) -> int:
-        from eoctl.operations.merge_acting import make_way, start
+        from eoctl.operations.merge_acting import KIND, make_way, start
 
         engine, why = self.chosen
         note(f" engine   {engine}: {why}")
         if not said.execute:
             return super().carry_out(said, output, timeout)
-        make_way(self.plan)
         for line in plan_lines(self.plan):
             print(line, file=sys.stderr)
         door = said.door(self.context)
-        permit(self.plan, door)
+        in_the_way = unfinished_entry(KIND, self.plan.cluster_id, self.plan.scope)
+        permit(self.plan, door, in_the_way.id if in_the_way else None)
+        make_way(self.plan)  # not before it is agreed to
         with self._running() as (running, made):
             outcome = start(self.plan, door, timeout, running, made)
         self._write(outcome, output)

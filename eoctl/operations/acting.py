@@ -32,6 +32,7 @@ __all__ = [
     "execute",
     "kind_module",
     "permit",
+    "refuse_beside_running",
     "undo_plan",
     "unfinished_entry",
 ]
@@ -187,11 +188,7 @@ def _begun(plan: Plan, undoes: str | None) -> Entry | None:
             same = entry
         elif entry.id != undoes:
             if entry.id in found.running:
-                raise RefusedError(
-                    f"{entry.id} is being carried out by {held_by(entry.begun.data['who'])}",
-                    where=plan.scope,
-                    remedy="wait until it has ended",
-                )
+                raise _at_work(entry, plan.scope)
             ways = f"`eoctl journal resume {entry.id}` or `eoctl journal undo {entry.id}`"
             raise RefusedError(
                 f"journal entry {entry.id} is unfinished there: {there['summary']}",
@@ -203,6 +200,24 @@ def _begun(plan: Plan, undoes: str | None) -> Entry | None:
             if entry.begun.data["sha256"] == plan.sha256 and entry.state == "done":
                 same = entry
     return same
+
+
+def _at_work(entry: Entry, scope: str) -> RefusedError:
+    return RefusedError(
+        f"{entry.id} is being carried out by {held_by(entry.begun.data['who'])}",
+        where=scope,
+        remedy="wait until it has ended",
+    )
+
+
+def refuse_beside_running(cluster_id: str, scope: str) -> None:
+    """Raises RefusedError while a process of this host carries out a change of this scope."""
+    found = Journal().find()
+    for entry in unfinished(found.entries):
+        plan = entry.begun.data["plan"]
+        there = (plan["cluster_id"], plan["scope"])
+        if entry.id in found.running and there == (cluster_id, scope):
+            raise _at_work(entry, scope)
 
 
 def unfinished_entry(kind: str, cluster_id: str, scope: str) -> Entry | None:

@@ -53,6 +53,11 @@ class Running:
     cancel: threading.Event = field(default_factory=threading.Event)
 
 
+def scope_of(asked: Merge) -> str:
+    """What one replay at a time holds."""
+    return f"merge log {asked.topic}"
+
+
 async def plan_replay(
     cluster: Cluster,
     context: Context,
@@ -108,7 +113,7 @@ async def plan_replay(
         context=context.title,
         argv=context.argv,
         cluster_id=cluster.cluster_id,
-        scope=f"merge log {asked.topic}",
+        scope=scope_of(asked),
         summary=_does(asked, now_there, follow=follow),
         lock=lock_words(context.lock_zookeeper),
         observed=observed,

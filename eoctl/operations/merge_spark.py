@@ -47,11 +47,7 @@ def check_engine(asked: str, *, follow: bool) -> None:
 def choose_engine(
     asked: str, plan: Plan, spark_there: bool, *, follow: bool = False
 ) -> tuple[str, str]:
-    """local or spark, and why. asked: has been checked. Raises UsageError."""
-    if asked == "spark" and not spark_there:
-        raise UsageError(
-            "no Spark is at hand here", where="--engine", remedy="--engine local needs none"
-        )
+    """local or spark, and why. asked: has been checked, and Spark is there if it is asked for."""
     if asked != "auto":
         return asked, "as asked"
     if follow:
@@ -139,7 +135,10 @@ class _OnSpark(Replaying):
         )
 
     async def _launched(self, request: Request, ensure_held: Callable[[], None]) -> object:
-        """The job's end. Ctrl-C, SIGTERM, a timeout and a lost lock cancel it."""
+        """The job's end. Ctrl-C, SIGTERM, a timeout and a lost lock cancel it.
+
+        Raises RefusedError where it could not begin to send.
+        """
         cancel, access = self._running.cancel, _access(self._context)
 
         def beat() -> None:
@@ -165,6 +164,8 @@ class _OnSpark(Replaying):
             job = asyncio.create_task(asyncio.to_thread(run))
             try:
                 result = await asyncio.shield(job)
+            except UsageError as error:  # the job raises none once it sends
+                raise RefusedError(error.what, where=error.where, remedy=error.remedy) from None
             except _EndedError:
                 raise asyncio.CancelledError from None  # it was ended before its end
             except asyncio.CancelledError:

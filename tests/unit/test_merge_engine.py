@@ -1,0 +1,135 @@
+"""`merge replay` around its engines: what is refused before it acts, and what that leaves."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eoctl.cli.acting import Execute
+from eoctl.cli.main import run
+from eoctl.cli.merge import _Replay
+from eoctl.cli.options import Format
+from eoctl.config import Context
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.failures import Deadline
+from eoctl.kafka.properties import client_settings
+from eoctl.operations.acting import refuse_beside_running
+from eoctl.operations.merge import Merge
+from eoctl.operations.merge_acting import KIND, Running, scope_of
+from eoctl.operations.merge_spark import on_spark
+from eoctl.operations.merge_waiting import own_ended
+from eoctl.operations.spark_launch import Spark
+from eoctl.stores.journal import Journal
+from recovery.errors import Exit, RefusedError
+from recovery.journal import unfinished
+from recovery.merge_replay import Base
+from recovery.merge_request import Part, Request
+from recovery.plan import VALID_MS, Plan, Step
+from spark_jobs.merge_replay import _refuse_other_rows
+from spark_jobs.staging import StagedFile
+
+REQUEST = Request(
+    merge="m",
+    format="json",
+    inputs=("a",),
+    output="o",
+    isolation="read_committed",
+    group="g",
+    staging="/nowhere",
+    cluster_id="c",
+    created_at="",
+    topic_ids={},
+    logs=(),
+    parts=(Part(partition=0, base=Base(0, ("o", 0), 0), position=0, drop_left=2, tip=9),),
+    range_offsets=5,
+)
+
+
+@pytest.fixture(autouse=True)
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journal:
+    monkeypatch.setenv("EOCTL_STATE_DIR", str(tmp_path / "state"))
+    return Journal()
+
+
+def plan(base: int, action: str = "replay") -> Plan:
+    now = time.time_ns() // 1_000_000
+    step = Step(
+        action=action, target="m", parameters={"bases": {"0": [base, 0]}}, does="", stands_on=()
+    )
+    return Plan(
+        kind=KIND,
+        action=action,
+        created_at=now,
+        expires_at=now + VALID_MS,
+        context="here",
+        argv=(),
+        cluster_id="c",
+        scope="merge log m",
+        summary="replays",
+        lock="this host only",
+        observed={},
+        steps=(step,),
+        details={"partitions": [], "max_rate": None},
+    )
+
+
+def test_without_java_nothing_is_begun(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], journal: Journal
+) -> None:
+    """And nobody is asked: no broker is there."""
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    words = ["merge", "replay", "--merge-log", "m", "--format", "json", "--input", "a"]
+    words += ["--output-topic", "o", "--bootstrap-server", "127.0.0.1:1", "--timeout", "1s"]
+    assert run([*words, "--engine", "spark", "--execute", "--yes"]) == Exit.USAGE
+    assert "JAVA_HOME is /nowhere" in capsys.readouterr().err
+    assert not journal.find().entries
+
+
+def test_a_job_that_cannot_begin_has_sent_nothing() -> None:
+    """So a step that performs it was refused: it is not one whose answer was lost."""
+    spark = Spark(env={"JAVA_HOME": "/nowhere"})
+    context = Context("here", {"bootstrap.servers": "127.0.0.1:1"}, ())
+    engine: Any = on_spark(spark, context, lambda report: None)(None, Running(), None)  # type: ignore[arg-type]
+    with pytest.raises(RefusedError, match="JAVA_HOME is /nowhere"):
+        asyncio.run(engine._launched(REQUEST, lambda: None))
+
+
+def test_other_rows_than_entries_are_refused() -> None:
+    files = [StagedFile(0, "part", 5, 1, "")]
+    _refuse_other_rows(REQUEST, files, [7])
+    with pytest.raises(RefusedError, match="nothing was sent"):
+        _refuse_other_rows(REQUEST, files, [8])
+
+
+@pytest.mark.parametrize("how", ["declined", "read-only", "another plan"])
+def test_an_unfinished_entry_stays_until_the_new_plan_is_agreed_to(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    writer = journal.begin(plan(0), ())
+    writer.close()
+    monkeypatch.setattr("eoctl.cli.acting.ask", lambda question, word: False)
+    context = Context("here", {}, (), read_only=how == "read-only")
+    sha = "0" * 64 if how == "another plan" else None
+    said = Execute(execute=True, yes=how != "declined", plan_sha256=sha)
+    with pytest.raises(RefusedError) as refusal:
+        _Replay("merge-replay", plan(7), context).carry_out(said, Format(), 1)
+    expected = {"declined": "not confirmed", "read-only": "read-only", "another plan": "sha256"}
+    assert expected[how] in refusal.value.sentence
+    assert [e.id for e in unfinished(journal.find().entries)] == [writer.entry]
+
+
+def test_a_running_replay_is_not_waited_for(journal: Journal) -> None:
+    """Neither of the same plan nor of another one; nor is one of another log in the way."""
+    asked = Merge("m", "json", ("a",), "o")
+    other = Merge("n", "json", ("a",), "o")
+    writer = journal.begin(plan(0), ())
+    refuse_beside_running("c", scope_of(other))
+    refuse_beside_running("another", scope_of(asked))
+    nobody = Cluster(client_settings({"bootstrap.servers": "127.0.0.1:1"}), Deadline(1))
+    nobody.cluster_id = "c"
+    with pytest.raises(RefusedError, match=f"{writer.entry} is being carried out by"):
+        asyncio.run(own_ended(nobody, asked, print))
+    writer.close()
+    refuse_beside_running("c", scope_of(asked))  # it was killed: its transaction is waited for
