@@ -5,23 +5,21 @@ rows of the state before go with it. Without, rows come some at a time, and rows
 are refused unless `replace` says that they go.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eoctl.operations.state_delivery import Source, Wish
 from eoctl.operations.steps import Seen, die_here_in_tests
 from eoctl.stores.offsets.sql import SqlOffsets
 from eoctl.stores.offsets.store import Kept, Write
+from eoctl.stores.state_marks import Marks, marks, sorted_marks
 from eoctl.stores.state_table import SILENT_SECONDS, StateTable, refuse_others
 from recovery.combine.changelog import changelog_format
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.plan import Step
 from recovery.store_tables import SqlStore
 from recovery.stored import StoredOffset, StoredPartition
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 class IntoTable:
@@ -35,7 +33,7 @@ class IntoTable:
         if wish.offsets is not None:
             self._offsets = SqlStore(kind="sql", url=wish.store.url, table=wish.offsets)
             self._offsets_store = SqlOffsets(self._offsets, None, SILENT_SECONDS)
-        self._live_offsets: dict[int, NDArray[np.int64]] | None = None
+        self._live_marks: Marks | None = None
 
     @property
     def name(self) -> str:
@@ -57,9 +55,9 @@ class IntoTable:
             found[self._offsets_store.name] = {
                 f"{place[0]}:{place[1]}": kept for place, kept in before.items()
             }
-        others = await self._table.others(self._live())
+        counted = await self._table.count(await self._live())
         if not self._replaces(steps):
-            refuse_others(others, self.name)
+            refuse_others(sum(one.others for one in counted.values()), self.name)
         return found
 
     def _replaces(self, steps: Sequence[Step]) -> bool:
@@ -134,7 +132,7 @@ class IntoTable:
                 else f"a {source.manifest.format} state restarts at the cut of its changelog",
                 where="--input",
             )
-        topic = self._wish.input or source.changelog
+        topic = source.changelog if self._wish.input is None else self._wish.input
         return {
             (topic, p): part.seen.get("upstream") if coast else part.end
             for p, part in sorted(source.partitions.items())
@@ -146,11 +144,18 @@ class IntoTable:
         found = await self._offsets_store.read()
         return {e.place: dict(e.kept) for e in found.entries if e.place in wanted}
 
-    def _live(self) -> "dict[int, NDArray[np.int64]]":
-        if self._live_offsets is None:
-            rows, name = self._source.rows, self._source.changelog
-            self._live_offsets = {p: rows.offsets((name, p)) for p in self._source.partitions}
-        return self._live_offsets
+    async def _live(self) -> Marks:
+        if self._live_marks is None:
+            self._live_marks = await asyncio.to_thread(self._marks)
+        return self._live_marks
+
+    def _marks(self) -> Marks:
+        found, names = {}, self._table.marked
+        for p in self._source.partitions:
+            groups = self._source.rows.columns((self._source.changelog, p), names)
+            columns = ((group.column(n).to_pylist() for n in names) for group in groups)
+            found[p] = sorted_marks(marks(zip(*c, strict=True)) for c in columns)
+        return found
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         """Write what the step says. How many rows, for the journal."""
@@ -162,7 +167,7 @@ class IntoTable:
             die_here_in_tests(f"deliver-write-{asked}")
             ensure_held()
 
-        live, name = self._live(), self._source.changelog
+        live, name = await self._live(), self._source.changelog
         if self._offsets is None:
             p = int(step.parameters["partition"])
             keep = live[p] if self._wish.replace else None
@@ -185,13 +190,14 @@ class IntoTable:
             for topic, p, _, after in step.parameters["offsets"]:
                 if before.get((topic, p)) != after:
                     return Seen(False, before.get((topic, p)), f"{topic}:{p} is not stored so")
-        wanted = [step.parameters["partition"]] if self._offsets is None else [*self._live()]
+        live = await self._live()
+        wanted = [step.parameters["partition"]] if self._offsets is None else [*live]
         saw: dict[str, Any] = {}
         for p in wanted:
             found = await self._table.found(p)
             saw[str(p)] = {"rows": found.digest.rows, "sha256_sum": found.digest.hex}
             part = self._source.partitions[p]
-            same = found.offsets.tolist() == self._live()[p].tolist()
+            same = found.marks.tolist() == live[p].tolist()
             if found.digest != part.digest.digest() or not same:
                 detail = f"partition {p} has {found.digest.rows:,} rows, not those of the state"
                 return Seen(False, saw, detail)

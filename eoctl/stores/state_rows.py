@@ -76,6 +76,10 @@ class StateRows:
         ]
         return np.sort(np.concatenate([np.empty(0, np.int64), *found]))
 
+    def columns(self, place: TopicPartition, names: list[str]) -> Iterator["pa.Table"]:
+        """Some columns of all rows, a row group at a time. Call `check` before."""
+        return self._groups(place, names)
+
     def in_order(
         self, place: TopicPartition, first: int = 0, at_once: int | None = None
     ) -> Iterator["pa.Table"]:

@@ -2,7 +2,8 @@
 
 Columns as in the state's Parquet files. `upsert` writes some rows in a transaction of its own,
 `replace` everything and the restart offsets in one. A row belongs to the state when its partition
-has a row with its offset: all others are found, and only deleted where that was asked for.
+has a row with its offset and its key: all others are counted, and only deleted where that was asked
+for.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from eoctl.stores.offsets.sql import SqlOffsets
 from eoctl.stores.offsets.sql_database import Database
 from eoctl.stores.offsets.sql_table import identifiers
 from eoctl.stores.offsets.store import EnsureHeld, Write, held_before
+from eoctl.stores.state_marks import Marks, among, marks, sorted_marks
 from recovery.combine.digest import Digest, digest
 from recovery.errors import (
     IncompleteError,
@@ -33,11 +35,10 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 Result = TypeVar("Result")
-Live = Mapping[int, "NDArray[np.int64]"]
-"""The offsets of a state's rows, rising, by partition."""
 
 SILENT_SECONDS = 60.0
 ROWS_AT_ONCE = 1_000
+_LOOKED_AT_ONCE = 10_000
 _DIALECTS = ("postgresql", "sqlite")
 _OWN = ("partition", "offset", "timestamp", "key", "value")
 
@@ -48,10 +49,18 @@ class _SaidError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a partition's rows in the table are. offsets: rising."""
+    """What a partition's rows in the table are. marks: sorted."""
 
     digest: Digest
-    offsets: "NDArray[np.int64]"
+    marks: "NDArray[np.bytes_]"
+
+
+@dataclass(slots=True)
+class Counted:
+    """How many rows of a partition are of the state, and how many are others."""
+
+    own: int = 0
+    others: int = 0
 
 
 class StateTable:
@@ -71,6 +80,7 @@ class StateTable:
             )
         self._kind = kind
         self._key = [n for n in ("partition", "key", "valid_from") if n in columns]
+        self.marked = ["offset", *self._key[1:]]  # the columns that a row's mark is made of
         self.name = f"{self._database.shown} table {described.table}"
 
     async def check(self) -> None:
@@ -80,9 +90,9 @@ class StateTable:
         """
         await self._reading(lambda connection, job: self._check(connection))
 
-    async def others(self, live: Live) -> int:
-        """How many rows are not of the state. Raises RefusedError for a partition it has not."""
-        return await self._reading(lambda connection, job: self._others(connection, job, live))
+    async def count(self, live: Marks) -> dict[int, Counted]:
+        """Of each partition of the state. Raises RefusedError for a partition it has not."""
+        return await self._reading(lambda connection, job: self._count(connection, job, live))
 
     async def found(self, partition: int) -> Found:
         """The partition's rows as they are."""
@@ -92,11 +102,11 @@ class StateTable:
         self,
         rows: Iterable["pa.Table"],
         partition: int,
-        keep: "NDArray[np.int64] | None",
+        keep: "NDArray[np.bytes_] | None",
         ensure_held: EnsureHeld,
     ) -> None:
         """Write rows of a partition, some at a time, each time in a transaction; then, where `keep`
-        is given, delete the partition's rows with other offsets.
+        is given, delete the partition's rows with other marks.
 
         Raises RefusedError where nothing was written, IncompleteError where some was.
         """
@@ -116,7 +126,7 @@ class StateTable:
     async def replace(
         self,
         rows: Callable[[int], Iterable["pa.Table"]],
-        live: Live,
+        live: Marks,
         offsets: tuple[SqlStore, Sequence[Write]],
         ensure_held: EnsureHeld,
         *,
@@ -139,9 +149,9 @@ class StateTable:
                     name = connection.dialect.identifier_preparer.format_table(self._table)
                     connection.exec_driver_sql(f"LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE")
                 store.put(connection, offsets[1])
-                others = self._others(connection, job, live)
+                found = self._count(connection, job, live)
                 if not replace:
-                    refuse_others(others, self.name)
+                    refuse_others(sum(one.others for one in found.values()), self.name)
                 for partition, keep in live.items():
                     for table in rows(partition):
                         for low in range(0, len(table), ROWS_AT_ONCE):
@@ -217,39 +227,49 @@ class StateTable:
                 remedy="give it that primary key",
             )
 
-    def _others(self, connection: "Connection", job: Job, live: Live) -> int:
+    def _count(self, connection: "Connection", job: Job, live: Marks) -> dict[int, Counted]:
         import numpy as np
         from sqlalchemy import func, select
 
-        table, others = self._table, 0
-        asked = select(func.coalesce(table.c.partition, -1), func.coalesce(table.c.offset, -1))
+        table, found = self._table, {partition: Counted() for partition in live}
+        asked = select(func.coalesce(table.c.partition, -1), *self._marked(table))
         for part in self._streamed(connection, job, asked):
-            rows = np.array([tuple(row) for row in part], np.int64).reshape(-1, 2)
-            for partition in np.unique(rows[:, 0]).tolist():
-                if partition not in live:
+            numbers = np.array([row[0] for row in part], np.int64)
+            made = marks(row[1:] for row in part)
+            for number in np.unique(numbers).tolist():
+                if number not in live:
                     raise RefusedError(
-                        f"it has rows of partition {partition}, which the state has not",
+                        f"it has rows of partition {number}, which the state has not",
                         where=self.name,
                     )
-                here = rows[rows[:, 0] == partition, 1]
-                others += int((~_among(here, live[partition])).sum())
-        return others
+                own = among(made[numbers == number], live[number])
+                found[number].own += int(own.sum())
+                found[number].others += int((~own).sum())
+        return found
+
+    def _marked(self, table: Any) -> list[Any]:
+        """The columns of `marked`; a null integer is -1, which none of a state is."""
+        from sqlalchemy import func
+
+        columns = [(n, table.c[n]) for n in self.marked]
+        return [c if n == "key" else func.coalesce(c, -1) for n, c in columns]
 
     def _found(self, connection: "Connection", job: Job, partition: int) -> Found:
-        import numpy as np
         import pyarrow as pa
         from sqlalchemy import func, select
 
         table = self._table
         names = rows_schema().names
         columns = {n: table.c[n] for n in names} | {"offset": func.coalesce(table.c.offset, -1)}
-        asked = select(*columns.values()).where(table.c.partition == partition)
-        total, offsets = Digest(), [np.empty(0, np.int64)]
+        asked = select(*columns.values(), *self._marked(table)).where(
+            table.c.partition == partition
+        )
+        total, made = Digest(), []
         for part in self._streamed(connection, job, asked):
-            rows = [dict(zip(names, row, strict=True)) for row in part]
+            rows = [dict(zip(names, row, strict=False)) for row in part]
             total += digest(partition, pa.Table.from_pylist(rows, schema=rows_schema()))
-            offsets.append(np.array([row["offset"] for row in rows], np.int64))
-        return Found(total, np.sort(np.concatenate(offsets)))
+            made.append(marks(row[len(names) :] for row in part))
+        return Found(total, sorted_marks(made))
 
     def _put(self, connection: "Connection", rows: "pa.Table") -> None:
         values = rows.to_pylist()
@@ -266,27 +286,37 @@ class StateTable:
         connection.execute(made, values)
 
     def _delete(
-        self, connection: "Connection", job: Job, partition: int, keep: "NDArray[np.int64]"
+        self, connection: "Connection", job: Job, partition: int, keep: "NDArray[np.bytes_]"
     ) -> None:
-        """All rows of the partition are written: one with another offset is of an older state."""
-        import numpy as np
-        from sqlalchemy import bindparam, func, select
+        """All rows of the partition are written: one with another mark is of another state."""
+        from sqlalchemy import bindparam, func, or_, select, tuple_
 
         table = self._table
-        offset = func.coalesce(table.c.offset, -1)
-        asked = select(offset).where(table.c.partition == partition)
-        stale: list[int] = []
-        for part in self._streamed(connection, job, asked):
-            here = np.array([row[0] for row in part], np.int64)
-            stale += here[~_among(here, keep)].tolist()
-        gone = table.delete().where(table.c.partition == partition, offset == bindparam("gone"))
-        for low in range(0, len(stale), ROWS_AT_ONCE):
-            connection.execute(gone, [{"gone": o} for o in stale[low : low + ROWS_AT_ONCE]])
+        here = table.c.partition == partition
+        keys = [table.c[name] for name in self._key[1:]]
+        odd = [column.is_(None) for column in keys]
+        if self._kind == "sqlite":  # any type in any column
+            odd.append(func.typeof(table.c.key) != "blob")
+        connection.execute(table.delete().where(here, or_(*odd)))
+        same = [c == bindparam(f"at_{n}") for n, c in enumerate(self._marked(table))]
+        gone = table.delete().where(here, *same)
+        after: list[Any] = []
+        while True:  # in the order of the key, some at a time: never all of them in memory
+            asked = select(*self._marked(table)).where(here, *after).order_by(*keys)
+            part = connection.execute(asked.limit(_LOOKED_AT_ONCE)).all()
             job.answered()
+            if not part:
+                return
+            stale = (~among(marks(part), keep)).nonzero()[0].tolist()
+            if stale:
+                values = [{f"at_{n}": v for n, v in enumerate(part[i])} for i in stale]
+                connection.execute(gone, values)
+                job.answered()
+            after = [tuple_(*keys) > tuple_(*part[-1][1:])]
 
     def _streamed(self, connection: "Connection", job: Job, asked: Any) -> Iterator[Sequence[Any]]:
         """Rows, some at a time, never all of them in memory."""
-        options = {"stream_results": True, "yield_per": 10_000}
+        options = {"stream_results": True, "yield_per": _LOOKED_AT_ONCE}
         for part in connection.execute(asked, execution_options=options).partitions():
             job.answered()
             yield part
@@ -361,14 +391,3 @@ def refuse_others(others: int, where: str) -> None:
             where=where,
             remedy="--replace updates and deletes them; or deliver into an empty table",
         )
-
-
-def _among(offsets: "NDArray[np.int64]", live: "NDArray[np.int64]") -> "NDArray[np.bool_]":
-    """bool[n]: which of them are in `live`, which rises."""
-    import numpy as np
-
-    if not len(live):
-        return np.zeros(len(offsets), np.bool_)
-    at = np.minimum(np.searchsorted(live, offsets), len(live) - 1)
-    found: NDArray[np.bool_] = live[at] == offsets
-    return found

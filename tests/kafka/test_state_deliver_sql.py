@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from eoctl.lab.cluster import Lab
 from eoctl.stores.offsets.store import Write
+from eoctl.stores.state_marks import marks, sorted_marks
 from eoctl.stores.state_table import StateTable
 from recovery.errors import RefusedError
 from recovery.store_tables import SqlStore
@@ -320,7 +321,6 @@ def test_a_coast_state_with_its_attached_offsets(
 
 def test_the_stored_cut_is_compared_in_the_transaction(base: Base) -> None:
     """Another's cut, another's new row, a lock that was lost: nothing of it is written."""
-    import numpy as np
     import pyarrow as pa
 
     columns = dict.fromkeys(("partition", "offset", "timestamp"), "int64")
@@ -349,7 +349,7 @@ def test_the_stored_cut_is_compared_in_the_transaction(base: Base) -> None:
 
         kept = None if before is None else {"offset": before}
         change = Write("log", 0, kept, {"offset": max(numbers) + 1})
-        live = {0: np.array(sorted(numbers), np.int64)}
+        live = {0: sorted_marks([marks((n, b"k%d" % (n % 3)) for n in numbers)])}
         replacing = table.replace(
             lambda p: [rows(*numbers)], live, (offsets, [change]), ensure_held, replace=True
         )

@@ -1,0 +1,50 @@
+"""Whose a table's row is: a mark of 16 bytes for each row, a digest of its offset and its key.
+
+Offsets alone don't tell: every changelog begins at 0.
+"""
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Marks = Mapping[int, "NDArray[np.bytes_]"]
+"""The marks of a state's rows, sorted, by partition."""
+
+SIZE = 16
+
+
+def marks(rows: Iterable[Sequence[Any]]) -> "NDArray[np.bytes_]":
+    """S16[n], in the order of the rows: offset, key, then further integers of the unique key."""
+    import numpy as np
+
+    return np.frombuffer(b"".join(map(_mark, rows)), f"S{SIZE}")
+
+
+def sorted_marks(parts: Iterable["NDArray[np.bytes_]"]) -> "NDArray[np.bytes_]":
+    """All of them, sorted."""
+    import numpy as np
+
+    return np.sort(np.concatenate([np.empty(0, f"S{SIZE}"), *parts]))
+
+
+def among(found: "NDArray[np.bytes_]", live: "NDArray[np.bytes_]") -> "NDArray[np.bool_]":
+    """bool[n]: which of them are in `live`, which is sorted."""
+    import numpy as np
+
+    if not len(live):
+        return np.zeros(len(found), np.bool_)
+    at = np.minimum(np.searchsorted(live, found), len(live) - 1)
+    same: NDArray[np.bool_] = live[at] == found
+    return same
+
+
+def _mark(row: Sequence[Any]) -> bytes:
+    offset, key, *more = row
+    binary = isinstance(key, bytes)  # SQLite takes a text for a blob: no state has written that
+    head = struct.pack(f">?{1 + len(more)}q", binary, offset, *more)
+    return blake2b(head + (key if binary else b""), digest_size=SIZE).digest()
