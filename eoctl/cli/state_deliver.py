@@ -13,6 +13,7 @@ from eoctl.cli.options import Connection, Format
 from eoctl.config import Context
 from eoctl.operations import acting
 from eoctl.operations.state_delivery import Wish
+from eoctl.stores.state_folder import MANIFEST
 from recovery.errors import Exit, IncompleteError
 from recovery.plan import Plan
 
@@ -73,7 +74,9 @@ class Delivering:
         return found + (["--accept-incomplete"] if self.accept_incomplete else [])
 
     def wish(self, folder: Path, into: str, changelog: str | None = None) -> Wish:
-        """Raises UsageError."""
+        """folder: or its manifest. Raises UsageError."""
+        if folder.name == MANIFEST and folder.is_file():
+            folder = folder.parent
         wish = Wish(
             folder=str(folder.absolute()),
             into=into,

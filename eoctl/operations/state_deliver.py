@@ -52,9 +52,10 @@ async def plan(wish: Wish, context: Context, seconds: float | None) -> Plan | No
         if begun is not None and _asked(begun.plan) == (wish, found.facts):
             return begun.plan
         steps = await delivery.steps()
-        if all([(await delivery.verify(step)).done for step in steps]):
+        done = [(await delivery.verify(step)).done for step in steps]
+        observed = await delivery.observe(steps)  # refuses what no step looks at
+        if all(done):
             return None
-        observed = await delivery.observe(steps)
     now = now_ms()
     return Plan(
         kind=KIND,

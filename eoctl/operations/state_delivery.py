@@ -26,7 +26,8 @@ _FORMS = "topic:NAME or sql:URL#TABLE"
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is delivered where. folder: absolute. changelog: of a state made from several.
+    """What is delivered where. folder: absolute, or a manifest in it that has another name.
+    changelog: of a state made from several.
 
     into: `topic:NAME` or `sql:URL#TABLE`. offsets: a table for the restart offsets, in the rows'
     transaction; its rows name the changelog, or for coast the topic `input`. replace: rows of the
@@ -44,6 +45,15 @@ class Wish:
 
     def check(self) -> None:
         """Raises UsageError, which never shows a url: it may hold a password."""
+        for name, given in (
+            ("--with-offsets", self.offsets),
+            ("--input", self.input),
+            ("--changelog", self.changelog),
+        ):
+            if given == "":
+                raise UsageError(
+                    "an empty name", where=name, remedy="leave the option out, or name one"
+                )
         if not self.into.startswith(SQL):
             if not self.topic:
                 raise UsageError("is no place for a state", where="--into", remedy=_FORMS)
@@ -124,9 +134,10 @@ class Source:
 
 def source(wish: Wish) -> Source:
     """The state that a wish names. Raises UsageError; RefusedError where it is not proven."""
-    folder = Path(wish.folder)
-    path = folder / state_folder.MANIFEST
-    state_folder.read(folder)  # its own sentence where there is none
+    path = Path(wish.folder)
+    state_folder.read(path)  # its own sentence where there is none
+    path = path / state_folder.MANIFEST if path.is_dir() else path
+    folder = path.parent
     content = path.read_bytes()
     manifest = manifests.load(content.decode("utf-8", "replace"), str(path))
     topics = [t.topic for t in manifest.cut.topics]
