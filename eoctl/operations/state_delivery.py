@@ -45,12 +45,12 @@ class Wish:
 
     def check(self) -> None:
         """Raises UsageError, which never shows a url: it may hold a password."""
-        for name, given in (
+        for name, word in (
             ("--with-offsets", self.offsets),
             ("--input", self.input),
             ("--changelog", self.changelog),
         ):
-            if given == "":
+            if word == "":
                 raise UsageError(
                     "an empty name", where=name, remedy="leave the option out, or name one"
                 )
