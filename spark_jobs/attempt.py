@@ -13,7 +13,7 @@ from itertools import islice
 
 from eoctl.kafka.access import Access
 from eoctl.kafka.exactly_once import FencedError, Position, Writer
-from recovery.errors import IncompleteError, RefusedError, UnverifiedError
+from recovery.errors import IncompleteError, RefusedError, UnreachableError, UnverifiedError
 from recovery.facts import TopicPartition
 from spark_jobs import markers, staging
 from spark_jobs.markers import Marker
@@ -95,7 +95,11 @@ class Attempt:
                 if self._wait_for_other():
                     return self._answer(takeover)
                 why = "other attempts take over again and again and none of them ends"
-            except (IncompleteError, UnverifiedError) as error:  # begin again with `open`
+            except (
+                IncompleteError,
+                UnreachableError,
+                UnverifiedError,
+            ) as error:  # begin again with `open`
                 why = error.sentence
                 time.sleep(POLL_SECONDS * (takeover + 1))
             finally:
@@ -163,8 +167,9 @@ class Attempt:
         while time.monotonic() < until:
             try:
                 row = self.position()
-            except IncompleteError:
-                continue  # it writes just now
+            except (IncompleteError, UnreachableError):  # it writes just now, or nobody can
+                time.sleep(POLL_SECONDS)
+                continue
             if row is None:
                 return True
             if row != seen:

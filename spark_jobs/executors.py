@@ -142,9 +142,21 @@ def collected(spark: "SparkSession", frame: Any, what: str) -> list[Any]:
                 "the executors run another Python than this one",
                 remedy="set spark.pyspark.python there to the same minor version",
             ) from None
+        if ours := of_ours(text):
+            raise ours from None
         raise
     _describe(spark, None)
     return rows
+
+
+def of_ours(text: str) -> EoctlError | None:
+    """The error of ours that a stack trace of Spark's ends with, in the Data Source, say."""
+    found = re.findall(r"^recovery\.(?:errors|formats\.reader)\.(\w+Error): (.+)$", text, re.M)
+    if not found:
+        return None
+    name, sentence = found[-1]  # the last one is what became of those before it
+    kind = getattr(errors, "IncompleteError" if name == "CorruptError" else name, None)
+    return None if kind is None else kind(sentence)
 
 
 def _describe(spark: "SparkSession", what: str | None) -> None:

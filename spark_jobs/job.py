@@ -18,13 +18,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from pydantic import ValidationError
 
 from eoctl.config import SECRET_KEY
 from eoctl.kafka.access import Access
 from eoctl.stores.jobs import JobFolder
 from recovery.errors import EoctlError, Exit, UsageError
-from spark_jobs.executors import is_connect
+from spark_jobs.executors import is_connect, of_ours
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 REPORT_SECONDS = 1.0
 STOP_SECONDS = 15.0
 WAKE_SECONDS = 0.5
+
+T = TypeVar("T")
 
 
 class CancelledError(BaseException):
@@ -108,8 +112,11 @@ def main(name: str, work: Work) -> NoReturn:
         status, error = failure.exit_status, failure.sentence
     except (CancelledError, KeyboardInterrupt):
         status, error, cancelled = Exit.INTERRUPTED, "cancelled", True
-    except Exception:
-        error = traceback.format_exc().strip().splitlines()[-1]
+    except Exception as failure:
+        if ours := of_ours(str(failure)):
+            status, error = ours.exit_status, ours.sentence
+        else:
+            error = traceback.format_exc().strip().splitlines()[-1]
         traceback.print_exc()
     if _asked_to_stop.is_set() and error is not None:
         # whatever broke then was broken off
@@ -170,6 +177,8 @@ def _given(folder: JobFolder | None, spec: str | None) -> tuple[dict[str, Any], 
         found = json.loads(path.read_bytes())
         access = json.loads(sys.stdin.buffer.read()) if folder is not None else found["access"]
         made = Access(access["properties"], access.get("hosts") or {}, access.get("socks5"))
+        if not isinstance(found["request"], dict):
+            raise TypeError
         if folder is not None:
             found["spark"]["remote"] = access["remote"]
     except OSError as error:
@@ -185,6 +194,24 @@ def _given(folder: JobFolder | None, spec: str | None) -> tuple[dict[str, Any], 
                 remedy="write env:NAME or file:PATH",
             )
     return found, made
+
+
+def understood(parse: Callable[[Any], T], request: Mapping[str, Any]) -> T:
+    """What `parse` makes of a request. Raises UsageError where its fields are not what they
+    should be."""
+    try:
+        return parse(request)
+    except ValidationError as error:
+        first, *rest = error.errors()
+        more = f" (and {len(rest)} more)" if rest else ""
+        where = ", ".join(["request", *map(str, first["loc"])])
+        raise UsageError(f"{first['msg']}{more}", where=where) from None
+    except KeyError as error:
+        raise UsageError("is missing", where=f"request, {error.args[0]}") from None
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"its fields are not as they should be: {error}", where="request"
+        ) from None
 
 
 def session(wanted: Mapping[str, Any]) -> "SparkSession":

@@ -131,7 +131,7 @@ def work(
     """The job: rebuild, publish, say where."""
     from eoctl.stores.rebuild import Request, rebuild
 
-    wanted = Request.from_json(json.dumps(request))
+    wanted = job.understood(lambda given: Request.from_json(json.dumps(given)), request)
     engine = SparkEngine(spark, Path(wanted.output), progress)
     manifest = rebuild(wanted, access, engine, "spark")
     return {
