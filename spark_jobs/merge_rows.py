@@ -14,7 +14,7 @@ from recovery.merge_log import Entry, merge_format
 from recovery.merge_reading import entries_of, mismatch, no_record
 from recovery.merge_request import Part, Request
 
-REPLACED = "\ufffd"  # stands where the name of a header was no UTF-8
+REPLACED = "\ufffd"  # stands where the name of a header was no UTF-8, or held it
 
 Through = Callable[[Iterator[Any]], Iterator[Any]]
 
@@ -146,16 +146,20 @@ def _refuse_unlike(rows: Any) -> None:
     if pc.any(pc.match_substring(keys, REPLACED)).as_py():
         for row in rows.select(["topic", "partition", "offset", "headers"]).to_pylist():
             if any(REPLACED in header["key"] for header in row["headers"] or ()):
-                raise _unlike(row, "the name of a header is not UTF-8")
+                why = "the name of a header holds U+FFFD, or is not UTF-8"
+                raise _unlike(row, why, "--engine local takes it in the former case")
     millis = rows.column("timestamp").cast("timestamp[ms]", safe=False).cast("int64")
     if pc.any(pc.equal(pc.fill_null(millis, 0), 0)).as_py():
         at = pc.fill_null(millis, 0).to_pylist().index(0)
         row = rows.select(["topic", "partition", "offset"]).slice(at, 1).to_pylist()[0]
+        if millis[at].as_py() is None:
+            raise _unlike(row, "it has no timestamp", "--engine local takes it")
         raise _unlike(row, "its timestamp is 0, which would be sent as now")
 
 
-def _unlike(row: Mapping[str, Any], why: str) -> RefusedError:
+def _unlike(row: Mapping[str, Any], why: str, remedy: str | None = None) -> RefusedError:
     return RefusedError(
         f"{why}: the record could not be written as it is",
         where=f"{row['topic']}:{row['partition']} at {row['offset']}",
+        remedy=remedy,
     )

@@ -122,6 +122,28 @@ def spark(rows: list[dict[str, Any]], drop: int, size: int) -> tuple[list[int], 
     return taken, None
 
 
+@pytest.mark.parametrize(
+    ("content", "said", "local_takes_it"),
+    [
+        ({"headers": [{"key": "a\ufffd", "value": b""}]}, "holds U+FFFD, or is not UTF-8", True),
+        ({"timestamp": None}, "it has no timestamp: the record could not", True),
+        ({"timestamp": 0}, "its timestamp is 0, which would be sent as now", False),
+    ],
+)
+def test_records_that_could_not_be_written_as_they_are(
+    content: dict[str, Any], said: str, local_takes_it: bool
+) -> None:
+    inputs: dict[TopicPartition, list[int]] = {("a", 0): [4, 7]}
+    rows = joined(inputs, [(1, Entry("a", 0, 4)), (2, Entry("a", 0, 7))])
+    rows[1] |= content
+    taken, refused = spark(rows, 0, 100)
+    assert taken == []
+    assert refused is not None
+    assert refused.startswith("a:0 at 7: ")
+    assert said in refused
+    assert ("--engine local" in refused) is local_takes_it
+
+
 @pytest.mark.parametrize("seed", range(150))
 def test_rows_are_refused_and_dropped_as_the_local_engine_does(seed: int) -> None:
     draw = random.Random(seed)
