@@ -55,7 +55,8 @@ class MirrorExamined(Row):
     """What `audit mirror` read of a partition, and all that it found there.
 
     The records compared are those that both logs can hold: neither what is behind the mirror's end
-    (`behind`) nor what one log deleted as too old (`source_before`, `mirror_before`).
+    (`behind`) nor what one log deleted as too old (`source_before`, `mirror_before`). Where logs
+    have timestamps of their own, --start also leaves such records out of one of them.
     """
 
     partition: int
@@ -70,8 +71,12 @@ class MirrorExamined(Row):
     same: int = Field(description="records that have their copy")
     mirrored_to: int | None = Field(description="the source's first offset behind them")
     behind: int = Field(description="records of the source that the mirror has not reached yet")
-    source_before: int = Field(description="older than the mirror's first records")
-    mirror_before: int = Field(description="older than the source's first records")
+    source_before: int = Field(
+        description="before the mirror's first, which retention may have taken"
+    )
+    mirror_before: int = Field(
+        description="before the source's first, which retention may have taken"
+    )
     lost: int
     repeats: int
     changed: int
@@ -79,7 +84,9 @@ class MirrorExamined(Row):
     aborted: int
     open: int
     moved: int | None = Field(description="records out of order; null: it could not be told")
-    unproven: int = Field(description="differences that compaction may explain")
+    unproven: int = Field(
+        description="differences that compaction, or records before the ranges, may explain"
+    )
     syncs: int = Field(description="offset syncs that were compared")
     syncs_wrong: int
     ranges: list[MirrorRange] = Field(description="key ranges that differ")

@@ -97,6 +97,7 @@ async def _audit(source: Cluster, mirror: Cluster, wish: Wish, reading: Reading)
             found[r.partition],
             [s for s in syncs if s.partition == r.partition],
             [Translated(c.upstream, c.downstream) for c in _of(translated, r.partition)],
+            wish.start.value if wish.start.kind == "time" else None,
         )
         try:
             seen = await both.read(partition)

@@ -14,6 +14,7 @@ from recovery.combine.mirror_places import (
     FIELDS,
     Difference,
     Judged,
+    Outside,
     Places,
     sorted_digests,
 )
@@ -28,12 +29,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMirror:
-    """A partition of the source and the mirror's of that number, and what MirrorMaker says."""
+    """A partition of the source and the mirror's of that number, and what MirrorMaker says.
+
+    since: the instant at which both ranges begin, in ms; None: at the log starts.
+    """
 
     source: Resolved
     mirror: Resolved
     syncs: Sequence[OffsetSync] = ()
     translated: Sequence[Translated] = ()
+    since: int | None = None
+
+    def cut(self, r: Resolved, *, clocks: bool) -> bool:
+        """Whether the range lacks records that the other may hold, of which nothing is told.
+
+        Retention took them. Or, as nobody's clocks agree, one instant means two places; where both
+        logs have the same timestamps, the instant is the same record in both.
+        """
+        return r.start > 0 and (r.start == r.log_start_offset or not clocks)
 
 
 SyncSeen = tuple[OffsetSync, bytes | None, bytes | None]
@@ -42,7 +55,11 @@ SyncSeen = tuple[OffsetSync, bytes | None, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the logs of one partition say. moved: pairs out of order; syncs: those in the range."""
+    """What the logs of one partition say.
+
+    moved: pairs out of order; syncs: those in the range. head: of source_before, those that the
+    mirror may have lost. outside: differences that records before the ranges may explain.
+    """
 
     source: Resolved
     mirror: Resolved
@@ -51,6 +68,8 @@ class Seen:
     behind: int
     source_before: int
     mirror_before: int
+    head: int
+    outside: int
     source_sums: RangeSums
     mirror_sums: RangeSums
     moved: Sequence[Run]
@@ -104,22 +123,24 @@ class Both:
 
     async def read(self, of: PartitionMirror) -> Seen:
         """Compare one partition. Raises EoctlError where one of the logs can't be read."""
+        clocks = "timestamp" in self.compared
+        source_cut, mirror_cut = (of.cut(r, clocks=clocks) for r in (of.source, of.mirror))
         pairing = Pairing(
-            source_cut=of.source.start > 0,
-            mirror_cut=of.mirror.start > 0,
-            clocks="timestamp" in self.compared,
+            source_cut=source_cut,
+            mirror_cut=mirror_cut,
+            clocks=clocks,
             translated=of.translated,
         )
         mine, theirs = _At([s.upstream for s in of.syncs]), _At([s.downstream for s in of.syncs])
-        await self._pair(of, pairing, mine, theirs)
+        began = await self._pair(of, pairing, mine, theirs)
         left, extra = pairing.finish()
         chain, moved = pairing.in_order()
         left, behind = _behind(left, chain, pairing.source.sums)
         left, source_before = _before(
-            left, chain[0].source_first if chain else None, of.mirror.start, pairing.source.sums
+            left, chain[0].source_first if chain else None, mirror_cut, pairing.source.sums
         )
         extra, mirror_before = _before(
-            extra, chain[0].mirror_first if chain else None, of.source.start, pairing.mirror.sums
+            extra, chain[0].mirror_first if chain else None, source_cut, pairing.mirror.sums
         )
         places = Places(sorted_digests(joined([left, extra]).digest), self.compared)
         judged = Judged({}, [], ambiguous=False)
@@ -128,17 +149,21 @@ class Both:
             first, until, mirror_first = of.source.start, of.source.start, of.mirror.start
             if chain:
                 until = chain[-1].source_last + 1
-                first = chain[0].source_first if of.mirror.start else first
-                mirror_first = chain[0].mirror_first if of.source.start else mirror_first
-            judged = places.judge(of.translated, (first, until), mirror_first)
+                first = chain[0].source_first if mirror_cut else first
+                mirror_first = chain[0].mirror_first if source_cut else mirror_first
+            outside = _outside(of, began, clocks=clocks)
+            judged = places.judge(of.translated, (first, until), mirror_first, outside)
+        source_before += pairing.source.dropped
         return Seen(
             source=of.source,
             mirror=of.mirror,
             pairs=pairing.pairs,
             mirrored_to=chain[-1].source_last + 1 if chain else None,
             behind=behind + pairing.behind,
-            source_before=source_before + pairing.source.dropped,
+            source_before=source_before,
             mirror_before=mirror_before + pairing.mirror.dropped,
+            head=source_before if of.mirror.start > of.mirror.log_start_offset else 0,
+            outside=judged.outside,
             source_sums=pairing.source.sums,
             mirror_sums=pairing.mirror.sums,
             moved=moved,
@@ -150,7 +175,11 @@ class Both:
             times=places.times,
         )
 
-    async def _pair(self, of: PartitionMirror, pairing: Pairing, mine: _At, theirs: _At) -> None:
+    async def _pair(
+        self, of: PartitionMirror, pairing: Pairing, mine: _At, theirs: _At
+    ) -> int | None:
+        """Read both. The timestamp of the source's first record."""
+        began: int | None = None
         total = (of.source.end - of.source.start) + (of.mirror.end - of.mirror.start)
         told = self._progress(total)
         async with AsyncExitStack() as stack:
@@ -167,6 +196,8 @@ class Both:
                 if part is None:
                     side.done = True
                     continue
+                if ours and began is None and len(part):
+                    began = int(part.timestamp[0])
                 digests = self._digests(part)
                 (mine if ours else theirs).see(part.offset, digests)
                 rows = _visible(part, of.source.end if ours else of.mirror.end)
@@ -176,6 +207,7 @@ class Both:
                 if len(part):
                     entries = Entries(digests, part.offset, key_ranges(part.key))
                     pairing.add(side, entries, clock)
+        return began
 
     async def _place(self, of: PartitionMirror, places: Places) -> None:
         """Read both again, for the records that have no partner."""
@@ -226,16 +258,36 @@ def _behind(left: Entries, chain: Sequence[Run], sums: RangeSums) -> tuple[Entri
 
 
 def _before(
-    left: Entries, first: int | None, other_start: int, sums: RangeSums
+    left: Entries, first: int | None, other_cut: bool, sums: RangeSums
 ) -> tuple[Entries, int]:
     """Without those below the first pair, where the other log has deleted what was older."""
     import numpy as np
 
-    if other_start == 0:
+    if not other_cut:
         return left, 0
     rows = np.ones(len(left), np.bool_) if first is None else left.offset < first
     sums.take_away(left.select(rows))
     return left.select(~rows), int(rows.sum())
+
+
+def _outside(of: PartitionMirror, began: int | None, *, clocks: bool) -> Outside:
+    """began: the timestamp of the source's first record.
+
+    Above an instant each record that is not older than it is in the range, wherever it stands.
+    """
+    if not clocks:
+        held = of.source.start == 0
+        return Outside(all_extra=not held and of.mirror.start > 0, again=not held)
+    since = of.since
+    return Outside(
+        lost_until=since if of.mirror.start > of.mirror.log_start_offset else None,
+        extra_until=None
+        if of.source.start == 0
+        else since
+        if of.source.start > of.source.log_start_offset
+        else began,
+        again=of.source.start > 0,
+    )
 
 
 def _seen(of: PartitionMirror, mine: _At, theirs: _At) -> list[SyncSeen]:

@@ -38,6 +38,15 @@ def told(
     if unproven:
         text = f"{unproven} differences may come from compaction, which took records away"
         missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
+    if seen.outside:
+        text = f"{seen.outside} records may have their partners before the ranges that were read"
+        missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
+    if seen.head:
+        text = (
+            f"{seen.head} records before the first that the mirror has may be lost or outside its "
+            "range: its timestamps are not the source's"
+        )
+        missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
     moved: int | None = sum(run.records for run in seen.moved)
     if seen.ambiguous and moved:
         moved = None
@@ -87,7 +96,7 @@ def told(
         aborted=counts.get("aborted", 0),
         open=counts.get("open", 0),
         moved=moved,
-        unproven=unproven,
+        unproven=unproven + seen.outside,
         syncs=len(seen.syncs),
         syncs_wrong=len(wrong),
         ranges=[

@@ -49,6 +49,20 @@ class Difference(NamedTuple):
         return source, -1 if self.mirror_offset is None else self.mirror_offset
 
 
+class Outside(NamedTuple):
+    """Which records without a partner may have it before the ranges that were read.
+
+    lost_until, extra_until: those of the source, of the mirror that are older than this, in ms.
+    all_extra: any of the mirror. again: those of the mirror that also stand below its first offset
+    that counts.
+    """
+
+    lost_until: int | None = None
+    extra_until: int | None = None
+    all_extra: bool = False
+    again: bool = False
+
+
 @dataclass(slots=True)
 class Places:
     """Where records with one of these digests stand.
@@ -108,11 +122,12 @@ class Places:
         translated: Sequence[Translated],
         source: tuple[int, int] = (0, LAST_OFFSET),
         mirror: int = 0,
+        outside: Outside = Outside(),
     ) -> "Judged":
         """The differences; what the records here do to translated places is put right there.
 
         source: what the mirror can hold, [start, end); mirror: its first offset that the source
-        can hold.
+        can hold. outside: what is in neither, and may explain a difference.
         """
         import numpy as np
 
@@ -136,16 +151,18 @@ class Places:
         )
         for one in translated:
             table.correct(one)
-        return table.judged(source, mirror)
+        return table.judged(source, mirror, outside)
 
 
 class Judged(NamedTuple):
     """counts: of each kind. differences: all of them, by source offset, the mirror's own last.
-    ambiguous: equal records of the source, not all of which have one copy: order can't be told."""
+    ambiguous: equal records of the source, not all of which have one copy: order can't be told.
+    outside: records that are no difference if their partners stand before the ranges."""
 
     counts: dict[Kind, int]
     differences: list[Difference]
     ambiguous: bool
+    outside: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +188,7 @@ class _Table:
         nth = np.arange(len(self.group)) - self.start[self.group]
         return np.where(self.side == MIRROR, nth - self._number(SOURCE)[self.group], nth)
 
-    def judged(self, within: tuple[int, int], mirror_first: int) -> Judged:
+    def judged(self, within: tuple[int, int], mirror_first: int, outside: Outside) -> Judged:
         import numpy as np
 
         mine, theirs = self._number(SOURCE), self._number(MIRROR)
@@ -181,6 +198,14 @@ class _Table:
         lost = source & (nth >= theirs[self.group])
         lost &= (self.offset >= within[0]) & (self.offset < within[1])
         extra = mirror & (nth >= mine[self.group]) & (self.offset >= mirror_first)
+        doubt = lost & self._older(outside.lost_until)
+        strange = extra & (mine + hidden[0] + hidden[1] == 0)[self.group]
+        if outside.again:
+            below = mirror & (self.offset < mirror_first)
+            seen = np.bincount(self.group[below], minlength=len(self.start)) > 0
+            doubt |= strange & seen[self.group]
+        doubt |= strange & (outside.all_extra | self._older(outside.extra_until))
+        lost, extra = lost & ~doubt, extra & ~doubt
         repeat = extra & (mine[self.group] > 0)
         aborted = extra & ~repeat & (hidden[0][self.group] > 0)
         undecided = extra & ~repeat & ~aborted & (hidden[1][self.group] > 0)
@@ -197,7 +222,20 @@ class _Table:
         for one in found:
             counts[one.kind] = counts.get(one.kind, 0) + 1
         unequal = (mine > 1) & (mine != theirs)
-        return Judged(counts, sorted(found, key=lambda d: (d.order, d.place)), bool(unequal.any()))
+        return Judged(
+            counts,
+            sorted(found, key=lambda d: (d.order, d.place)),
+            bool(unequal.any()),
+            int(doubt.sum()),
+        )
+
+    def _older(self, until: int | None) -> "NDArray[np.bool_]":
+        import numpy as np
+
+        if until is None:
+            return np.zeros(len(self.group), np.bool_)
+        older: NDArray[np.bool_] = self.fields["timestamp"].astype(np.int64) < until
+        return older
 
     def _changed(
         self, lost: "NDArray[np.bool_]", alone: "NDArray[np.bool_]"

@@ -8,6 +8,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -440,3 +441,94 @@ def test_what_is_asked_wrongly(lab1: Lab, other: Lab, topic: MakeTopic) -> None:
     ran = audit(lab1, other, name, "no-such-topic")
     assert ran.status == 3
     assert ran.json["errors"][0]["topic"] == "no-such-topic"
+
+
+def _time(millis: int) -> str:
+    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _late(lab1: Lab, topic: MakeTopic, copy: str, other: Lab, copied: list[int]) -> tuple[str, int]:
+    """300 records, a second apart, and copies of some; their topic and the time of the first."""
+    began = int(time.time() * 1000) - 3_600_000
+    records = [One(-1, b"k", b"v%d" % i, (), began + 1000 * i) for i in range(300)]
+    name = topic(lab1)
+    produced(lab1, name, 0, records)
+    produced(other, copy, 0, [records[i] for i in copied])
+    return name, began
+
+
+@pytest.mark.parametrize("start", [120, 100, 200, 0])
+def test_a_hole_where_the_instant_begins_is_lost(
+    lab1: Lab, other: Lab, topic: MakeTopic, start: int
+) -> None:
+    """MirrorMaker jumped from 100 to 200: the mirror's first record of the range is behind."""
+    copy = topic(other)
+    name, began = _late(lab1, topic, copy, other, [*range(100), *range(200, 300)])
+    ran = audit(lab1, other, name, copy, "--start", _time(began + 1000 * start))
+    lost = list(range(max(start, 100), 200))
+    assert ran.status == (1 if lost else 0), ran.stderr
+    assert [(row["finding"], row["source_offset"]) for row in ran.rows] == [
+        ("lost", offset) for offset in lost
+    ]
+    [examined] = ran.json["examined"]
+    assert (examined["source_start"], examined["source_before"]) == (start, 0)
+    assert examined["lost"] == len(lost)
+    # retention of the mirror explains what is older than its first record, and nothing else
+    admin = AdminClient(other.client_properties())
+    where = TopicPartition(copy, 0, 50)
+    admin.delete_records([where])[where].result(20)
+    ran = audit(lab1, other, name, copy, "--start", _time(began + 1000 * start))
+    assert [row["source_offset"] for row in ran.rows] == lost
+    assert ran.json["examined"][0]["source_before"] == (50 if start == 0 else 0)
+
+
+def test_a_hole_where_the_clocks_differ_is_not_proven(
+    lab1: Lab, other: Lab, topic: MakeTopic
+) -> None:
+    """The mirror has times of its own: what it lacks at the head may stand before its range."""
+    copy = topic(other, config={"message.timestamp.type": "LogAppendTime"})
+    now = int(time.time() * 1000)
+    records = [One(-1, b"k", b"v%d" % i, (), now) for i in range(30)]
+    name = topic(lab1)
+    produced(lab1, name, 0, records[:10])
+    produced(other, copy, 0, records[:10])
+    time.sleep(1.1)
+    between = int(time.time() * 1000)
+    later = [replace(one, timestamp=between + 1) for one in records[10:]]
+    produced(lab1, name, 0, later)
+    produced(other, copy, 0, later[5:])
+    ran = audit(lab1, other, name, copy, "--start", _time(between))
+    assert (ran.status, ran.rows) == (3, []), ran.stderr
+    assert ran.json["examined"][0]["source_before"] == 5
+    [error] = ran.json["errors"]
+    assert error["error"] == "UNPROVEN"
+    assert error["detail"].startswith("5 records before the first")
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_copies_of_what_is_older_than_the_range_are_not_the_mirrors_own(
+    lab1: Lab, other: Lab, topic: MakeTopic, timed: bool
+) -> None:
+    """MirrorMaker went back from 150 to 50; the source is read from 120, or begins there."""
+    copy = topic(other)
+    name, began = _late(lab1, topic, copy, other, [*range(150), *range(50, 300)])
+    words: tuple[str, ...] = ()
+    if timed:
+        words = ("--start", _time(began + 120_000))
+    else:
+        admin = AdminClient(lab1.client_properties())
+        where = TopicPartition(name, 0, 120)
+        admin.delete_records([where])[where].result(20)
+    ran = audit(lab1, other, name, copy, *words)
+    assert [(r["finding"], r["source_offset"]) for r in ran.rows] == [
+        ("repeat", offset) for offset in range(120, 150)
+    ]
+    [examined] = ran.json["examined"]
+    assert (examined["only_in_mirror"], examined["unproven"]) == (0, 70)
+    [error] = ran.json["errors"]
+    assert error["error"] == "UNPROVEN"
+    # a stranger of the range's time is one
+    produced(other, copy, 0, [One(-1, b"nobody", b"s", (), began + 140_500)])
+    ran = audit(lab1, other, name, copy, *words)
+    assert ran.json["examined"][0]["only_in_mirror"] == 1
+    assert ran.json["examined"][0]["unproven"] == 70
