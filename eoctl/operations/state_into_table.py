@@ -1,8 +1,8 @@
 """A finished state into a table of a database: an upsert of its rows, or one transaction.
 
 With a table for restart offsets everything is one transaction that compares and sets them, and the
-rows of the state before go with it. Without, rows come some at a time, and rows of another state
-are refused unless `replace` says that they go.
+rows of the state before go with it. Without, rows come some at a time. Rows of another state are
+refused unless `replace` says that they go; the plan says how many.
 """
 
 import asyncio
@@ -56,9 +56,15 @@ class IntoTable:
                 f"{place[0]}:{place[1]}": kept for place, kept in before.items()
             }
         counted = await self._table.count(await self._live())
+        others = sum(one.others for one in counted.values())
         if not self._replaces(steps):
-            refuse_others(sum(one.others for one in counted.values()), self.name)
-        return found
+            refuse_others(others, self.name)
+        return found | {self._others: others}
+
+    @property
+    def _others(self) -> str:
+        """A subject of its own: a delivery in several transactions changes it as it goes on."""
+        return f"{self.name}, rows of another state"
 
     def _replaces(self, steps: Sequence[Step]) -> bool:
         return self._wish.replace or any(s.parameters.get("known") for s in steps)
@@ -67,6 +73,7 @@ class IntoTable:
         await self._table.check()
         if self._offsets is not None:
             return [await self._replacing()]
+        counted = await self._table.count(await self._live())
         then = ", and no others" if self._wish.replace else ""
         return [
             Step(
@@ -77,7 +84,8 @@ class IntoTable:
                     "partition": p,
                     "rows": part.digest.rows,
                 },
-                does=f"{part.digest.rows:,} rows of partition {p}, some at a time{then}",
+                does=f"{part.digest.rows:,} rows of partition {p}, some at a time{then}"
+                + _going(counted[p].others),
                 stands_on=("state", self.name),
             )
             for p, part in sorted(self._source.partitions.items())
@@ -105,7 +113,11 @@ class IntoTable:
             at = StoredOffset(topic=place[0], partition=place[1], offset=offset)
             wanted = self._offsets_store.kept(StoredPartition(input=at))
             writes.append([place[0], place[1], kept, dict(wanted)])
-        known = bool(writes) and all(kept is not None for _, _, kept, _ in writes)
+        counted = (await self._table.count(await self._live())).values()
+        own, others = sum(one.own for one in counted), sum(one.others for one in counted)
+        # stored offsets alone do not say that the rows are of an earlier state of this changelog
+        stored = bool(writes) and all(kept is not None for _, _, kept, _ in writes)
+        known = stored and (own > 0 or not others)
         count = self._source.count
         return Step(
             action="replace",
@@ -117,8 +129,8 @@ class IntoTable:
                 "offsets": writes,
             },
             does=f"{count:,} rows, and no others, with {len(writes)} restart offsets in "
-            f"{self._offsets_store.name}, all in one transaction",
-            stands_on=("state", self.name, self._offsets_store.name),
+            f"{self._offsets_store.name}, all in one transaction{_going(others)}",
+            stands_on=("state", self.name, self._offsets_store.name, self._others),
         )
 
     def _after(self) -> dict[tuple[str, int], int | None]:
@@ -203,6 +215,14 @@ class IntoTable:
                 return Seen(False, saw, detail)
         rows = sum(one["rows"] for one in saw.values())
         return Seen(True, saw, f"{self.name} holds the state's {rows:,} rows")
+
+
+def _going(others: int) -> str:
+    if not others:
+        return ""
+    return (
+        f"; {others:,} rows of another state go" if others > 1 else "; 1 row of another state goes"
+    )
 
 
 def _columns(found: Source) -> dict[str, str]:

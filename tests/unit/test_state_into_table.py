@@ -19,7 +19,8 @@ from tests.unit.test_state_compare import Entries, state
 ACT = ("--execute", "--yes")
 OFFSETS = ("--with-offsets", "offsets")
 OURS: Entries = {0: {b"ours-%d" % n: (100 + n, b"v%d" % n) for n in range(6)}}
-THEIRS: Entries = {0: {b"theirs-%d" % n: (5, b"theirs") for n in range(5)}}
+THEIRS: Entries = {0: {b"theirs-%d" % n: (5, b"theirs") for n in range(4)}}
+THEIRS[0][b"ours-3"] = (5, b"theirs")
 NEWER: Entries = {0: {b"ours-0": (100, b"v0"), b"ours-9": (300, b"w")}}  # ours-0 where it was
 
 Row = tuple[Any, ...]
@@ -211,3 +212,41 @@ def test_there_already_says_nothing_of_a_table_with_foreign_partitions(
     assert (refused.status, "it has rows of partition 7" in refused.stderr) == (4, True), (
         refused.stderr
     )
+
+
+GO = "; 5 rows of another state go"
+
+
+@pytest.mark.parametrize("words", [OFFSETS, (*OFFSETS, "--replace"), ("--replace",)])
+def test_the_plan_says_how_many_rows_go(
+    base: Base, ours: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """Of an earlier state without --replace too, where restart offsets are stored with it."""
+    first = base.deliver(ours, *words, *ACT)
+    assert (first.status, "of another state" in first.stderr) == (0, False), first.stderr
+    newer = state(tmp_path / "newer", NEWER)
+    planned = base.deliver(newer, *words, "-o", "json")
+    assert planned.status == 0, planned.stderr
+    step = planned.rows[0]["steps"][0]
+    assert step["does"].endswith(GO)
+    base.put({0: {b"a new one": (1, b"v")}})
+    late = base.deliver(newer, *words, *ACT, "--plan-sha256", planned.rows[0]["sha256"])
+    assert late.status == 4, late.stderr  # six would go
+    assert len(base.rows()) == 7
+    done = base.deliver(newer, *words, *ACT)
+    assert done.status == 0, done.stderr
+    assert "; 6 rows of another state go" in done.stderr
+    assert base.rows() == by_key(NEWER)
+
+
+def test_stored_offsets_alone_do_not_say_that_the_rows_are_of_an_earlier_state(
+    base: Base, ours: Path
+) -> None:
+    base.put(THEIRS)
+    base.query("INSERT INTO offsets VALUES ('log', 0, 3)")
+    refused = base.deliver(ours, *OFFSETS, *ACT)
+    assert (refused.status, "5 of its rows are not of this state; --replace" in refused.stderr) == (
+        4,
+        True,
+    ), refused.stderr
+    assert (base.rows(), base.offsets()) == (by_key(THEIRS), [("log", 0, 3)])
