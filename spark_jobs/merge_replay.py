@@ -49,7 +49,7 @@ def work(
     spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.Progress
 ) -> Mapping[str, Any]:
     """The job: read the log, refuse it or stage the merged stream, send it."""
-    asked = Request.model_validate(request)
+    asked = job.understood(Request.model_validate, request)
     sink.refuse_speculation(spark)
     parent = Path(asked.staging)
     shutil.rmtree(parent, ignore_errors=True)  # a killed run's: all is read again from its commit
@@ -210,7 +210,7 @@ def _staged(
         options["max_rate"] = str(_rate_of_a_task(asked, ranges))
     records = _source(spark, access, INPUTS, asked, inputs, folder, options)
     ordered = _joined_in_order(spark, entries, records, ranges, len(parts))
-    return staging.stage(ordered, folder, checked(asked))
+    return staging.stage(ordered, folder, len(parts), checked(asked))
 
 
 def _source(

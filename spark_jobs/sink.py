@@ -78,7 +78,8 @@ def write_exactly_once(
         if marker_topic is not None and partitions is not None:
             _same_count(job, partitions, marker_topic)
         frame = frame if partitions is None else frame.repartition(partitions)
-        files = staging.stage(frame, folder)
+        had = None if marker_topic is None else len(marker_topic.partitions)
+        files = staging.stage(frame, folder, partitions or had)
         marker_topic = _markers_ready(access, job, len(files), found[topic], marker_topic)
         manifest = staging.publish(
             folder,

@@ -144,10 +144,14 @@ def as_records(frame: "DataFrame") -> "DataFrame":
     return frame.select(*binary)
 
 
-def stage(frame: "DataFrame", folder: Path, through: Through | None = None) -> list[StagedFile]:
+def stage(
+    frame: "DataFrame", folder: Path, partitions: int | None, through: Through | None = None
+) -> list[StagedFile]:
     """Evaluate the frame once: a file per partition of it. Raises UsageError.
 
-    through: makes rows of what the frame gives, in its tasks; None: the frame has their columns.
+    partitions: how many files without rows a frame gives that Spark knows to be empty, for such a
+    one has no partitions; None: not known. through: makes rows of what the frame gives, in its
+    tasks; None: the frame has their columns.
     """
     path = str(folder)
     executors.ship(frame.sparkSession)
@@ -156,7 +160,7 @@ def stage(frame: "DataFrame", folder: Path, through: Through | None = None) -> l
         import pyarrow as pa
 
         rows = batches if through is None else through(batches)
-        text = json.dumps(executors.answer_or_error(lambda given: _write(path, given), rows))
+        text = json.dumps(executors.answer_or_error(lambda given: _staged(path, given), rows))
         yield pa.RecordBatch.from_pydict({"answer": [text]})
 
     given = as_records(frame) if through is None else frame
@@ -164,6 +168,13 @@ def stage(frame: "DataFrame", folder: Path, through: Through | None = None) -> l
     rows = executors.collected(frame.sparkSession, written, "eoctl sink: staging")
     answers = [json.loads(row["answer"]) for row in rows]
     executors.raise_first(answers)
+    if not answers:
+        if partitions is None:
+            raise UsageError(
+                "the DataFrame is empty, and nothing says how many partitions the sink has",
+                remedy="give partitions=",
+            )
+        answers = [{"answer": _write(path, p, iter(()))} for p in range(partitions)]
     found = sorted((StagedFile(**a["answer"]) for a in answers), key=lambda f: f.partition)
     if [f.partition for f in found] != list(range(len(found))):
         raise RefusedError("the DataFrame's partitions are not numbered from 0", where=path)
@@ -176,15 +187,20 @@ def stage(frame: "DataFrame", folder: Path, through: Through | None = None) -> l
     return found
 
 
-def _write(folder: str, batches: Iterator[Any]) -> dict[str, Any]:
-    """One task: its rows into a file of this attempt's own name, synced."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def _staged(folder: str, batches: Iterator[Any]) -> dict[str, Any]:
+    """One task."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     assert context is not None
-    partition = context.partitionId()
+    return _write(folder, context.partitionId(), batches)
+
+
+def _write(folder: str, partition: int, batches: Iterator[Any]) -> dict[str, Any]:
+    """Rows into a file of this attempt's own name, synced."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     name = f"part-{partition:05}-{uuid.uuid4().hex}.parquet"
     path = Path(folder) / name
     rows, writer = 0, None

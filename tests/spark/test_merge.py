@@ -74,6 +74,19 @@ def test_the_same_stream_as_the_local_engine_s(
     assert world.got == world.expected
 
 
+def test_a_log_without_entries_after_the_base(lab1: Lab, topic: MakeTopic, state: Path) -> None:
+    """There is nothing to join, so nothing to stage: the position is committed all the same."""
+    world = World(lab1, topic, count=5)
+    ran = eoctl(*words(world, *WHOLE, *SPARK), lab=lab1, timeout=300)
+    assert ran.status == 0, ran.stderr
+    assert job(state)["result"] == {"sent": {"0": 0}, "takeovers": 0}
+    assert world.got == {0: []}
+    world.write_logs()
+    ran = eoctl(*words(world, "--engine", "local"), lab=lab1)
+    assert ran.status == 0, ran.stderr
+    assert world.got == world.expected
+
+
 @pytest.mark.parametrize("how", ["hole", pytest.param("absent", marks=pytest.mark.long)])
 def test_a_log_that_is_not_true_is_refused_before_anything_is_sent(
     lab1: Lab, topic: MakeTopic, state: Path, how: str

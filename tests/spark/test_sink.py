@@ -98,6 +98,39 @@ def test_batches_with_an_empty_partition_end(
     ]
 
 
+def test_frames_that_spark_knows_to_be_empty(
+    spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """They have no partitions. The sink has those that it had, or as many as are asked for."""
+    name = topic(lab1, 2)
+    empty = numbers(spark, 0, 10).where("false")
+    assert empty.rdd.getNumPartitions() == 0
+
+    def write(frame: "DataFrame", batch: int, partitions: int | None = None) -> tuple[int, int]:
+        report = write_exactly_once(
+            frame,
+            topic=name,
+            job=name,
+            batch=batch,
+            staging_folder=tmp_path,
+            access=access(lab1),
+            partitions=partitions,
+        )
+        return report["partitions"], report["rows_sent_now"]
+
+    with pytest.raises(UsageError, match="how many partitions"):
+        write(empty, 0)
+    assert write(empty, 0, 3) == (3, 0)
+    assert write(numbers(spark, 0, 10, 3), 1) == (3, 10)
+    assert write(empty, 2) == (3, 0)
+    assert write(numbers(spark, 10, 10, 3), 3) == (3, 10)
+    assert values(lab1, name) == expected(0, 20)
+    stand = markers.committed(access(lab1), name, range(3))
+    assert {(stand[p].batch, stand[p].complete) for p in range(3)} == {(3, True)}
+    with pytest.raises(RefusedError, match="the sink has 3 partitions, the DataFrame 4"):
+        write(numbers(spark, 20, 10), 4)
+
+
 def test_records_keep_their_parts(
     spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path
 ) -> None:
