@@ -22,6 +22,7 @@ from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import (
     Named,
     World,
+    consumed,
     entries,
     producer,
     write_copies,
@@ -189,6 +190,27 @@ def test_names_that_are_hard(lab1: Lab, topic: MakeTopic) -> None:
     ran = eoctl("merge", "plan", *world.words[1:], "--merge-log=a\x1b[2Jb", lab=lab1)
     assert ran.status == 2, ran.stderr
     assert "\x1b" not in ran.stderr
+
+
+def test_records_that_spark_could_not_write(lab1: Lab, topic: MakeTopic) -> None:
+    """Its refusal names this engine: no timestamp, and U+FFFD in the name of a header."""
+    world = World(lab1, topic, count=3)
+    place = (world.left, 0)
+    one = producer(lab1)
+    for timestamp, name in ((-1, "h"), (1000, "a\ufffd")):
+        one.produce(world.left, b"v", partition=0, timestamp=timestamp, headers=[(name, b"")])
+    assert one.flush(30) == 0
+    for offset, copied in consumed(lab1, [place])[place][-2:]:
+        world.orders[0].append((*place, offset))
+        world.records[*place, offset] = copied
+    assert [world.records[e][2:] for e in world.orders[0][-2:]] == [
+        ([("h", b"")], -1),
+        ([("a\ufffd", b"")], 1000),
+    ]
+    world.write_logs()
+    ran = world.replay()
+    assert ran.status == 0, ran.stderr
+    assert world.got == world.expected
 
 
 def test_somebody_else_wrote_to_the_output(lab1: Lab, topic: MakeTopic) -> None:
