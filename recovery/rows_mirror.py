@@ -33,7 +33,7 @@ class AuditMirrorRow(Row):
     source_offset: int | None = Field(description="in the source; null: it is not there")
     mirror_offset: int | None = Field(description="in the mirror; null: it is not there")
     first_copy: int | None = Field(description="of a repeat: the mirror's first")
-    records: int
+    records: int | None = Field(description="null: of a checkpoint before the ranges read")
     key: str | None = Field(description="base64; null: no key, a long one, or not kept")
     text: str | None = Field(description="readable form of the key")
     timestamp: Timestamp
@@ -99,6 +99,8 @@ class MirrorCheckpoint(Row):
     partition: int
     source_offset: int = Field(description="the group's, in the source")
     mirror_offset: int = Field(description="what it is translated to")
-    skipped: int = Field(description="records of the mirror that the group never read")
-    read_again: int
+    skipped: int | None = Field(
+        description="records of the mirror that the group never read; null: before the ranges read"
+    )
+    read_again: int | None = Field(description="null: as skipped")
     beyond_end: bool = Field(description="the mirror is shorter")

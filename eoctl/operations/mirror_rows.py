@@ -65,12 +65,19 @@ def told(
             partition=partition,
             source_offset=c.upstream,
             mirror_offset=c.downstream,
-            skipped=t.skipped,
-            read_again=t.again,
+            skipped=t.skipped if within else None,
+            read_again=t.again if within else None,
             beyond_end=c.downstream > seen.mirror.high_watermark,
         )
         for c, t in zip(translated, seen.translated, strict=True)
+        for within in [c.upstream >= seen.source.start and c.downstream >= seen.mirror.start]
     ]
+    if outside := sum(g.skipped is None for g in groups):
+        text = (
+            f"{outside} checkpoints lie before the ranges that were read: what their groups skip "
+            "can't be told"
+        )
+        missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
     bad = [g for g in groups if g.skipped or g.beyond_end]
     rows += [_checkpoint(g) for g in bad]
     source, mirror = seen.source_sums, seen.mirror_sums
@@ -167,7 +174,7 @@ def _row(partition: int, one: Difference, seen: Seen) -> AuditMirrorRow:
 
 
 def _plain(
-    partition: int, finding: str, source: int | None, mirror: int | None, records: int
+    partition: int, finding: str, source: int | None, mirror: int | None, records: int | None
 ) -> AuditMirrorRow:
     return AuditMirrorRow(
         partition=partition,

@@ -532,3 +532,49 @@ def test_copies_of_what_is_older_than_the_range_are_not_the_mirrors_own(
     ran = audit(lab1, other, name, copy, *words)
     assert ran.json["examined"][0]["only_in_mirror"] == 1
     assert ran.json["examined"][0]["unproven"] == 70
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_checkpoints_before_the_ranges_prove_nothing(
+    lab1: Lab, other: Lab, topic: MakeTopic, timed: bool
+) -> None:
+    """Its records from 10 to 40 would be skipped, but none of them is read."""
+    copy = topic(other)
+    name, began = _late(lab1, topic, copy, other, list(range(300)))
+    groups = {"skips": (10, 40), "within": (150, 150), "across": (130, 90), "beyond": (20, 500)}
+    found = topic(other, name=f"{copy.rpartition('-')[2]}.checkpoints.internal")
+
+    def text(word: str) -> bytes:
+        return struct.pack(">h", len(word)) + word.encode()
+
+    records = [
+        One(
+            -1,
+            text(group) + text(copy) + struct.pack(">i", 0),
+            struct.pack(">hqq", 0, up, down) + text(""),
+            (),
+            began,
+        )
+        for group, (up, down) in groups.items()
+    ]
+    produced(other, found, 0, records)
+    words: tuple[str, ...] = ("--checkpoints", found)
+    if timed:
+        words += ("--start", _time(began + 120_000))
+    else:
+        for lab, log in ((lab1, name), (other, copy)):
+            admin = AdminClient(lab.client_properties())
+            where = TopicPartition(log, 0, 120)
+            admin.delete_records([where])[where].result(20)
+    ran = audit(lab1, other, name, copy, *words)
+    assert {c["group"]: (c["skipped"], c["read_again"]) for c in ran.json["checkpoints"]} == {
+        "skips": (None, None),
+        "within": (0, 0),
+        "across": (None, None),
+        "beyond": (None, None),
+    }
+    assert [(r["group"], r["records"]) for r in ran.rows] == [("beyond", None)]
+    [error] = ran.json["errors"]
+    assert (error["error"], error["detail"][:13]) == ("UNPROVEN", "3 checkpoints")
+    alone = audit(lab1, other, name, copy, *words, "--checkpoints", "none")
+    assert (alone.status, alone.json["errors"]) == (0, []), alone.stderr
