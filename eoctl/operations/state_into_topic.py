@@ -212,7 +212,7 @@ class IntoTopic:
         for rows in self._source.rows.in_order((self._source.changelog, p), sending.first):
             for low in range(0, len(rows), AT_ONCE):
                 sending.send(rows.slice(low, AT_ONCE))
-        sending.end()
+            sending.end()  # reading the next rows may take longer than a transaction may be open
 
     async def verify(self, step: Step) -> Seen:
         """Are all rows there, and nothing else? Read back, and compared by digest."""

@@ -1,22 +1,32 @@
 """`state deliver` into topics of a real broker: what a plain consumer gets is what a dict holds."""
 
+import asyncio
 import random
 import shlex
 import signal
 import struct
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.failures import Deadline
+from eoctl.kafka.properties import client_settings
 from eoctl.lab.cluster import Lab
+from eoctl.operations.state_delivery import Wish, source
+from eoctl.operations.state_into_topic import IntoTopic
+from eoctl.stores.state_rows import StateRows
 from tests.kafka.command import EOCTL, Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import dict_state, digest, fill
 from tests.share import share
+from tests.unit.test_state_compare import state as folder_of
 
 COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.9"}
 ACT = ("--execute", "--yes")
@@ -300,6 +310,39 @@ def test_a_rebuild_that_goes_on_into_a_topic(
         wrong = rebuilt("d", *more)
         assert (wrong.status, why in wrong.stderr) == (2, True), wrong.stderr
         assert not (tmp_path / "d").exists()
+
+
+def test_no_transaction_is_open_while_the_next_rows_are_read(
+    lab1: Lab, topic: MakeTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow disk must not let a transaction time out: every attempt would fence itself there."""
+    new = topic(lab1, 1, config=COMPACT)
+    rows = [(b"key-%d" % n, b"v", 1_700_000_000_000 + n) for n in range(30)]
+    folder = folder_of(tmp_path / "state", {0: {key: (at, value) for key, value, at in rows}})
+    in_order, seen = StateRows.in_order, []
+
+    def slowly(self: StateRows, *words: Any, **more: Any) -> Iterator[pa.Table]:
+        sent = 0
+        for table in in_order(self, *words, **{**more, "at_once": 10}):
+            end = time.monotonic() + 8  # the markers come a little after the commit
+            while (there := consumed(lab1, new, 0)) != rows[:sent] and time.monotonic() < end:
+                time.sleep(0.1)
+            seen.append(there == rows[:sent])
+            sent += len(table)
+            yield table
+
+    async def delivered() -> None:
+        settings = client_settings(lab1.client_properties())
+        wish = Wish(folder=str(folder), into=f"topic:{new}")
+        async with Cluster(settings, Deadline(60)) as cluster:
+            into = IntoTopic(cluster, settings, wish, source(wish))
+            [step] = await into.steps()
+            monkeypatch.setattr(StateRows, "in_order", slowly)
+            await into.perform(step, lambda: None)
+
+    asyncio.run(delivered())
+    assert seen == [True, True, True]
+    assert consumed(lab1, new, 0) == rows
 
 
 def test_without_the_right_to_write(secure_lab: Lab, tmp_path: Path) -> None:
