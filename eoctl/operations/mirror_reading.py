@@ -13,7 +13,6 @@ from recovery.combine.mirror_pairs import Pairing, Run, Translated
 from recovery.combine.mirror_places import (
     FIELDS,
     Difference,
-    Judged,
     Outside,
     Places,
     sorted_digests,
@@ -135,33 +134,34 @@ class Both:
         began = await self._pair(of, pairing, mine, theirs)
         left, extra = pairing.finish()
         chain, moved = pairing.in_order()
-        left, behind = _behind(left, chain, pairing.source.sums)
-        left, source_before = _before(
-            left, chain[0].source_first if chain else None, mirror_cut, pairing.source.sums
-        )
-        extra, mirror_before = _before(
-            extra, chain[0].mirror_first if chain else None, source_cut, pairing.mirror.sums
-        )
-        places = Places(sorted_digests(joined([left, extra]).digest), self.compared)
-        judged = Judged({}, [], ambiguous=False)
-        if len(places.wanted):
-            await self._place(of, places)
-            first, until, mirror_first = of.source.start, of.source.start, of.mirror.start
-            if chain:
-                until = chain[-1].source_last + 1
-                first = chain[0].source_first if mirror_cut else first
-                mirror_first = chain[0].mirror_first if source_cut else mirror_first
-            outside = _outside(of, began, clocks=clocks)
-            judged = places.judge(of.translated, (first, until), mirror_first, outside)
-        source_before += pairing.source.dropped
+        old = _before(extra, chain[0].mirror_first if chain else None, source_cut)
+        pairing.mirror.sums.take_away(extra.select(old))
+        extra = extra.select(~old)
+        first, mirror_first = of.source.start, of.mirror.start
+        if chain:
+            first = chain[0].source_first if mirror_cut else first
+            mirror_first = chain[0].mirror_first if source_cut else mirror_first
+        reach = max((run.source_last for run in (*chain, *moved)), default=-1)
+        places = await self._place(of, left.select(left.offset <= reach), extra)
+        # behind all pairs there may be copies of records that no reader of the source gets
+        hidden = places.hidden(chain[-1].mirror_last if chain else -1)
+        if ((left.offset > reach) & (left.offset < hidden)).any():
+            places = await self._place(of, left.select(left.offset < hidden), extra)
+        reach = max(reach, hidden)
+        late = left.offset > reach
+        early = ~late & _before(left, chain[0].source_first if chain else None, mirror_cut)
+        pairing.source.sums.take_away(left.select(late | early))
+        outside = _outside(of, began, clocks=clocks)
+        judged = places.judge(of.translated, (first, reach + 1), mirror_first, outside)
+        source_before = int(early.sum()) + pairing.source.dropped
         return Seen(
             source=of.source,
             mirror=of.mirror,
             pairs=pairing.pairs,
-            mirrored_to=chain[-1].source_last + 1 if chain else None,
-            behind=behind + pairing.behind,
+            mirrored_to=reach + 1 if reach >= 0 else None,
+            behind=int(late.sum()) + pairing.behind,
             source_before=source_before,
-            mirror_before=mirror_before + pairing.mirror.dropped,
+            mirror_before=int(old.sum()) + pairing.mirror.dropped,
             head=source_before if of.mirror.start > of.mirror.log_start_offset else 0,
             outside=judged.outside,
             source_sums=pairing.source.sums,
@@ -209,8 +209,11 @@ class Both:
                     pairing.add(side, entries, clock)
         return began
 
-    async def _place(self, of: PartitionMirror, places: Places) -> None:
-        """Read both again, for the records that have no partner."""
+    async def _place(self, of: PartitionMirror, left: Entries, extra: Entries) -> Places:
+        """Read both again, if there are records that have no partner."""
+        places = Places(sorted_digests(joined([left, extra]).digest), self.compared)
+        if not len(places.wanted):
+            return places
         total = (of.source.end - of.source.start) + (of.mirror.end - of.mirror.start)
         told = self._progress(total)
         source = self._records(self.source, of.source, of.source.high_watermark, told)
@@ -222,6 +225,7 @@ class Both:
             async for part in mirror:
                 kept = part.select(_visible(part, of.mirror.end))
                 places.add_mirror(self._digests(kept), kept)
+        return places
 
     def _digests(self, part: ColumnBatch) -> "NDArray[np.uint64]":
         return record_digests(
@@ -250,24 +254,14 @@ def _visible(part: ColumnBatch, end: int) -> "NDArray[np.bool_]":
     return visible
 
 
-def _behind(left: Entries, chain: Sequence[Run], sums: RangeSums) -> tuple[Entries, int]:
-    """Without those behind the last record that the mirror has in order; and how many they are."""
-    rows = left.offset > (chain[-1].source_last if chain else -1)
-    sums.take_away(left.select(rows))
-    return left.select(~rows), int(rows.sum())
-
-
-def _before(
-    left: Entries, first: int | None, other_cut: bool, sums: RangeSums
-) -> tuple[Entries, int]:
-    """Without those below the first pair, where the other log has deleted what was older."""
+def _before(left: Entries, first: int | None, other_cut: bool) -> "NDArray[np.bool_]":
+    """bool[n]: those below the first pair, where the other log has deleted what was older."""
     import numpy as np
 
     if not other_cut:
-        return left, 0
-    rows = np.ones(len(left), np.bool_) if first is None else left.offset < first
-    sums.take_away(left.select(rows))
-    return left.select(~rows), int(rows.sum())
+        return np.zeros(len(left), np.bool_)
+    rows: NDArray[np.bool_] = np.ones(len(left), np.bool_) if first is None else left.offset < first
+    return rows
 
 
 def _outside(of: PartitionMirror, began: int | None, *, clocks: bool) -> Outside:

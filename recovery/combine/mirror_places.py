@@ -117,6 +117,13 @@ class Places:
         )
         self._parts.append((digests[rows], *(c.astype(np.uint64) for c in columns)))
 
+    def hidden(self, mirror: int) -> int:
+        """The source's highest offset of an aborted or open record whose copy stands above
+        `mirror` in the mirror; -1 where there is none."""
+        copies = (d for d in self.judge(()).differences if d.kind in ("aborted", "open"))
+        above = (d.source_offset for d in copies if (d.mirror_offset or 0) > mirror)
+        return max((offset for offset in above if offset is not None), default=-1)
+
     def judge(
         self,
         translated: Sequence[Translated],

@@ -578,3 +578,54 @@ def test_checkpoints_before_the_ranges_prove_nothing(
     assert (error["error"], error["detail"][:13]) == ("UNPROVEN", "3 checkpoints")
     alone = audit(lab1, other, name, copy, *words, "--checkpoints", "none")
     assert (alone.status, alone.json["errors"]) == (0, []), alone.stderr
+
+
+@pytest.mark.parametrize("state", ["aborted", "open"])
+def test_a_tail_is_lost_when_copies_of_hidden_records_follow_it(
+    lab1: Lab, other: Lab, topic: MakeTopic, state: str
+) -> None:
+    """MirrorMaker, reading uncommitted, has come to 80: what lies below 80 comes no more."""
+    now = int(time.time() * 1000)
+    records = [One(-1, b"k", b"v%d" % i, (), now + i) for i in range(100)]
+    name, copy = topic(lab1), topic(other)
+    produced(lab1, name, 0, records[:70])
+    producer = Producer({**lab1.client_properties(), "transactional.id": name, "linger.ms": 20})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    produced(lab1, name, 0, records[70:80], producer=producer)
+    if state == "aborted":
+        producer.abort_transaction(20)
+    else:
+        _OPEN.append(producer)
+    produced(lab1, name, 0, records[80:])  # above an open transaction: above the LSO
+    # the mirror's own record says nothing of how far it has come
+    produced(other, copy, 0, [*records[:50], One(-1, b"nobody", b"s", (), now)])
+    ran = audit(lab1, other, name, copy)
+    behind = 40 if state == "aborted" else 20
+    assert [row["finding"] for row in ran.rows] == ["only-in-mirror"]
+    assert (ran.json["examined"][0]["behind"], ran.json["examined"][0]["mirrored_to"]) == (
+        behind,
+        50,
+    )
+    produced(other, copy, 0, records[70:75])
+    ran = audit(lab1, other, name, copy)
+    assert ran.status == 1, ran.stderr
+    lost = [row["source_offset"] for row in ran.rows if row["finding"] == "lost"]
+    assert lost == list(range(50, 70))
+    assert [r["source_offset"] for r in ran.rows if r["finding"] == state] == list(range(70, 75))
+    [examined] = ran.json["examined"]
+    assert (examined["behind"], examined["mirrored_to"]) == (behind - 20, 75)
+
+
+def test_a_record_below_one_that_stands_elsewhere_is_lost(
+    lab1: Lab, other: Lab, topic: MakeTopic
+) -> None:
+    """The mirror's first record is the source's 90th, which is later than those that it lacks."""
+    copy = topic(other)
+    name, _ = _late(lab1, topic, copy, other, [90, *range(50)])
+    ran = audit(lab1, other, name, copy)
+    assert ran.status == 1, ran.stderr
+    lost = [row["source_offset"] for row in ran.rows if row["finding"] == "lost"]
+    assert lost == list(range(50, 90))
+    assert [r["source_offset"] for r in ran.rows if r["finding"] == "moved"] == [90]
+    assert ran.json["examined"][0]["behind"] == 209
