@@ -11,7 +11,8 @@ import pytest
 
 from eoctl.kafka.access import Access
 from eoctl.lab.cluster import Lab
-from recovery.errors import UsageError
+from recovery.errors import IncompleteError, UsageError
+from spark_jobs import executors
 from spark_jobs.source import check_options, register
 from tests.kafka.conftest import MakeTopic
 
@@ -281,6 +282,24 @@ def test_options_that_are_refused(name: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence) as refused:
         check_options({name: "hunter2"})
     assert "hunter2" not in str(refused.value)
+
+
+def test_our_own_error_in_a_task_comes_home_as_what_it_is(spark: "SparkSession") -> None:
+    """Not as the end of a stack trace: bytes that are damaged, met while a column is made."""
+
+    def fail(batches: Any) -> Any:
+        from recovery.formats.reader import CorruptError
+
+        try:
+            raise ValueError("the cause")
+        except ValueError as cause:
+            raise CorruptError("its headers are malformed", where="t:0 at 5") from cause
+        yield from batches
+
+    executors.ship(spark)
+    with pytest.raises(IncompleteError) as found:
+        executors.collected(spark, spark.range(0, 2, 1, 1).mapInArrow(fail, "a int"), "test")
+    assert found.value.sentence == "t:0 at 5: its headers are malformed"
 
 
 def test_one_action_s_filters_take_nothing_from_the_next(
