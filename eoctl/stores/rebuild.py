@@ -310,7 +310,9 @@ def _compacted(
 ) -> tuple[str, bool] | None:
     """See `compacted_from_above`."""
     p = request.cut.places()[place]
-    above = (log.high_watermark or p.high_watermark) - p.end
+    # the cleaner looks at nothing above the last stable offset: LogCleanerManager.cleanableOffsets
+    stable = log.last_stable_offset
+    above = max(0, (p.high_watermark if stable is None else stable) - p.end)
     missing = _added(row.counts for row in rows).get("missing")
     read = sum(row.end - row.start for row in rows if row.start is not None and row.end is not None)
     present = max(1, read - (missing or 0))
