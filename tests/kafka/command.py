@@ -50,6 +50,12 @@ def environment(**changes: str | None) -> dict[str, str]:
     return environ
 
 
+def said(stderr: str) -> list[str]:
+    """eoctl's own sentences, without the one on what other tests left unfinished in the journal."""
+    own = [line for line in stderr.splitlines() if line.startswith("eoctl: ")]
+    return [line for line in own if ", unfinished since " not in line]
+
+
 def eoctl(
     *words: str, lab: Lab | None = None, env: Mapping[str, str] | None = None, timeout: float = 60
 ) -> Ran:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eoctl.lab.cluster import Lab
-from tests.kafka.command import EOCTL, environment
+from tests.kafka.command import EOCTL, environment, said
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, producer
 
@@ -86,7 +86,7 @@ def _ran(
 
 def _is_one_sentence(ran: "subprocess.CompletedProcess[str]", reason: str) -> None:
     assert ran.returncode == 3, (ran.returncode, ran.stderr)
-    (line,) = [line for line in ran.stderr.splitlines() if line.startswith("eoctl: ")]
+    (line,) = said(ran.stderr)
     assert reason in line
     assert "Traceback" not in ran.stderr
     assert "make space there" in line

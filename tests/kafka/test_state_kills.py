@@ -11,7 +11,7 @@ import pytest
 
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
-from tests.kafka.command import EOCTL, environment, eoctl
+from tests.kafka.command import EOCTL, environment, eoctl, said
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
 from tests.share import share
@@ -55,7 +55,7 @@ def test_a_killed_leader(lab3: Lab, topic: MakeTopic, tmp_path: Path, number: in
         if running.returncode:
             assert running.returncode in (3, 5), stderr
             assert not (folder / "manifest.json").exists()
-            (line,) = [row for row in stderr.splitlines() if row.startswith("eoctl: ")]
+            (line,) = said(stderr)
             assert "Traceback" not in stderr
             ran = eoctl(*words, lab=lab3, timeout=300)
             assert ran.status == 0, (line, ran.stderr)
@@ -93,7 +93,7 @@ def test_a_killed_worker(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
         os.kill(pid, signal.SIGKILL)
     _, stderr = running.communicate(timeout=60)
     assert running.returncode == 3, stderr
-    (line,) = [row for row in stderr.splitlines() if row.startswith("eoctl: ")]
+    (line,) = said(stderr)
     assert "a worker process ended (SIGKILL); the same command again goes on from there" in line
     assert not (folder / "manifest.json").exists()
     done = {path.name for path in folder.glob("tasks/*.json")}
