@@ -46,13 +46,17 @@ def values(lab: Lab, topic: str, isolation: str = "read_committed") -> Counter[b
 
 
 @contextmanager
-def watched(lab: Lab, topic: str) -> Iterator[Callable[[], int]]:
-    """What tells how many offsets of a topic are taken, whatever becomes of them; quickly."""
+def watched(
+    lab: Lab, topic: str, isolation: str = "read_uncommitted"
+) -> Iterator[Callable[[], int]]:
+    """What tells how many offsets of a topic are taken, whatever becomes of them; quickly.
+
+    isolation: with read_committed those below the last stable offset, which are decided.
+    """
     from confluent_kafka import Consumer, TopicPartition
 
-    # else it tells the last stable offset, which stands still while a transaction is open
-    uncommitted = {"group.id": "watch", "isolation.level": "read_uncommitted"}
-    consumer = Consumer({**lab.client_properties(), **uncommitted})
+    reading = {"group.id": "watch", "isolation.level": isolation}
+    consumer = Consumer({**lab.client_properties(), **reading})
     try:
         parts = consumer.list_topics(topic, 20).topics[topic].partitions
         places = [TopicPartition(topic, p) for p in parts]

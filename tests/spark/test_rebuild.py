@@ -366,7 +366,6 @@ def test_auto_takes_spark_where_it_is_named_and_does_without_it_where_it_is_not_
         ([], {}, ("auto", True)),
         (["--master", "local[2]"], {}, ("spark", True)),
         (["--remote", "sc://h:1"], absent, ("spark", True)),  # no Java is needed for it
-        (["--engine", "local", "--master", "local[2]"], {}, ("local", True)),
         ([], absent, ("auto", False)),
         (["--master", "local[2]"], absent, ("spark", True)),  # says what is missing
         (["--engine", "spark"], absent, ("spark", True)),
@@ -377,6 +376,9 @@ def test_auto_takes_spark_where_it_is_named_and_does_without_it_where_it_is_not_
                 patched.setenv(key, value)
             assert run([*words, *more]) == 2
         assert asked == [expected], more
+    asked.clear()
+    assert run([*words, "--engine", "local", "--master", "local[2]"]) == 2
+    assert asked == []  # two engines are asked for: nothing is chosen
 
 
 def test_what_is_missing_is_one_sentence(lab1: Lab, changelog: str, tmp_path: Path) -> None:

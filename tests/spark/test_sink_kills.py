@@ -102,7 +102,7 @@ def test_driver_killed_and_the_job_run_again(
     env = environment(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
     with (tmp_path / "log").open("wb") as log:
         driver = subprocess.Popen(words, env=env, stdout=log, stderr=log, start_new_session=True)
-    with watched(lab1, name) as end:
+    with watched(lab1, name, "read_committed") as end:  # something is committed
         while not (list(batch.glob("part-*")) if moment == "staging" else end()):
             assert driver.poll() is None, (tmp_path / "log").read_text()
             time.sleep(0.005)
