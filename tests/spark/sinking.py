@@ -65,12 +65,6 @@ def watched(
         consumer.close()
 
 
-def end_of(lab: Lab, topic: str) -> int:
-    """How many offsets of a topic are taken now."""
-    with watched(lab, topic) as end:
-        return end()
-
-
 def staged_values(folder: Path) -> Counter[bytes]:
     """The values that a batch's manifest lists, read with pyarrow alone."""
     import json
