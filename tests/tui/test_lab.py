@@ -1,6 +1,7 @@
 """The dashboard on a real lab: what is broken shows, is repaired from it, and a broker may die."""
 
 import asyncio
+import uuid
 from collections.abc import Callable
 from functools import partial
 
@@ -53,7 +54,8 @@ class Rounds:
 
 
 def test_an_orphan_shows_is_aborted_from_here_and_gone(start_lab: StartLab) -> None:
-    lab = start_lab(LabSpec(name="tui-one", settings=UNCHECKED))
+    # of its own: what a try leaves open would be there at the next one's first look
+    lab = start_lab(LabSpec(name=f"tui-{uuid.uuid4().hex[:8]}", settings=UNCHECKED))
     break_(lab, "open", topic="well")  # some coordinator state before the first look
 
     async def test() -> None:
@@ -80,7 +82,10 @@ def test_an_orphan_shows_is_aborted_from_here_and_gone(start_lab: StartLab) -> N
             assert "orphan" not in text_of(app)
             assert "nothing is held back" in text_of(app) or "within their limits" in text_of(app)
 
-    run(test)
+    try:
+        run(test)
+    finally:
+        lab.down()
 
 
 async def abort_it(app: Dashboard, pilot: Pilot[str]) -> None:
@@ -111,6 +116,7 @@ async def abort_it(app: Dashboard, pilot: Pilot[str]) -> None:
 
 def test_broker_killed_stays_alive_goes_stale_and_recovers(start_lab: StartLab) -> None:
     lab = start_lab(LabSpec(name="tui-one", settings=UNCHECKED))
+    break_(lab, "open", topic="well")
 
     async def test() -> None:
         async with running(live(lab), (100, 30)) as (app, pilot):
