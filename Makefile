@@ -8,8 +8,6 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # brokers mostly wait: two workers, a file each; the files with brokers first, unit tests fill up the end
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
-# run by themselves: in a worker their dashboard does not hear of a new size
-TERMINAL := tests/tui/test_terminal.py
 
 .PHONY: help install lock check format test test-long bench demo schemas screenshots test-fresh clean
 
@@ -45,12 +43,10 @@ format: install ## rewrite the code in the one style
 	$(BIN)/ruff check --fix .
 
 test: install ## all tests; brokers come from `eoctl lab`
-	$(BIN)/pytest $(TERMINAL)
-	$(PYTEST) --ignore=$(TERMINAL)
+	$(PYTEST)
 
 test-long: install ## the full counts and other Kafka versions
-	$(BIN)/pytest $(TERMINAL)
-	EOCTL_TEST_SHARE=1.0 $(PYTEST) --ignore=$(TERMINAL) -m "long or not long"
+	EOCTL_TEST_SHARE=1.0 $(PYTEST) -m "long or not long"
 
 bench: install ## speed and memory, beside the peers, as ratios
 	$(BIN)/python -m benchmarks

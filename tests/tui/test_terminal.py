@@ -16,13 +16,17 @@ from tests.tui.driving import RECORDINGS
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 COMMAND = f"{sys.executable} -m eoctl tui --replay {RECORDINGS / 'orders.jsonl'}"
 
+HERE = ("TMUX", "NO_COLOR", "COLUMNS", "LINES")
+"""What names this terminal: Textual takes a size in the environment for the last word, and workers
+of pytest-xdist have one."""
+
 
 class Terminal:
     """A tmux server of its own with one window that runs a shell."""
 
     def __init__(self, socket: Path, size: tuple[int, int]) -> None:
         self._socket = socket
-        environ = {k: v for k, v in os.environ.items() if k not in ("TMUX", "NO_COLOR")}
+        environ = {k: v for k, v in os.environ.items() if k not in HERE}
         shell = ["bash", "--norc", "--noprofile"]
         width, height = map(str, size)
         self._run("new-session", "-d", "-x", width, "-y", height, *shell, env=environ)
