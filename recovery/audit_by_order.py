@@ -66,14 +66,19 @@ def _paired(
     met = {d.offset for d in exact.values()}
     lost = [d for d in ordered if d.offset not in met]
     left = [m for m in marks if m not in exact]
-    if not any(_fits(d, m, skew) for d in lost for m in left):
+
+    def may_be(m: Mark, d: Decision) -> bool:
+        # nothing was written for the producer id behind the markers of what is still pending
+        return _fits(d, m, skew) and (d.completed_at is not None or m == marks[-1])
+
+    if not any(may_be(m, d) for d in lost for m in left):
         return exact, 0
     used: dict[Mark, Decision] = {}
     behind = len(marks)
     for d in reversed(ordered):  # compaction takes the oldest decisions
         since = d.timestamp - skew
         fitting = takewhile(lambda i: marks[i].timestamp >= since, range(behind - 1, -1, -1))  # noqa: B023
-        at = next((i for i in fitting if _fits(d, marks[i], skew)), None)
+        at = next((i for i in fitting if may_be(marks[i], d)), None)
         if at is not None:
             used[marks[at]], behind = d, at
     # a repeated marker, perhaps: whose cannot be told, and it is nobody else's

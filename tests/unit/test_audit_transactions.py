@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recovery.audit_facts import Coverage, Data, Ending, Mark, coverage
@@ -164,14 +164,15 @@ def wrong(world: World, covered: list[Coverage], chunk: int, skew: int = 0) -> l
 
 @pytest.mark.parametrize("skew", [0, 5_000])  # what may be, while the clocks agree
 @pytest.mark.parametrize("version", [1, 2])
+@example(seed=1003, chunk=1, faults=2)  # what is pending is not ended by a marker of long before
 @given(seed=st.integers(0, 2**32), chunk=st.integers(1, 9), faults=st.integers(0, 3))
 @settings(deadline=None, max_examples=share(80))
 def test_planted_faults_are_found_and_nothing_else(
     version: int, skew: int, seed: int, chunk: int, faults: int
 ) -> None:
     if version == 1 and skew:
-        # two faults within the skew could as well be another one and clocks that disagree
-        faults = min(faults, 1)
+        # a torn and a lost one within the skew could as well be clocks that disagree
+        faults = min(faults, 2)
     world = World(random.Random(seed), version)
     world.live(faults)
     assert wrong(world, world.covered(), chunk, skew) == sorted(world.planted, key=str)
