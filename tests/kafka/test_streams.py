@@ -370,6 +370,11 @@ def test_versions_are_what_the_versioned_store_answers(run: Run, stage: str) -> 
             if since <= v.at and (until is None or (v.at < until and v.at >= horizon[v.partition]))
         ]
         answer = [] if v.value is None else [(v.valid_from, v.valid_to, v.value)]
+        if stage == "restored" and v.at < horizon[v.partition] and answer != expected:
+            # a rebalance while it restores is such a start too: what is out of reach is shown
+            assert v.valid_to is not None, v
+            assert (v.valid_from or 0) <= v.at < v.valid_to, v
+            continue
         assert answer == expected, v
         answers += len(answer)
     assert {k: sorted(v, key=str) for k, v in said.items()} == {

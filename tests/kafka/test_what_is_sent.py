@@ -11,7 +11,7 @@ import pytest
 
 from eoctl.lab import admin
 from eoctl.lab.breaks import break_
-from eoctl.lab.breaks.truth import GroundTruth
+from eoctl.lab.breaks.truth import STRAY_NOT_YET, GroundTruth
 from eoctl.lab.client import Client, Record
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
@@ -126,7 +126,10 @@ async def _begin_another(lab: Lab, orphan: GroundTruth) -> int:
         producer = Producer(client, now.producer_id, now.producer_epoch, "nobody")
         if now.producer_epoch == orphan.producer_epoch:
             producer.sequences[orphan.topic, orphan.partition] = (now.last_sequence or 0) + 1
-        offset = await producer.write(orphan.topic, orphan.partition, [Record(b"another")])
+        offset = await client.until(
+            lambda: producer.write(orphan.topic, orphan.partition, [Record(b"another")]),
+            also=STRAY_NOT_YET,
+        )
         for broker in lab.broker_ids:
             await admin.set_config(client, admin.BROKER, str(broker), dict.fromkeys(setting))
         return offset
