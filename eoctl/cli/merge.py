@@ -15,7 +15,7 @@ from eoctl.cli.acting import Change, Execute, plan_lines
 from eoctl.cli.emit import View, emit
 from eoctl.cli.options import Connection, Format
 from eoctl.cli.progress import Progress, note
-from eoctl.cli.spark import JobProgress, SparkOptions, installed
+from eoctl.cli.spark import JobProgress, SparkOptions
 from eoctl.operations import merge as operations
 from eoctl.operations.acting import permit, unfinished_entry
 from eoctl.operations.merge import Merge
@@ -307,9 +307,6 @@ def replay(
         bool, typer.Option("--follow", help="then extend the log from the inputs as they come")
     ] = False,
     max_rate: MaxRate = None,
-    engine: Annotated[
-        str, typer.Option("--engine", metavar="auto|local|spark", help="where it runs")
-    ] = "auto",
     staging: Annotated[
         Path | None,
         typer.Option("--staging", metavar="DIR", help="a folder that Spark's executors share"),
@@ -319,13 +316,10 @@ def replay(
     from eoctl.operations.merge_acting import plan_replay
     from eoctl.operations.merge_spark import check_engine, choose_engine
     from eoctl.operations.merge_waiting import own_ended
-    from eoctl.operations.spark_launch import check_installed
 
     merge, rate, context = asked.merge(app), _rate(max_rate), connection.one()
-    spark, engine = on.spark(), on.engine(engine)
+    engine, spark = on.engine()
     check_engine(engine, follow=follow)
-    if engine == "spark":
-        check_installed(spark)
 
     async def planned(cluster: "Cluster") -> "Plan":
         if said.execute:
@@ -335,8 +329,7 @@ def replay(
         )
 
     made = with_cluster(context, connection.seconds(None), planned)
-    there = engine != "auto" or installed(spark)
-    chosen = choose_engine(engine, made, there, follow=follow)
+    chosen = choose_engine(engine, made, spark is not None, follow=follow)
     change = _Replay("merge-replay", made, context, chosen=chosen, spark=spark, staging=staging)
     return change.carry_out(said, output, connection.seconds(None))
 

@@ -13,6 +13,7 @@ import typer
 from eoctl.cli.progress import ChangingLine
 from eoctl.render.sanitise import visible
 from recovery.errors import UsageError
+from recovery.quoting import quoted
 from recovery.times import format_duration
 
 if TYPE_CHECKING:
@@ -24,8 +25,11 @@ _BAR = 24
 
 @dataclass(frozen=True)
 class SparkOptions:
-    """Where Spark runs the job."""
+    """Which engine does the work, and where Spark is."""
 
+    asked_engine: Annotated[
+        str, typer.Option("--engine", metavar="auto|local|spark", help="where it runs")
+    ] = "auto"
     master: Annotated[
         str | None,
         typer.Option(
@@ -53,32 +57,35 @@ class SparkOptions:
         ),
     ] = None
 
-    def engine(self, asked: str) -> str:
-        """--engine, where `auto` means Spark as soon as one of these is given. Raises UsageError
-        where they do not go with it."""
-        given = bool(self.master or self.remote or self.conf or self.env_file)
-        if asked == "local" and given:
+    def engine(self) -> "tuple[str, Spark | None]":
+        """auto, local or spark, and the Spark that may be used: None where it may not or where
+        there is none. An option of Spark makes spark of auto.
+
+        Raises UsageError for what does not go together, and where spark is asked for and is not
+        installed.
+        """
+        from eoctl.operations.spark_launch import ENGINES, check_installed, read_options
+
+        asked = self.asked_engine
+        if asked not in ENGINES:
             raise UsageError(
-                "takes no --master, --remote, --conf or --env-file", where="--engine local"
+                f"no {quoted(asked)}", where="--engine", remedy=f"one of {', '.join(ENGINES)}"
             )
-        return "spark" if asked == "auto" and given else asked
-
-    def spark(self) -> "Spark":
-        """Raises UsageError."""
-        from eoctl.operations.spark_launch import read_options
-
-        return read_options(self.master, self.remote, self.conf, self.env_file)
-
-
-def installed(spark: "Spark") -> bool:
-    """Whether Spark, and the Java that it needs, are there."""
-    from eoctl.operations.spark_launch import check_installed
-
-    try:
-        check_installed(spark)
-    except UsageError:
-        return False
-    return True
+        given = bool(self.master or self.remote or self.conf or self.env_file)
+        if asked == "local":
+            if given:
+                raise UsageError(
+                    "takes no --master, --remote, --conf or --env-file", where="--engine local"
+                )
+            return asked, None
+        spark = read_options(self.master, self.remote, self.conf, self.env_file)
+        try:
+            check_installed(spark)
+        except UsageError:
+            if given or asked == "spark":
+                raise
+            return asked, None
+        return "spark" if given else asked, spark
 
 
 class JobProgress(ChangingLine):

@@ -15,7 +15,7 @@ from eoctl.cli.emit import View, emit
 from eoctl.cli.offsets import MaxRate, NoCrc
 from eoctl.cli.options import FORMATS, Connection, Format
 from eoctl.cli.progress import Progress
-from eoctl.cli.spark import JobProgress, SparkOptions, installed
+from eoctl.cli.spark import JobProgress, SparkOptions
 from eoctl.cli.state_deliver import INTO, Delivering, planned
 from eoctl.config import Context
 from eoctl.operations import state as operations
@@ -129,9 +129,6 @@ def rebuild(
         str, typer.Option("--at", metavar="CUT", help="lso, hw, an instant, or a cut file")
     ],
     to: Annotated[Path, typer.Option("--output", metavar="DIR", help="a new folder")],
-    engine: Annotated[
-        str, typer.Option("--engine", metavar="auto|local|spark", help="where it runs")
-    ] = "auto",
     retention: Annotated[
         str | None,
         typer.Option("--retention", metavar="D", help="of the store [from the topic's settings]"),
@@ -169,8 +166,7 @@ def rebuild(
     no_crc: NoCrc = False,
 ) -> int:
     """A state from its changelogs, up to one cut, with the proof of what it is."""
-    spark = on.spark()
-    engine = on.engine(engine)
+    engine, spark = on.engine()
     if into is None and (how.given or said != Execute()):
         raise UsageError("a rebuild changes nothing: name where the state goes", where="--into")
     if into is not None:
@@ -202,9 +198,7 @@ def rebuild(
     )
     context, seconds = connection.one(), connection.seconds(None)
     with _progress() as progress, JobProgress() as show:
-        there = None
-        if engine != "auto" or installed(spark):
-            there = on_spark(spark, context, show, seconds)
+        there = None if spark is None else on_spark(spark, context, show, seconds)
         answer = operations.rebuild_state(context, wanted, seconds, progress, there)
     if into is None:
         emit(answer, REBUILD, output)

@@ -27,6 +27,7 @@ from eoctl.stores.jobs import Job, JobFolder, Jobs, now_ms
 from eoctl.stores.journal import redacted, who, without_parameters
 from recovery.errors import EoctlError, Exit, IncompleteError, RefusedError, UsageError
 
+ENGINES = ("auto", "local", "spark")
 POLL_SECONDS = 0.25
 LOCAL_FAILURES = 4  # plain local[N] gives a task one try
 PRIVATE = 0o600
