@@ -2,7 +2,7 @@
 
 First the ends, the mirror's before the source's: what the mirror holds the source held by then.
 Then both partitions are read side by side, and once more only for records without a partner. The
-rules: `recovery.combine.mirror_pairs`, `recovery.combine.mirror_places`.
+rules: `recovery.combine.mirror_pairs`, `recovery.combine.mirror_table`.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from eoctl.operations.mirror_rows import Told, told
 from eoctl.operations.session import now_ms
 from recovery.answers import Answer, error_rows
 from recovery.combine.mirror_pairs import Translated
-from recovery.combine.mirror_places import FIELDS
+from recovery.combine.mirror_table import FIELDS
 from recovery.errors import EoctlError, IncompleteError, UsageError
 from recovery.facts import Missing
 from recovery.formats.mirror_maker import Checkpoint, OffsetSync

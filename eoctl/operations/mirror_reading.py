@@ -10,13 +10,8 @@ from eoctl.operations.audit_ranges import Reading, Resolved, columns, seen_by_re
 from recovery.combine.audit_duplicates import known_time
 from recovery.combine.mirror_entries import Entries, RangeSums, joined
 from recovery.combine.mirror_pairs import Pairing, Run, Translated
-from recovery.combine.mirror_places import (
-    FIELDS,
-    Difference,
-    Outside,
-    Places,
-    sorted_digests,
-)
+from recovery.combine.mirror_places import Places, sorted_digests
+from recovery.combine.mirror_table import FIELDS, Difference, Outside
 from recovery.combine.record_digests import key_ranges, record_digests
 from recovery.formats.columns import NO_TIMESTAMP, ColumnBatch
 from recovery.formats.mirror_maker import OffsetSync

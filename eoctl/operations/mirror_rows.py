@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from eoctl.operations.mirror_reading import Seen
 from recovery.combine.mirror_pairs import Run
-from recovery.combine.mirror_places import Difference
+from recovery.combine.mirror_table import Difference
 from recovery.combine.record_digests import KEY_RANGES, range_name
 from recovery.facts import Missing
 from recovery.formats.mirror_maker import Checkpoint, OffsetSync
