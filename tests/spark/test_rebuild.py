@@ -16,23 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.config import Connect, Context, resolve
+from eoctl.config import Context
 from eoctl.lab.cluster import Lab
 from eoctl.operations.jobs import session_members
-from eoctl.operations.state import Wanted, rebuild_state
-from eoctl.stores.rebuild import Request, rebuild
+from eoctl.operations.state import Wanted
 from recovery.errors import UsageError
-from spark_jobs.rebuild import SparkEngine
 from spark_jobs.source import register
 from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
+from tests.spark.rebuilding import on_session
 from tests.spark.sinking import python_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from eoctl.kafka.access import Access
-    from recovery.manifest import Manifest
 
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
 RECORDS, KEYS, PARTITIONS = 12_000, 500, 2
@@ -49,21 +45,6 @@ def changelog(lab1: Lab) -> str:
     admin.create_topics([new], operation_timeout=10)[name].result(20)
     fill(lab1, name, seed=4, records=RECORDS, keys=KEYS, partitions=PARTITIONS)
     return name
-
-
-def context(lab: Lab) -> Context:
-    return resolve(Connect(bootstrap_server=lab.bootstrap_servers))
-
-
-def on_session(spark: "SparkSession", lab: Lab, wanted: Wanted, seconds: float = 120) -> Rebuilt:
-    """The rebuild with the session's executors, without a job's process."""
-
-    def run(request: Request, access: "Access") -> "Manifest":
-        engine = SparkEngine(spark, Path(request.output))
-        return rebuild(request, access, engine, "spark")
-
-    rebuild_state(context(lab), wanted, seconds, spark=run)
-    return Rebuilt(wanted.output)
 
 
 def test_state_is_that_of_a_dict_whole_and_in_ranges(

@@ -12,7 +12,8 @@ from eoctl.operations.state import Wanted
 from recovery.errors import IncompleteError
 from tests.kafka.state_oracle import dict_state, digest, producer
 from tests.kafka.test_state_disk import small_disk
-from tests.spark.test_rebuild import KEPT, on_session
+from tests.spark.rebuilding import on_session
+from tests.spark.test_rebuild import KEPT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,8 +12,8 @@ import pytest
 from eoctl.lab.cluster import Lab
 from eoctl.operations.state import Wanted
 from tests.kafka.state_oracle import MODULUS
+from tests.spark.rebuilding import on_session
 from tests.spark.sinking import python_workers
-from tests.spark.test_rebuild import on_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
