@@ -278,7 +278,10 @@ def staged(lab: Lab, name: str, folder: Path) -> Work:
     pq.write_table(pa.table({"value": [str(n).encode() for n in range(1000)]}), path)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     file = StagedFile(0, path.name, 1000, path.stat().st_size, digest)
-    found = markers.topics(access(lab), [name])
+    until = time.monotonic() + 30
+    while name not in (found := markers.topics(access(lab), [name])):  # it was made just now
+        assert time.monotonic() < until
+        time.sleep(0.1)
     sink._markers_ready(access(lab), name, 1, found[name], None)
     return Work(access(lab), name, name, 0, "m", 0, file, str(folder), 30_000, 10_000, 5.0)
 
@@ -358,6 +361,14 @@ def test_fenced_attempt_takes_over_when_nobody_ends_the_batch(lab1: Lab, work: W
     assert values(lab1, work.topic) == expected(0, 1000)
 
 
+class Half(Attempt):
+    """Commits 400 rows, and ends as if it had sent all."""
+
+    def _send_from(self, row: int) -> None:
+        rows = staging.rows_from(self.work.folder, self.work.file, row)
+        self._transaction(iter([next(rows) for _ in range(400)]), row)
+
+
 def forget_markers(lab: Lab, job: str) -> None:
     """What offset retention does, at once."""
     from confluent_kafka.admin import AdminClient
@@ -427,26 +438,55 @@ def test_refusals(spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: 
 
 @pytest.mark.long
 def test_a_marker_that_kafka_has_expired(
-    start_lab: Callable[[LabSpec], Lab], topic: MakeTopic, tmp_path: Path
+    spark: "SparkSession",
+    start_lab: Callable[[LabSpec], Lab],
+    topic: MakeTopic,
+    tmp_path: Path,
 ) -> None:
-    """By the broker's own retention of offsets, one minute: what was sent is not known any more."""
+    """By the broker's own retention of offsets, one minute: what was sent is not known any more.
+
+    Of a batch that was sent and of one that was not sent whole; not of one that is being sent.
+    """
     settings = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "1000"}
     lab = start_lab(LabSpec(name="expiring", settings=settings))
-    work = staged(lab, topic(lab, 1), tmp_path)
-    assert Attempt(work).run()["sent"] == 1000
-    until = time.monotonic() + 240
-    while markers.committed(work.access, work.job, [0]):
-        assert time.monotonic() < until
-        time.sleep(1)
+    name = topic(lab, 2)
+
+    def write(batch: int) -> dict[str, Any]:
+        return write_exactly_once(
+            numbers(spark, batch * 100, 100, 2),
+            topic=name,
+            job=name,
+            batch=batch,
+            staging_folder=tmp_path,
+            access=access(lab),
+        )
+
+    half, alive = (staged(lab, topic(lab, 1), tmp_path) for _ in range(2))
+    assert markers.retention_ms(half.access) == 60_000
+    assert write(0)["rows_sent_now"] == 100
+    Half(half).run()
+    alive_before = markers.committed(alive.access, alive.job, [0])
+    with sink._Renewal(alive.access, [alive], alive_before):  # as while it waits for its turn
+        until = time.monotonic() + 240
+        while markers.committed(access(lab), name, [0, 1]) or markers.committed(
+            half.access, half.job, [0]
+        ):
+            assert time.monotonic() < until
+            time.sleep(1)
+    for batch in (0, 1):
+        with pytest.raises(RefusedError, match="the marker has expired or was deleted") as refused:
+            write(batch)
+        assert refused.value.exit_status == 4
     for batch in (0, 1):
         with pytest.raises(RefusedError, match="the marker has expired or was deleted"):
-            Attempt(replace(work, batch=batch)).run()
-    found = markers.topics(work.access, [work.topic, markers.name(work.job)])
-    with pytest.raises(RefusedError, match="the marker has expired or was deleted"):
-        sink._markers_ready(
-            work.access, work.job, 1, found[work.topic], found[markers.name(work.job)]
-        )
-    assert values(lab, work.topic) == expected(0, 1000)
+            Attempt(replace(half, batch=batch)).run()
+    assert values(lab, name) == expected(0, 100)
+    assert values(lab, half.topic) == expected(0, 400)
+    kept = markers.committed(alive.access, alive.job, [0])[0]
+    assert markers.now_ms() > alive_before[0].written + 60_000  # else it proves nothing
+    assert kept.written >= alive_before[0].written + 30_000
+    assert Attempt(alive).run()["sent"] == 1000
+    assert values(lab, alive.topic) == expected(0, 1000)
     lab.down()
 
 
@@ -493,11 +533,6 @@ def test_changed_staged_file_is_not_sent(lab1: Lab, work: Work, tmp_path: Path) 
 
 
 def test_unfinished_batch_must_be_finished_first(lab1: Lab, work: Work) -> None:
-    class Half(Attempt):
-        def _send_from(self, row: int) -> None:
-            rows = staging.rows_from(self.work.folder, self.work.file, row)
-            self._transaction(iter([next(rows) for _ in range(400)]), row)
-
     Half(work).run()
     following = replace(work, batch=1)
     with pytest.raises(RefusedError, match=r"batch 0 is unfinished \(400 of 1000 rows\)"):
