@@ -19,12 +19,13 @@ from eoctl.operations.mirror_rows import Told, told
 from eoctl.operations.session import now_ms
 from recovery.answers import Answer, error_rows
 from recovery.combine.mirror_pairs import Translated
-from recovery.combine.mirror_table import FIELDS
+from recovery.combine.mirror_table import FIELDS, explained
 from recovery.errors import EoctlError, IncompleteError, UsageError
 from recovery.facts import Missing
 from recovery.formats.mirror_maker import Checkpoint, OffsetSync
 from recovery.formats.reader import CorruptError
 from recovery.offset_bounds import Bound
+from recovery.rows_mirror import AuditMirrorRow
 from recovery.selectors import Selector, parse_selector
 
 
@@ -88,7 +89,8 @@ async def _audit(source: Cluster, mirror: Cluster, wish: Wish, reading: Reading)
     found = {r.partition: r for r in theirs}
     missing += _unmatched(mine, theirs, topic, wish.mirror, missing)
     parts: list[Told] = []
-    both = Both(source, mirror, reading, compared)
+    rows: list[AuditMirrorRow] = []
+    both = Both(source, mirror, reading, compared, explained(*compacted))
     for r in mine:
         if r.partition not in found:
             continue
@@ -104,14 +106,16 @@ async def _audit(source: Cluster, mirror: Cluster, wish: Wish, reading: Reading)
         except EoctlError as error:
             missing.append(not_read(r.key, error))
             continue
-        parts.append(told(seen, _of(translated, r.partition), compacted, reading.most))
+        of_groups = _of(translated, r.partition)
+        parts.append(told(seen, of_groups, compacted, reading.most - len(rows)))
+        rows += parts[-1].rows
     missing += [one for t in parts for one in t.missing]
     findings = sum(t.findings for t in parts)
     return Answer(
         schema="audit-mirror",
         cluster_id=source.cluster_id,
         collected_at=now_ms(),
-        rows=[row for t in parts for row in t.rows][: reading.most],
+        rows=rows,
         errors=error_rows(missing),
         extra={
             "topic": topic,

@@ -1,6 +1,6 @@
 """Reading a partition and its mirror side by side, in bounded memory, and what comes of it."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from recovery.combine.audit_duplicates import known_time
 from recovery.combine.mirror_entries import Entries, RangeSums, joined
 from recovery.combine.mirror_pairs import Pairing, Run, Translated
 from recovery.combine.mirror_places import Places, sorted_digests
-from recovery.combine.mirror_table import FIELDS, Difference, Outside
+from recovery.combine.mirror_table import FIELDS, Difference, Kind, Outside
 from recovery.combine.record_digests import key_ranges, record_digests
 from recovery.formats.columns import NO_TIMESTAMP, ColumnBatch
 from recovery.formats.mirror_maker import OffsetSync
@@ -51,8 +51,9 @@ SyncSeen = tuple[OffsetSync, bytes | None, bytes | None]
 class Seen:
     """What the logs of one partition say.
 
-    moved: pairs out of order; syncs: those in the range. head: of source_before, those that the
-    mirror may have lost. outside: differences that records before the ranges may explain.
+    counts, differences: as Judged. moved: pairs out of order; syncs: those in the range. head: of
+    source_before, those that the mirror may have lost. outside: differences that records before the
+    ranges may explain.
     """
 
     source: Resolved
@@ -67,6 +68,7 @@ class Seen:
     source_sums: RangeSums
     mirror_sums: RangeSums
     moved: Sequence[Run]
+    counts: Mapping[Kind, int]
     differences: Sequence[Difference]
     ambiguous: bool
     syncs: Sequence[SyncSeen]
@@ -107,12 +109,16 @@ class _At:
 
 @dataclass(slots=True)
 class Both:
-    """The two clusters, and how records are read and compared."""
+    """The two clusters, and how records are read and compared.
+
+    excused: kinds of differences that are counted and not shown.
+    """
 
     source: Cluster
     mirror: Cluster
     reading: Reading
     compared: tuple[str, ...] = FIELDS
+    excused: frozenset[Kind] = frozenset()
     _size: int = field(default=0, init=False)
 
     async def read(self, of: PartitionMirror) -> Seen:
@@ -147,7 +153,14 @@ class Both:
         early = ~late & _before(left, chain[0].source_first if chain else None, mirror_cut)
         pairing.source.sums.take_away(left.select(late | early))
         outside = _outside(of, began, clocks=clocks)
-        judged = places.judge(of.translated, (first, reach + 1), mirror_first, outside)
+        judged = places.judge(
+            of.translated,
+            (first, reach + 1),
+            mirror_first,
+            outside,
+            most=self.reading.most,
+            excused=self.excused,
+        )
         source_before = int(early.sum()) + pairing.source.dropped
         return Seen(
             source=of.source,
@@ -162,6 +175,7 @@ class Both:
             source_sums=pairing.source.sums,
             mirror_sums=pairing.mirror.sums,
             moved=moved,
+            counts=judged.counts,
             differences=judged.differences,
             ambiguous=judged.ambiguous,
             syncs=_seen(of, mine, theirs),

@@ -1,12 +1,12 @@
 """What `audit mirror` tells of a partition: rows, counts, and what compaction leaves unproven."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eoctl.operations.mirror_reading import Seen
 from recovery.combine.mirror_pairs import Run
-from recovery.combine.mirror_table import Difference
+from recovery.combine.mirror_table import Difference, explained
 from recovery.combine.record_digests import KEY_RANGES, range_name
 from recovery.facts import Missing
 from recovery.formats.mirror_maker import Checkpoint, OffsetSync
@@ -29,11 +29,13 @@ class Told:
 def told(
     seen: Seen, translated: Sequence[Checkpoint], compacted: tuple[bool, bool], most: int
 ) -> Told:
-    """The answer's part of one partition. compacted: source and mirror may have been. most: rows
-    of each kind."""
+    """The answer's part of one partition. compacted: source and mirror may have been. most: rows,
+    0 or more."""
     topic, partition = seen.source.key
-    differences, counts, unproven = _proven(seen.differences, compacted)
-    rows = [_row(partition, one, seen) for one in differences[:most]]
+    excused = explained(*compacted)
+    counts = {kind: n for kind, n in seen.counts.items() if kind not in excused}
+    unproven = sum(seen.counts.values()) - sum(counts.values())
+    rows = [_row(partition, one, seen) for one in seen.differences[:most]]
     missing = []
     if unproven:
         text = f"{unproven} differences may come from compaction, which took records away"
@@ -53,9 +55,9 @@ def told(
         text = "its order can't be told: equal records of the source are not all in the mirror once"
         missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
     elif seen.moved:
-        rows += [_moved(partition, run) for run in seen.moved[:most]]
+        rows += [_moved(partition, run) for run in seen.moved[: most - len(rows)]]
     wrong, unknown = _syncs(seen, compacted)
-    rows += [_sync(partition, one) for one in wrong[:most]]
+    rows += [_sync(partition, one) for one in wrong[: most - len(rows)]]
     if unknown:
         text = f"{unknown} offset syncs name records that compaction may have taken away"
         missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
@@ -79,7 +81,7 @@ def told(
         )
         missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
     bad = [g for g in groups if g.skipped or g.beyond_end]
-    rows += [_checkpoint(g) for g in bad]
+    rows += [_checkpoint(g) for g in bad[: most - len(rows)]]
     source, mirror = seen.source_sums, seen.mirror_sums
     examined = MirrorExamined(
         partition=partition,
@@ -118,28 +120,8 @@ def told(
             if source.count[n] != mirror.count[n] or source.text(n) != mirror.text(n)
         ],
     )
-    findings = len(differences) + (moved or 0) + len(wrong) + len(bad)
+    findings = sum(counts.values()) + (moved or 0) + len(wrong) + len(bad)
     return Told(examined, rows, findings, missing, groups)
-
-
-def _proven(
-    differences: Sequence[Difference], compacted: tuple[bool, bool]
-) -> tuple[list[Difference], Mapping[str, int], int]:
-    """Those that compaction cannot explain, how many of each kind, and how many it may explain.
-
-    What a compacted mirror lacks, and what a compacted source lacks, proves nothing.
-    """
-    source, mirror = compacted
-    proven: list[Difference] = []
-    counts: dict[str, int] = {}
-    for one in differences:
-        lacks_mirror = one.kind in ("lost", "changed")
-        lacks_source = one.kind in ("repeat", "changed", "only-in-mirror")
-        if (lacks_mirror and mirror) or (lacks_source and source):
-            continue
-        proven.append(one)
-        counts[one.kind] = counts.get(one.kind, 0) + 1
-    return proven, counts, len(differences) - len(proven)
 
 
 def _syncs(seen: Seen, compacted: tuple[bool, bool]) -> tuple[list[OffsetSync], int]:

@@ -3,7 +3,7 @@
 Both logs are read again for the digests of those records alone: `mirror_table` tells what is wrong.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from recovery.combine.mirror_table import (
     SOURCE_ABORTED,
     SOURCE_OPEN,
     Judged,
+    Kind,
     Outside,
     Table,
 )
@@ -87,9 +88,8 @@ class Places:
     def hidden(self, mirror: int) -> int:
         """The source's highest offset of an aborted or open record whose copy stands above
         `mirror` in the mirror; -1 where there is none."""
-        copies = (d for d in self.judge(()).differences if d.kind in ("aborted", "open"))
-        above = (d.source_offset for d in copies if (d.mirror_offset or 0) > mirror)
-        return max((offset for offset in above if offset is not None), default=-1)
+        table = self._table()
+        return -1 if table is None else table.hidden(mirror)
 
     def judge(
         self,
@@ -97,22 +97,34 @@ class Places:
         source: tuple[int, int] = (0, LAST_OFFSET),
         mirror: int = 0,
         outside: Outside = Outside(),
+        *,
+        most: int,
+        excused: Collection[Kind] = (),
     ) -> Judged:
         """The differences; what the records here do to translated places is put right there.
 
         source: what the mirror can hold, [start, end); mirror: its first offset that the source
-        can hold. outside: what is in neither, and may explain a difference.
+        can hold. outside: what is in neither, and may explain a difference. Of all that are
+        counted the first `most` are told, without those of the kinds in `excused`.
         """
+        table = self._table()
+        if table is None:
+            return Judged({}, [], False)
+        for one in translated:
+            table.correct(one)
+        return table.judged(source, mirror, outside, most, excused)
+
+    def _table(self) -> Table | None:
         import numpy as np
 
         if not self._parts:
-            return Judged({}, [], False)
+            return None
         digest, offset, side, time, *fields = (
             np.concatenate(columns) for columns in zip(*self._parts, strict=True)
         )
         order = np.lexsort((offset, side, digest[:, 1], digest[:, 0]))
         group, start = groups(digest[order])
-        table = Table(
+        return Table(
             group,
             start,
             offset[order].astype(np.int64),
@@ -123,9 +135,6 @@ class Places:
                 if name in self.compared
             },
         )
-        for one in translated:
-            table.correct(one)
-        return table.judged(source, mirror, outside)
 
 
 def sorted_digests(digests: "NDArray[np.uint64]") -> "NDArray[np.uint64]":

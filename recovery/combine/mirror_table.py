@@ -5,19 +5,23 @@ lacks or has too often is a difference, exactly. A lost record and one that only
 which agree in most fields are one changed record.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
+from recovery.combine.mirror_entries import groups
 from recovery.combine.mirror_pairs import Translated
+from recovery.formats.columns import LAST_OFFSET
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 Kind = Literal["lost", "repeat", "changed", "only-in-mirror", "aborted", "open"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 SOURCE, MIRROR, SOURCE_ABORTED, SOURCE_OPEN = range(4)
 FIELDS = ("timestamp", "key", "value", "headers")
+_NO_OFFSET = -1
 # two records are one changed record when they agree in these, tried in this order
 _ALIKE = (("timestamp", "key"), ("key", "value", "headers"), ("timestamp", "value", "headers"))
 
@@ -25,22 +29,14 @@ _ALIKE = (("timestamp", "key"), ("key", "value", "headers"), ("timestamp", "valu
 class Difference(NamedTuple):
     """source_offset, mirror_offset: of the record on each side, None where it is on one only.
 
-    first_copy: of a repeat, the mirror's first. differs: the fields of a changed record. place: a
-    row of the places.
+    first_copy: of a repeat, the mirror's first. differs: the fields of a changed record.
     """
 
     kind: Kind
     source_offset: int | None
     mirror_offset: int | None
-    place: int
     first_copy: int | None = None
     differs: tuple[str, ...] = ()
-
-    @property
-    def order(self) -> tuple[int, int]:
-        """Those of the source first."""
-        source = (1 << 63) if self.source_offset is None else self.source_offset
-        return source, -1 if self.mirror_offset is None else self.mirror_offset
 
 
 class Outside(NamedTuple):
@@ -58,7 +54,8 @@ class Outside(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """counts: of each kind. differences: all of them, by source offset, the mirror's own last.
+    """counts: of each kind there is. differences: the first of those that prove something, by
+    source offset, the mirror's own last.
     ambiguous: equal records of the source, not all of which have one copy: order can't be told.
     outside: records that are no difference if their partners stand before the ranges."""
 
@@ -91,7 +88,15 @@ class Table:
         nth = np.arange(len(self.group)) - self.start[self.group]
         return np.where(self.side == MIRROR, nth - self._number(SOURCE)[self.group], nth)
 
-    def judged(self, within: tuple[int, int], mirror_first: int, outside: Outside) -> Judged:
+    def judged(
+        self,
+        within: tuple[int, int],
+        mirror_first: int,
+        outside: Outside,
+        most: int,
+        excused: Collection[Kind],
+    ) -> Judged:
+        """As `Places.judge`."""
         import numpy as np
 
         mine, theirs = self._number(SOURCE), self._number(MIRROR)
@@ -113,24 +118,53 @@ class Table:
         aborted = extra & ~repeat & (hidden[0][self.group] > 0)
         undecided = extra & ~repeat & ~aborted & (hidden[1][self.group] > 0)
         alone = extra & ~repeat & ~aborted & ~undecided
-        found = list(self._changed(lost, alone))
-        for row in np.flatnonzero(lost).tolist():
-            found.append(Difference("lost", int(self.offset[row]), None, row))
-        for row in np.flatnonzero(alone).tolist():
-            found.append(Difference("only-in-mirror", None, int(self.offset[row]), row))
-        found += self._copies("repeat", repeat, 0)
-        found += self._copies("aborted", aborted, None)
-        found += self._copies("open", undecided, None)
-        counts: dict[Kind, int] = {}
-        for one in found:
-            counts[one.kind] = counts.get(one.kind, 0) + 1
+        changed = list(self._changed(lost, alone))  # takes them away from both
+        found = np.concatenate(
+            [
+                *changed,
+                _told("lost", self.offset[lost], _NO_OFFSET),
+                _told("only-in-mirror", _NO_OFFSET, self.offset[alone]),
+                self._repeats(repeat),
+                self._copies("aborted", aborted),
+                self._copies("open", undecided),
+            ],
+            axis=1,
+        )
+        counts = np.bincount(found[0], minlength=len(KINDS)).tolist()
         unequal = (mine > 1) & (mine != theirs)
         return Judged(
-            counts,
-            sorted(found, key=lambda d: (d.order, d.place)),
+            {kind: n for kind, n in zip(KINDS, counts, strict=True) if n},
+            self._first(found, most, excused),
             bool(unequal.any()),
             int(doubt.sum()),
         )
+
+    def hidden(self, above: int) -> int:
+        """As `Places.hidden`."""
+        hidden = self._number(SOURCE_ABORTED) + self._number(SOURCE_OPEN)
+        alone = (self._number(SOURCE) == 0) & (hidden > 0)
+        rows = (self.side == MIRROR) & (self.offset > above) & alone[self.group]
+        return int(self._copies("aborted", rows)[1].max(initial=_NO_OFFSET))
+
+    def _first(
+        self, found: "NDArray[np.int64]", most: int, excused: Collection[Kind]
+    ) -> list[Difference]:
+        """The first of the differences, as `_told` gives them."""
+        import numpy as np
+
+        shown = found[:, ~np.isin(found[0], [KINDS.index(kind) for kind in excused])]
+        by_source = np.where(shown[1] == _NO_OFFSET, LAST_OFFSET, shown[1])
+        first = np.lexsort((shown[2], by_source))[:most]
+        return [
+            Difference(
+                KINDS[kind],
+                _known(source),
+                _known(mirror),
+                _known(copy),
+                tuple(name for n, name in enumerate(self.fields) if differs >> n & 1),
+            )
+            for kind, source, mirror, copy, differs in shown[:, first].T.tolist()
+        ]
 
     def _older(self, until: int | None) -> "NDArray[np.bool_]":
         import numpy as np
@@ -142,7 +176,7 @@ class Table:
 
     def _changed(
         self, lost: "NDArray[np.bool_]", alone: "NDArray[np.bool_]"
-    ) -> Iterator[Difference]:
+    ) -> Iterator["NDArray[np.int64]"]:
         """Pairs of a lost record and one that is only in the mirror; both are taken away.
 
         Only where no other lost or foreign record agrees in the same fields: else it is a guess.
@@ -150,42 +184,32 @@ class Table:
         import numpy as np
 
         for names in _ALIKE:
-            columns = [self.fields[name] for name in names if name in self.fields]
-            sides: list[dict[tuple[int, ...], list[int]]] = [{}, {}]
-            for known, rows in zip(sides, (lost, alone), strict=True):
-                for row in np.flatnonzero(rows).tolist():
-                    known.setdefault(tuple(int(c[row]) for c in columns), []).append(row)
-            for alike, mine in sides[0].items():
-                theirs = sides[1].get(alike, ())
-                if len(mine) == len(theirs) == 1:
-                    row, other = mine[0], theirs[0]
-                    lost[row] = alone[other] = False
-                    differs = tuple(n for n, c in self.fields.items() if c[row] != c[other])
-                    yield Difference(
-                        "changed",
-                        int(self.offset[row]),
-                        int(self.offset[other]),
-                        row,
-                        differs=differs,
-                    )
+            rows = np.flatnonzero(lost | alone)
+            values = np.stack([self.fields[n][rows] for n in names if n in self.fields], axis=1)
+            order = np.lexsort(values.T)
+            rows, (group, start) = rows[order], groups(values[order])
+            numbers = [
+                np.bincount(group[side[rows]], minlength=len(start)) for side in (lost, alone)
+            ]
+            paired = rows[((numbers[0] == 1) & (numbers[1] == 1))[group]]
+            mine, theirs = paired[lost[paired]], paired[alone[paired]]
+            lost[mine] = alone[theirs] = False
+            differs = np.zeros(len(mine), np.int64)
+            for n, column in enumerate(self.fields.values()):
+                differs |= (column[mine] != column[theirs]).astype(np.int64) << n
+            yield _told("changed", self.offset[mine], self.offset[theirs], differs=differs)
 
-    def _copies(
-        self, kind: Kind, rows: "NDArray[np.bool_]", first: int | None
-    ) -> Iterator[Difference]:
-        """Records of the mirror beside the place of the source that they are of."""
-        import numpy as np
+    def _repeats(self, rows: "NDArray[np.bool_]") -> "NDArray[np.int64]":
+        """Records of the mirror beside the last place of the source that they are of."""
+        group = self.group[rows]
+        behind = (self.start + self._number(SOURCE))[group]
+        return _told("repeat", self.offset[behind - 1], self.offset[rows], self.offset[behind])
 
-        mine = self._number(SOURCE)
-        theirs = self._number(MIRROR)
-        for row in np.flatnonzero(rows).tolist():
-            group = int(self.group[row])
-            begin = int(self.start[group])
-            if first is None:  # the hidden record stands behind the mirror's
-                source, copy = int(self.offset[begin + mine[group] + theirs[group]]), None
-            else:
-                source = int(self.offset[begin + mine[group] - 1])
-                copy = int(self.offset[begin + mine[group]])
-            yield Difference(kind, source, int(self.offset[row]), row, first_copy=copy)
+    def _copies(self, kind: Kind, rows: "NDArray[np.bool_]") -> "NDArray[np.int64]":
+        """Records of the mirror beside the hidden one of the source, behind them in their group."""
+        group = self.group[rows]
+        behind = (self.start + self._number(MIRROR))[group]
+        return _told(kind, self.offset[behind], self.offset[rows])
 
     def correct(self, one: Translated) -> None:
         """A group that goes on at a translated place reads any copy: the pairs counted the first.
@@ -209,3 +233,32 @@ class Table:
         more = mirror & (nth >= mine[self.group]) & (mine[self.group] > 0)
         above = more & (self.offset >= one.mirror) & (last[self.group] < one.source)
         one.again += int(above.sum())
+
+
+def _told(
+    kind: Kind,
+    source: "NDArray[np.int64] | int",
+    mirror: "NDArray[np.int64] | int",
+    first_copy: "NDArray[np.int64] | int" = _NO_OFFSET,
+    differs: "NDArray[np.int64] | int" = 0,
+) -> "NDArray[np.int64]":
+    """A column per difference: kind, the three offsets of a Difference, a bit per field."""
+    import numpy as np
+
+    return np.stack(np.broadcast_arrays(KINDS.index(kind), source, mirror, first_copy, differs))
+
+
+def _known(offset: int) -> int | None:
+    return None if offset == _NO_OFFSET else offset
+
+
+def explained(source: bool, mirror: bool) -> frozenset[Kind]:
+    """Differences that a compaction of source or mirror may be the reason of.
+
+    What a compacted mirror lacks, and what a compacted source lacks, proves nothing.
+    """
+    lacks_mirror: frozenset[Kind] = frozenset(("lost", "changed") if mirror else ())
+    lacks_source: frozenset[Kind] = frozenset(
+        ("repeat", "changed", "only-in-mirror") if source else ()
+    )
+    return lacks_mirror | lacks_source

@@ -283,6 +283,11 @@ def test_planted_differences_are_found_and_nothing_else(
         ranges = {(r["keys"], r["source_records"], r["mirror_records"]) for r in examined["ranges"]}
         assert ranges == _ranges(seen, copy)
     assert ran.json["findings"] == sum(len(planted) for planted, *_ in made)
+    most = len(made[0][0]) + 2
+    fewer = audit(lab1, other, name, copy_name, "--limit", str(most))
+    assert (fewer.status, fewer.rows) == (1, ran.rows[:most]), fewer.stderr
+    for counted in ("findings", "examined"):
+        assert fewer.json[counted] == ran.json[counted]
 
 
 def test_an_equal_mirror_and_one_that_lags_are_no_finding(
