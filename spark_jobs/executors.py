@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from eoctl.stores.state_files import not_written
 from recovery import errors
 from recovery.errors import EoctlError, RefusedError, UsageError
 
@@ -168,8 +169,8 @@ def _describe(spark: "SparkSession", what: str | None) -> None:
 def check(spark: "SparkSession", folder: Path, tasks: int) -> None:
     """Prove that executors and this process see one folder, and that our code runs there.
 
-    Each writes a probe file that the other must read. Raises RefusedError, and UsageError that
-    names the package an executor lacks.
+    Each writes a probe file that the other must read. Raises RefusedError, UsageError that names
+    the package an executor lacks, IncompleteError where the disk is full.
     """
     token = uuid.uuid4().hex
     ours = folder / f".probe-{token}"
@@ -177,7 +178,7 @@ def check(spark: "SparkSession", folder: Path, tasks: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         ours.write_text(token)
     except OSError as error:
-        raise UsageError(f"cannot be written: {error.strerror}", where=str(folder)) from None
+        raise not_written(folder, error) from None
     path = str(folder)
     try:
         names = run(spark, lambda task: _probe(path, token, task), tasks, "eoctl: probe")
@@ -208,7 +209,10 @@ def _probe(folder: str, token: str, task: int) -> str:
             remedy="name a folder that all of them share",
         )
     name = f".probe-{token}-{task}-{os.getpid()}"
-    (Path(folder) / name).write_text(token)
+    try:
+        (Path(folder) / name).write_text(token)
+    except OSError as error:
+        raise not_written(Path(folder), error) from None
     return name
 
 

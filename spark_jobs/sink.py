@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from eoctl.kafka.access import Access
 from eoctl.kafka.cluster import TopicMetadata
 from eoctl.kafka.exactly_once import FencedError, Writer
+from eoctl.stores.state_files import not_written
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError, UsageError
 from spark_jobs import attempt, executors, markers, staging
 from spark_jobs.markers import Marker
@@ -272,8 +273,10 @@ def _send(
         "seconds": round(time.monotonic() - begin, 3),
     }
     if not done_before:
-        with (folder / "done.json").open("w") as file:
-            json.dump(report, file, indent=1)
+        try:
+            (folder / "done.json").write_text(json.dumps(report, indent=1))
+        except OSError as error:
+            raise not_written(folder / "done.json", error) from None
         listed = {staged.file for staged in manifest.files}
         for path in folder.glob("part-*.parquet"):  # of attempts that did not count
             if path.name not in listed:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.stores.plan_files import sync_folder
-from recovery.errors import RefusedError, UsageError
+from eoctl.stores.state_files import not_written
+from recovery.errors import EoctlError, RefusedError, UsageError
 from spark_jobs import executors
 
 if TYPE_CHECKING:
@@ -101,7 +102,10 @@ def load(folder: Path) -> Manifest | None:
 
 
 def publish(folder: Path, manifest: Manifest) -> Manifest:
-    """Publish, unless another run was first: the manifest that stands from now on."""
+    """Publish, unless another run was first: the manifest that stands from now on.
+
+    Raises IncompleteError: disk full.
+    """
     temporary = folder / f".manifest-{uuid.uuid4().hex}"
     try:
         with temporary.open("xb") as file:
@@ -112,7 +116,7 @@ def publish(folder: Path, manifest: Manifest) -> Manifest:
             os.link(temporary, folder / "manifest.json")  # never over another one
         sync_folder(folder)
     except OSError as error:
-        raise UsageError(f"cannot be published: {error.strerror}", where=str(folder)) from None
+        raise not_written(folder / "manifest.json", error) from None
     finally:
         with suppress(OSError):
             temporary.unlink()
@@ -147,7 +151,8 @@ def as_records(frame: "DataFrame") -> "DataFrame":
 def stage(
     frame: "DataFrame", folder: Path, partitions: int | None, through: Through | None = None
 ) -> list[StagedFile]:
-    """Evaluate the frame once: a file per partition of it. Raises UsageError.
+    """Evaluate the frame once: a file per partition of it. Raises UsageError, and IncompleteError
+    where the disk is full.
 
     partitions: how many files without rows a frame gives that Spark knows to be empty, for such a
     one has no partitions; None: not known. through: makes rows of what the frame gives, in its
@@ -167,7 +172,7 @@ def stage(
     written = given.mapInArrow(write, "answer string")
     rows = executors.collected(frame.sparkSession, written, "eoctl sink: staging")
     answers = [json.loads(row["answer"]) for row in rows]
-    executors.raise_first(answers)
+    _raise_first(answers, folder)
     if not answers:
         if partitions is None:
             raise UsageError(
@@ -187,6 +192,18 @@ def stage(
     return found
 
 
+def _raise_first(answers: list[dict[str, Any]], folder: Path) -> None:
+    """Raise what a task could not do. What the others staged counts no more, and is removed."""
+    try:
+        executors.raise_first(answers)
+    except EoctlError:
+        for answer in answers:
+            if "answer" in answer:
+                with suppress(OSError):
+                    (folder / answer["answer"]["file"]).unlink()
+        raise
+
+
 def _staged(folder: str, batches: Iterator[Any]) -> dict[str, Any]:
     """One task."""
     from pyspark import TaskContext
@@ -197,30 +214,39 @@ def _staged(folder: str, batches: Iterator[Any]) -> dict[str, Any]:
 
 
 def _write(folder: str, partition: int, batches: Iterator[Any]) -> dict[str, Any]:
-    """Rows into a file of this attempt's own name, synced."""
+    """Rows into a file of this attempt's own name, synced; none where they cannot be written."""
+    name = f"part-{partition:05}-{uuid.uuid4().hex}.parquet"
+    path = Path(folder) / name
+    try:
+        rows, digest = _written(path, batches)
+    except BaseException as error:
+        with suppress(OSError):
+            path.unlink()
+        if isinstance(error, OSError):
+            raise not_written(path, error) from None
+        raise
+    size = path.stat().st_size
+    return asdict(StagedFile(partition, name, rows, size, digest))
+
+
+def _written(path: Path, batches: Iterator[Any]) -> tuple[int, str]:
+    """Rows, SHA-256."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    name = f"part-{partition:05}-{uuid.uuid4().hex}.parquet"
-    path = Path(folder) / name
     rows, writer = 0, None
-    try:
-        for batch in batches:
-            _refuse_zero_timestamps(batch, rows)
-            if writer is None:
-                writer = pq.ParquetWriter(path, batch.schema, compression="zstd")
-            writer.write_batch(batch)
-            rows += batch.num_rows
+    for batch in batches:
+        _refuse_zero_timestamps(batch, rows)
         if writer is None:
-            writer = pq.ParquetWriter(path, pa.schema([("value", pa.binary())]))
-        writer.close()
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise UsageError(f"cannot be written: {error}", where=str(path)) from None
-    size = path.stat().st_size
-    return asdict(StagedFile(partition, name, rows, size, digest))
+            writer = pq.ParquetWriter(path, batch.schema, compression="zstd")
+        writer.write_batch(batch)
+        rows += batch.num_rows
+    if writer is None:
+        writer = pq.ParquetWriter(path, pa.schema([("value", pa.binary())]))
+    writer.close()
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        return rows, hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _refuse_zero_timestamps(batch: Any, before: int) -> None:

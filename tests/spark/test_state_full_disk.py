@@ -1,4 +1,5 @@
-"""`state rebuild` on Spark where the executors' disk is full: one sentence, no state, then done."""
+"""`state rebuild` and the sink where the executors' disk is full: one sentence, nothing half there,
+then done."""
 
 import os
 import uuid
@@ -7,12 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from eoctl.kafka.access import Access
 from eoctl.lab.cluster import Lab
 from eoctl.operations.state import Wanted
 from recovery.errors import IncompleteError
+from spark_jobs.sink import write_exactly_once
 from tests.kafka.state_oracle import dict_state, digest, producer
 from tests.kafka.test_state_disk import small_disk
 from tests.spark.rebuilding import on_session
+from tests.spark.sinking import staged_values, values
 from tests.spark.test_rebuild import KEPT
 
 if TYPE_CHECKING:
@@ -43,3 +47,37 @@ def test_a_full_disk(spark: "SparkSession", lab1: Lab, tmp_path: Path, most: int
         assert found.digest == digest(dict_state(lab1, name, found.ends)[0])
         listed = {Path(f.path).name for p in found.manifest.partitions for f in p.files}
         assert {path.name for path in output.glob("data/*/*")} == listed
+
+
+def test_a_full_disk_while_a_sink_stages(spark: "SparkSession", lab1: Lab, tmp_path: Path) -> None:
+    """What could not be staged whole takes no room, however often it is tried; nothing is sent."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    name = f"full-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient(lab1.client_properties())
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    # a small partition, which fits, and a large one
+    frame = spark.range(0, 20_000, 1, 2).selectExpr(
+        "case when id < 10000 then uuid() else concat(uuid(), uuid(), uuid(), uuid()) end value"
+    )
+    with small_disk(tmp_path / "disk", "700k") as disk:
+
+        def write() -> int:
+            report = write_exactly_once(
+                frame,
+                topic=name,
+                job=name,
+                batch=0,
+                staging_folder=disk.seen,
+                access=Access(lab1.client_properties()),
+            )
+            return int(report["rows_sent_now"])
+
+        folder = disk.seen / name / "batch-0"
+        for _ in range(2):
+            with pytest.raises(IncompleteError, match="No space left on device; make space there"):
+                write()
+            assert list(folder.iterdir()) == []
+        disk.resize("4m")
+        assert write() == 20_000
+        assert values(lab1, name) == staged_values(folder)
