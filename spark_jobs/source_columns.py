@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from recovery.errors import RefusedError
 from recovery.formats.batches import CODEC_MASK, CODECS, CONTROL, TIMESTAMP_TYPE, TRANSACTIONAL
 from recovery.formats.columns import NO_TIMESTAMP, OUTCOMES, Batches, ColumnBatch, int64_array
+from recovery.formats.records import replaced
 
 if TYPE_CHECKING:
     import numpy as np
@@ -194,11 +195,11 @@ def _words(words: tuple[str, ...], which: "NDArray[Any]") -> "pa.Array":
 
 
 def _headers(batch: ColumnBatch, kind: "pa.DataType") -> "pa.Array":
-    """As Spark's own source: null where a record has none."""
+    """As Spark's own source: null where a record has none, U+FFFD where a name is no UTF-8."""
     import pyarrow as pa
 
     rows = [
-        [{"key": key, "value": value} for key, value in batch.header_list(i)] or None
+        [{"key": replaced(key), "value": value} for key, value in batch.header_list(i)] or None
         for i in range(len(batch))
     ]
     return pa.array(rows, kind)

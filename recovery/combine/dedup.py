@@ -13,6 +13,7 @@ from recovery.combine.seen_ids import SeenIds
 from recovery.combine.source_numbers import Scattered, SourceNumbers
 from recovery.errors import RefusedError
 from recovery.formats.columns import ABORTED, OPEN, ColumnBatch
+from recovery.formats.records import is_utf8
 
 if TYPE_CHECKING:
     import numpy as np
@@ -163,7 +164,7 @@ def _refuse_changed(records: ColumnBatch) -> None:
             where=f"offset {int(records.offset[i])}",
         )
     for i in np.flatnonzero(records.headers.length > 1).tolist():
-        if any("\ufffd" in name for name, _ in records.header_list(i)):
+        if not all(is_utf8(name) for name, _ in records.header_list(i)):
             raise RefusedError(
                 "the name of one of its headers is no UTF-8: the copy would have another",
                 where=f"offset {int(records.offset[i])}",

@@ -22,7 +22,11 @@ _MOST_SNAPPY_EXPANDS = 64  # a copy of 3 bytes makes 64 at most
 
 
 class Record(NamedTuple):
-    """One record. timestamp: milliseconds since 1970, None where the producer gave none."""
+    """One record. timestamp: milliseconds since 1970, None where the producer gave none.
+
+    headers: bytes of a name that are no UTF-8 stand in it as Python's surrogates (PEP 383), from
+    which `replaced` makes what Java reads.
+    """
 
     offset: int
     timestamp: int | None
@@ -175,8 +179,20 @@ def _headers(data: bytes, position: int) -> tuple[_Headers, int]:
         if name is None:
             raise ValueError("header without a name")
         content, position = _nullable(data, position)
-        headers.append((name.decode("utf-8", "replace"), content))
+        headers.append((name.decode("utf-8", "surrogateescape"), content))
     return tuple(headers), position
+
+
+def is_utf8(name: str) -> bool:
+    """Whether a header's name was UTF-8: others can't be written again by most clients."""
+    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
+
+
+def replaced(name: str) -> str:
+    """A header's name with U+FFFD for what is no UTF-8, as Kafka's Java clients read it."""
+    if is_utf8(name):
+        return name
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def decompressed(buffer: Buffer, header: BatchHeader) -> bytes:
