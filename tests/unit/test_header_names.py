@@ -26,10 +26,10 @@ names = st.one_of(st.binary(max_size=8), st.text(max_size=4).map(str.encode))
 HOSTILE = (b"caf\xe9", b"\xff", b"\xed\xa0\x80", b"\xc0\x80", b"\xe2\x82", b"\xf4\x90\x80\x80", b"")
 
 
-def named(name: bytes) -> bytes:
+def named(name: bytes, timestamp: int = 5) -> bytes:
     """A batch of one record with a header of this name."""
     stands = "~" * len(name)
-    out = bytearray(batch(0, [Item(0, 5, b"k", b"v", ((stands, b"content"),))]))
+    out = bytearray(batch(0, [Item(0, timestamp, b"k", b"v", ((stands, b"content"),))]))
     if name:
         at = out.index(stands.encode())
         out[at : at + len(name)] = name
