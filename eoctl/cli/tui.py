@@ -1,5 +1,6 @@
 """`tui`: the dashboard."""
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,6 +42,8 @@ def tui(
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("needs a terminal", remedy="eoctl status --watch writes to a pipe")
+    for size in ("COLUMNS", "LINES"):
+        os.environ.pop(size, None)  # Textual would believe them, and hear of no resize
     bundle = connection.bundle()
     if sum(given is not None for given in (record, replay, bundle)) > 1:
         raise UsageError("give only one of them", where="--record, --replay, --from")

@@ -17,8 +17,7 @@ pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is no
 COMMAND = f"{sys.executable} -m eoctl tui --replay {RECORDINGS / 'orders.jsonl'}"
 
 HERE = ("TMUX", "NO_COLOR", "COLUMNS", "LINES")
-"""What names this terminal: Textual takes a size in the environment for the last word, and workers
-of pytest-xdist have one."""
+"""What names this terminal."""
 
 
 class Terminal:
@@ -134,6 +133,27 @@ def test_started_driven_resized_and_ended_every_way(terminal: Terminal) -> None:
     terminal.start()
     terminal.keys("q")
     terminal.sane()
+
+
+def test_a_size_in_the_environment_is_not_the_terminals(tmp_path: Path) -> None:
+    """Textual takes an exported one for the last word: the dashboard would stay as it began."""
+    made = Terminal(tmp_path / "tmux", (100, 30))
+    try:
+        made.keys("export COLUMNS=80 LINES=24", "Enter")
+        made.start()
+
+        def filled(width: int, height: int) -> bool:
+            """The age of what is shown stands at the right edge, the keys in the last line."""
+            lines = made.screen().splitlines()
+            return len(lines) == height and len(lines[0]) == width - 1 and "? help" in lines[-1]
+
+        for size in ((100, 30), (120, 40), (80, 24)):
+            made.resize(*size)
+            made.until(lambda size=size: filled(*size))  # type: ignore[misc]
+        made.keys("C-c")
+        made.sane()
+    finally:
+        made.close()
 
 
 def test_without_colour_everything_is_still_said(tmp_path: Path) -> None:
