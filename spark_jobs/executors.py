@@ -201,6 +201,9 @@ def _probe(folder: str, token: str, task: int) -> str:
             importlib.import_module(name) if name != "kafka" else _find(name)
         except ImportError:
             raise UsageError(f"the executors' Python has no {name}", remedy=INSTALL) from None
+        except Exception as error:  # parts of it are of another version, say
+            what = f"the executors' Python cannot import {name}: {error}"
+            raise UsageError(what, remedy=INSTALL) from None
     ours = Path(folder) / f".probe-{token}"
     if not ours.exists() or ours.read_text() != token:
         raise RefusedError(

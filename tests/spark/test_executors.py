@@ -1,0 +1,92 @@
+"""Executors that lack a package, run another Python or do not see the folder: a sentence each."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from recovery.errors import RefusedError, UsageError
+from spark_jobs import executors
+from tests.spark.starting import home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "broken"),
+    [*((name, False) for name in executors.NEEDED), ("crc32c", True), ("pydantic", True)],
+)
+def test_a_package_that_is_not_there(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, broken: bool
+) -> None:
+    """Or is there, and breaks when it is imported."""
+    packages, base = tmp_path / "packages", os.path.realpath(sys.executable)
+    packages.mkdir()
+    for path in home().parent.iterdir():
+        if path.name.partition(".")[0].partition("-")[0] != name:
+            (packages / path.name).symlink_to(path)
+    said = f"the executors' Python has no {name}; install numpy, pyarrow, crc32c"
+    if broken:
+        (packages / f"{name}.py").write_text("raise SystemError('of another version')")
+        said = f"the executors' Python cannot import {name}: of another version; install numpy"
+    python = script(tmp_path / "python", f'PYTHONPATH="$PYTHONPATH:{packages}" exec {base} -S "$@"')
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", python)
+    with pytest.raises(UsageError, match=said):
+        executors.check(spark, tmp_path / "out", 2)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_another_python(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark.sparkContext, "pythonVer", "3.8")
+    with pytest.raises(UsageError, match="the executors run another Python than this one; set"):
+        executors.check(spark, tmp_path / "out", 2)
+
+
+NOT_SEEN = "mount -t tmpfs tmpfs {out}"
+NOT_SEEN_BACK = (
+    "mount -t tmpfs tmpfs {rest} && mkdir {rest}/upper {rest}/work && "
+    "mount -t overlay -o lowerdir={out},upperdir={rest}/upper,workdir={rest}/work overlay {out}"
+)
+BACK = "what executors write here is not seen by the process that publishes it"
+
+
+@pytest.mark.parametrize(
+    ("mount", "said"),
+    [
+        (NOT_SEEN, "the executors do not see this folder as the job does"),
+        pytest.param(NOT_SEEN_BACK, BACK, marks=pytest.mark.long),
+    ],
+    ids=["there", "back"],
+)
+def test_a_folder_that_is_not_shared(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str, said: str
+) -> None:
+    """In a mount namespace of the executors' own, as on another host."""
+    out, rest = tmp_path / "out", tmp_path / "rest"
+    out.mkdir()
+    rest.mkdir()
+    mounted = mount.format(out=out, rest=rest)
+    alone = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    if subprocess.run([*alone, mounted], capture_output=True, check=False).returncode:
+        pytest.skip("no file system may be mounted here")
+    python = script(
+        tmp_path / "python",
+        f'exec {" ".join(alone)} \'{mounted} && exec {sys.executable} "$@"\' sh "$@"',
+    )
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", python)
+    with pytest.raises(RefusedError, match=f"{said}; name a folder that all of them share"):
+        executors.check(spark, out, 2)
+    assert list(out.iterdir()) == []
