@@ -1,7 +1,6 @@
 """Positions in SQLite: the SQL store where no server is needed."""
 
 import json
-import multiprocessing
 import sqlite3
 import time
 from functools import partial
@@ -16,7 +15,7 @@ from recovery.app_file import App
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnreachableError, UsageError
 from recovery.formats.reader import CorruptError
 from recovery.store_tables import SqlColumns, SqlStore
-from tests.offset_stores import Open, change, kept, position, read, there_and_back
+from tests.offset_stores import Open, change, kept, position, race, read, there_and_back
 
 A, B = ("orders", 0), ("orders", 3)
 FULL = {key: key for key in ("app", "output", "state", "merge", "cluster_id", "topic_id")} | {
@@ -235,37 +234,12 @@ def test_a_database_that_somebody_holds(tmp_path: Path) -> None:
         read(store)
 
 
-def _race(path: str, offset: int, start: float, *, insert: bool) -> None:
-    store = sqlite(Path(path))
-    before = None if insert else kept(store, position(A, 0))
-    after = kept(store, position(A, offset))
-    time.sleep(max(0.0, start - time.time()))
-    try:
-        change(store, (A, before, after))
-    except RefusedError:
-        raise SystemExit(4) from None
-
-
 @pytest.mark.parametrize("insert", [True, False])
 def test_of_several_writers_one_wins(tmp_path: Path, *, insert: bool) -> None:
     path = tmp_path / "db"
     database(path, TABLE).close()
-    store = sqlite(path)
-    if not insert:
-        change(store, (A, None, kept(store, position(A, 0))))
-    context = multiprocessing.get_context("forkserver")
-    start = time.time() + 2
-    racing = [
-        context.Process(target=_race, args=(str(path), n, start), kwargs={"insert": insert})
-        for n in range(1, 4)
-    ]
-    for process in racing:
-        process.start()
-    for process in racing:
-        process.join(60)
-    statuses = [process.exitcode for process in racing]
-    assert sorted(s or 0 for s in statuses) == [0, 4, 4]
-    assert read(store).entries[0].position == position(A, statuses.index(0) + 1)
+    winner = race(sqlite(path), A, insert=insert)
+    assert read(sqlite(path)).entries[0].position == position(A, winner)
 
 
 def test_a_password_is_never_told(
