@@ -12,7 +12,7 @@ from eoctl.render import envelope as formats
 from eoctl.render.sanitise import visible
 from eoctl.render.tables import Column, choose_columns, render_table, sort_rows
 from recovery.answers import Answer
-from recovery.rows import ErrorRow
+from recovery.rows import ErrorRow, Row
 
 _ROW = "(row)"  # the row itself, carried along while its cells are sorted
 
@@ -27,6 +27,11 @@ class View:
     fields: Sequence[str]
     summary: Callable[[Answer], str]
     heading: Callable[[Answer], str | None] = lambda answer: None
+
+
+def names(model: type[Row]) -> tuple[str, ...]:
+    """A row's fields as JSON and CSV name them."""
+    return tuple(f.serialization_alias or name for name, f in model.model_fields.items())
 
 
 def emit(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eoctl.cli.acting import Change, Execute, plan_lines
-from eoctl.cli.emit import View, emit
+from eoctl.cli.emit import View, emit, names
 from eoctl.cli.options import Connection, Format
 from eoctl.cli.progress import Progress, note
 from eoctl.cli.spark import JobProgress, SparkOptions
@@ -246,19 +246,7 @@ PLAN = View(
     ),
     cells=_plan_cells,
     name_keys=("topic", "partition"),
-    fields=(
-        "topic",
-        "partition",
-        "from",
-        "to",
-        "entries",
-        "inputs",
-        "output",
-        "drop_first",
-        "position",
-        "drop_left",
-        "transactional_id",
-    ),
+    fields=names(MergePlanRow),
     summary=_plan_summary,
 )
 

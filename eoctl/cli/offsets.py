@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from eoctl.cli.emit import View, emit
+from eoctl.cli.emit import View, emit, names
 from eoctl.cli.inspect import with_gaps
 from eoctl.cli.options import Connection, Format, Output, Topics
 from eoctl.cli.progress import reading_progress
@@ -70,18 +70,7 @@ COUNT = View(
     ),
     cells=_count_cells,
     name_keys=("topic", "partition"),
-    fields=(
-        "topic",
-        "partition",
-        "from",
-        "to",
-        "data_records",
-        "aborted_records",
-        "control_records",
-        "open_records",
-        "missing_offsets",
-        "error",
-    ),
+    fields=names(OffsetsCountRow),
     summary=_count_summary,
 )
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from eoctl.cli.acting import Change, Execute
-from eoctl.cli.emit import View, emit
+from eoctl.cli.emit import View, emit, names
 from eoctl.cli.offsets import MaxRate, NoCrc
 from eoctl.cli.options import FORMATS, Connection, Format
 from eoctl.cli.progress import Progress
@@ -102,7 +102,7 @@ REBUILD = View(
     ),
     cells=_rebuild_cells,
     name_keys=("topic", "partition"),
-    fields=tuple(f.serialization_alias or name for name, f in StateRebuildRow.model_fields.items()),
+    fields=names(StateRebuildRow),
     summary=_rebuild_summary,
 )
 
