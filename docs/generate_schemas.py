@@ -64,6 +64,7 @@ class Envelope:
 
 _SCANNED = {"scanned": int, "held_back": int}
 _SEVERAL = {"context": str}  # --context a,b and --all-contexts
+_ENGINE = {"engine": str, "engine_why": str}
 _PLAN = Envelope(rows_journal.PlanRow)
 _BUNDLE = Envelope(
     rows_check.BundlePartRow,
@@ -135,7 +136,7 @@ ENVELOPES: Mapping[str, Envelope] = {
     "dedup": _PLAN,
     "audit-sequences": Envelope(
         rows_audit.AuditSequencesRow,
-        {"findings": int, "examined": list[rows_audit.SequencesExamined]},
+        {"findings": int, "examined": list[rows_audit.SequencesExamined], **_ENGINE},
     ),
     "audit-transactions": Envelope(
         rows_audit.AuditTransactionsRow,
@@ -145,6 +146,7 @@ ENVELOPES: Mapping[str, Envelope] = {
             "partitions": int,
             "markers_without_data": int,
             "covered": list[rows_audit.TransactionsCovered],
+            **_ENGINE,
         },
     ),
     "audit-duplicates": Envelope(
@@ -156,6 +158,7 @@ ENVELOPES: Mapping[str, Envelope] = {
             "records": int,
             "without_id": int,
             "partitions": int,
+            **_ENGINE,
         },
     ),
     "audit-mirror": Envelope(

@@ -10,7 +10,7 @@ Kafka 4.0.0 raised the epoch twice where InitProducerId aborted an open v2 trans
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from recovery.audit_by_order import MISSING, TORN, WRONG, Kind, judge_by_order
 from recovery.audit_facts import Coverage, Ending, Endings, Mark
@@ -65,7 +65,25 @@ def judge(covered: Iterable[Coverage], endings: Endings, skew: int) -> list[Torn
         d = by_number[number]
         found.append(_torn(d, d.producer_epoch, [(k, p, e) for k, p, e in wrong]))
     found += _without_decision(by_epoch, known | twice)
-    return sorted(found, key=lambda t: (t.producer_id, t.epoch, t.partitions[0][0]))
+    return sorted(found, key=rank)
+
+
+def rank(torn: Torn) -> tuple[int, int, TopicPartition]:
+    """Findings are told in this order. What `judge` finds of a producer id depends on the decisions
+    and endings of no other."""
+    return torn.producer_id, torn.epoch, torn.partitions[0][0]
+
+
+def of_producers(covered: Iterable[Coverage]) -> dict[int, list[Coverage]]:
+    """By producer id, what is covered of its decisions alone."""
+    found: dict[int, list[Coverage]] = {}
+    for c in covered:
+        decisions: dict[int, list[Decision]] = {}
+        for d in c.decisions:
+            decisions.setdefault(d.producer_id, []).append(d)
+        for pid, own in decisions.items():
+            found.setdefault(pid, []).append(replace(c, decisions=tuple(own)))
+    return found
 
 
 def _torn(

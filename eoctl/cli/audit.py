@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,9 @@ from eoctl.cli.emit import View, emit
 from eoctl.cli.offsets import MaxRate, NoCrc, range_bounds
 from eoctl.cli.options import Connection, Format
 from eoctl.cli.progress import reading_progress
+from eoctl.cli.spark import JobProgress, SparkOptions
 from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.count import Progress
 from eoctl.operations.audit_ranges import Reading
 from eoctl.operations.session import with_cluster
 from recovery.answers import Answer
@@ -21,6 +23,9 @@ from recovery.offset_bounds import Bound
 from recovery.selectors import Selector, parse_selector, regex_selector
 from recovery.sizes import byte_rate
 from recovery.times import duration
+
+if TYPE_CHECKING:
+    from eoctl.operations.audit_engine import Audit
 
 
 @dataclass(frozen=True)
@@ -73,32 +78,56 @@ class Reads:
         look: Callable[[Cluster, Reading], Awaitable[Answer]],
     ) -> int:
         """Ask the cluster and write the answer; its exit status."""
-        rate = None if self.max_rate is None else byte_rate(self.max_rate, where="--max-rate")
         with reading_progress("reading") as progress:
-            reading = Reading(not self.no_crc, rate, progress, self.most)
+            reading = self._reading(progress)
             answer = with_cluster(
                 connection.one(), connection.seconds(None), lambda cluster: look(cluster, reading)
             )
         emit(answer, view, output)
         return answer.exit_status
 
+    def audited(
+        self,
+        connection: Connection,
+        output: Format,
+        on: SparkOptions,
+        view: View,
+        audit: "Audit[Any]",
+    ) -> int:
+        """The same by one of the engines."""
+        from eoctl.operations.audit_engine import Engine, audited
 
-def sequences(connection: Connection, output: Format, ranges: Ranges, reads: Reads) -> int:
+        asked, spark = on.engine()
+        with reading_progress("reading") as progress, JobProgress() as show:
+            answer = audited(
+                connection.one(),
+                connection.seconds(None),
+                audit,
+                self._reading(progress),
+                Engine(asked, spark, show),
+            )
+        emit(answer, view, output)
+        return answer.exit_status
+
+    def _reading(self, progress: Progress | None) -> Reading:
+        rate = None if self.max_rate is None else byte_rate(self.max_rate, where="--max-rate")
+        return Reading(not self.no_crc, rate, progress, self.most)
+
+
+def sequences(
+    connection: Connection, output: Format, on: SparkOptions, ranges: Ranges, reads: Reads
+) -> int:
     """Gaps, repeats and epochs going back, per producer id, from batch headers."""
-    from eoctl.operations.audit_sequences import audit_sequences
+    from eoctl.operations.audit_sequences import SequencesAudit
 
-    selectors, bounds = ranges.selectors(), ranges.bounds("hw")
-    return reads.answered(
-        connection,
-        output,
-        SEQUENCES,
-        lambda cluster, reading: audit_sequences(cluster, selectors, *bounds, reading),
-    )
+    audit = SequencesAudit(ranges.selectors(), *ranges.bounds("hw"))
+    return reads.audited(connection, output, on, SEQUENCES, audit)
 
 
 def transactions(
     connection: Connection,
     output: Format,
+    on: SparkOptions,
     reads: Reads,
     topics: Annotated[
         list[str] | None,
@@ -109,30 +138,27 @@ def transactions(
     ] = "5s",
 ) -> int:
     """Decisions of coordinators against the markers in every partition that they name."""
-    from eoctl.operations.audit_transactions import audit_transactions
+    from eoctl.operations.audit_transactions import TransactionsAudit
 
     selectors = [parse_selector(t) for t in topics or ()]
     apart = round(duration(skew, where="--clock-skew") * 1000)
-    return reads.answered(
-        connection,
-        output,
-        TRANSACTIONS,
-        lambda cluster, reading: audit_transactions(cluster, selectors, reading, apart),
-    )
+    audit = TransactionsAudit(selectors, apart)
+    return reads.audited(connection, output, on, TRANSACTIONS, audit)
 
 
 def duplicates(
-    connection: Connection, output: Format, ranges: Ranges, reads: Reads, source: Source, by: By
+    connection: Connection,
+    output: Format,
+    on: SparkOptions,
+    ranges: Ranges,
+    reads: Reads,
+    source: Source,
+    by: By,
 ) -> int:
     """Records that stand more than once: where, how often, how far apart."""
-    from eoctl.operations.audit_duplicates import audit_duplicates
+    from eoctl.operations.audit_duplicates import DuplicatesAudit
     from recovery.combine.record_ids import parse_record_id
 
     wanted = parse_record_id(by, source.headers(), where="--by")
-    selectors, bounds = ranges.selectors(), ranges.bounds("lso")
-    return reads.answered(
-        connection,
-        output,
-        DUPLICATES,
-        lambda cluster, reading: audit_duplicates(cluster, selectors, *bounds, wanted, reading),
-    )
+    audit = DuplicatesAudit(ranges.selectors(), *ranges.bounds("lso"), wanted)
+    return reads.audited(connection, output, on, DUPLICATES, audit)

@@ -17,6 +17,12 @@ from recovery.rows_mirror import AuditMirrorRow
 from recovery.times import rfc3339
 
 
+def _with_engine(text: str, answer: Answer) -> str:
+    """And who read it, and why that engine."""
+    extra = answer.extra
+    return with_gaps(f"{text}; by the {extra['engine']} engine ({extra['engine_why']})", answer)
+
+
 def _sequence_cells(row: AuditSequencesRow) -> Mapping[str, object]:
     return {
         "mark": "!",
@@ -44,7 +50,7 @@ def _sequence_summary(answer: Answer) -> str:
         text += f"; {count(unnumbered)} without sequences, not judged"
     if explained := sum(e["explained"] for e in examined):
         text += f"; {counted(explained, 'gap')} explained by compaction"
-    return with_gaps(text, answer)
+    return _with_engine(text, answer)
 
 
 SEQUENCES = View(
@@ -97,7 +103,7 @@ def _transaction_summary(answer: Answer) -> str:
     )
     if unproven := sum(not c["whole"] for c in covered):
         text += f"; {counted(unproven, 'id')} not whole: compaction took what it decided earlier"
-    return with_gaps(text, answer)
+    return _with_engine(text, answer)
 
 
 TRANSACTIONS = View(
@@ -145,7 +151,7 @@ def _duplicate_summary(answer: Answer) -> str:
         text += f", {count(len(answer.rows))} shown"
     if without:
         text += f"; {count(without)} have no such id"
-    return with_gaps(text, answer)
+    return _with_engine(text, answer)
 
 
 def _number(answer: Answer, name: str) -> int:

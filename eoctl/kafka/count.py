@@ -26,6 +26,15 @@ Progress = Callable[[int, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """How logs are read. max_rate: bytes per second and broker, None = as fast as it goes."""
+
+    check_crc: bool = True
+    max_rate: float | None = None
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Cuts:
     """Where to count: between each two neighbours of `offsets`, which ascend.
 

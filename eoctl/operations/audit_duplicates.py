@@ -5,79 +5,119 @@ The rules: `recovery.combine.audit_duplicates`, `recovery.combine.record_ids`.
 """
 
 import base64
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
+from typing import ClassVar
 
+from eoctl.kafka.audit_reading import Failed, not_read, visible
 from eoctl.kafka.cluster import Cluster
-from eoctl.operations.audit_ranges import (
-    Failed,
-    Reading,
-    Resolved,
-    columns,
-    not_read,
-    resolve,
-    seen_by_readers,
-)
+from eoctl.operations.audit_engine import Asked, Audit
+from eoctl.operations.audit_ranges import Reading, Resolved, resolve
 from eoctl.operations.session import now_ms
 from recovery.answers import Answer, error_rows
-from recovery.combine.audit_duplicates import Copies, Copy, Same, Suspects, known_time
-from recovery.combine.record_ids import RecordId, digests, id_bytes, value_digests
+from recovery.audit_request import DuplicatesFound, DuplicatesRequest, RecordsRead
+from recovery.combine.audit_duplicates import Copies, Duplicate, Suspects, suspects_of
+from recovery.combine.record_ids import RecordId, digests
 from recovery.errors import EoctlError
 from recovery.formats.columns import ColumnBatch
 from recovery.offset_bounds import Bound
 from recovery.rows_audit import AuditDuplicatesRow, Place
 from recovery.selectors import Selector
 
-LONGEST_ID = 1024  # bytes; longer ones are not shown
+RANGE_OFFSETS = 5_000_000
 
 
-async def audit_duplicates(
-    cluster: Cluster,
-    selectors: Sequence[Selector],
-    start: Bound,
-    end: Bound,
-    by: RecordId,
-    reading: Reading,
-) -> Answer:
+@dataclass(frozen=True)
+class DuplicatesAudit(Audit[DuplicatesFound]):
     """Ids that more than one visible record of all these ranges together has."""
-    ranges, missing = await resolve(cluster, selectors, start, end)
-    look = _Look(cluster, ranges, reading)
-    suspects = Suspects(sum(r.end - r.start for r in ranges))
-    records = without_id = 0
-    async for r, part in look.visible():
-        try:
-            ids, has = digests(by, part)
-        except EoctlError as error:
-            look.fail(r, error)
-            continue
-        suspects.add(ids[has])
-        records += len(part)
-        without_id += len(part) - int(has.sum())
-    copies = Copies()
-    if len(suspects):
+
+    selectors: Sequence[Selector]
+    start: Bound
+    end: Bound
+    by: RecordId
+    range_offsets: int = RANGE_OFFSETS
+
+    job: ClassVar[str] = "audit_duplicates"
+    spark_offsets: ClassVar[int] = 20_000_000
+
+    @property
+    def found(self) -> type[DuplicatesFound]:
+        return DuplicatesFound
+
+    async def look(self, cluster: Cluster) -> Asked:
+        ranges, missing = await resolve(cluster, self.selectors, self.start, self.end)
+        return Asked(cluster.cluster_id, ranges, missing)
+
+    async def read(self, cluster: Cluster, asked: Asked, reading: Reading) -> DuplicatesFound:
+        look = _Look(cluster, asked.ranges, reading)
+        suspects = Suspects(asked.offsets)
+        records, without_id = {r.key: 0 for r in asked.ranges}, {r.key: 0 for r in asked.ranges}
         async for r, part in look.visible():
-            ids, has = digests(by, part)
-            rows = (has & suspects.among(ids)).nonzero()[0]
-            _keep(copies, by, r, part.select(rows), ids[rows].tobytes())
-    missing += look.failed.values()
-    found = copies.duplicates()
-    return Answer(
-        schema="audit-duplicates",
-        cluster_id=cluster.cluster_id,
-        collected_at=now_ms(),
-        rows=[_row(same) for same in found[: reading.most]],
-        errors=error_rows(missing),
-        extra={
-            "by": by.text,
-            "findings": len(found),
-            "repeats": sum(same.copies - 1 for same in found),
-            "records": records,
-            "without_id": without_id,
-            "partitions": len(ranges) - len(look.failed),
-        },
-        judging=True,
-        finding=bool(found),
-    )
+            try:
+                ids, has = digests(self.by, part)
+            except EoctlError as error:
+                look.fail(r, error)
+                continue
+            suspects.add(ids[has])
+            records[r.key] += len(part)
+            without_id[r.key] += len(part) - int(has.sum())
+        halves, copies = suspects.halves(), Copies(reading.most)
+        if len(halves):
+            async for r, part in look.visible():
+                try:
+                    found = list(suspects_of(self.by, r.key, part, halves))
+                except EoctlError as error:  # it was read otherwise a moment ago
+                    look.fail(r, error)
+                    continue
+                for one in found:
+                    copies.add(one)
+        copies.end()
+        return DuplicatesFound(
+            failed=tuple(look.failed.values()),
+            findings=copies.findings,
+            repeats=copies.repeats,
+            read=tuple(
+                RecordsRead(
+                    topic=r.topic,
+                    partition=r.partition,
+                    records=records[r.key],
+                    without_id=without_id[r.key],
+                )
+                for r in asked.ranges
+            ),
+            shown=tuple(copies.duplicates()),
+        )
+
+    def request(self, asked: Asked, reading: Reading) -> DuplicatesRequest:
+        return DuplicatesRequest(
+            ranges=tuple(asked.ranges),
+            most=reading.most,
+            check_crc=reading.check_crc,
+            max_rate=reading.max_rate,
+            by=self.by,
+            range_offsets=self.range_offsets,
+        )
+
+    def answer(self, asked: Asked, found: DuplicatesFound) -> Answer:
+        read = [r for r in found.read if (r.topic, r.partition) not in found.unread]
+        return Answer(
+            schema="audit-duplicates",
+            cluster_id=asked.cluster_id,
+            collected_at=now_ms(),
+            rows=[_row(one) for one in found.shown],
+            errors=error_rows(asked.unseen(found)),
+            extra={
+                "by": self.by.text,
+                "findings": found.findings,
+                "repeats": found.repeats,
+                "records": sum(r.records for r in read),
+                "without_id": sum(r.without_id for r in read),
+                "partitions": len(asked.ranges) - len(found.failed),
+            },
+            judging=True,
+            finding=found.findings > 0,
+        )
 
 
 class _Look:
@@ -88,7 +128,7 @@ class _Look:
         self._size = 0
         self.failed: Failed = {}
 
-    async def visible(self) -> AsyncIterator[tuple[Resolved, ColumnBatch]]:
+    async def visible(self) -> AsyncGenerator[tuple[Resolved, ColumnBatch], None]:
         done, total = 0, sum(r.end - r.start for r in self._ranges)
 
         def told(size: int, offsets: int) -> None:
@@ -100,11 +140,11 @@ class _Look:
         for r in self._ranges:
             if r.key in self.failed:
                 continue
-            parts = columns(self._cluster, r, r.end, self._reading, told)
+            parts = visible(self._cluster, r, self._reading, told)
             try:
                 async with aclosing(parts):
                     async for part in parts:
-                        yield r, part.select(seen_by_readers(part))
+                        yield r, part
                         if r.key in self.failed:
                             break
             except EoctlError as error:
@@ -115,38 +155,23 @@ class _Look:
         self.failed.setdefault(r.key, not_read(r.key, error))
 
 
-def _keep(copies: Copies, by: RecordId, r: Resolved, part: ColumnBatch, names: bytes) -> None:
-    rows = zip(
-        id_bytes(by, part),
-        part.offset.tolist(),
-        part.timestamp.tolist(),
-        value_digests(part).tolist(),
-        strict=True,
-    )
-    for number, (identity, offset, timestamp, value) in enumerate(rows):
-        assert identity is not None
-        copy = Copy(r.topic, r.partition, offset, known_time(timestamp))
-        copies.add(names[16 * number : 16 * number + 16], identity, copy, value)
-
-
-def _row(same: Same) -> AuditDuplicatesRow:
+def _row(one: Duplicate) -> AuditDuplicatesRow:
     from eoctl.render.sanitise import readable
 
     span = None
-    if same.oldest is not None and same.newest is not None:
-        span = (same.newest - same.oldest) / 1000
-    fits = len(same.id) <= LONGEST_ID
+    if one.oldest is not None and one.newest is not None:
+        span = (one.newest - one.oldest) / 1000
     return AuditDuplicatesRow(
-        id=base64.b64encode(same.id).decode() if fits else None,
-        text=readable(same.id) if fits else f"a value of {len(same.id)} bytes",
-        copies=same.copies,
-        same_value=same.same_value,
-        partitions=len(same.ends),
+        id=None if one.id is None else base64.b64encode(one.id).decode(),
+        text=f"a value of {one.size} bytes" if one.id is None else readable(one.id),
+        copies=one.copies,
+        same_value=one.same_value,
+        partitions=one.partitions,
         places=[
             Place(topic=p.topic, partition=p.partition, offset=p.offset, timestamp=p.timestamp)
-            for p in same.places
+            for p in one.places
         ],
-        nearest_offsets=same.nearest,
-        farthest_offsets=same.farthest,
+        nearest_offsets=one.nearest,
+        farthest_offsets=one.farthest,
         span_seconds=span,
     )

@@ -5,96 +5,108 @@ becomes of their transactions. The rule: `recovery.combine.audit_sequences`.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
+from eoctl.kafka.audit_reading import read_sequences
 from eoctl.kafka.cluster import Cluster
-from eoctl.operations.audit_ranges import Failed, Reading, Resolved, read_chunks, resolve
+from eoctl.operations.audit_engine import Asked, Audit
+from eoctl.operations.audit_ranges import Reading, resolve
 from eoctl.operations.session import now_ms
 from recovery.answers import Answer, error_rows
-from recovery.combine.audit_sequences import SequenceAudit
-from recovery.facts import TopicPartition
-from recovery.formats.batches import HeaderScan
-from recovery.formats.reader import Buffer
+from recovery.audit_request import (
+    PartitionSequences,
+    Resolved,
+    SequencesFound,
+    SequencesRequest,
+    joined_sequences,
+)
 from recovery.offset_bounds import Bound
 from recovery.rows_audit import AuditSequencesRow, SequencesExamined
 from recovery.selectors import Selector
 
 
-async def audit_sequences(
-    cluster: Cluster, selectors: Sequence[Selector], start: Bound, end: Bound, reading: Reading
-) -> Answer:
+@dataclass(frozen=True)
+class SequencesAudit(Audit[SequencesFound]):
     """Every batch of [start, end) against its producer's batch before it."""
-    ranges, missing = await resolve(cluster, selectors, start, end)
-    audits, failed = await _read(cluster, ranges, reading)
-    missing += failed.values()
-    rows: list[AuditSequencesRow] = []
-    examined: list[SequencesExamined] = []
-    found = 0
-    for r in ranges:
-        if r.key in failed:
-            continue
-        audit = audits[r.key]
-        e = audit.examined
-        found += e.gaps + e.repeats + e.epochs_back
-        rows += [
-            AuditSequencesRow(
-                topic=r.topic,
-                partition=r.partition,
-                finding=f.kind,
-                producer_id=f.producer_id,
-                producer_epoch=f.producer_epoch,
-                offset=f.offset,
-                after_offset=f.after_offset,
-                expected=f.expected,
-                found=f.found,
-                records=f.records,
-            )
-            for f in audit.findings
-        ]
-        examined.append(
-            SequencesExamined(
-                topic=r.topic,
-                partition=r.partition,
-                start=r.start,
-                end=r.end,
-                batches=e.batches,
-                records=e.records,
-                unnumbered=e.unnumbered,
-                producers=e.producers,
-                gaps=e.gaps,
-                repeats=e.repeats,
-                epochs_back=e.epochs_back,
-                explained=e.explained,
-            )
-        )
-    return Answer(
-        schema="audit-sequences",
-        cluster_id=cluster.cluster_id,
-        collected_at=now_ms(),
-        rows=rows[: reading.most],
-        errors=error_rows(missing),
-        extra={
-            "findings": found,
-            "examined": [e.model_dump(mode="json", by_alias=True) for e in examined],
-        },
-        judging=True,
-        finding=found > 0,
-    )
 
+    selectors: Sequence[Selector]
+    start: Bound
+    end: Bound
 
-async def _read(
-    cluster: Cluster, ranges: Sequence[Resolved], reading: Reading
-) -> tuple[dict[TopicPartition, SequenceAudit], Failed]:
-    audits = {
-        r.key: SequenceAudit(
-            r.start,
-            from_beginning=r.start == r.log_start_offset == 0,
+    job: ClassVar[str] = "audit_sequences"
+    spark_offsets: ClassVar[int] = 200_000_000
+
+    @property
+    def found(self) -> type[SequencesFound]:
+        return SequencesFound
+
+    async def look(self, cluster: Cluster) -> Asked:
+        ranges, missing = await resolve(cluster, self.selectors, self.start, self.end)
+        return Asked(cluster.cluster_id, ranges, missing)
+
+    async def read(self, cluster: Cluster, asked: Asked, reading: Reading) -> SequencesFound:
+        found = await read_sequences(cluster, asked.ranges, reading, reading.most)
+        return joined_sequences([found], reading.most)
+
+    def request(self, asked: Asked, reading: Reading) -> SequencesRequest:
+        return SequencesRequest(
+            ranges=tuple(asked.ranges),
             most=reading.most,
+            check_crc=reading.check_crc,
+            max_rate=reading.max_rate,
         )
-        for r in ranges
-    }
-    ends = {r.key: r.end for r in ranges}
 
-    def add(key: TopicPartition, _: Buffer, scan: HeaderScan) -> None:
-        audits[key].add(scan, ends[key])
+    def answer(self, asked: Asked, found: SequencesFound) -> Answer:
+        ranges = {r.key: r for r in asked.ranges}
+        examined = [_examined(ranges[p.topic, p.partition], p) for p in found.partitions]
+        findings = sum(e.gaps + e.repeats + e.epochs_back for e in examined)
+        return Answer(
+            schema="audit-sequences",
+            cluster_id=asked.cluster_id,
+            collected_at=now_ms(),
+            rows=[row for p in found.partitions for row in _rows(p)],
+            errors=error_rows(asked.unseen(found)),
+            extra={
+                "findings": findings,
+                "examined": [e.model_dump(mode="json", by_alias=True) for e in examined],
+            },
+            judging=True,
+            finding=findings > 0,
+        )
 
-    return audits, await read_chunks(cluster, ranges, add, reading)
+
+def _rows(part: PartitionSequences) -> list[AuditSequencesRow]:
+    return [
+        AuditSequencesRow(
+            topic=part.topic,
+            partition=part.partition,
+            finding=f.kind,
+            producer_id=f.producer_id,
+            producer_epoch=f.producer_epoch,
+            offset=f.offset,
+            after_offset=f.after_offset,
+            expected=f.expected,
+            found=f.found,
+            records=f.records,
+        )
+        for f in part.findings
+    ]
+
+
+def _examined(r: Resolved, part: PartitionSequences) -> SequencesExamined:
+    e = part.examined
+    return SequencesExamined(
+        topic=r.topic,
+        partition=r.partition,
+        start=r.start,
+        end=r.end,
+        batches=e.batches,
+        records=e.records,
+        unnumbered=e.unnumbered,
+        producers=e.producers,
+        gaps=e.gaps,
+        repeats=e.repeats,
+        epochs_back=e.epochs_back,
+        explained=e.explained,
+    )

@@ -6,69 +6,96 @@ rules: `recovery.audit_transactions`.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from eoctl.kafka import collect
+from eoctl.kafka.audit_reading import read_transactions
 from eoctl.kafka.cluster import Cluster
-from eoctl.operations.audit_ranges import Reading, Resolved, as_resolved, read_chunks
+from eoctl.operations.audit_engine import Asked, Audit
+from eoctl.operations.audit_ranges import Reading, Resolved, as_resolved
 from eoctl.operations.history import read_state_logs, unread
 from eoctl.operations.inspect import Scope, selected
 from eoctl.operations.session import now_ms
 from recovery.answers import Answer, error_rows
 from recovery.audit_facts import Coverage, Ending, coverage
+from recovery.audit_request import TransactionsFound, TransactionsRequest
 from recovery.audit_transactions import Torn, judge
-from recovery.combine.audit_transactions import PartitionTransactions
 from recovery.facts import Missing, TopicPartition
-from recovery.formats.batches import HeaderScan
-from recovery.formats.reader import Buffer
 from recovery.rows_audit import AuditTransactionsRow, NamedMarker, TransactionsCovered
 from recovery.selectors import Selector
 
 
-async def audit_transactions(
-    cluster: Cluster, selectors: Sequence[Selector], reading: Reading, skew: int
-) -> Answer:
+@dataclass(frozen=True)
+class TransactionsAudit(Audit[TransactionsFound]):
     """Every transaction that is not whole in the partitions named; none = all of decisions.
 
     skew: how far brokers' clocks may be apart, ms.
     """
-    logs = await read_state_logs(cluster, None, ())
-    missing = [*logs.missing, *unread(logs)]
-    covered = coverage(log for log in logs.logs if log.error is None)
-    ranges, more = await _ranges(cluster, selectors, covered)
-    missing += more
-    found = {r.key: PartitionTransactions(r.start) for r in ranges}
-    ends = {r.key: r.end for r in ranges}
 
-    def add(key: TopicPartition, records: Buffer, scan: HeaderScan) -> None:
-        found[key].add(records, scan, ends[key])
+    selectors: Sequence[Selector]
+    skew: int
 
-    failed = await read_chunks(cluster, ranges, add, reading)
-    missing += failed.values()
-    endings: dict[TopicPartition, dict[int, list[Ending]]] = {}
-    for key, transactions in found.items():
-        by_id = endings.setdefault(key, {})
-        for pid, ending in transactions.endings() if key not in failed else ():
-            by_id.setdefault(pid, []).append(ending)
-    torn = judge(covered, endings, skew)
-    unproven = [c for c in covered if c.ended or not c.whole]
-    missing += [_unproven(c) for c in unproven]
-    return Answer(
-        schema="audit-transactions",
-        cluster_id=cluster.cluster_id,
-        collected_at=now_ms(),
-        rows=[_row(t) for t in torn[: reading.most]],
-        errors=error_rows(missing),
-        extra={
-            "findings": len(torn),
-            "transactions": sum(len(c.decisions) for c in covered),
-            "partitions": len(ranges) - len(failed),
-            "markers_without_data": sum(t.repeated_markers for t in found.values()),
-            "covered": [_covered(c).model_dump(mode="json") for c in covered],
-        },
-        judging=True,
-        finding=bool(torn),
-        finding_first=not missing or len(missing) == len(unproven),
-    )
+    job: ClassVar[str] = "audit_transactions"
+    spark_offsets: ClassVar[int] = 200_000_000
+
+    @property
+    def found(self) -> type[TransactionsFound]:
+        return TransactionsFound
+
+    async def look(self, cluster: Cluster) -> Asked:
+        logs = await read_state_logs(cluster, None, ())
+        missing = [*logs.missing, *unread(logs)]
+        covered = coverage(log for log in logs.logs if log.error is None)
+        ranges, more = await _ranges(cluster, self.selectors, covered)
+        return Asked(cluster.cluster_id, ranges, [*missing, *more], covered)
+
+    async def read(self, cluster: Cluster, asked: Asked, reading: Reading) -> TransactionsFound:
+        whole, failed = await read_transactions(cluster, asked.ranges, reading)
+        endings: dict[TopicPartition, dict[int, list[Ending]]] = {}
+        for key, transactions in whole.items():
+            by_id = endings.setdefault(key, {})
+            for pid, ending in transactions.endings():
+                by_id.setdefault(pid, []).append(ending)
+        torn = judge(asked.covered, endings, self.skew)
+        return TransactionsFound(
+            failed=failed,
+            findings=len(torn),
+            markers_without_data=sum(t.repeated_markers for t in whole.values()),
+            torn=tuple(torn[: reading.most]),
+        )
+
+    def request(self, asked: Asked, reading: Reading) -> TransactionsRequest:
+        return TransactionsRequest(
+            ranges=tuple(asked.ranges),
+            most=reading.most,
+            check_crc=reading.check_crc,
+            max_rate=reading.max_rate,
+            covered=tuple(asked.covered),
+            skew=self.skew,
+        )
+
+    def answer(self, asked: Asked, found: TransactionsFound) -> Answer:
+        covered = asked.covered
+        unproven = [c for c in covered if c.ended or not c.whole]
+        unseen = asked.unseen(found)
+        return Answer(
+            schema="audit-transactions",
+            cluster_id=asked.cluster_id,
+            collected_at=now_ms(),
+            rows=[_row(t) for t in found.torn],
+            errors=error_rows([*unseen, *map(_unproven, unproven)]),
+            extra={
+                "findings": found.findings,
+                "transactions": sum(len(c.decisions) for c in covered),
+                "partitions": len(asked.ranges) - len(found.failed),
+                "markers_without_data": found.markers_without_data,
+                "covered": [_covered(c).model_dump(mode="json") for c in covered],
+            },
+            judging=True,
+            finding=found.findings > 0,
+            finding_first=not unseen,
+        )
 
 
 async def _ranges(

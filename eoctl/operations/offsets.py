@@ -5,11 +5,11 @@ with an error.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from eoctl.kafka import collect, committed, count, groups
 from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.count import Cuts, Progress
+from eoctl.kafka.count import Cuts
+from eoctl.kafka.count import Reading as Reading
 from eoctl.operations.inspect import Scope, selected
 from eoctl.operations.session import now_ms
 from recovery.answers import Answer, error_rows
@@ -25,15 +25,6 @@ from recovery.formats.counting import Counts
 from recovery.group_rows import offsets_count_row, offsets_show_rows
 from recovery.offset_bounds import Bound, range_problem
 from recovery.selectors import Selector
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How logs are read. max_rate: bytes per second and broker, None = as fast as it goes."""
-
-    check_crc: bool = True
-    max_rate: float | None = None
-    progress: Progress | None = None
 
 
 async def count_offsets(

@@ -6,11 +6,16 @@ reads the same records again and keeps what it finds of those, nothing of the ot
 filter suspects without cause has one place and is no finding.
 """
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+import base64
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+from pydantic import BeforeValidator, PlainSerializer
+
+from recovery.combine.record_ids import RecordId, digests, id_bytes, value_digests
 from recovery.combine.seen_ids import Bloom
-from recovery.formats.columns import NO_TIMESTAMP
+from recovery.facts import TopicPartition
+from recovery.formats.columns import NO_TIMESTAMP, ColumnBatch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
 
 SHOWN = 10
 """Places that are kept of each id; all are counted."""
+LONGEST_ID = 1024
+"""Bytes; of longer ones only the length is kept."""
 
 
 class Suspects:
@@ -26,10 +33,6 @@ class Suspects:
     def __init__(self, expected: int) -> None:
         self._bloom = Bloom(expected)
         self._found: set[bytes] = set()
-        self._halves: NDArray[np.uint64] | None = None
-
-    def __len__(self) -> int:
-        return len(self._found)
 
     def add(self, ids: "NDArray[np.uint64]") -> None:
         """ids: uint64[n, 2], of records with an id."""
@@ -42,18 +45,23 @@ class Suspects:
         self._found |= {name.tobytes() for name in names[before | (count > 1)]}
         self._bloom.add(ids[first])
 
-    def among(self, ids: "NDArray[np.uint64]") -> "NDArray[np.bool_]":
-        """bool[n]: which ids may stand more than once. After the last `add`."""
+    def halves(self) -> "NDArray[np.uint64]":
+        """uint64[m], rising: the first halves of ids that may stand more than once, for `among`."""
         import numpy as np
 
-        if self._halves is None:
-            whole = np.frombuffer(b"".join(self._found), np.uint64).reshape(-1, 2)
-            self._halves = np.sort(whole[:, 0])
-        if not len(self._halves):
-            return np.zeros(len(ids), np.bool_)
-        at = np.minimum(np.searchsorted(self._halves, ids[:, 0]), len(self._halves) - 1)
-        suspected: NDArray[np.bool_] = self._halves[at] == ids[:, 0]
-        return suspected
+        whole = np.frombuffer(b"".join(self._found), np.uint64).reshape(-1, 2)
+        return np.unique(whole[:, 0])
+
+
+def among(halves: "NDArray[np.uint64]", ids: "NDArray[np.uint64]") -> "NDArray[np.bool_]":
+    """bool[n]: which ids are suspects, or share their first half with one."""
+    import numpy as np
+
+    if not len(halves):
+        return np.zeros(len(ids), np.bool_)
+    at = np.minimum(np.searchsorted(halves, ids[:, 0]), len(halves) - 1)
+    suspected: NDArray[np.bool_] = halves[at] == ids[:, 0]
+    return suspected
 
 
 def _names(ids: "NDArray[np.uint64]") -> "NDArray[np.void]":
@@ -71,56 +79,158 @@ class Copy(NamedTuple):
     timestamp: int | None
 
 
-@dataclass(slots=True)
-class Same:
-    """All records of one id. id: as it stands in the first; nearest, farthest: offsets, within a
-    partition, None while no partition has two."""
+class Suspect(NamedTuple):
+    """A record whose id may stand more than once. digest: of the id. id: None where it is too long
+    to be shown; size: its bytes. value_digest: of key and value."""
 
-    id: bytes
+    digest: bytes
+    id: bytes | None
+    size: int
+    copy: Copy
     value_digest: int
-    copies: int = 0
-    same_value: bool = True
-    places: list[Copy] = field(default_factory=list)
-    nearest: int | None = None
-    farthest: int | None = None
-    oldest: int | None = None
-    newest: int | None = None
-    ends: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
 
-    def add(self, copy: Copy, value_digest: int) -> None:
+
+def suspects_of(
+    by: RecordId, place: TopicPartition, records: ColumnBatch, halves: "NDArray[np.uint64]"
+) -> Iterator[Suspect]:
+    """The suspects among the records of a partition. Raises as `digests` does."""
+    ids, has = digests(by, records)
+    rows = (has & among(halves, ids)).nonzero()[0]
+    part, names = records.select(rows), ids[rows].tobytes()
+    columns = zip(
+        id_bytes(by, part),
+        part.offset.tolist(),
+        part.timestamp.tolist(),
+        value_digests(part).tolist(),
+        strict=True,
+    )
+    for number, (identity, offset, timestamp, value) in enumerate(columns):
+        assert identity is not None
+        yield Suspect(
+            names[16 * number : 16 * number + 16],
+            identity if len(identity) <= LONGEST_ID else None,
+            len(identity),
+            Copy(*place, offset, known_time(timestamp)),
+            value,
+        )
+
+
+def _decoded(value: object) -> object:
+    return base64.b64decode(value) if isinstance(value, str) else value
+
+
+Base64 = Annotated[
+    bytes,
+    BeforeValidator(_decoded),
+    PlainSerializer(lambda value: base64.b64encode(value).decode(), when_used="json"),
+]
+"""Bytes, and in JSON their base64."""
+
+
+class Duplicate(NamedTuple):
+    """An id that several records have. id, size: see Suspect. partitions: in how many they stand.
+
+    nearest, farthest: offsets within a partition, None while no partition has two. oldest, newest:
+    ms.
+    """
+
+    id: Base64 | None
+    size: int
+    copies: int
+    same_value: bool
+    partitions: int
+    places: tuple[Copy, ...]
+    nearest: int | None
+    farthest: int | None
+    oldest: int | None
+    newest: int | None
+
+
+class _Same:
+    """All records of one id. first: the first of them."""
+
+    def __init__(self, first: Suspect) -> None:
+        self._first = first
+        self.copies = 0
+        self._same_value = True
+        self._places: list[Copy] = []
+        self._nearest: int | None = None
+        self._farthest: int | None = None
+        self._times: tuple[int, int] | None = None
+        self._ends: dict[TopicPartition, tuple[int, int]] = {}
+
+    def add(self, one: Suspect) -> None:
         """One more; each partition's by rising offset."""
+        copy = one.copy
         self.copies += 1
-        self.same_value &= value_digest == self.value_digest
-        if len(self.places) < SHOWN:
-            self.places.append(copy)
+        self._same_value &= one.value_digest == self._first.value_digest
+        if len(self._places) < SHOWN:
+            self._places.append(copy)
         where = copy.topic, copy.partition
-        first, last = self.ends.get(where, (copy.offset, copy.offset))
+        begin, last = self._ends.get(where, (copy.offset, copy.offset))
         if last < copy.offset:
-            near, far = copy.offset - last, copy.offset - first
-            self.nearest = near if self.nearest is None else min(self.nearest, near)
-            self.farthest = far if self.farthest is None else max(self.farthest, far)
-        self.ends[where] = first, copy.offset
+            near, far = copy.offset - last, copy.offset - begin
+            self._nearest = near if self._nearest is None else min(self._nearest, near)
+            self._farthest = far if self._farthest is None else max(self._farthest, far)
+        self._ends[where] = begin, copy.offset
         if copy.timestamp is not None:
-            times = [t for t in (self.oldest, self.newest, copy.timestamp) if t is not None]
-            self.oldest, self.newest = min(times), max(times)
+            oldest, newest = self._times or (copy.timestamp, copy.timestamp)
+            self._times = min(oldest, copy.timestamp), max(newest, copy.timestamp)
+
+    def told(self) -> Duplicate:
+        oldest, newest = self._times or (None, None)
+        return Duplicate(
+            id=self._first.id,
+            size=self._first.size,
+            copies=self.copies,
+            same_value=self._same_value,
+            partitions=len(self._ends),
+            places=tuple(self._places),
+            nearest=self._nearest,
+            farthest=self._farthest,
+            oldest=oldest,
+            newest=newest,
+        )
 
 
 class Copies:
-    """The second pass: the places of the suspects."""
+    """The second pass: the places of suspects. most: duplicates that are kept; all are counted.
 
-    def __init__(self) -> None:
-        self._same: dict[bytes, Same] = {}
+    findings: ids that more than one record has; repeats: records but the first of each. Both count
+    what was ended.
+    """
 
-    def add(self, digest: bytes, identity: bytes, copy: Copy, value_digest: int) -> None:
-        """A record of a suspect; each partition's by rising offset."""
-        if digest not in self._same:
-            self._same[digest] = Same(identity, value_digest)
-        self._same[digest].add(copy, value_digest)
+    def __init__(self, most: int) -> None:
+        self._same: dict[bytes, _Same] = {}
+        self._most = most
+        self._found: list[Duplicate] = []
+        self.findings = self.repeats = 0
 
-    def duplicates(self) -> list[Same]:
-        """Ids that more than one record has, the most copies first, then by the first place."""
-        found = [same for same in self._same.values() if same.copies > 1]
-        return sorted(found, key=lambda same: (-same.copies, same.places[0][:3]))
+    def add(self, one: Suspect) -> None:
+        """A suspect; each partition's by rising offset."""
+        if one.digest not in self._same:
+            self._same[one.digest] = _Same(one)
+        self._same[one.digest].add(one)
+
+    def end(self) -> None:
+        """No more records of the ids that were added so far."""
+        for same in self._same.values():
+            if same.copies > 1:
+                self.findings += 1
+                self.repeats += same.copies - 1
+                self._found.append(same.told())
+                if len(self._found) >= 2 * self._most:
+                    self._found = first(self._found, self._most)
+        self._same = {}
+
+    def duplicates(self) -> list[Duplicate]:
+        """Of the ids that were ended, the first `most`."""
+        return first(self._found, self._most)
+
+
+def first(found: Iterable[Duplicate], most: int) -> list[Duplicate]:
+    """The most copies first, then by the first place."""
+    return sorted(found, key=lambda d: (-d.copies, d.places[0][:3]))[:most]
 
 
 def known_time(timestamp: int) -> int | None:

@@ -3,100 +3,22 @@
 import asyncio
 import base64
 import itertools
-import json
 import random
 from collections import Counter, defaultdict
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
+from tests.kafka.audit_faults import PAIR, plant_duplicates
 from tests.kafka.command import Ran, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.planting import KEY, as_published, send_keyed
 from tests.share import share
 
 LONG = (pytest.mark.long, pytest.mark.timeout(1800))
-PARTITIONS = 2
-Planted = dict[str, dict[bytes, list[tuple[int, int, bytes]]]]
-"""Way of telling records apart → id → (partition, offset, key and value) of each copy."""
-
-
-def _plant(lab: Lab, topic: str, count: int) -> tuple[Planted, int]:
-    """Transactions of unlike records; a few are repeated by each id, some in aborted ones."""
-    rng = random.Random(11)
-    producer = Producer({**lab.client_properties(), "transactional.id": topic, "linger.ms": 20})
-    producer.init_transactions(20)
-    seen: dict[str, list[tuple[bytes, int, int, bytes]]] = defaultdict(list)
-    visible = 0
-    size = max(50, count // 40)
-    chances = {
-        n: rng.choice(("key", "value", "header", "json", "source")) for n in range(0, size, 7)
-    }
-    for number in range(0, count, size):
-        producer.begin_transaction()
-        sent: list[tuple[str, bytes, int, int, bytes]] = []
-        for i in range(number, number + size):
-            unlike = i
-            # every 7th record bears the id of one long before it, or of its neighbour
-            alike = i - i % 700 if i % 14 else i - 7
-            repeats = chances.get(i % size) if i % 7 == 0 and rng.random() < 0.05 else None
-            ids = {
-                name: alike if name == repeats else unlike
-                for name in ("key", "value", "header", "json", "source")
-            }
-            key = b"k%d" % ids["key"]
-            # equal values are equal JSON too: those records differ in the key alone
-            field = ids["value"] if repeats == "value" else ids["json"]
-            value = json.dumps(
-                {"order": {"id": field}, "n": field if repeats == "value" else unlike}
-            ).encode()
-            headers = [
-                ("id", b"h%d" % ids["header"]),
-                ("source.partition", b"3"),
-                ("source.offset", b"%d" % ids["source"]),
-            ]
-            told = {
-                "key": key,
-                "value": value,
-                "header:id": headers[0][1],
-                "json:order.id": json.dumps(field).encode(),
-                "source": b"('', 3, %d, 0)" % ids["source"],
-            }
-
-            def delivered(
-                error: Any, message: Any, told: dict[str, bytes] = told, whole: bytes = key + value
-            ) -> None:
-                assert error is None, error
-                for by, one in told.items():
-                    sent.append((by, one, message.partition(), message.offset(), whole))  # noqa: B023
-
-            producer.produce(
-                topic,
-                value,
-                key,
-                partition=i % PARTITIONS,
-                headers=headers,
-                on_delivery=delivered,
-            )
-            producer.poll(0)
-        assert producer.flush(30) == 0
-        if (number // size) % 5 == 4:
-            producer.abort_transaction(20)
-            continue
-        producer.commit_transaction(20)
-        visible += size
-        for by, one, partition, offset, whole in sent:
-            seen[by].append((one, partition, offset, whole))
-    planted: Planted = {}
-    for by, all_of_them in seen.items():
-        grouped: dict[bytes, list[tuple[int, int, bytes]]] = defaultdict(list)
-        for one, partition, offset, whole in all_of_them:
-            grouped[one].append((partition, offset, whole))
-        planted[by] = {one: sorted(g) for one, g in grouped.items() if len(g) > 1}
-    return planted, visible
+PARTITIONS = PAIR
 
 
 def audit(lab: Lab, topic: str, by: str, *words: str) -> Ran:
@@ -143,7 +65,7 @@ def test_planted_keys_are_found_and_nothing_else(lab1: Lab, topic: MakeTopic, co
 
 def test_planted_duplicates_are_found_and_nothing_else(lab1: Lab, topic: MakeTopic) -> None:
     name = topic(lab1, partitions=PARTITIONS)
-    planted, visible = _plant(lab1, name, share(50_000, 10_000))
+    planted, visible = plant_duplicates(lab1, name, share(50_000, 10_000))
     assert all(planted[by] for by in planted)
     assert len(planted) == 5
     for by, expected in planted.items():

@@ -1,7 +1,6 @@
 """`audit sequences` on real logs: faults planted among good records are found, and nothing else."""
 
 import asyncio
-import random
 import time
 from collections.abc import Callable
 
@@ -11,14 +10,14 @@ from confluent_kafka import Producer
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
+from tests.kafka.audit_faults import plant_sequences
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.planting import FORGET_SECONDS, FORGETFUL, as_published, numbered, same, send
+from tests.kafka.planting import FORGETFUL, as_published, numbered, same, send
 from tests.share import SHARE, share
 
 LONG = (pytest.mark.long, pytest.mark.timeout(1800))
 FIELDS = ("partition", "finding", "producer_id", "offset", "records")
-WRAP = 2**31
 
 
 @pytest.fixture(scope="module")
@@ -26,59 +25,12 @@ def forgetful(start_lab: Callable[[LabSpec], Lab]) -> Lab:
     return start_lab(LabSpec(name="forgetful", settings=FORGETFUL))
 
 
-async def _plant(lab: Lab, topic: str, records: int) -> list[tuple[object, ...]]:
-    """Good batches of four producers in two partitions, with a fault of each in every round."""
-    rng = random.Random(7)
-    found: list[tuple[object, ...]] = []
-    size, rounds = 500, 4
-    # (epoch, next sequence); one of them is not the producer's first: what came before is missing
-    states = {
-        (partition, pid): (0, WRAP - 700 if pid == 9001 else 0)
-        for partition in (0, 1)
-        for pid in range(9000, 9004)
-    }
-    async with Client.to(lab.bootstrap_servers) as client:
-
-        async def put(key: tuple[int, int], count: int, epoch: int, sequence: int) -> int:
-            partition, pid = key
-            return await send(client, topic, partition, numbered(count, pid, epoch, sequence))
-
-        for number in range(rounds):
-            faults = {key: rng.choice(("gap", "repeat", "epoch-back")) for key in states}
-            for key, fault in faults.items() if number else ():
-                if fault == "epoch-back":  # the newer epoch, behind which the old one comes
-                    epoch = states[key][0] + 1
-                    await put(key, 2, epoch, 0)
-                    states[key] = epoch, 2
-            await asyncio.sleep(FORGET_SECONDS)
-            for key, fault in faults.items() if number else ():
-                epoch, sequence = states[key]
-                if fault == "epoch-back":
-                    offset, wrong = await put(key, 3, epoch - 1, rng.randrange(99)), 3
-                elif fault == "gap":
-                    offset, wrong = await put(key, 3, epoch, (sequence + 11) % WRAP), 11
-                    states[key] = epoch, (sequence + 14) % WRAP
-                else:
-                    offset, wrong = await put(key, 3, epoch, (sequence - 2) % WRAP), 2
-                    states[key] = epoch, (sequence + 1) % WRAP
-                found.append((key[0], fault, key[1], offset, wrong))
-            await asyncio.sleep(FORGET_SECONDS)
-            for key in states:
-                for _ in range(-(-records // (rounds * len(states) * size))):
-                    epoch, sequence = states[key]
-                    offset = await put(key, size, epoch, sequence)
-                    if sequence == WRAP - 700:
-                        found.append((key[0], "gap", key[1], offset, sequence))
-                    states[key] = epoch, (sequence + size) % WRAP
-    return sorted(found, key=lambda f: f[::3])
-
-
 @pytest.mark.parametrize("records", [share(1_000_000), pytest.param(5_000_000, marks=LONG)])
 def test_planted_faults_are_found_and_nothing_else(
     forgetful: Lab, topic: MakeTopic, records: int
 ) -> None:
     name = topic(forgetful, partitions=2)
-    planted = asyncio.run(_plant(forgetful, name, records))
+    planted = asyncio.run(plant_sequences(forgetful, name, records))
     assert len(planted) == 26
     ran = eoctl("audit", "sequences", name, "-o", "json", lab=forgetful, timeout=600)
     assert as_published(ran, "audit-sequences").status == 1, ran.stderr
@@ -130,8 +82,9 @@ def test_a_range_that_is_not_there_is_exit_3(lab1: Lab, topic: MakeTopic) -> Non
 def test_it_is_not_much_slower_than_counting(forgetful: Lab, topic: MakeTopic) -> None:
     """At least 60 % of the speed of `offsets count`, the same headers read by both."""
     from eoctl.kafka.count import Cuts, count
+    from eoctl.operations.audit_engine import here
     from eoctl.operations.audit_ranges import Reading
-    from eoctl.operations.audit_sequences import audit_sequences
+    from eoctl.operations.audit_sequences import SequencesAudit
     from recovery.offset_bounds import parse_bound
     from recovery.selectors import parse_selector
 
@@ -153,9 +106,8 @@ def test_it_is_not_much_slower_than_counting(forgetful: Lab, topic: MakeTopic) -
                 best[0] = min(best[0], time.perf_counter() - begin)
                 assert found[name, 0][0].data == records
                 begin = time.perf_counter()
-                answer = await audit_sequences(
-                    client.cluster, [parse_selector(name)], *bounds, Reading()
-                )
+                audit = SequencesAudit([parse_selector(name)], *bounds)
+                answer = await here(client.cluster, audit, Reading())
                 best[1] = min(best[1], time.perf_counter() - begin)
                 assert (answer.rows, answer.complete) == ([], True)
         return best[0], best[1]

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.combine.audit_duplicates import SHOWN, Copies, Copy, Suspects
+from recovery.combine.audit_duplicates import SHOWN, Copies, Copy, Suspect, Suspects, among
 from tests.share import share
 
 
@@ -23,24 +23,26 @@ def test_every_repeat_is_suspected_and_few_others(seed: int, chunk: int, space: 
         suspects.add(digests[drawn[at : at + chunk]])
     repeated = {number for number, count in Counter(drawn.tolist()).items() if count > 1}
     once = np.array(sorted(set(drawn.tolist()) - repeated), np.int64)
-    assert suspects.among(digests[np.array(sorted(repeated), np.int64)]).all()
-    assert suspects.among(digests[once]).sum() <= 3 + len(once) // 20
+    halves = suspects.halves()
+    assert among(halves, digests[np.array(sorted(repeated), np.int64)]).all()
+    assert among(halves, digests[once]).sum() <= 3 + len(once) // 20
 
 
 def test_without_records_nothing_is_suspected() -> None:
     suspects = Suspects(0)
     none = np.zeros((0, 2), np.uint64)
     suspects.add(none)
-    assert len(suspects) == 0
-    assert suspects.among(none).tolist() == []
-    assert suspects.among(np.ones((2, 2), np.uint64)).tolist() == [False, False]
+    halves = suspects.halves()
+    assert len(halves) == 0
+    assert among(halves, none).tolist() == []
+    assert among(halves, np.ones((2, 2), np.uint64)).tolist() == [False, False]
 
 
 @given(seed=st.integers(0, 2**32))
 @settings(deadline=None, max_examples=share(200))
 def test_places_and_distances(seed: int) -> None:
     rng = random.Random(seed)
-    copies = Copies()
+    copies = Copies(9)
     told: dict[bytes, list[tuple[Copy, int]]] = {}
     for partition in range(3):
         offset = 0
@@ -50,15 +52,20 @@ def test_places_and_distances(seed: int) -> None:
             value = rng.randrange(2)
             time = None if rng.random() < 0.1 else rng.randrange(10_000)
             copy = Copy("t", partition, offset, time)
-            copies.add(name, name.strip(), copy, value)
+            copies.add(Suspect(name, name.strip(), 16, copy, value))
             told.setdefault(name, []).append((copy, value))
+    copies.end()
     found = copies.duplicates()
     expected = {name: all_of for name, all_of in told.items() if len(all_of) > 1}
-    assert {same.id for same in found} == {name.strip() for name in expected}
-    assert [s.copies for s in found] == sorted((len(e) for e in expected.values()), reverse=True)
+    assert copies.findings == len(expected)
+    assert copies.repeats == sum(len(e) - 1 for e in expected.values())
+    assert {same.id for same in found} <= {name.strip() for name in expected}
+    often = sorted((len(e) for e in expected.values()), reverse=True)
+    assert [s.copies for s in found] == often[:9]
     for same in found:
+        assert same.id is not None
         here = expected[same.id.rjust(16)]
-        assert same.places == [copy for copy, _ in here][:SHOWN]
+        assert list(same.places) == [copy for copy, _ in here][:SHOWN]
         assert same.same_value == (len({value for _, value in here}) == 1)
         pairs = [
             b.offset - a.offset

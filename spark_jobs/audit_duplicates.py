@@ -1,0 +1,232 @@
+"""`audit duplicates` on Spark: ids are brought together by a shuffle, suspects are read once more.
+
+The first pass sends each record's id, 16 bytes, to the task that sees all records of that id; it
+says which may stand more than once. The second pass, where there are any, reads again and keeps
+those alone; a shuffle brings the records of an id together, in the order of partitions and offsets.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import aclosing, closing
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from eoctl.kafka.access import Access
+from eoctl.kafka.audit_reading import not_read, visible
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.count import Reading
+from recovery.audit_request import (
+    DuplicatesFound,
+    DuplicatesRequest,
+    RecordsRead,
+    Resolved,
+    joined_duplicates,
+)
+from recovery.combine.audit_duplicates import Copies, Copy, Suspect, Suspects, suspects_of
+from recovery.combine.record_ids import RecordId, digests
+from recovery.cut import ranges as parts
+from recovery.errors import EoctlError
+from recovery.facts import Missing
+from recovery.formats.columns import ColumnBatch
+from spark_jobs import audits, job
+from spark_jobs.audits import ANSWER, Give
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+    from pyspark.sql import SparkSession
+
+IDS = "piece int, told string, a bigint, b bigint"
+SUSPECTS = f"{IDS}, offset bigint, timestamp bigint, value bigint, size bigint, id binary"
+WHAT = "eoctl audit duplicates"
+CONTENT = 1 << 20  # halves of ids that go home in one row
+
+
+def work(
+    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.Progress
+) -> Mapping[str, Any]:
+    """The job. Its result: see DuplicatesFound."""
+    import numpy as np
+
+    asked = job.understood(DuplicatesRequest.model_validate, request)
+    stages = audits.Told(progress, asked, 2)
+    stages.stage("read ids")
+    pieces = [
+        replace(r, start=start, end=end)
+        for r in asked.ranges
+        if r.start < r.end
+        for start, end in parts(r.start, r.end, asked.range_offsets)
+    ]
+    each = _Pieces(asked.by, access, pieces, audits.reading(spark, asked, len(pieces)))
+    count = audits.buckets(asked)
+    found: list[DuplicatesFound] = []
+    if pieces:
+        ids = audits.frame(spark, each.ids(), len(pieces), IDS)
+        rows = ids.repartition(count, "a").mapInArrow(
+            _suspected(2 * asked.offsets // count), ANSWER
+        )
+        found, contents = audits.answers(spark, rows, DuplicatesFound, WHAT)
+        if contents:
+            stages.stage("read suspects")
+            halves = np.unique(np.frombuffer(b"".join(contents), np.uint64))
+            failed = {key for f in found for key in f.unread}
+            again = [number for number, piece in enumerate(pieces) if piece.key not in failed]
+            suspects = audits.frame(spark, each.suspects(again, halves), len(again), SUSPECTS)
+            rows = (
+                suspects.repartition(count, "a")
+                .sortWithinPartitions("a", "b", "piece", "offset")
+                .mapInArrow(_copies(pieces, asked.most), ANSWER)
+            )
+            found += audits.answers(spark, rows, DuplicatesFound, WHAT)[0]
+    whole = joined_duplicates(found, asked.most)
+    stages.end()
+    return audits.ended(asked, whole, whole.findings)
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """What tasks give of pieces of the ranges, in either pass."""
+
+    by: RecordId
+    access: Access
+    pieces: Sequence[Resolved]
+    reading: Reading
+
+    def ids(self) -> Give:
+        """The first pass: ids, and how many records there were."""
+
+        def give(number: int) -> "Iterator[pa.RecordBatch]":
+            piece, records, without_id = self.pieces[number], 0, 0
+
+            def of(part: ColumnBatch) -> "pa.RecordBatch":
+                nonlocal records, without_id
+                ids, has = digests(self.by, part)
+                records += len(part)
+                without_id += len(part) - int(has.sum())
+                return audits.batch(_halves(ids[has]), IDS)
+
+            failed = yield from self._read(number, of)
+            read = RecordsRead(
+                topic=piece.topic, partition=piece.partition, records=records, without_id=without_id
+            )
+            yield audits.beside(number, DuplicatesFound(failed=failed, read=(read,)), IDS)
+
+        return give
+
+    def suspects(self, numbers: Sequence[int], halves: "NDArray[np.uint64]") -> Give:
+        """The second pass, of some pieces: the records of suspects."""
+
+        def give(task: int) -> "Iterator[pa.RecordBatch]":
+            number = numbers[task]
+            key = self.pieces[number].key
+
+            def of(part: ColumnBatch) -> "pa.RecordBatch":
+                return _rows(number, list(suspects_of(self.by, key, part, halves)))
+
+            failed = yield from self._read(number, of)
+            yield audits.beside(number, DuplicatesFound(failed=failed), SUSPECTS)
+
+        return give
+
+    def _read(
+        self, number: int, of: "Callable[[ColumnBatch], pa.RecordBatch]"
+    ) -> "Generator[pa.RecordBatch, None, tuple[Missing, ...]]":
+        """What `of` makes of a piece's records, until they cannot be read; why not."""
+        piece = self.pieces[number]
+
+        async def seen(cluster: Cluster) -> AsyncGenerator[ColumnBatch | EoctlError, None]:
+            try:
+                async with aclosing(visible(cluster, piece, self.reading, _untold)) as records:
+                    async for part in records:
+                        yield part
+            except EoctlError as error:
+                yield error
+
+        with closing(audits.stream(self.access, seen)) as stream:
+            for part in stream:
+                try:
+                    if isinstance(part, EoctlError):
+                        raise part
+                    made = of(part)
+                except EoctlError as error:
+                    return (not_read(piece.key, error),)
+                yield made
+        return ()
+
+
+def _untold(size: int, offsets: int) -> None:
+    """Nobody is told of a task's progress."""
+
+
+def _halves(ids: "NDArray[np.uint64]") -> dict[str, Any]:
+    import numpy as np
+
+    signed = ids.view(np.int64)
+    return {"a": signed[:, 0], "b": signed[:, 1]}
+
+
+def _rows(number: int, found: Sequence[Suspect]) -> "pa.RecordBatch":
+    """Suspects as rows of SUSPECTS."""
+    import numpy as np
+
+    ids = np.frombuffer(b"".join(s.digest for s in found), np.uint64).reshape(-1, 2)
+    values = np.array([s.value_digest for s in found], np.uint64)
+    columns = {
+        "piece": [number] * len(found),
+        "offset": [s.copy.offset for s in found],
+        "timestamp": [s.copy.timestamp for s in found],
+        "value": values.view(np.int64),
+        "size": [s.size for s in found],
+        "id": [s.id for s in found],
+    }
+    return audits.batch({**columns, **_halves(ids)}, SUSPECTS)
+
+
+Judge = Callable[["Iterator[pa.RecordBatch]"], "Iterator[pa.RecordBatch]"]
+
+
+def _suspected(expected: int) -> Judge:
+    """What says which ids may stand more than once, of all records that have them."""
+
+    def suspected(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        import numpy as np
+
+        suspects = Suspects(expected)
+        beside: list[pa.RecordBatch] = []
+        for batch in audits.apart(batches, beside):
+            columns = [batch.column(name).to_numpy() for name in ("a", "b")]
+            suspects.add(np.column_stack(columns).view(np.uint64))
+        yield from beside
+        halves = suspects.halves()
+        for at in range(0, len(halves), CONTENT):
+            yield audits.answer_row(content=halves[at : at + CONTENT].tobytes())
+
+    return suspected
+
+
+def _copies(pieces: Sequence[Resolved], most: int) -> Judge:
+    """What judges the records of some ids, which come by id, in the order of partitions."""
+
+    def judged(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        copies = Copies(most)
+        beside: list[pa.RecordBatch] = []
+        rows = audits.rows_apart(batches, beside)
+        for (a, b), same in groupby(rows, key=lambda row: (row["a"], row["b"])):
+            digest = b"".join(half.to_bytes(8, "little", signed=True) for half in (a, b))
+            for row in same:
+                topic, partition = pieces[row["piece"]].key
+                copy = Copy(topic, partition, row["offset"], row["timestamp"])
+                copies.add(Suspect(digest, row["id"], row["size"], copy, row["value"]))
+            copies.end()
+        yield from beside
+        found = DuplicatesFound(
+            findings=copies.findings, repeats=copies.repeats, shown=tuple(copies.duplicates())
+        )
+        yield audits.answer_row(audits.told(found))
+
+    return judged
+
+
+if __name__ == "__main__":
+    job.main("audit_duplicates", work)

@@ -1,0 +1,42 @@
+"""`audit sequences` on Spark: a task reads a partition's batch headers and judges its sequences.
+
+A partition is one task: what a producer's batch must continue is known only behind all before it.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from eoctl.kafka.access import Access
+from eoctl.kafka.audit_reading import read_sequences
+from recovery.audit_request import SequencesFound, SequencesRequest, joined_sequences
+from spark_jobs import audits, executors, job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def work(
+    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.Progress
+) -> Mapping[str, Any]:
+    """The job. Its result: see SequencesFound."""
+    asked = job.understood(SequencesRequest.model_validate, request)
+    stages = audits.Told(progress, asked, 1)
+    stages.stage("read headers")
+    ranges, most = asked.ranges, asked.most
+    reading = audits.reading(spark, asked, len(ranges))
+
+    def read(number: int) -> dict[str, Any]:
+        found: SequencesFound = audits.with_cluster(
+            access, lambda cluster: read_sequences(cluster, [ranges[number]], reading, most)
+        )
+        return found.model_dump(mode="json")
+
+    answers = executors.run(spark, read, len(ranges), "eoctl audit sequences")
+    found = joined_sequences([SequencesFound.model_validate(a) for a in answers], most)
+    stages.end()
+    each = [p.examined for p in found.partitions]
+    return audits.ended(asked, found, sum(e.gaps + e.repeats + e.epochs_back for e in each))
+
+
+if __name__ == "__main__":
+    job.main("audit_sequences", work)

@@ -1,0 +1,101 @@
+"""`audit transactions` on Spark: partitions are read by a task each, then judged by producer id.
+
+What a partition holds of each transaction goes through a shuffle to the task that judges its
+producer id, with all partitions' beside it: `recovery.audit_transactions.judge` looks at no other.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Any
+
+from eoctl.kafka.access import Access
+from eoctl.kafka.audit_reading import read_transactions
+from recovery.audit_facts import Data, Ending, Mark
+from recovery.audit_request import TransactionsFound, TransactionsRequest, joined_transactions
+from recovery.audit_transactions import Torn, judge, of_producers
+from recovery.facts import TopicPartition
+from spark_jobs import audits, job
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+ROWS = 10_000
+ENDINGS = "piece int, told string, pid bigint, nth bigint, ending string"
+
+
+def work(
+    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.Progress
+) -> Mapping[str, Any]:
+    """The job. Its result: see TransactionsFound."""
+    asked = job.understood(TransactionsRequest.model_validate, request)
+    stages = audits.Told(progress, asked, 1)
+    stages.stage("read headers and judge")
+    found = TransactionsFound()
+    if asked.ranges:
+        count = audits.buckets(asked)
+        rows = (
+            audits.frame(spark, _reader(spark, asked, access), len(asked.ranges), ENDINGS)
+            .repartition(count, "pid")
+            .sortWithinPartitions("pid", "piece", "nth")
+            .mapInArrow(_judge(asked), audits.ANSWER)
+        )
+        each, _ = audits.answers(spark, rows, TransactionsFound, "eoctl audit transactions")
+        found = joined_transactions(each, asked.most)
+    stages.end()
+    return audits.ended(asked, found, found.findings)
+
+
+def _reader(spark: "SparkSession", asked: TransactionsRequest, access: Access) -> audits.Give:
+    """What gives the endings of a partition, by producer id and in their order."""
+    ranges = asked.ranges
+    reading = audits.reading(spark, asked, len(ranges))
+
+    def endings(number: int) -> "Iterator[pa.RecordBatch]":
+        whole, failed = audits.with_cluster(
+            access, lambda cluster: read_transactions(cluster, [ranges[number]], reading)
+        )
+        repeated = sum(t.repeated_markers for t in whole.values())
+        found = TransactionsFound(failed=failed, markers_without_data=repeated)
+        yield audits.beside(number, found, ENDINGS)
+        for transactions in whole.values():
+            each = enumerate(transactions.endings())
+            while rows := list(islice(each, ROWS)):
+                columns = {
+                    "piece": [number] * len(rows),
+                    "pid": [pid for _, (pid, _) in rows],
+                    "nth": [nth for nth, _ in rows],
+                    "ending": [json.dumps(ending) for _, (_, ending) in rows],
+                }
+                yield audits.batch(columns, ENDINGS)
+
+    return endings
+
+
+def _judge(asked: TransactionsRequest) -> Any:
+    """What judges the endings of some producer ids, which come by id, partition and order."""
+    places = [r.key for r in asked.ranges]
+    covered, skew, most = of_producers(asked.covered), asked.skew, asked.most
+
+    def judged(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        findings = 0
+        torn: list[Torn] = []
+        beside: list[pa.RecordBatch] = []
+        for pid, rows in groupby(audits.rows_apart(batches, beside), key=lambda row: row["pid"]):
+            endings: dict[TopicPartition, dict[int, list[Ending]]] = {}
+            for row in rows:
+                data, mark = json.loads(row["ending"])
+                ending = Ending(data and Data(*data), mark and Mark(*mark))
+                endings.setdefault(places[row["piece"]], {}).setdefault(pid, []).append(ending)
+            found = judge(covered.get(pid, []), endings, skew)
+            findings += len(found)
+            torn += found[: max(0, most - len(torn))]  # ids come in the order of findings
+        yield from beside
+        yield audits.answer_row(audits.told(TransactionsFound(findings=findings, torn=tuple(torn))))
+
+    return judged
+
+
+if __name__ == "__main__":
+    job.main("audit_transactions", work)

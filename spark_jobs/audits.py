@@ -1,0 +1,216 @@
+"""What the audits' jobs share: a task's reading of Kafka, frames of what tasks give, the answer.
+
+Partitions are read by the tasks themselves. What a task cannot read is part of what it found; only
+where the cluster cannot be reached at all, or our own code fails, the job does.
+"""
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from eoctl.kafka.access import Access
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.count import Reading
+from eoctl.kafka.failures import Deadline
+from recovery.audit_request import Found, Request
+from recovery.errors import EoctlError, Exit, UsageError
+from spark_jobs import executors, job
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+BUCKET_OFFSETS = 5_000_000
+ANSWER = "piece int, answer string, content binary"
+"""What the last tasks give. piece: of which piece of the ranges it tells, null: of all of them."""
+
+Give = Callable[[int], "Iterator[pa.RecordBatch]"]
+"""A task: by its number, the rows that it gives. Columns `piece` and `told`, where it is not null,
+say what `answers` wants to know; they are apart from the other rows."""
+
+F = TypeVar("F", bound=Found)
+T = TypeVar("T")
+
+
+class Told:
+    """Which stage of a job it is."""
+
+    def __init__(self, progress: job.Progress, request: Request, stages: int) -> None:
+        self._progress, self._offsets, self._stages = progress, request.offsets, stages
+        self._number, self._name = -1, ""
+
+    def stage(self, name: str) -> None:
+        self._number, self._name = self._number + 1, name
+        self._tell(self._number, None)
+
+    def end(self) -> None:
+        """All is done."""
+        self._tell(self._stages, self._offsets)
+
+    def _tell(self, done: int, records: int | None) -> None:
+        told = {"stage": self._name, "stages_done": done, "stages_total": self._stages}
+        self._progress.watch({**told, "records": records, "records_total": self._offsets}.copy)
+
+
+def reading(spark: "SparkSession", request: Request, tasks: int) -> Reading:
+    """How each of so many tasks reads: those that run at once keep the rate together."""
+    if request.max_rate is None:
+        return Reading(request.check_crc)
+    at_once = tasks
+    if not executors.is_connect(spark) and str(spark.sparkContext.master).startswith("local"):
+        at_once = min(tasks, spark.sparkContext.defaultParallelism)
+    return Reading(request.check_crc, request.max_rate / max(1, at_once))
+
+
+def buckets(request: Request) -> int:
+    """Into how many tasks what was read is divided to be judged."""
+    return max(1, math.ceil(request.offsets / BUCKET_OFFSETS))
+
+
+def with_cluster(access: Access, use: Callable[[Cluster], Any]) -> Any:
+    """In a task: the answer of an asynchronous function that is given an open cluster."""
+
+    async def run() -> Any:
+        async with Cluster(access.settings(), Deadline(None), read_only=True) as cluster:
+            return await use(cluster)
+
+    return asyncio.run(run())
+
+
+def stream(
+    access: Access, make: Callable[[Cluster], AsyncGenerator[T, None]]
+) -> Generator[T, None, None]:
+    """In a task: what an asynchronous generator that is given an open cluster yields."""
+
+    async def given() -> AsyncGenerator[T, None]:
+        async with (
+            Cluster(access.settings(), Deadline(None), read_only=True) as cluster,
+            aclosing(make(cluster)) as found,
+        ):
+            async for one in found:
+                yield one
+
+    with asyncio.Runner() as runner:
+        whole = given()
+        try:
+            with suppress(StopAsyncIteration):
+                while True:
+                    yield runner.run(anext(whole))
+        finally:
+            runner.run(whole.aclose())
+
+
+def frame(spark: "SparkSession", give: Give, count: int, ddl: str) -> "DataFrame":
+    """What tasks 0 to count - 1 give, a task each. An EoctlError is told as what ends the job."""
+    executors.ship(spark)
+
+    def call(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        for one in batches:
+            for task in one.column(0).to_pylist():
+                try:
+                    yield from give(task)
+                except EoctlError as error:
+                    yield batch({"told": [told_error(error)]}, ddl)
+
+    return spark.range(0, count, 1, count).mapInArrow(call, ddl)
+
+
+def batch(columns: Mapping[str, Any], ddl: str) -> "pa.RecordBatch":
+    """Columns of equal length; those that are not given are null."""
+    import pyarrow as pa
+
+    kinds = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string(), "binary": pa.binary()}
+    count = len(next(iter(columns.values())))
+    made = {}
+    for name, kind in (field.split() for field in ddl.split(", ")):
+        given = columns.get(name)
+        made[name] = pa.nulls(count, kinds[kind]) if given is None else pa.array(given, kinds[kind])
+    return pa.RecordBatch.from_pydict(made)
+
+
+def beside(piece: int, found: Found, ddl: str) -> "pa.RecordBatch":
+    """A row that only says what was found of a piece."""
+    return batch({"piece": [piece], "told": [told(found)]}, ddl)
+
+
+def told(found: Found) -> str:
+    """What was found, as `answers` takes it."""
+    return json.dumps({"answer": found.model_dump(mode="json")})
+
+
+def told_error(error: EoctlError) -> str:
+    """What ends the job, as `answers` takes it."""
+
+    def raised(_: object) -> None:
+        raise error
+
+    return json.dumps(executors.answer_or_error(raised, None))
+
+
+def answers(
+    spark: "SparkSession", rows: "DataFrame", kind: type[F], what: str
+) -> tuple[list[F], list[bytes]]:
+    """What a frame of ANSWER holds: findings, by piece, and contents.
+
+    Raises the errors of tasks.
+    """
+    found = executors.collected(spark, rows, what)
+    content = [bytes(row["content"]) for row in found if row["content"] is not None]
+    said = sorted(
+        ((row["piece"], row["answer"]) for row in found if row["answer"] is not None),
+        key=lambda pair: -1 if pair[0] is None else pair[0],
+    )
+    each = [json.loads(text) for _, text in said]
+    executors.raise_first(each)
+    return [kind.model_validate(one["answer"]) for one in each], content
+
+
+def answer_row(
+    answer: str | None = None, *, piece: int | None = None, content: bytes | None = None
+) -> "pa.RecordBatch":
+    """One row of ANSWER."""
+    return batch({"piece": [piece], "answer": [answer], "content": [content]}, ANSWER)
+
+
+def apart(
+    batches: "Iterator[pa.RecordBatch]", said: "list[pa.RecordBatch]"
+) -> "Iterator[pa.RecordBatch]":
+    """The rows that tasks gave; what they said of their pieces in columns `piece` and `told` goes
+    to `said`, as rows of ANSWER."""
+    import pyarrow.compute as pc
+
+    for one in batches:
+        tells = pc.is_valid(one.column("told"))
+        rest = one.filter(pc.invert(tells))
+        if len(rest) < len(one):
+            pieces, texts = (one.filter(tells).column(n).to_pylist() for n in ("piece", "told"))
+            for piece, text in zip(pieces, texts, strict=True):
+                said.append(answer_row(text, piece=piece))
+        if len(rest):
+            yield rest
+
+
+def rows_apart(
+    batches: "Iterator[pa.RecordBatch]", said: "list[pa.RecordBatch]"
+) -> Iterator[dict[str, Any]]:
+    """See `apart`; row by row."""
+    for one in apart(batches, said):
+        yield from one.to_pylist()
+
+
+def ended(request: Request, found: Found, findings: int) -> dict[str, Any]:
+    """A job's result; what was found is in the file that the request names, if it names one."""
+    status = Exit.INCOMPLETE if found.failed else Exit.FINDING if findings else Exit.OK
+    result: dict[str, Any] = {"findings": findings, "exit_status": int(status)}
+    content = found.model_dump(mode="json")
+    if request.answer is None:
+        return {**result, "found": content}
+    try:
+        Path(request.answer).write_text(json.dumps(content), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot be written: {error.strerror}", where=request.answer) from None
+    return result

@@ -1,0 +1,315 @@
+"""Audits by Spark: what was planted is found, and told as the local engine tells it."""
+
+import asyncio
+import base64
+import importlib
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+
+from eoctl.kafka.access import Access
+from eoctl.lab.client import Client
+from eoctl.lab.cluster import Lab
+from eoctl.lab.record import LabSpec
+from eoctl.operations.audit_duplicates import DuplicatesAudit
+from eoctl.operations.audit_engine import Asked, Audit
+from eoctl.operations.audit_ranges import Reading
+from eoctl.operations.audit_sequences import SequencesAudit
+from eoctl.operations.audit_transactions import TransactionsAudit
+from eoctl.operations.jobs import session_members
+from recovery.answers import Answer
+from recovery.combine.record_ids import parse_record_id
+from recovery.errors import Exit
+from recovery.offset_bounds import parse_bound
+from recovery.selectors import parse_selector
+from spark_jobs import audits, job
+from tests.kafka.audit_faults import (
+    PAIR,
+    THREE,
+    plant_duplicates,
+    plant_sequences,
+    plant_transactions,
+    torn_of,
+)
+from tests.kafka.command import EOCTL, environment, eoctl
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.planting import FORGETFUL, KEY, as_published, numbered, same, send, send_keyed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(900)
+
+SPARK = ("--engine", "spark", "--master", "local[2]")
+FIELDS = ("partition", "finding", "producer_id", "offset", "records")
+ALL = (parse_bound("earliest", 0), parse_bound("hw", 0))
+
+
+def duplicates(topic: str, by: str) -> DuplicatesAudit:
+    """In pieces of 700 offsets, most of which begin within a batch."""
+    wanted = parse_record_id(by)
+    return DuplicatesAudit([parse_selector(topic)], *ALL, wanted, range_offsets=700)
+
+
+def by_both(
+    lab: Lab, spark: "SparkSession", audit: Audit[Any], most: int = 1000
+) -> tuple[Answer, Answer]:
+    """The local engine's answer, and that of the job in this session, of the same offsets."""
+
+    async def looked() -> tuple[Asked, Answer]:
+        async with Client.to(lab.bootstrap_servers) as client:
+            asked = await audit.look(client.cluster)
+            found = await audit.read(client.cluster, asked, reading)
+            return asked, audit.answer(asked, found)
+
+    reading = Reading(most=most)
+    asked, local = asyncio.run(looked())
+    request = json.loads(json.dumps(audit.request(asked, reading).model_dump(mode="json")))
+    work = importlib.import_module(f"spark_jobs.{audit.job}").work
+    access = Access({"bootstrap.servers": lab.bootstrap_servers})
+    result = json.loads(json.dumps(work(spark, request, access, job.Progress(None))))
+    answer = audit.answer(asked, audit.found.model_validate(result["found"]))
+    assert result["findings"] == answer.extra["findings"]
+    if not asked.missing and audit.job != "audit_transactions":  # which adds what is unproven
+        assert result["exit_status"] == answer.exit_status
+    return replace(local, collected_at=0), replace(answer, collected_at=0)
+
+
+async def plant_keys(lab: Lab, topic: str) -> list[tuple[bytes, list[tuple[int, int]]]]:
+    """Some keys stand twice, some thrice, in the same partition and the other one; what an aborted
+    transaction repeats is nothing. In the order in which it is told."""
+    rng = random.Random(5)
+    logs = [[2 * i + partition for i in range(1_500)] for partition in range(2)]
+    for log in logs:
+        for _ in range(8):
+            log[rng.randrange(1_500)] = rng.choice((*rng.sample(logs[0], 5), logs[1][7]))
+    async with Client.to(lab.bootstrap_servers) as client:
+        for partition, log in enumerate(logs):
+            await send_keyed(client, topic, partition, log, 500)
+    aborting = Producer({**lab.client_properties(), "transactional.id": topic})
+    aborting.init_transactions(20)
+    aborting.begin_transaction()
+    for number in logs[0][:20]:
+        aborting.produce(topic, b"value", KEY % number, partition=1)
+    aborting.flush(20)
+    aborting.abort_transaction(20)
+    places: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for partition, log in enumerate(logs):
+        for offset, number in enumerate(log):
+            places[number].append((partition, offset))
+    found = [(KEY % number, found) for number, found in places.items() if len(found) > 1]
+    return sorted(found, key=lambda pair: (-len(pair[1]), pair[1][0]))
+
+
+async def plant_gaps(lab: Lab, topic: str) -> list[tuple[object, ...]]:
+    """Producers that the broker does not know begin with another sequence than 0."""
+    found: list[tuple[object, ...]] = []
+    async with Client.to(lab.bootstrap_servers) as client:
+        for partition in range(3):
+            for pid in (9_000 + partition, 9_010, 9_020):
+                first = pid % 7
+                offset = await send(client, topic, partition, numbered(5, pid, 0, first))
+                if first:
+                    found.append((partition, "gap", pid, offset, first))
+    return found
+
+
+def told(answer: Answer) -> list[dict[str, Any]]:
+    """The rows as JSON has them."""
+    return [row.model_dump(mode="json") for row in answer.rows]
+
+
+def test_the_engines_find_the_same_and_all_that_was_planted(
+    lab1: Lab, topic: MakeTopic, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second time of each with fewer rows than findings."""
+    monkeypatch.setattr(audits, "BUCKET_OFFSETS", 900)  # several tasks judge
+    name = topic(lab1, 2)
+    keys = asyncio.run(plant_keys(lab1, name))
+    assert len({len(places) for _, places in keys}) > 1
+    for most in (1000, 4):
+        local, answer = by_both(lab1, spark, duplicates(name, "key"), most)
+        assert answer == local
+        assert answer.extra["findings"] == len(keys) > 4
+        assert [
+            (base64.b64decode(row["id"]), [(p["partition"], p["offset"]) for p in row["places"]])
+            for row in told(answer)
+        ] == keys[:most]
+
+    name = topic(lab1, THREE)
+    torn = asyncio.run(plant_transactions(lab1, name, 9))
+    for most in (1000, 2):
+        transactions = TransactionsAudit([parse_selector(name)], 5_000)
+        local, answer = by_both(lab1, spark, transactions, most)
+        assert answer == local
+        assert answer.extra["findings"] == len(torn) > 2
+        assert torn_of(told(answer)) == torn[:most]
+
+    name = topic(lab1, 3)
+    gaps = asyncio.run(plant_gaps(lab1, name))
+    for most in (1000, 4):
+        local, answer = by_both(lab1, spark, SequencesAudit([parse_selector(name)], *ALL), most)
+        assert answer == local
+        assert answer.extra["findings"] == len(gaps) > 4
+        assert same(told(answer), FIELDS) == gaps[:most]
+
+
+def test_what_cannot_be_judged_is_missing_by_both(
+    lab1: Lab, topic: MakeTopic, spark: "SparkSession"
+) -> None:
+    """A partition with a header that is no number; without records there is nothing to do."""
+    name, empty = topic(lab1, 3), topic(lab1, 2)
+    producer = Producer(lab1.client_properties())
+    for partition in range(3):
+        for number in (b"4", b"5", b"no number" if partition == 1 else b"4"):
+            headers = [("source.partition", b"%d" % partition), ("source.offset", number)]
+            producer.produce(name, b"v", partition=partition, headers=headers)
+    assert producer.flush(20) == 0
+    local, answer = by_both(lab1, spark, duplicates(name, "source"))
+    assert answer == local
+    assert (answer.exit_status, len(answer.rows)) == (3, 2)
+    assert [e.partition for e in answer.errors] == [1]
+    for audit in (duplicates(empty, "key"), SequencesAudit([parse_selector(empty)], *ALL)):
+        local, answer = by_both(lab1, spark, audit)
+        assert answer == local
+        assert (answer.exit_status, answer.rows) == (0, [])
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state folder of its own: the jobs in it are this test's."""
+    monkeypatch.setenv("EOCTL_STATE_DIR", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def record(state: Path) -> dict[str, Any]:
+    """The newest job's record."""
+    found: dict[str, Any] = json.loads(max(state.glob("jobs/*/job.json")).read_text())
+    return found
+
+
+def test_a_launched_audit(lab1: Lab, topic: MakeTopic, state: Path) -> None:
+    """Its answer is that of the local engine; its job is recorded, without anybody's keys."""
+    name = topic(lab1, 2)
+    producer = Producer(lab1.client_properties())
+    for i in range(3_000):
+        producer.produce(name, b"v", b"somebody's key %d" % min(i, 2_990), partition=i % 2)
+    assert producer.flush(20) == 0
+    words = ("audit", "duplicates", name, "--by", "key", "-o", "json")
+    answers = []
+    for engine in ((), SPARK):
+        ran = as_published(eoctl(*words, *engine, lab=lab1, timeout=300), "audit-duplicates")
+        assert ran.status == 1, ran.stderr
+        answers.append(ran.json)
+    local, found = answers
+    assert (local.pop("engine"), found.pop("engine")) == ("local", "spark")
+    assert "3,000 offsets" in local.pop("engine_why")
+    assert found.pop("engine_why") == "as asked"
+    assert local.pop("collected_at") < found.pop("collected_at")
+    assert found == local
+    [row] = found["rows"]
+    assert (row["text"], row["copies"]) == ("somebody's key 2990", 10)
+    told_of = record(state)
+    assert (told_of["job"], told_of["exit_status"], told_of["error"]) == (
+        "audit_duplicates",
+        1,
+        None,
+    )
+    assert told_of["result"] == {"findings": 1, "exit_status": 1}
+    [listed] = eoctl("jobs", "list", "-o", "json").rows
+    assert listed["state"] == "succeeded"
+    assert not [p for p in state.rglob("*") if p.is_file() and b"somebody" in p.read_bytes()]
+    refused = eoctl(*words, "--engine", "local", "--master", "local[2]", lab=lab1)
+    assert refused.status == 2
+
+
+def started(lab: Lab, *words: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [*EOCTL, "--bootstrap-server", lab.bootstrap_servers, "audit", *words, "-o", "json"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+
+
+def reading_workers(state: Path, running: "subprocess.Popen[str]") -> list[int]:
+    """The job's Python workers, once they read: beside the daemon that starts them."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        assert running.poll() is None, running.communicate()[1][-3000:]
+        time.sleep(0.2)
+        found = []
+        for path in state.glob("jobs/*/job.json"):
+            for pid in session_members(int(json.loads(path.read_text())["pid"])):
+                with suppress(OSError):
+                    if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                        found.append(pid)
+        if len(found) > 1:
+            return found
+    raise AssertionError("no task has begun")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", ["duplicates", "sequences", "transactions"])
+def test_more_of_it_with_workers_killed(
+    start_lab: Callable[[LabSpec], Lab], topic: MakeTopic, state: Path, kind: str
+) -> None:
+    """Spark tries the tasks again: nothing is found twice, nothing is lost. Then Ctrl-C."""
+    settings = FORGETFUL if kind == "sequences" else {}
+    lab = start_lab(LabSpec(name=f"audit-{kind}", settings=settings))
+    try:
+        name = topic(lab, THREE if kind == "transactions" else PAIR)
+        planted: Any
+        if kind == "duplicates":
+            planted = plant_duplicates(lab, name, 200_000)[0]["key"]
+            words = [kind, name, "--by", "key"]
+        elif kind == "sequences":
+            planted = asyncio.run(plant_sequences(lab, name, 400_000))
+            words = [kind, name]
+        else:
+            planted = asyncio.run(plant_transactions(lab, name, 600))
+            words = [kind, name]
+        words += ["--limit", "100000"]
+        size = sum(f.stat().st_size for f in lab.folder.rglob(f"{name}-*/*.log"))
+        slow = ["--max-rate", str(max(1, size // 10))]  # 10 s at least
+        running = started(lab, *words, *SPARK, *slow)
+        for pid in reading_workers(state, running):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        out, said = running.communicate(timeout=600)
+        assert running.returncode == 1, said
+        found = json.loads(out)
+        local = eoctl("audit", *words, "-o", "json", lab=lab, timeout=600).json
+        for one in (local, found):
+            for field in ("engine", "engine_why", "collected_at"):
+                del one[field]
+        assert found == local
+        assert found["findings"] == len(planted)
+        log = max(state.glob("jobs/*/log")).read_text()
+        assert "Lost task" in log
+
+        running = started(lab, *words, *SPARK, *slow)
+        reading_workers(state, running)
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=120)
+        assert running.returncode == int(Exit.INTERRUPTED), said
+        ended = record(state)
+        assert ended["cancelled"] is True
+        assert session_members(ended["pid"]) == []
+    finally:
+        lab.down()
