@@ -4,6 +4,7 @@ import json
 import random
 import struct
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -220,6 +221,23 @@ class World:
             for name, offset in next_offset.items()
         ]
         return json.dumps({"partitions": partitions})
+
+    def app_file(self, folder: Path) -> Path:
+        """Its application file; the store is position.json beside it."""
+        path = folder / "merger.toml"
+        path.write_text(f"""[app]
+name = "merger"
+strategy = "merge-log"
+inputs = ["{self.left}", "{self.right}"]
+outputs = ["{self.output}"]
+[app.merge]
+topic = "{self.log}"
+format = "json"
+[app.store]
+kind = "file"
+path = "{folder / "position.json"}"
+""")
+        return path
 
     def delete_below(self, name: str, offset: int) -> None:
         admin = AdminClient(self.lab.client_properties())

@@ -238,26 +238,6 @@ def test_a_read_only_context_sends_nothing(lab1: Lab, topic: MakeTopic, tmp_path
     assert world.got == {0: []}
 
 
-def application(world: World, folder: Path) -> Path:
-    """An application file; its store is position.json beside it."""
-    app = folder / "app.toml"
-    app.write_text(
-        f"""[app]
-name = "merger"
-strategy = "merge-log"
-inputs = ["{world.left}", "{world.right}"]
-outputs = ["{world.output}"]
-[app.merge]
-topic = "{world.log}"
-format = "json"
-[app.store]
-kind = "file"
-path = "{folder / "position.json"}"
-"""
-    )
-    return app
-
-
 def test_an_application_file(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
     """Its store says where to begin."""
     world = World(lab1, topic)
@@ -265,7 +245,7 @@ def test_an_application_file(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> Non
     write_copies(lab1, (world.output, 0), world.expected[0][:30])
     at = world.log_offsets[25]
     (tmp_path / "position.json").write_text(world.stored(at, 25))
-    app = application(world, tmp_path)
+    app = world.app_file(tmp_path)
     planned = eoctl("merge", "plan", str(app), "-o", "json", lab=lab1)
     assert planned.status == 0, planned.stderr
     assert [(r["from"], r["drop_first"]) for r in planned.rows] == [(at, 5)]
@@ -281,7 +261,7 @@ def test_an_application_that_stored_nothing_yet(
     world = World(lab1, topic, count=10)
     world.write_logs()
     (tmp_path / "position.json").write_text(json.dumps({"partitions": []}))
-    app = str(application(world, tmp_path))
+    app = str(world.app_file(tmp_path))
     for _ in range(2):
         ran = eoctl("merge", "replay", app, "--execute", "--yes", lab=lab1)
         assert ran.status == 0, ran.stderr
@@ -290,7 +270,7 @@ def test_an_application_that_stored_nothing_yet(
     other = World(lab1, topic, count=10)
     other.write_logs()
     write_plain(lab1, (other.output, 0), [b"from a console"])
-    app = str(application(other, tmp_path))
+    app = str(other.app_file(tmp_path))
     ran = eoctl("merge", "replay", app, "--execute", "--yes", lab=lab1)
     assert ran.status == 4, ran.stderr
     assert "holds 1 records, and nothing says of which entries they are" in ran.stderr
@@ -323,7 +303,7 @@ def test_verify_beside_a_running_application(lab1: Lab, topic: MakeTopic, tmp_pa
     write_copies(lab1, (world.output, 0), world.expected[0])
     store = tmp_path / "position.json"
     store.write_text(world.stored(0, 0))
-    path = application(world, tmp_path)
+    path = world.app_file(tmp_path)
     asked = of_app(read_app_file(path).app, str(path))
     went_on: list[tuple[int, int, int]] = []
 

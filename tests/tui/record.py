@@ -171,20 +171,8 @@ def replayed(lab: Lab) -> Path:
     names = iter(("left", "right", "merge-log", "merged"))
     world = World(lab, topic)
     world.write_logs()
-    store, app = plans_folder().parent / "position.json", plans_folder().parent / "merger.toml"
-    store.write_text(world.stored(world.log_offsets[0], 0))
-    app.write_text(f"""[app]
-name = "merger"
-strategy = "merge-log"
-inputs = ["left", "right"]
-outputs = ["merged"]
-[app.merge]
-topic = "merge-log"
-format = "json"
-[app.store]
-kind = "file"
-path = "{store}"
-""")
+    app = world.app_file(plans_folder().parent)
+    (app.parent / "position.json").write_text(world.stored(world.log_offsets[0], 0))
     eoctl(lab, "merge", "replay", str(app), "--execute", "--yes")
     return app
 

@@ -270,28 +270,12 @@ def test_a_rebuild_on_spark_is_followed_and_cancelled(lab: Lab, tmp_path: Path) 
     assert not list(tmp_path.glob("state/manifest.json"))
 
 
-def world_app(world: World, store: Path) -> str:
-    """Its application file; a store that stands at the beginning."""
-    store.write_text(world.stored(world.log_offsets[0], 0))
-    return f"""[app]
-name = "merger"
-strategy = "merge-log"
-inputs = ["{world.left}", "{world.right}"]
-outputs = ["{world.output}"]
-[app.merge]
-topic = "{world.log}"
-format = "json"
-[app.store]
-kind = "file"
-path = "{store}"
-"""
-
-
 def test_a_merge_log_is_looked_at_and_replayed(
     lab: Lab, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     world = World(lab, topic)
     world.write_logs()
+    (tmp_path / "position.json").write_text(world.stored(world.log_offsets[0], 0))
     asked = {
         "merge_log": world.log,
         "format": "json",
@@ -306,10 +290,7 @@ def test_a_merge_log_is_looked_at_and_replayed(
             await until(pilot, lambda: over.watched.exit_status is not None, 60)
             assert over.watched.exit_status == 0, list(over.watched.lines)
             await pilot.press("escape")
-            app_file = tmp_path / "app.toml"
-            await asyncio.to_thread(
-                lambda: app_file.write_text(world_app(world, tmp_path / "position.json"))
-            )
+            app_file = await asyncio.to_thread(lambda: world.app_file(tmp_path))
             await pilot.press("colon")
             app.prompt.value = f":merge {app_file}"
             await pilot.press("enter")
