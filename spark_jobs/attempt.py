@@ -1,9 +1,7 @@
 """Sending one staged file exactly once: what each attempt of a sink's task does.
 
-The order is the rule: init_transactions first, which ends every earlier attempt's transaction and
-fences its producer; only then the marker is read. The other way round a live zombie may commit
-between the two, and its rows come twice. An attempt that is fenced does not fail: another one has
-taken over, so it waits for that one's marker.
+What is committed with the rows says how far they came: a marker of the staging, for the sink. How
+attempts take over from one another is `taking_over`'s.
 """
 
 import time
@@ -12,14 +10,13 @@ from dataclasses import dataclass
 from itertools import islice
 
 from eoctl.kafka.access import Access
-from eoctl.kafka.exactly_once import FencedError, Position, Writer
-from recovery.errors import IncompleteError, RefusedError, UnreachableError, UnverifiedError
+from eoctl.kafka.exactly_once import Position
+from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from spark_jobs import markers, staging
 from spark_jobs.markers import Marker
+from spark_jobs.taking_over import TakingOver
 
-POLL_SECONDS = 0.5
-TAKEOVERS = 6
 SHARE_OF_TIMEOUT = 3  # a transaction is committed after this part of its timeout
 AT_ONCE = 1000  # rows between two looks at the time
 
@@ -41,27 +38,26 @@ class Work:
     patience: float = 60.0
 
 
-class Attempt:
+class Attempt(TakingOver):
     """One attempt: `run` ends when the whole file is committed, by it or by another attempt.
 
     What is committed with the rows, and how it is understood, are `ids`, `position` and `mark`.
     """
 
     def __init__(self, work: Work) -> None:
+        name = f"{work.topic}, part {work.partition}"
+        super().__init__(work.access, name, work.transaction_timeout_ms, work.patience)
         self.work = work
-        self.writer: Writer | None = None
         self.sent = 0  # rows that this attempt committed
         self.transactions = 0
 
     @property
     def ids(self) -> tuple[str, str]:
-        """The transactional id, and the group that positions are committed in."""
         work = self.work
         return markers.transactional_id(work.job, work.partition), markers.name(work.job)
 
     def position(self) -> int | None:
-        """The row to begin with, None when nothing is left to commit. Raises RefusedError by the
-        marker's rules.
+        """The row to begin with. Raises RefusedError by the marker's rules.
 
         A file without rows begins at 0 too until its marker is committed.
         """
@@ -82,31 +78,6 @@ class Attempt:
         marker = Marker(work.batch, work.manifest, row, work.file.rows, markers.now_ms())
         return {markers.place(work.job, work.partition): marker.position}
 
-    def run(self) -> dict[str, int]:
-        """Raises RefusedError where the marker forbids it, IncompleteError where Kafka fails."""
-        why = ""
-        for takeover in range(TAKEOVERS):
-            try:
-                row = self.take_over()
-                if row is not None:
-                    self._send_from(row)
-                return self._answer(takeover)
-            except FencedError:
-                if self._wait_for_other():
-                    return self._answer(takeover)
-                why = "other attempts take over again and again and none of them ends"
-            except (
-                IncompleteError,
-                UnreachableError,
-                UnverifiedError,
-            ) as error:  # begin again with `open`
-                why = error.sentence
-                time.sleep(POLL_SECONDS * (takeover + 1))
-            finally:
-                self._drop()
-        where = f"{self.work.topic}, part {self.work.partition}"
-        raise IncompleteError(f"not sent: {why}", where=where)
-
     def _answer(self, takeovers: int) -> dict[str, int]:
         return {
             "partition": self.work.partition,
@@ -114,19 +85,6 @@ class Attempt:
             "transactions": self.transactions,
             "takeovers": takeovers,
         }
-
-    def take_over(self) -> int | None:
-        """Fence every other attempt, then read how far they came: as `position`."""
-        self.fence()
-        return self.position()
-
-    def fence(self) -> None:
-        """init_transactions: open transactions of this id are ended before it returns."""
-        work = self.work
-        self.writer = Writer(
-            work.access.settings(), *self.ids, timeout_ms=work.transaction_timeout_ms
-        )
-        self.writer.open()
 
     def _send_from(self, row: int) -> None:
         rows = staging.rows_from(self.work.folder, self.work.file, row)
@@ -159,29 +117,6 @@ class Attempt:
         self.sent += row - begin
         self.transactions += 1
         return row
-
-    def _wait_for_other(self) -> bool:
-        """Whether the attempt that took over ends the batch; waits while it makes progress."""
-        seen: int | None = None
-        until = time.monotonic() + self.work.patience
-        while time.monotonic() < until:
-            try:
-                row = self.position()
-            except (IncompleteError, UnreachableError):  # it writes just now, or nobody can
-                time.sleep(POLL_SECONDS)
-                continue
-            if row is None:
-                return True
-            if row != seen:
-                seen, until = row, time.monotonic() + self.work.patience
-            time.sleep(POLL_SECONDS)
-        return False
-
-    def _drop(self) -> None:
-        """Forget the producer; what it left open is ended by the next init_transactions."""
-        if self.writer is not None:
-            self.writer.close()
-            self.writer = None
 
 
 def judge(marker: Marker, work: Work) -> None:

@@ -12,7 +12,7 @@ from eoctl.cli.confirm import ask
 from eoctl.cli.emit import View, emit
 from eoctl.cli.options import Format
 from eoctl.config import Context
-from eoctl.operations.acting import Door, Outcome, execute, permit
+from eoctl.operations.acting import Door, Opened, Outcome, execute, permit
 from eoctl.operations.session import now_ms
 from eoctl.render.sanitise import visible
 from eoctl.render.shell import command
@@ -71,7 +71,7 @@ class Change:
     """A plan on its way through one command. schema: the command's words joined by `-`.
 
     undoes: the journal entry that the plan puts back. words: of the command that carries it out,
-    where that is not this one with --execute.
+    where that is not this one with --execute. opened: as for `execute`.
     """
 
     schema: str
@@ -79,6 +79,7 @@ class Change:
     context: Context
     undoes: str | None = None
     words: Sequence[str] = ()
+    opened: Opened | None = None
 
     def carry_out(self, said: Execute, output: Format, timeout: float | None) -> int:
         """Show the plan; with --execute ask, carry it out, show what became of each step."""
@@ -94,7 +95,7 @@ class Change:
         for line in plan_lines(self.plan):
             print(line, file=sys.stderr)
         permit(self.plan, door, self.undoes)
-        return execute(self.plan, door, timeout, self.undoes)
+        return execute(self.plan, door, timeout, self.undoes, self.opened)
 
     def row(self, outcome: Outcome | None) -> PlanRow:
         """The plan as scripts read it, and what became of it."""

@@ -1,7 +1,8 @@
 """`dedup INPUT OUTPUT`: the clean copy of a topic that holds repeats, written exactly once."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,9 +10,11 @@ import typer
 from eoctl.cli.acting import Change, Execute
 from eoctl.cli.offsets import MaxRate
 from eoctl.cli.options import Connection, Format
-from eoctl.cli.progress import Progress
+from eoctl.cli.progress import Progress, note
+from eoctl.cli.spark import JobProgress, SparkOptions
 from eoctl.kafka.cluster import Cluster
 from eoctl.operations import acting
+from eoctl.operations.acting import Outcome
 from eoctl.operations.session import with_cluster
 from recovery.errors import Exit, UsageError
 from recovery.plan import Plan
@@ -19,6 +22,7 @@ from recovery.sizes import byte_rate
 from recovery.times import duration
 
 if TYPE_CHECKING:
+    from eoctl.operations.dedup import Found
     from recovery.combine.record_ids import SourceHeaders
 
 By = Annotated[
@@ -90,6 +94,7 @@ def dedup(
     output: Format,
     said: Execute,
     source: Source,
+    on: SparkOptions,
     topic: Annotated[str, typer.Argument(metavar="INPUT", help="the topic with repeats")],
     clean: Annotated[str, typer.Argument(metavar="OUTPUT", help="empty, with as many partitions")],
     by: By = "source",
@@ -106,13 +111,23 @@ def dedup(
         bool, typer.Option("--follow", help="go on with what came since the last run, for cron")
     ] = False,
     max_rate: MaxRate = None,
+    staging: Annotated[
+        Path | None,
+        typer.Option(
+            "--staging",
+            metavar="DIR",
+            help="keep what was seen there: a folder that Spark's executors share [this host's]",
+        ),
+    ] = None,
 ) -> int:
     """Copy a topic without its repeats, exactly once. Shows the plan; --execute copies.
 
     Reads everything once to plan, and once more to copy. Killed anywhere, the same command goes on.
     """
     from eoctl.operations import dedup as operations
+    from eoctl.operations import dedup_spark
     from recovery.combine.record_ids import parse_record_id
+    from recovery.dedup_request import Wish
 
     wanted = parse_record_id(by, source.headers(), where="--by")
     if horizon is not None and wanted.kind == "source":
@@ -126,7 +141,8 @@ def dedup(
         seconds = duration(horizon, where="--horizon")
     if count == 0 or seconds == 0:
         raise UsageError("must be above zero", where="--horizon", remedy="write 7d or 1000000")
-    wish = operations.Wish(
+    asked, spark = on.engine()
+    wish = Wish(
         source=topic,
         output=clean,
         by=wanted,
@@ -139,18 +155,43 @@ def dedup(
     context = connection.one()
     limit = connection.seconds(None)
 
-    async def planned(cluster: Cluster) -> Plan | None:
+    async def begin(cluster: Cluster) -> "Plan | Found | None":
         begun = acting.unfinished_entry(
             operations.KIND, cluster.cluster_id or "", operations.scope(wish)
         )
         if begun is not None and said.execute and operations.is_wish(begun.plan, wish):
             print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
             return begun.plan
-        with Progress() as progress:
-            return await operations.plan(cluster, context, wish, progress)
+        return await operations.find(cluster, wish)
 
-    plan = with_cluster(context, limit, planned)
-    if plan is None:
+    found = with_cluster(context, limit, begin)
+    if found is None:
         print("nothing new to copy", file=sys.stderr)
         return Exit.OK
-    return Change("dedup", plan, context).carry_out(said, output, limit)
+    parts = dedup_spark.parts_of(found) if isinstance(found, Plan) else found.parts
+    engine, why = dedup_spark.choose_engine(asked, parts, spark is not None)
+    note(f" engine   {engine}: {why}")
+    if engine == "spark":
+        assert spark is not None
+        line = JobProgress()
+        there = dedup_spark.OnSpark(spark, context, line, staging)
+        with line:
+            plan = found if isinstance(found, Plan) else there.plan(found, limit)
+        return _Watched("dedup", plan, context, opened=there.opened, line=line).carry_out(
+            said, output, limit
+        )
+    here = operations.Here(context, staging)
+    with Progress() as progress:
+        plan = found if isinstance(found, Plan) else here.plan(found, limit, progress)
+    return Change("dedup", plan, context, opened=here.opened).carry_out(said, output, limit)
+
+
+@dataclass(frozen=True)
+class _Watched(Change):
+    """A change whose job reports how far it is."""
+
+    line: JobProgress = field(default_factory=JobProgress)
+
+    def act(self, said: Execute, timeout: float | None) -> Outcome | None:
+        with self.line:
+            return super().act(said, timeout)

@@ -24,6 +24,7 @@ from recovery.plan import Plan
 __all__ = [
     "KINDS",
     "Door",
+    "Opened",
     "Operation",
     "Outcome",
     "Seen",
@@ -112,17 +113,24 @@ def permit(plan: Plan, door: Door, undoes: str | None = None) -> bool:
     return True
 
 
-def execute(plan: Plan, door: Door, timeout: float | None, undoes: str | None = None) -> Outcome:
+def execute(
+    plan: Plan,
+    door: Door,
+    timeout: float | None,
+    undoes: str | None = None,
+    opened: Opened | None = None,
+) -> Outcome:
     """Carry a permitted plan out within `timeout` seconds; see carry_out for the errors.
 
-    undoes: the journal entry that this plan puts back.
+    undoes: the journal entry that this plan puts back. opened: the operation, where it is not
+    the one that the plan's kind names (KINDS).
     """
-    opened: Opened = kind_module(plan.kind).opened
+    made: Opened = opened or kind_module(plan.kind).opened
 
     async def bounded() -> Outcome:
         async with (
             asyncio.timeout(None if timeout is None else timeout + 0.5),
-            opened(plan, door.context, timeout) as operation,
+            made(plan, door.context, timeout) as operation,
         ):
             return await carry_out(plan, operation, door, undoes)
 

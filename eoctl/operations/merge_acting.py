@@ -6,7 +6,6 @@ is, and is ended by its event.
 
 import asyncio
 import gc
-import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -30,6 +29,7 @@ from eoctl.operations.merge import (
 )
 from eoctl.operations.merge_replay import Job, PartitionReplay, Told
 from eoctl.operations.session import now_ms
+from eoctl.operations.signals import ended_by_signals
 from eoctl.operations.steps import Seen
 from eoctl.stores.journal import Journal
 from eoctl.stores.locks import lock_words
@@ -383,21 +383,3 @@ def _rare_collections() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-
-
-@contextmanager
-def ended_by_signals(cancel: threading.Event) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end a replay after the transaction that is open, in the main thread."""
-    loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in numbers}
-    for number in numbers:
-        loop.add_signal_handler(number, cancel.set)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-            signal.signal(number, before[number])

@@ -4,19 +4,18 @@ Plan, lock, journal and verification are the local engine's; only the step itsel
 offsets are looked at here, and what they mean goes to the job as numbers.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from eoctl.config import Context, state_dir
-from eoctl.kafka.access import Access
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.exactly_once import committed
 from eoctl.operations.merge import Look, Merge, Reached, look, reached
-from eoctl.operations.merge_acting import Replaying, Running, asked_again, ended_by_signals
+from eoctl.operations.merge_acting import Replaying, Running, asked_again
 from eoctl.operations.session import now_ms
-from eoctl.operations.spark_launch import Show, Spark, launch
+from eoctl.operations.spark_launch import Show, Spark
+from eoctl.operations.spark_step import Launch, launched
 from recovery.app_file import named
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.merge_replay import Base
@@ -86,7 +85,21 @@ class _OnSpark(Replaying):
         asked = asked_again(step)
         request = await self._request(asked)
         self._tips = {part.partition: part.tip for part in request.parts}
-        return await self._launched(request, ensure_held)
+        result = await launched(
+            Launch(
+                "merge_replay",
+                request.model_dump(mode="json"),
+                summary=f"replay of {request.merge} to {request.output}",
+                cluster_id=request.cluster_id,
+                output=request.output,
+            ),
+            self._context,
+            self._spark,
+            self._show,
+            self._running.cancel,
+            ensure_held,
+        )
+        return {"sent": {named((request.merge, int(p))): n for p, n in result["sent"].items()}}
 
     async def _request(self, asked: Merge) -> Request:
         seen = await look(self._cluster, asked, twice=True)
@@ -127,54 +140,6 @@ class _OnSpark(Replaying):
             max_rate=self._max_rate,
             range_offsets=RANGE_OFFSETS,
         )
-
-    async def _launched(self, request: Request, ensure_held: Callable[[], None]) -> object:
-        """The job's end. Ctrl-C, SIGTERM, a timeout and a lost lock cancel it.
-
-        Raises RefusedError where it could not begin to send.
-        """
-        cancel, access = self._running.cancel, _access(self._context)
-
-        def beat() -> None:
-            ensure_held()
-            if cancel.is_set():
-                raise _EndedError
-
-        def run() -> Mapping[str, Any]:
-            return launch(
-                "merge_replay",
-                request.model_dump(mode="json"),
-                access,
-                self._spark,
-                summary=f"replay of {request.merge} to {request.output}",
-                show=self._show,
-                context=self._context.title,
-                cluster_id=request.cluster_id,
-                output=request.output,
-                beat=beat,
-            )
-
-        with ended_by_signals(cancel):
-            job = asyncio.create_task(asyncio.to_thread(run))
-            try:
-                result = await asyncio.shield(job)
-            except UsageError as error:  # the job raises none once it sends
-                raise RefusedError(error.what, where=error.where, remedy=error.remedy) from None
-            except _EndedError:
-                raise asyncio.CancelledError from None  # it was ended before its end
-            except asyncio.CancelledError:
-                cancel.set()
-                await asyncio.gather(job, return_exceptions=True)  # until nobody writes any more
-                raise
-        return {"sent": {named((request.merge, int(p))): n for p, n in result["sent"].items()}}
-
-
-class _EndedError(Exception):
-    """Somebody asked for the end."""
-
-
-def _access(context: Context) -> Access:
-    return Access(dict(context.properties), dict(context.hosts), context.socks5)
 
 
 def _logs(asked: Merge, seen: Look, now: Mapping[int, Reached]) -> Any:

@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from eoctl.operations.session import now_ms
 from eoctl.stores.journal import Journal, Writer
@@ -29,12 +29,14 @@ class Seen:
 
     saw: what was read, for the journal (JSON without floats); detail: the same as a sentence.
     untouched: of a step that is not done, all that it changes was seen exactly as it was before.
+    final: waiting will not change what was seen.
     """
 
     done: bool | None
     saw: object
     detail: str
     untouched: bool = False
+    final: bool = False
 
 
 class Operation(Protocol):
@@ -60,6 +62,16 @@ class Operation(Protocol):
 
     async def verify(self, step: Step) -> Seen:
         """Look whether it is done. Reads only, and does not wait for it."""
+        ...
+
+
+@runtime_checkable
+class Together(Operation, Protocol):
+    """An operation that does all its steps at once: at the first `perform`, which later ones only
+    ask for their own answer."""
+
+    def left(self, steps: Sequence[Step]) -> None:
+        """These are to be done: all that were not found done. Called before the first perform."""
         ...
 
 
@@ -115,6 +127,7 @@ class Walk:
         self._entry = entry
         self._outcomes: dict[int, StepOutcome] = {}
         self._sent = entry is not None and entry.touched
+        self._started = set[int]()
 
     async def found_done(self, entry: Entry) -> Outcome | None:
         """The outcome if everything is still as this plan left it in a finished entry."""
@@ -149,6 +162,11 @@ class Walk:
     async def _walk(self, writer: Writer, undoes: str | None) -> Outcome:
         if self._entry is not None:
             await self._look_what_is_done(writer, self._entry)
+        if isinstance(self._operation, Together):
+            left = {n: step for n, step in self._steps() if n not in self._outcomes}
+            for number in left:
+                self._start(writer, number)
+            self._operation.left(tuple(left.values()))
         for number, step in self._steps():
             if number in self._outcomes:
                 continue
@@ -225,7 +243,7 @@ class Walk:
             except RefusedError as error:
                 self._record(writer, "step-refused", step=number, detail=error.sentence)
                 raise
-        self._record(writer, "step-started", step=number)
+        self._start(writer, number)
         die_here_in_tests(f"step-{number}-started")
         answer, trouble = await self._perform(writer, number, step)
         die_here_in_tests(f"step-{number}-performed")
@@ -236,6 +254,11 @@ class Walk:
         self._record(writer, "step-done", step=number, saw=seen.saw, answer=answer)
         die_here_in_tests(f"step-{number}-done")
         self._note(number, "done", seen.detail)
+
+    def _start(self, writer: Writer, number: int) -> None:
+        if number not in self._started:
+            self._record(writer, "step-started", step=number)
+            self._started.add(number)
 
     async def _perform(
         self, writer: Writer, number: int, step: Step
@@ -272,7 +295,7 @@ class Walk:
         end = time.monotonic() + SETTLE_SECONDS
         while True:
             seen = await self._look(step)
-            if seen.done or time.monotonic() >= end:
+            if seen.done or seen.final or time.monotonic() >= end:
                 return seen
             await asyncio.sleep(_POLL_SECONDS)
 

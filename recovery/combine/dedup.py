@@ -65,13 +65,9 @@ class Deduplicator:
         self._ids = SeenIds(horizon_ms, horizon_offsets)
         self._scattered: Scattered | None = None
         self.tally = Tally()
-        self.scattered: str | None = None
 
     def share(self, scattered: Scattered | None) -> None:
-        """From here on look whether another partition holds outputs of the same source record.
-
-        scattered: one for all partitions.
-        """
+        """From here on tell it which source records have outputs in this partition."""
         self._scattered = scattered
 
     @property
@@ -113,12 +109,8 @@ class Deduplicator:
             judged = self._numbers.judge(number, content[i], where)
             copied[i] = judged != "repeated"
             self.tally.differs += judged == "differs"
-            if self._scattered is not None and self.scattered is None:
-                other = self._scattered.add(number, self._partition)
-                if other is not None:
-                    self.scattered = (
-                        f"source {number} is in partitions {other} and {self._partition}"
-                    )
+            if self._scattered is not None:
+                self._scattered.add(number, self._partition)
         self.tally.unchecked += self._numbers.unchecked - before
         return copied
 

@@ -8,6 +8,7 @@ number that comes again with other content, are told instead of dropped.
 """
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -120,20 +121,35 @@ class SourceNumbers:
         return made
 
 
+class Chunk(NamedTuple):
+    """Which 65,536 offsets of a source have outputs in an output partition.
+
+    number: of the chunk within the source; bits: a bit for each offset, the lowest one first.
+    """
+
+    topic: str
+    source: int
+    number: int
+    partition: int
+    bits: bytes
+
+
 class Scattered:
     """Whether a source record's outputs all went to one partition: one bit per source offset.
 
     Numbers per output partition are blind to a repeat that went to another partition, as happens
     when their number was changed. Memory: 1/8 byte per source offset and output partition.
+    found: the first source record with outputs in two partitions, as a sentence.
     """
 
     _CHUNK = 16  # bits of an offset inside a chunk
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, int], dict[int, dict[int, bytearray]]] = {}
+        self.found: str | None = None
 
-    def add(self, number: Number, partition: int) -> int | None:
-        """Another output partition that holds outputs of this source offset, if there is one."""
+    def add(self, number: Number, partition: int) -> None:
+        """An output of this source record is in this partition."""
         high, low = number.offset >> self._CHUNK, number.offset & ((1 << self._CHUNK) - 1)
         by_partition = self._seen.setdefault(number.source, {}).setdefault(high, {})
         at, bit = low >> 3, 1 << (low & 7)
@@ -143,5 +159,28 @@ class Scattered:
         mine[at] |= bit
         for other, bits in by_partition.items():
             if other != partition and bits[at] & bit:
-                return other
-        return None
+                self._note(number, other, partition)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """All of it; `add_chunk` takes it in elsewhere."""
+        for (topic, source), by_number in self._seen.items():
+            for number, by_partition in by_number.items():
+                for partition, bits in by_partition.items():
+                    yield Chunk(topic, source, number, partition, bytes(bits))
+
+    def add_chunk(self, chunk: Chunk) -> None:
+        """What one partition holds of a chunk, all at once."""
+        by_number = self._seen.setdefault((chunk.topic, chunk.source), {})
+        by_partition = by_number.setdefault(chunk.number, {})
+        mine = int.from_bytes(chunk.bits, "little")
+        for other, bits in by_partition.items():
+            both = mine & int.from_bytes(bits, "little")
+            if both and other != chunk.partition:
+                low = (both & -both).bit_length() - 1
+                number = Number(chunk.topic, chunk.source, (chunk.number << self._CHUNK) + low)
+                self._note(number, *sorted((other, chunk.partition)))
+        by_partition[chunk.partition] = bytearray(chunk.bits)
+
+    def _note(self, number: Number, one: int, other: int) -> None:
+        if self.found is None:
+            self.found = f"source {number} is in partitions {one} and {other}"

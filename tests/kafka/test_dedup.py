@@ -1,136 +1,25 @@
-"""`dedup` on real brokers: topics with planted repeats, and runs that are killed.
-
-What is expected is told by a plain consumer: the first record of each id, in order.
-"""
+"""`dedup` on real brokers: topics with planted repeats, and runs that are killed."""
 
 import random
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from eoctl.lab.cluster import Lab
 from tests.kafka.command import EOCTL, Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.dedup_world import Copier, Key, check_clean, consumed, produce, source, topics
 from tests.share import share
-
-Key = Callable[["Record"], object]
-
-
-class Record(NamedTuple):
-    """What a read_committed consumer got."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes], ...]
-    timestamp: int
-
-    def header(self, name: str) -> bytes | None:
-        return dict(self.headers).get(name)
-
-
-def consumed(lab: Lab, topic: str, partition: int) -> list[Record]:
-    """Every record of a partition, in order."""
-    consumer = Consumer(
-        {
-            **lab.client_properties(),
-            "group.id": "oracle",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(topic, partition, 0)])
-    found = []
-    try:
-        while (message := consumer.poll(20)) is not None:
-            if message.error() is not None:
-                break
-            headers = tuple(message.headers() or ())
-            found.append(Record(message.key(), message.value(), headers, message.timestamp()[1]))
-    finally:
-        consumer.close()
-    return found
-
-
-def firsts(records: Iterable[Record], key: Key) -> list[Record]:
-    """The records whose key was not there before; one without a key is always kept."""
-    seen, kept = set[object](), []
-    for record in records:
-        one = key(record)
-        if one is None or one not in seen:
-            kept.append(record)
-            seen.add(one)
-    return kept
-
-
-def source(record: Record) -> object:
-    return record.header("source.partition"), record.header("source.offset")
-
-
-class Copier:
-    """A job that copies source partitions, goes back when it crashes, and so repeats itself."""
-
-    def __init__(self, lab: Lab, topic: str, seed: int, partitions: int = 2) -> None:
-        self._random = random.Random(seed)
-        self._lab, self._topic, self._partitions = lab, topic, partitions
-        self._next: dict[int, int] = {}
-
-    def run(self, records: int) -> None:
-        """Copy so many, crashing on the way; some of it in transactions, some of these aborted."""
-        config = {**self._lab.client_properties(), "transactional.id": f"copier-{self._topic}"}
-        producer = Producer(config)
-        producer.init_transactions(20)
-        left = records
-        while left > 0:
-            count = min(left, self._random.randint(1, 60))
-            left -= count
-            begin = dict(self._next)
-            producer.begin_transaction()
-            for _ in range(count):
-                self._send(producer)
-            if self._random.random() < 0.2:
-                producer.flush(20)  # librdkafka cannot abort what the broker has not seen begin
-                producer.abort_transaction(20)
-                self._next = begin
-            else:
-                producer.commit_transaction(20)
-            for number in self._next:
-                self._next[number] = max(0, self._next[number] - self._random.choice([0, 0, 3, 30]))
-
-    def _send(self, producer: Producer) -> None:
-        number = self._random.randrange(3)
-        offset = self._next.get(number, 0)
-        self._next[number] = offset + 1
-        producer.produce(
-            self._topic,
-            key=f"customer-{(number + offset) % 7}",
-            value=f'{{"order": {{"id": "{number}-{offset}"}}}}',
-            partition=number % self._partitions,
-            headers=[("source.partition", str(number)), ("source.offset", str(offset))],
-            timestamp=1_700_000_000_000 + offset,
-        )
-
-
-def check_clean(lab: Lab, dirty: str, clean: str, key: Key, partitions: int = 2) -> int:
-    """The clean topic holds the first of each; how many repeats there were."""
-    repeats = 0
-    for partition in range(partitions):
-        there = consumed(lab, dirty, partition)
-        wanted = firsts(there, key)
-        assert consumed(lab, clean, partition) == wanted
-        repeats += len(there) - len(wanted)
-    return repeats
 
 
 @pytest.fixture
 def dirty_and_clean(lab1: Lab, topic: MakeTopic) -> tuple[str, str, Copier]:
-    dirty, clean = topic(lab1, 2, name="dirty"), topic(lab1, 2, name="clean")
+    dirty, clean = topics(lab1, topic)
     copier = Copier(lab1, dirty, seed=hash(dirty) & 0xFFFF)
     copier.run(600)
     return dirty, clean, copier
@@ -188,10 +77,28 @@ def test_killed_at_a_step_the_same_command_ends_it(
     check_clean(lab1, dirty, clean, source)
 
 
+def test_what_a_killed_run_sent_and_never_committed_is_no_record_of_the_output(
+    lab1: Lab, dirty_and_clean: tuple[str, str, Copier]
+) -> None:
+    """Killed in its first transaction, with records of it at the broker already."""
+    dirty, clean, _ = dirty_and_clean
+    ids = [f"{dirty}-{clean}-eoctl-dedup-{p}" for p in range(2)]
+    killed = [Producer({**lab1.client_properties(), "transactional.id": i}) for i in ids]
+    for partition, producer in enumerate(killed):
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        producer.produce(clean, value=b"never committed", partition=partition)
+        producer.flush(20)
+    killed[1].abort_transaction(20)  # the other is open still
+    ended = dedup(lab1, dirty, clean, "--execute", "--yes")
+    assert ended.status == 0, ended.stderr
+    check_clean(lab1, dirty, clean, source)
+
+
 def test_killed_at_any_moment(lab1: Lab, topic: MakeTopic) -> None:
     """Seeded kills, --follow between them, and the memory lost now and then."""
     chance = random.Random(7)
-    dirty, clean = topic(lab1, 2, name="dirty"), topic(lab1, 2, name="clean")
+    dirty, clean = topics(lab1, topic)
     copier = Copier(lab1, dirty, seed=7)
     killed = 0
     command = [*EOCTL, "--bootstrap-server", lab1.bootstrap_servers, "dedup", dirty, clean]
@@ -248,19 +155,6 @@ def test_a_horizon_bounds_what_is_remembered_and_the_plan_says_so(
     assert dedup(lab1, *words, "--execute", "--yes").status == 0
     found = [r.key for r in consumed(lab1, clean, 0)]
     assert found == [b"a", b"b", b"c", b"d", b"e", b"f", b"a", b"b"]
-
-
-def produce(lab: Lab, topic: str, rows: Iterable[tuple[int, str, str]]) -> None:
-    """(partition, source offset, value)"""
-    producer = Producer(lab.client_properties())
-    for partition, offset, value in rows:
-        producer.produce(
-            topic,
-            value=value,
-            partition=partition,
-            headers=[("source.partition", "0"), ("source.offset", offset)],
-        )
-    producer.flush(20)
 
 
 @pytest.mark.parametrize(

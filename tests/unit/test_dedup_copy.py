@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from eoctl.operations import dedup
+from eoctl.stores import dedup_task
 from recovery.combine.dedup import Deduplicator, visible
 from recovery.combine.record_ids import parse_record_id
+from recovery.dedup_request import Job, Part, Wish
 from recovery.errors import RefusedError
 from recovery.formats.columns import OPEN, ColumnBatch, decode
 
@@ -52,13 +53,14 @@ class Noted:
 
 
 def test_a_transaction_does_not_grow_old_over_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dedup, "TRANSACTION_SECONDS", -1.0)
-    wish = dedup.Wish("in", "out", parse_record_id("key"), "job")
+    monkeypatch.setattr(dedup_task, "TRANSACTION_SECONDS", -1.0)
+    wish = Wish("in", "out", parse_record_id("key"), "job")
     noted, memory = Noted(), Deduplicator("in", 0, wish.by)
-    copy = dedup._Copy(noted, dedup._Job(wish, ""), 0, 0, 9, lambda: None)  # type: ignore[arg-type]
+    part, told = Part(partition=0, begin=0, start=0, end=9), list[str]()
+    copy = dedup_task._Copy(noted, Job(wish, ""), part, lambda: None, told.append)  # type: ignore[arg-type]
     copy.send(batch([b"a"]), 1, memory)
     assert noted.calls == ["begin", "send", 1]
-    monkeypatch.setattr(dedup, "TRANSACTION_SECONDS", 1000.0)
+    monkeypatch.setattr(dedup_task, "TRANSACTION_SECONDS", 1000.0)
     copy.send(batch([b"b", b"a"]), 3, memory)
     copy._until = 0.0
     copy.send(batch([b"a", b"b"]), 5, memory)

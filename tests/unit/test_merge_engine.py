@@ -3,7 +3,6 @@
 import asyncio
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,9 +17,9 @@ from eoctl.kafka.properties import client_settings
 from eoctl.operations.acting import refuse_beside_running
 from eoctl.operations.merge import Merge
 from eoctl.operations.merge_acting import KIND, Running, scope_of
-from eoctl.operations.merge_spark import on_spark
 from eoctl.operations.merge_waiting import own_ended
 from eoctl.operations.spark_launch import Spark
+from eoctl.operations.spark_step import Launch, launched
 from eoctl.stores.journal import Journal
 from recovery.errors import Exit, RefusedError
 from recovery.journal import unfinished
@@ -91,9 +90,10 @@ def test_a_job_that_cannot_begin_has_sent_nothing() -> None:
     """So a step that performs it was refused: it is not one whose answer was lost."""
     spark = Spark(env={"JAVA_HOME": "/nowhere"})
     context = Context("here", {"bootstrap.servers": "127.0.0.1:1"}, ())
-    engine: Any = on_spark(spark, context, lambda report: None)(None, Running(), None)  # type: ignore[arg-type]
+    job = Launch("merge_replay", REQUEST.model_dump(mode="json"), "", "c", "o")
+    ending = launched(job, context, spark, lambda report: None, Running().cancel, lambda: None)
     with pytest.raises(RefusedError, match="JAVA_HOME is /nowhere"):
-        asyncio.run(engine._launched(REQUEST, lambda: None))
+        asyncio.run(ending)
 
 
 def test_other_rows_than_entries_are_refused() -> None:

@@ -78,8 +78,27 @@ def test_what_is_older_than_the_window_is_dropped_by_its_number_and_counted() ->
 )
 def test_scattered_outputs(placed: list[tuple[int, int, int]]) -> None:
     scattered, seen = Scattered(), dict[tuple[int, int], set[int]]()
+    alone = [Scattered() for _ in range(4)]
+    first = None
     for source, offset, partition in placed:
         others = seen.setdefault((source, offset), set()) - {partition}
-        found = scattered.add(Number("", source, offset), partition)
-        assert found in others if others else found is None
+        number = Number("", source, offset)
+        scattered.add(number, partition)
+        alone[partition].add(number, partition)
+        if others and first is None:
+            first = f"source {source} offset {offset} is in partitions {min(others)} and"
+        assert (scattered.found or "").startswith(first or "")
+        assert (scattered.found is None) == (first is None)
         seen[source, offset].add(partition)
+    joined = Scattered()
+    for chunk in [chunk for one in alone for chunk in one.chunks()]:
+        joined.add_chunk(chunk)
+    twice = {
+        f"source {source} offset {offset} is in partitions {one} and {other}"
+        for (source, offset), places in seen.items()
+        for one in places
+        for other in places
+        if one < other
+    }
+    assert joined.found in twice if twice else joined.found is None
+    assert not any(one.found for one in alone)

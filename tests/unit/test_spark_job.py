@@ -12,7 +12,7 @@ from eoctl.kafka.access import Access
 from eoctl.kafka.exactly_once import FencedError
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnreachableError, UsageError
 from recovery.merge_request import Request
-from spark_jobs import attempt, executors, job
+from spark_jobs import executors, job, taking_over
 from spark_jobs.attempt import Attempt, Work
 from spark_jobs.staging import StagedFile
 
@@ -111,7 +111,7 @@ class Later(Attempt):
 
 
 def test_an_attempt_goes_on_once_the_cluster_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(taking_over, "POLL_SECONDS", 0.01)
     with pytest.raises(UnreachableError):
         Attempt(work(nobody())).position()
     assert Later(work(nobody())).run()["takeovers"] == 2
@@ -130,7 +130,7 @@ def test_an_attempt_that_was_fenced_waits_in_vain_for_an_unreachable_cluster(
             self.asked += 1
             return super().position()
 
-    monkeypatch.setattr(attempt, "TAKEOVERS", 1)
+    monkeypatch.setattr(taking_over, "TAKEOVERS", 1)
     one, begin = Fenced(work(nobody())), time.monotonic()
     with pytest.raises(IncompleteError, match="none of them ends"):
         one.run()

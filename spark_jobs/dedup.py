@@ -1,0 +1,228 @@
+"""`dedup` on Spark: a task looks at, or copies, one partition of the input.
+
+What a task does is `eoctl.stores.dedup_task`'s, as in the local engine, and so is what it commits:
+transactional id, group and metadata. An attempt fences every other one before it reads how far
+they came, here or in the local engine; so a task that is tried again, and a zombie, repeat nothing.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from eoctl.kafka.access import Access
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.failures import Deadline
+from eoctl.stores import dedup_task
+from recovery.combine.dedup import Tally
+from recovery.combine.source_numbers import Chunk, Scattered
+from recovery.dedup_request import Job, Part, Request, scattered_error
+from spark_jobs import executors, job, sink
+from spark_jobs.taking_over import TakingOver
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROBES = 4
+
+T = TypeVar("T")
+
+
+def work(
+    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.Progress
+) -> Mapping[str, Any]:
+    """The job: {"tallies": {partition: tally}} of a look, else {"copied": {partition: {"answer":
+    tally} or {"error": its parts}}}. A tally of a copy is of the attempt that ended it."""
+    asked, rule = job.understood(_read, request)
+    sink.refuse_speculation(spark)
+    if asked.memory is not None and asked.shared:
+        executors.check(spark, Path(asked.memory), PROBES)
+    offsets = sum(part.end - part.start for part in asked.parts)
+    told = {"stage": "copy" if asked.copies else "look", "stages_done": 0, "stages_total": 1}
+    progress.watch({**told, "records": None, "records_total": offsets}.copy)
+    tasks = _Tasks(access, rule, asked)
+    if asked.copies:
+        answers = executors.run(
+            spark,
+            lambda number: executors.answer_or_error(tasks.copy, asked.parts[number]),
+            len(asked.parts),
+            "eoctl dedup: copy",
+        )
+        return {"copied": _by_partition(asked, answers)}
+    return {"tallies": _by_partition(asked, _looked(spark, tasks))}
+
+
+def _read(request: Mapping[str, Any]) -> tuple[Request, Job]:
+    """The request, and the job with what all tasks together may read as a rate of each."""
+    asked = Request.model_validate(request)
+    found = asked.job
+    if found.wish.max_rate is not None:
+        rate = max(1.0, found.wish.max_rate / len(asked.parts))
+        found = replace(found, wish=replace(found.wish, max_rate=rate))
+    return asked, found
+
+
+def _by_partition(asked: Request, answers: list[Any]) -> dict[str, Any]:
+    return {str(p.partition): answer for p, answer in zip(asked.parts, answers, strict=True)}
+
+
+class _Tasks:
+    """What tasks do; pickled with the cluster's access."""
+
+    def __init__(self, access: Access, rule: Job, asked: Request) -> None:
+        self.access, self.rule, self.asked = access, rule, asked
+        self.memory = None if asked.memory is None else Path(asked.memory)
+
+    def look(self, part: Part, scattered: Scattered | None) -> dict[str, int]:
+        """The tally of one part. scattered: takes in its source records."""
+
+        async def ask(cluster: Cluster) -> Tally:
+            return await dedup_task.look(cluster, self.rule, part, self.memory, scattered)
+
+        return asdict(self.on_cluster(ask))
+
+    def copy(self, part: Part) -> dict[str, int]:
+        """The copy of one part, to its end; the tally."""
+        done: dict[str, int] = _Copying(self, part).run()
+        return done
+
+    def on_cluster(self, use: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+        async def run() -> T:
+            async with Cluster(self.access.settings(), Deadline(None)) as cluster:
+                return await use(cluster)
+
+        return asyncio.run(run())
+
+
+class _Copying(TakingOver):
+    """One attempt to copy a part."""
+
+    def __init__(self, tasks: _Tasks, part: Part) -> None:
+        wish = tasks.rule.wish
+        name = f"{wish.output}:{part.partition}"
+        super().__init__(tasks.access, name, dedup_task.TRANSACTION_MS)
+        self._tasks, self._part = tasks, part
+        self._tally = Tally()
+
+    @property
+    def ids(self) -> tuple[str, str]:
+        rule = self._tasks.rule
+        return rule.transactional_id(self._part.partition), rule.wish.group
+
+    def position(self) -> int | None:
+        async def ask(cluster: Cluster) -> int:
+            return await dedup_task.position(cluster, self._tasks.rule, self._part)
+
+        found = self._tasks.on_cluster(ask)
+        return None if found >= self._part.end else found
+
+    def _send_from(self, position: int) -> None:
+        writer, tasks = self.writer, self._tasks
+        assert writer is not None
+
+        async def copy(cluster: Cluster) -> Tally:
+            return await dedup_task.copy(
+                cluster, tasks.rule, self._part, position, writer, tasks.memory
+            )
+
+        self._tally = tasks.on_cluster(copy)
+
+    def _answer(self, takeovers: int) -> dict[str, int]:
+        return asdict(self._tally)
+
+
+def _looked(spark: "SparkSession", tasks: _Tasks) -> list[dict[str, int]]:
+    """The tally of each part. Raises what the first of them that failed raised, RefusedError for
+    outputs of one source record in two partitions."""
+    parts, wish = tasks.asked.parts, tasks.rule.wish
+    executors.ship(spark)
+    tasks_and_chunks = "task int, answer string, topic binary, source string, number long, part int"
+    schema = f"{tasks_and_chunks}, bits binary"
+
+    def look(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                scattered = Scattered() if wish.by.kind == "source" else None
+                one = partial(tasks.look, scattered=scattered)
+                answer = executors.answer_or_error(one, parts[task])
+                yield _row(task=task, answer=json.dumps(answer))
+                for chunk in scattered.chunks() if scattered is not None else ():
+                    topic = chunk.topic.encode("utf-8", "surrogateescape")
+                    yield _row(None, None, topic, str(chunk.source), *chunk[2:])
+
+    def join(table: Any) -> Any:
+        return _scattered_rows(table)
+
+    count = len(parts)
+    frame = spark.range(0, count, 1, count).mapInArrow(look, schema)
+    joined = frame.groupBy("task", "topic", "source", "number").applyInArrow(
+        join, "task int, answer string, found string"
+    )
+    rows = executors.collected(spark, joined, "eoctl dedup: look")
+    answers = {row["task"]: json.loads(row["answer"]) for row in rows if row["found"] is None}
+    found = [answers[task] for task in range(count)]
+    executors.raise_first(found)
+    if twice := sorted(row["found"] for row in rows if row["found"] is not None):
+        raise scattered_error(wish, twice[0])
+    return [one["answer"] for one in found]
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("task", pa.int32()),
+            ("answer", pa.string()),
+            ("topic", pa.binary()),
+            ("source", pa.string()),  # any number of 19 digits
+            ("number", pa.int64()),
+            ("part", pa.int32()),
+            ("bits", pa.binary()),
+        ]
+    )
+
+
+def _row(
+    task: int | None,
+    answer: str | None,
+    topic: bytes | None = None,
+    source: str | None = None,
+    number: int | None = None,
+    part: int | None = None,
+    bits: bytes | None = None,
+) -> Any:
+    """A task's answer, or a chunk of the source offsets that it saw."""
+    import pyarrow as pa
+
+    cells = (task, answer, topic, source, number, part, bits)
+    return pa.RecordBatch.from_arrays(
+        [pa.array([c], f.type) for c, f in zip(cells, _schema(), strict=True)], schema=_schema()
+    )
+
+
+def _scattered_rows(table: Any) -> Any:
+    """An answer as it is; of all partitions' chunks of one stretch of a source, a row where they
+    have an offset in common."""
+    import pyarrow as pa
+
+    schema = pa.schema([("task", pa.int32()), ("answer", pa.string()), ("found", pa.string())])
+    rows = []
+    scattered = Scattered()
+    for row in table.to_pylist():
+        if row["task"] is not None:
+            rows.append({"task": row["task"], "answer": row["answer"], "found": None})
+            continue
+        topic = row["topic"].decode("utf-8", "surrogateescape")
+        source = int(row["source"])
+        scattered.add_chunk(Chunk(topic, source, row["number"], row["part"], row["bits"]))
+    if scattered.found:
+        rows.append({"task": None, "answer": None, "found": scattered.found})
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+if __name__ == "__main__":
+    job.main("dedup", work)
