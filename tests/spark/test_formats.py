@@ -1,5 +1,6 @@
-"""Every format that is not plain on Spark, in ranges: the rows of a slow model, the digest of the
-local engine. What a range alone cannot know (the highest time, the last offsets) is in the data."""
+"""Formats that are not plain on Spark, in ranges: the rows of a slow model, the digest of the
+local engine. What a range alone cannot know (the highest time, the last offsets) is in the data.
+And what came since an earlier state."""
 
 import random
 import struct
@@ -13,7 +14,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.operations.state import Wanted, rebuild_state
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import transactional
-from tests.kafka.state_oracle import MODULUS, Rebuilt, digest
+from tests.kafka.state_oracle import MODULUS, Rebuilt, dict_state, digest, fill
 from tests.spark.rebuilding import context, on_session
 
 if TYPE_CHECKING:
@@ -157,3 +158,24 @@ def test_a_format_in_ranges(
             assert (told["upstream"], told["downstream"]) == struct.unpack(">qq", last[:16])
         states = {(r["partition"], r["user_key"]): r["state"] for r in found.rows()}
         assert states == {(p, key[4:]): value[20:] for p, key, _, value in expected}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("most", [10**9, 100])
+def test_only_what_came_since(
+    spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path, most: int
+) -> None:
+    """An earlier state carried on by executors, whole and in ranges: that of a dict."""
+    name = topic(lab1, 2, 1, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.9"})
+    found: list[Rebuilt] = []
+    for number in range(3):
+        fill(lab1, name, seed=number, records=600, keys=50 + 10 * number, partitions=2)
+        since = found[-1].folder if found else None
+        output = tmp_path / str(number)
+        wanted = Wanted((name,), "plain", "lso", output, "spark", range_offsets=most, since=since)
+        found.append(on_session(spark, lab1, wanted))
+        expected, _ = dict_state(lab1, name, found[-1].ends)
+        assert found[-1].state() == expected
+        assert found[-1].digest == digest(expected)
+        assert found[-1].manifest.notes == ()
+        assert found[-1].manifest.incremental_from == (since and str(since))
