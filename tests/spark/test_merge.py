@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import time
@@ -15,7 +16,8 @@ from eoctl.operations.jobs import session_members
 from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import World, write_copies
-from tests.spark.sinking import values
+from tests.share import share
+from tests.spark.sinking import values, watched
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -148,8 +150,12 @@ stands open with its records long enough to be killed in."""
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory: pytest.TempPathFactory) -> str:
     """--env-file of a job that sends so."""
-    folder = tmp_path_factory.mktemp("slow")
-    (folder / "sitecustomize.py").write_text(SLOW)
+    return env_file(tmp_path_factory.mktemp("slow"), SLOW)
+
+
+def env_file(folder: Path, sitecustomize: str) -> str:
+    """The option for a job whose processes import this first."""
+    (folder / "sitecustomize.py").write_text(sitecustomize)
     (folder / "env").write_text(f"PYTHONPATH={folder}\n")
     return f"--env-file={folder / 'env'}"
 
@@ -229,17 +235,92 @@ def test_workers_killed_while_they_send(
     assert world.got == world.expected
 
 
+PACED = """
+import dataclasses, time
+from eoctl.kafka.exactly_once import Writer
+from spark_jobs.attempt import Attempt
+real_init, real_commit = Attempt.__init__, Writer.commit
+def init(self, work):
+    real_init(self, dataclasses.replace(work, rows_per_transaction=20))
+def commit(self, positions):
+    self._producer.flush(60)
+    time.sleep(0.3)
+    real_commit(self, positions)
+Attempt.__init__, Writer.commit = init, commit
+"""
+"""Transactions of 20 that stand open for 0.3 s, one after another: most kills meet one."""
+
+
+@pytest.fixture(scope="module")
+def paced(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """--env-file of a job that sends so."""
+    return env_file(tmp_path_factory.mktemp("paced"), PACED)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(share(10, 2)))
+def test_workers_killed_at_any_moment(
+    lab1: Lab, topic: MakeTopic, state: Path, paced: str, seed: int
+) -> None:
+    """Once while the log is read, joined or staged, twice while it is sent."""
+    world = World(lab1, topic, partitions=2, count=100)
+    world.write_logs()
+    draw, sending = random.Random(seed), 0
+    running = started(world, paced, "--from-merge-offset=1:0", "--output-offset=1:0")
+    with watched(lab1, world.output) as end:  # 400 records, and a marker for 20 or fewer
+        for written in (0, draw.randrange(1, 200), draw.randrange(200, 380)):
+            while running.poll() is None and end() < written:
+                time.sleep(0.05)
+            found: list[int] = []
+            while running.poll() is None and not (found := python_workers_of(state)):
+                time.sleep(0.05)
+            if not written:
+                time.sleep(draw.uniform(0, 4))
+                found = python_workers_of(state)
+            if running.poll() is None and found:
+                sending += bool(end())
+                with suppress(ProcessLookupError):
+                    os.kill(draw.choice(found), signal.SIGKILL)
+    _, said = running.communicate(timeout=300)
+    assert running.returncode == 0, said  # a task is tried four times
+    assert ended_session(int(str(job(state)["pid"])))
+    assert sending == 2
+    assert world.got == world.expected
+    assert not list((state / "merge-staging").rglob("*.parquet"))
+
+
+def python_workers_of(state: Path) -> list[int]:
+    """Pids of the workers of the newest job: children of its JVM's daemon."""
+    parents = {}
+    for pid in (
+        session_members(int(str(job(state)["pid"]))) if list(state.glob("jobs/*/job.json")) else ()
+    ):
+        with suppress(OSError):
+            if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                stat = Path(f"/proc/{pid}/stat").read_text()
+                parents[pid] = int(stat.rpartition(")")[2].split()[1])
+    return [pid for pid, parent in parents.items() if parent in parents]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["reading", "sending"])
 def test_interrupted_replay_cancels_its_job_and_the_local_engine_goes_on(
-    large: World, topic: MakeTopic, state: Path, number: int
+    large: World, topic: MakeTopic, state: Path, slow: str, number: int, moment: str
 ) -> None:
+    """No process of the job is left; what it committed stays, what it left open does not."""
     world = large
     world.output = topic(world.lab, 1, 1, KEPT)
-    running = started(world)
-    while not list(state.glob("jobs/*/progress.jsonl")):
+    running = started(world, *([slow] if moment == "sending" else []))
+    while (
+        not list(state.glob("jobs/*/progress.jsonl"))
+        if moment == "reading"
+        else values(world.lab, world.output, "read_uncommitted").total() < 250
+    ):
         assert running.poll() is None, running.communicate()
         time.sleep(0.1)
+    members = session_members(int(str(job(state)["pid"])))
+    assert any(b"java" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in members)
     running.send_signal(number)
     _, said = running.communicate(timeout=120)
     assert running.returncode == 6, said  # it had begun: what became of it is looked at next
@@ -247,6 +328,9 @@ def test_interrupted_replay_cancels_its_job_and_the_local_engine_goes_on(
     record = job(state)
     assert record["cancelled"] is True
     assert ended_session(int(str(record["pid"])))
+    assert not [pid for pid in members if Path(f"/proc/{pid}").exists()]
+    if moment == "sending":
+        assert world.got[0] == world.expected[0][:200]
     ran = eoctl(*words(world, *WHOLE, "--engine", "local"), lab=world.lab, timeout=400)
     assert ran.status == 0, ran.stderr
     assert world.got == world.expected
