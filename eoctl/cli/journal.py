@@ -165,7 +165,7 @@ def resume(
         typer.Option("--abandon", help="close the entry, send nothing, leave all as it is"),
     ] = False,
 ) -> int:
-    """Finish a change that was left unfinished, or prove that nothing happened."""
+    """Finish an unfinished change, or prove that nothing happened. --execute acts."""
     one = Journal().get(entry)
     if one.state != "unfinished":
         raise RefusedError(f"it is {one.state}: there is nothing to resume", where=entry)
@@ -189,7 +189,7 @@ def _abandon(entry: Entry, said: Execute) -> int:
 
 
 def undo(connection: Connection, acting_: Execute, output: Format, entry: EntryId) -> int:
-    """Put back what a change did, if everything is still as it left it."""
+    """Put back what a change did, if everything is still as it left it. --execute acts."""
     one = Journal().get(entry)
     context = context_of(connection, one.plan)
     plan = acting.undo_plan(one, context, connection.seconds())

@@ -53,7 +53,11 @@ class Connection:
     ] = field(default_factory=list, repr=False)
     timeout: Annotated[
         str | None,
-        typer.Option("--timeout", metavar="DURATION", help="bounds the command [30s]"),
+        typer.Option(
+            "--timeout",
+            metavar="DURATION",
+            help="bounds the command [30s; more where it acts, none for whole logs]",
+        ),
     ] = None
     from_: Annotated[
         str | None,

@@ -184,7 +184,7 @@ def apply(
     said: Execute,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="of `txn hanging --plan FILE`")],
 ) -> int:
-    """Carry out a plan of many remedies, entry by entry, each looked at again right before."""
+    """Carry out a plan of many remedies, each looked at again right before. --execute acts."""
     plan = plan_files.read(file)
     if plan.kind not in acting.KINDS or not plan.kind.startswith("txn-"):
         raise UsageError(f"a plan of kind {plan.kind}", where=str(file), remedy="not one of txn")

@@ -57,7 +57,11 @@ Export = Annotated[
 ]
 Pause = Annotated[
     str | None,
-    typer.Option("--pause", metavar="D", help="between two looks at ends, store and group"),
+    typer.Option(
+        "--pause",
+        metavar="D",
+        help="between two looks at ends, store and group [plan: 1s, verify: 5s]",
+    ),
 ]
 
 PLAN = View(
@@ -85,7 +89,9 @@ def plan(
     export: Export = False,
     fence: Annotated[
         bool,
-        typer.Option("--fence", help="first fence ids that hold commits of the group [--execute]"),
+        typer.Option(
+            "--fence", help="first fence ids that hold commits of the group, with --execute"
+        ),
     ] = False,
     pause: Pause = None,
     max_rate: Annotated[
@@ -94,7 +100,7 @@ def plan(
     ] = None,
     no_crc: Annotated[bool, typer.Option("--no-crc", help="do not check checksums")] = False,
 ) -> int:
-    """Where an application may start again, exactly once; nothing is changed.
+    """Where an application may start again, exactly once; changes nothing without --fence.
 
     From an application file, or without one a group's move: --group G and one target.
     """
@@ -207,7 +213,7 @@ def apply(connection: Connection, output: Format, said: Execute, file: PlanFile)
 
 
 def undo(connection: Connection, output: Format, said: Execute, file: PlanFile) -> int:
-    """Put back what `apply` wrote: offset, metadata, leader epoch, absence."""
+    """Put back what `apply` wrote: offset, metadata, leader epoch, absence. --execute acts."""
     made = _read(file)
     context, seconds = context_of(connection, made), connection.seconds(ACTING_SECONDS)
     entry = operations.applied(made)

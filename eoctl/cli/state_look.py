@@ -84,7 +84,7 @@ def compare(
         str | None, typer.Option("--at", metavar="CUT", help="of `live` [the cut of A]")
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=0, metavar="N", help="so many differing entries")
+        int, typer.Option("--limit", min=0, metavar="N", help="differing entries shown")
     ] = 20,
     ignore_timestamps: Annotated[
         bool, typer.Option("--ignore-timestamps", help="only values count; reads all rows")
@@ -144,7 +144,7 @@ def show(
         str,
         typer.Option("--value-serde", metavar="SERDE", help="the same; confluent-avro:FILE too"),
     ] = "string",
-    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="entries shown")] = 100,
 ) -> int:
     """A key's entries, decoded; exit 1 when the state has none."""
     answer = state_show.show(state_show.Shown(folder, key, key_serde, value_serde, limit))

@@ -40,9 +40,15 @@ TREE = Branch(
                 "hanging": Leaf("diagnose:txn_hanging", "a verdict on every open transaction"),
                 "history": Leaf("diagnose:txn_history", "what __transaction_state recorded"),
                 "abort": Leaf("remedy:abort", "abort an orphan: shows the plan, --execute acts"),
-                "fence": Leaf("remedy:fence", "end an id's open transaction, shut its owner out"),
-                "resolve": Leaf("remedy:resolve", "write a marker that was decided and got lost"),
-                "apply": Leaf("remedy:apply", "carry out a plan of `txn hanging --plan FILE`"),
+                "fence": Leaf(
+                    "remedy:fence", "abort an id's transaction, shut its owner out; --execute acts"
+                ),
+                "resolve": Leaf(
+                    "remedy:resolve", "write a marker that was decided and lost; --execute acts"
+                ),
+                "apply": Leaf(
+                    "remedy:apply", "carry out a plan of `txn hanging --plan`; --execute acts"
+                ),
             },
         ),
         "producers": Leaf("inspect:producers", "producer ids, epochs and sequences of partitions"),
@@ -57,19 +63,23 @@ TREE = Branch(
             "where a dead application starts again, exactly once",
             {
                 "plan": Leaf(
-                    "restart:plan", "offsets to restart at, outputs to drop; changes none"
+                    "restart:plan", "offsets to restart at, outputs to drop; changes nothing"
                 ),
                 "show": Leaf("restart:show", "a plan file, as it was made"),
                 "apply": Leaf("restart:apply", "write the planned positions; --execute acts"),
-                "verify": Leaf("restart:verify", "look again: is a zombie at work?"),
-                "undo": Leaf("restart:undo", "put back what `apply` wrote"),
+                "verify": Leaf(
+                    "restart:verify", "after `apply`: did a zombie commit or write since?"
+                ),
+                "undo": Leaf("restart:undo", "put back what `apply` wrote; --execute acts"),
             },
         ),
         "state": Branch(
             "a store's state from its changelog",
             {
                 "rebuild": Leaf("state:rebuild", "make it again up to a cut, and prove it"),
-                "deliver": Leaf("state_deliver:deliver", "write it into a topic or a table"),
+                "deliver": Leaf(
+                    "state_deliver:deliver", "write it into a topic or a table; --execute acts"
+                ),
                 "compare": Leaf("state_look:compare", "two states, or one and its changelog"),
                 "show": Leaf("state_look:show", "a key's entries, decoded"),
             },
@@ -85,15 +95,15 @@ TREE = Branch(
                 ),
             },
         ),
-        "dedup": Leaf("dedup:dedup", "the clean copy of a topic with repeats, exactly once"),
+        "dedup": Leaf(
+            "dedup:dedup", "copy a topic without its repeats, exactly once; --execute acts"
+        ),
         "merge": Branch(
-            "merge logs: in which order several inputs were read",
+            "check and replay a merge log: in which order inputs were read",
             {
                 "verify": Leaf("merge:verify", "every entry against its input, the tip too"),
                 "plan": Leaf("merge:plan", "what a replay reads, and what it drops"),
-                "replay": Leaf(
-                    "merge:replay", "emit the merged stream again: a plan, --execute acts"
-                ),
+                "replay": Leaf("merge:replay", "emit the merged stream again; --execute acts"),
             },
         ),
         "journal": Branch(
@@ -101,8 +111,10 @@ TREE = Branch(
             {
                 "list": Leaf("journal:list_", "all changes made from here, the oldest first"),
                 "show": Leaf("journal:show", "one change, event by event"),
-                "resume": Leaf("journal:resume", "finish a change that was left unfinished"),
-                "undo": Leaf("journal:undo", "put back what a change did"),
+                "resume": Leaf(
+                    "journal:resume", "finish a change that was left unfinished; --execute acts"
+                ),
+                "undo": Leaf("journal:undo", "put back what a change did; --execute acts"),
             },
         ),
         "jobs": Branch(

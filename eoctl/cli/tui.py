@@ -38,7 +38,7 @@ def tui(
 ) -> int:
     """The dashboard: what is held, by what, since when, and the way out; all day on one screen.
 
-    Only looks; it takes at most a tenth of the time for requests and says how much.
+    Looks, at most a tenth of the time; changes only what you plan there and then confirm by a word.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("needs a terminal", remedy="eoctl status --watch writes to a pipe")
