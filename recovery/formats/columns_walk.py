@@ -10,10 +10,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LONGEST = 10
-_STRIDE_LEAST = 256  # records of one length in a row that pay for looking at them at once
-_PATIENCE = 64  # records walked one by one before looking again, at first
-_GLANCE = 16
-_MOST_AT_ONCE = 1024
+_RUN_LEAST = 8  # records of one length in a row that pay for looking at them at once
+_MOST_AT_ONCE = 256
 _LOCK_STEP_LEAST = 64  # batches side by side that pay for walking them at once
 
 
@@ -27,20 +25,25 @@ def varints(
     """
     import numpy as np
 
-    byte = data[position].astype(np.uint64)
-    value = byte & 0x7F
+    byte = data[position]
+    value = (byte & 0x7F).astype(np.uint64)
     behind = position + 1
-    more = np.flatnonzero(byte & 0x80)
+    more = np.flatnonzero(byte >= 0x80)
     shift = 7
     while len(more) and shift < 7 * _LONGEST:
-        at = position[more] + shift // 7
-        byte = data[at].astype(np.uint64)
-        value[more] |= (byte & 0x7F) << np.uint64(shift)
-        behind[more] = at + 1
-        more = more[(byte & 0x80) != 0]
+        if len(more) == len(position):  # lengths, mostly: as many bytes in each
+            byte = data[behind]
+            value |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+            behind += 1
+        else:
+            byte = data[position[more] + shift // 7]
+            value[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+            behind[more] += 1
+        more = more[byte >= 0x80]
         shift += 7
-    signed = (value >> np.uint64(1)).astype(np.int64) ^ -(value & np.uint64(1)).astype(np.int64)
-    return signed, behind
+    sign = -(value & np.uint64(1)).view(np.int64)
+    value >>= np.uint64(1)
+    return value.view(np.int64) ^ sign, behind
 
 
 def record_starts(
@@ -94,36 +97,31 @@ def _one_by_one(
     behind: "NDArray[np.int64]",
     count: "NDArray[np.int64]",
 ) -> tuple["NDArray[np.int64]", int]:
-    """One record after the other; but records of one size follow each other, and a look at all
-    their lengths at once tells how far that holds."""
+    """One record after the other; but records of one size follow each other, and a look at many
+    lengths at once tells how far that holds."""
     import numpy as np
 
     content = data.tobytes()  # which Python reads faster than an array
-    runs: list[NDArray[np.int64]] = []
     starts: list[int] = []
+    runs: list[tuple[int, int, int]] = []  # start, stride, records
     found, wanted = 0, 0
     for batch, (position, end, left) in enumerate(
         zip(first.tolist(), behind.tolist(), count.tolist(), strict=True)
     ):
         wanted += left
-        patience = _PATIENCE
+        patience = 1
         while position < end:
-            stride = 0
-            if left >= _STRIDE_LEAST:
-                stride, same = _same_length(data, position, end, left)
-                if same >= _STRIDE_LEAST:
-                    found += len(starts) + same
-                    runs.append(np.array(starts, np.int64))
-                    starts = []
-                    runs.append(position + stride * np.arange(same, dtype=np.int64))
+            if left >= _RUN_LEAST:
+                stride, same = _same_length(content, data, position, end, left)
+                if same >= _RUN_LEAST:
+                    runs.append((position, stride, same))
+                    found += same
                     position += stride * same
                     left -= same
-                    patience = _PATIENCE
-                    continue
-            pause = min(end, position + patience * (stride or _PATIENCE))
-            patience *= 2  # where sizes vary, looking is in vain
+                    patience = 1
             before = len(starts)
-            while position < pause:
+            pause = before + patience
+            while position < end and len(starts) < pause:
                 starts.append(position)
                 byte = content[position]
                 if byte < 0x80:
@@ -134,10 +132,16 @@ def _one_by_one(
                     length, position = _long(content, position)
                     position += length >> 1
             left -= len(starts) - before
+            patience *= 2  # where sizes vary, looking is in vain
         if position != end or found + len(starts) != wanted:
             return np.zeros(0, np.int64), batch
-    runs.append(np.array(starts, np.int64))
-    return np.concatenate(runs), len(first)
+    walked = np.array(starts, np.int64)
+    if not runs:
+        return walked, len(first)
+    start, stride, records = np.array(runs, np.int64).T
+    within = np.arange(found) - np.repeat(np.cumsum(records) - records, records)
+    every = np.repeat(start, records) + np.repeat(stride, records) * within
+    return np.sort(np.concatenate((walked, every))), len(first)
 
 
 def _long(content: bytes, position: int) -> tuple[int, int]:
@@ -154,29 +158,28 @@ def _long(content: bytes, position: int) -> tuple[int, int]:
     return 1, position + _LONGEST
 
 
-def _same_length(data: "NDArray[np.uint8]", position: int, end: int, left: int) -> tuple[int, int]:
-    """(stride, n): the n records from `position` on have the same length as the first.
+def _same_length(
+    content: bytes, data: "NDArray[np.uint8]", position: int, end: int, left: int
+) -> tuple[int, int]:
+    """(stride, n): the n records from `position` on, and perhaps more, have one length.
 
-    n is 0 where too few records are left, both are 0 for lengths that are not written in one or two
-    bytes.
+    Both are 0 for lengths that are not written in one or two bytes.
     """
-    low, high = int(data[position]), int(data[position + 1])
+    low, high = content[position], content[position + 1]
     if low < 0x80:
-        width, length = 1, low
+        stride = 1 + (low >> 1)
     elif high < 0x80:
-        width, length = 2, low & 0x7F | high << 7
+        stride = 2 + ((low & 0x7F | high << 7) >> 1)
     else:
         return 0, 0
-    if length & 1:
+    if low & 1:
         return 0, 0
-    stride = width + (length >> 1)
     fit = min(left, (end - position) // stride, _MOST_AT_ONCE)
-    if fit < _STRIDE_LEAST:
+    if fit < _RUN_LEAST:
         return stride, 0
-    for some in (_GLANCE, fit):  # to look at all of them is in vain where sizes vary
-        same = data[position : position + stride * some : stride] == low
-        if width == 2:
-            same &= data[position + 1 : position + stride * some : stride] == high
-        if not same.all():
-            return stride, int(same.argmin())
-    return stride, fit
+    behind = position + stride * fit
+    same = data[position:behind:stride] == low
+    if low >= 0x80:
+        same &= data[position + 1 : behind : stride] == high
+    n = int(same.argmin())
+    return stride, n or fit  # the first one is the same as itself
