@@ -48,7 +48,7 @@ class Latest:
         self._pending.append(rows)
         self._bytes += rows.nbytes
         held = 0 if self._state is None else self._state.nbytes
-        if self._bytes > max(self._most // 4, min(held, self._most // 2)):
+        if self._bytes + held > self._most:
             self._merge()
             if self._state is not None and self._state.nbytes > self._most // 2:
                 self.spill()
