@@ -15,6 +15,7 @@ from recovery.facts import PartitionFacts, TopicPartition
 from recovery.formats.batches import CONTROL, TRANSACTIONAL
 
 PAUSE_SECONDS = 0.5
+LEADER_SECONDS = 20.0  # a dead leader is replaced after 9 to 12 s
 
 
 async def offsets(cluster: Cluster, topics: Sequence[str]) -> list[PartitionFacts]:
@@ -33,17 +34,32 @@ async def offsets(cluster: Cluster, topics: Sequence[str]) -> list[PartitionFact
 
 
 async def facts(cluster: Cluster, cut: Cut) -> list[PartitionFacts]:
-    """The partitions of a cut as they are now; those that are gone are not in the result."""
-    metadata = await cluster.metadata([t.topic for t in cut.topics])
+    """The partitions of a cut as they are now; those that are gone are not in the result.
+
+    Waits for a new leader where the old one has died. Raises IncompleteError where none gives
+    offsets: that says nothing of the log.
+    """
     places = cut.places()
-    wanted = [
-        p
-        for t in metadata.topics.values()
-        for p in t.partitions
-        if (p.topic, p.partition) in places
-    ]
-    found, _ = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
-    return found
+    bound = time.monotonic() + LEADER_SECONDS
+    while True:
+        metadata = await cluster.metadata([t.topic for t in cut.topics])
+        wanted = [
+            p
+            for t in metadata.topics.values()
+            for p in t.partitions
+            if (p.topic, p.partition) in places
+        ]
+        found, _ = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+        unknown = next((f for f in found if f.log_start_offset is None), None)
+        if unknown is None:
+            return found
+        if unknown.error == "TOPIC_AUTHORIZATION_FAILED" or time.monotonic() > bound:
+            raise IncompleteError(
+                f"its log start cannot be read ({unknown.error})",
+                where=f"{unknown.topic}-{unknown.partition}",
+                remedy="give the same command again when its leader answers",
+            )
+        await asyncio.sleep(PAUSE_SECONDS)
 
 
 async def settled(cluster: Cluster, topics: Sequence[str], seconds: float) -> list[PartitionFacts]:

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from eoctl.kafka import cuts
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
+from eoctl.operations.cut import resolve
+from recovery.errors import IncompleteError
+from recovery.offset_bounds import parse_bound
 from tests.kafka.command import EOCTL, environment, eoctl, said
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
@@ -68,6 +72,33 @@ def test_a_killed_leader(lab3: Lab, topic: MakeTopic, tmp_path: Path, number: in
     expected, _ = dict_state(lab3, name, state.ends)
     assert state.digest == digest(expected)
     assert state.state() == expected
+
+
+@pytest.mark.long
+def test_logs_are_looked_at_again_while_nobody_leads(
+    lab3: Lab, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new leader is waited for. Where there is none, that is no change of the log."""
+    name = topic(lab3, partitions=3, replicas=3, config=COMPACT)
+    fill(lab3, name, seed=1, records=300, keys=50, partitions=3)
+    alone = topic(lab3)
+    leader = asyncio.run(_leader(lab3, alone, 0))
+
+    async def look() -> None:
+        async with Client.to(lab3.bootstrap_servers) as client:
+            lso = parse_bound("lso", 0)
+            led, not_led = [await resolve(client.cluster, [n], lso, 10) for n in (name, alone)]
+            lab3.kill(leader)
+            found = await cuts.facts(client.cluster, led)
+            assert [f.log_start_offset for f in found] == [0, 0, 0]
+            monkeypatch.setattr(cuts, "LEADER_SECONDS", 1.0)
+            with pytest.raises(IncompleteError, match=f"{alone}-0: its log start cannot be read"):
+                await cuts.facts(client.cluster, not_led)
+
+    try:
+        asyncio.run(look())
+    finally:
+        lab3.start(leader)
 
 
 def test_a_killed_worker(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
