@@ -29,7 +29,7 @@ from recovery.errors import EoctlError
 from recovery.facts import Missing
 from recovery.formats.columns import ColumnBatch
 from spark_jobs import audits, job
-from spark_jobs.audits import ANSWER, Give
+from spark_jobs.audits import ANSWER, Done, Give
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,8 +50,8 @@ def work(
     import numpy as np
 
     asked = job.understood(DuplicatesRequest.model_validate, request)
-    stages = audits.Told(progress, asked, 2)
-    stages.stage("read ids")
+    stages = audits.Told(spark, progress, asked, 2)
+    done = stages.stage("read ids")
     pieces = [
         replace(r, start=start, end=end)
         for r in asked.ranges
@@ -62,17 +62,17 @@ def work(
     count = audits.buckets(asked)
     found: list[DuplicatesFound] = []
     if pieces:
-        ids = audits.frame(spark, each.ids(), len(pieces), IDS)
+        ids = audits.frame(spark, each.ids(done), len(pieces), IDS)
         rows = ids.repartition(count, "a").mapInArrow(
             _suspected(2 * asked.offsets // count), ANSWER
         )
         found, contents = audits.answers(spark, rows, DuplicatesFound, WHAT)
         if contents:
-            stages.stage("read suspects")
+            done = stages.stage("read suspects")
             halves = np.unique(np.frombuffer(b"".join(contents), np.uint64))
             failed = {key for f in found for key in f.unread}
             again = [number for number, piece in enumerate(pieces) if piece.key not in failed]
-            suspects = audits.frame(spark, each.suspects(again, halves), len(again), SUSPECTS)
+            suspects = audits.frame(spark, each.suspects(again, halves, done), len(again), SUSPECTS)
             rows = (
                 suspects.repartition(count, "a")
                 .sortWithinPartitions("a", "b", "piece", "offset")
@@ -93,7 +93,7 @@ class _Pieces:
     pieces: Sequence[Resolved]
     reading: Reading
 
-    def ids(self) -> Give:
+    def ids(self, done: Done) -> Give:
         """The first pass: ids, and how many records there were."""
 
         def give(number: int) -> "Iterator[pa.RecordBatch]":
@@ -107,6 +107,7 @@ class _Pieces:
                 return audits.batch(_halves(ids[has]), IDS)
 
             failed = yield from self._read(number, of)
+            done(self.pieces[number].end - self.pieces[number].start)
             read = RecordsRead(
                 topic=piece.topic, partition=piece.partition, records=records, without_id=without_id
             )
@@ -114,7 +115,7 @@ class _Pieces:
 
         return give
 
-    def suspects(self, numbers: Sequence[int], halves: "NDArray[np.uint64]") -> Give:
+    def suspects(self, numbers: Sequence[int], halves: "NDArray[np.uint64]", done: Done) -> Give:
         """The second pass, of some pieces: the records of suspects."""
 
         def give(task: int) -> "Iterator[pa.RecordBatch]":
@@ -125,6 +126,7 @@ class _Pieces:
                 return _rows(number, list(suspects_of(self.by, key, part, halves)))
 
             failed = yield from self._read(number, of)
+            done(self.pieces[number].end - self.pieces[number].start)
             yield audits.beside(number, DuplicatesFound(failed=failed), SUSPECTS)
 
         return give

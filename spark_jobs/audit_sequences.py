@@ -20,8 +20,8 @@ def work(
 ) -> Mapping[str, Any]:
     """The job. Its result: see SequencesFound."""
     asked = job.understood(SequencesRequest.model_validate, request)
-    stages = audits.Told(progress, asked, 1)
-    stages.stage("read headers")
+    stages = audits.Told(spark, progress, asked, 1)
+    done = stages.stage("read headers")
     ranges, most = asked.ranges, asked.most
     reading = audits.reading(spark, asked, len(ranges))
 
@@ -29,6 +29,7 @@ def work(
         found: SequencesFound = audits.with_cluster(
             access, lambda cluster: read_sequences(cluster, [ranges[number]], reading, most)
         )
+        done(ranges[number].end - ranges[number].start)
         return found.model_dump(mode="json")
 
     answers = executors.run(spark, read, len(ranges), "eoctl audit sequences")

@@ -30,13 +30,13 @@ def work(
 ) -> Mapping[str, Any]:
     """The job. Its result: see TransactionsFound."""
     asked = job.understood(TransactionsRequest.model_validate, request)
-    stages = audits.Told(progress, asked, 1)
-    stages.stage("read headers and judge")
+    stages = audits.Told(spark, progress, asked, 1)
+    done = stages.stage("read headers and judge")
     found = TransactionsFound()
     if asked.ranges:
         count = audits.buckets(asked)
         rows = (
-            audits.frame(spark, _reader(spark, asked, access), len(asked.ranges), ENDINGS)
+            audits.frame(spark, _reader(spark, asked, access, done), len(asked.ranges), ENDINGS)
             .repartition(count, "pid")
             .sortWithinPartitions("pid", "piece", "nth")
             .mapInArrow(_judge(asked), audits.ANSWER)
@@ -47,7 +47,9 @@ def work(
     return audits.ended(asked, found, found.findings)
 
 
-def _reader(spark: "SparkSession", asked: TransactionsRequest, access: Access) -> audits.Give:
+def _reader(
+    spark: "SparkSession", asked: TransactionsRequest, access: Access, done: audits.Done
+) -> audits.Give:
     """What gives the endings of a partition, by producer id and in their order."""
     ranges = asked.ranges
     reading = audits.reading(spark, asked, len(ranges))
@@ -56,6 +58,7 @@ def _reader(spark: "SparkSession", asked: TransactionsRequest, access: Access) -
         whole, failed = audits.with_cluster(
             access, lambda cluster: read_transactions(cluster, [ranges[number]], reading)
         )
+        done(ranges[number].end - ranges[number].start)
         repeated = sum(t.repeated_markers for t in whole.values())
         found = TransactionsFound(failed=failed, markers_without_data=repeated)
         yield audits.beside(number, found, ENDINGS)

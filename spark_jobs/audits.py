@@ -32,28 +32,50 @@ Give = Callable[[int], "Iterator[pa.RecordBatch]"]
 """A task: by its number, the rows that it gives. Columns `piece` and `told`, where it is not null,
 say what `answers` wants to know; they are apart from the other rows."""
 
+Done = Callable[[int], Any]
+"""A task tells how many offsets it has read."""
+
 F = TypeVar("F", bound=Found)
 T = TypeVar("T")
 
 
 class Told:
-    """Which stage of a job it is."""
+    """Which stage of a job it is, and how far it is."""
 
-    def __init__(self, progress: job.Progress, request: Request, stages: int) -> None:
-        self._progress, self._offsets, self._stages = progress, request.offsets, stages
+    def __init__(
+        self, spark: "SparkSession", progress: job.Progress, request: Request, stages: int
+    ) -> None:
+        self._spark, self._progress = spark, progress
+        self._offsets, self._stages = request.offsets, stages
         self._number, self._name = -1, ""
 
-    def stage(self, name: str) -> None:
+    def stage(self, name: str) -> Done:
+        """What is read from now on."""
         self._number, self._name = self._number + 1, name
-        self._tell(self._number, None)
+        if executors.is_connect(self._spark):  # which has nothing that counts across tasks
+            self._tell(self._number, lambda: None)
+            return lambda offsets: None
+        done = self._spark.sparkContext.accumulator(0)
+        self._tell(self._number, lambda: min(int(done.value), self._offsets))
+        return done.add
 
     def end(self) -> None:
         """All is done."""
-        self._tell(self._stages, self._offsets)
+        self._tell(self._stages, lambda: self._offsets)
 
-    def _tell(self, done: int, records: int | None) -> None:
-        told = {"stage": self._name, "stages_done": done, "stages_total": self._stages}
-        self._progress.watch({**told, "records": records, "records_total": self._offsets}.copy)
+    def _tell(self, stages_done: int, records: Callable[[], int | None]) -> None:
+        name, stages, total = self._name, self._stages, self._offsets
+
+        def look() -> dict[str, Any]:
+            return {
+                "stage": name,
+                "stages_done": stages_done,
+                "stages_total": stages,
+                "records": records(),
+                "records_total": total,
+            }
+
+        self._progress.watch(look)
 
 
 def reading(spark: "SparkSession", request: Request, tasks: int) -> Reading:
