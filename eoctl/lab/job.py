@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sqlite3
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ SALES = 3000  # in each partition
 EVERY = 100
 SECONDS = 20.0
 FIRST_SALE_MS = 1_763_700_000_000
+_NOT_YET = ("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE")
 
 APP_FILE = f"""\
 [app]
@@ -124,7 +126,8 @@ class Job:
         admin = AdminClient(self._lab.client_properties())
         if INPUT in admin.list_topics(timeout=SECONDS).topics:
             return
-        new = [NewTopic(name, PARTITIONS, 1) for name in (OUTPUT, INPUT)]
+        kept = {"retention.ms": "-1"}  # the sales are old
+        new = [NewTopic(name, PARTITIONS, 1, config=kept) for name in (OUTPUT, INPUT)]
         new.append(NewTopic(CHANGELOG, PARTITIONS, 1, config={"cleanup.policy": "compact"}))
         for made in admin.create_topics(new, operation_timeout=SECONDS).values():
             made.result(SECONDS)
@@ -259,10 +262,10 @@ class Job:
         end = self._seen_end(p)
         pair = {"output": {"topic": OUTPUT, "partition": p, "offset": end}}
         consumer = Consumer({**self._lab.client_properties(), "group.id": GROUP})
-        consumer.commit(
-            offsets=[TopicPartition(INPUT, p, position, json.dumps(pair))], asynchronous=False
-        )
-        consumer.close()
+        try:
+            _commit_offsets(consumer, [TopicPartition(INPUT, p, position, json.dumps(pair))])
+        finally:
+            consumer.close()
 
     def _seen_end(self, p: int) -> int:
         from confluent_kafka import Consumer, TopicPartition
@@ -315,6 +318,21 @@ class Job:
 
 def _base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode("ascii")
+
+
+def _commit_offsets(consumer: Any, offsets: Any) -> None:
+    """The first commits of a new lab meet coordinators that are only being made."""
+    from confluent_kafka import KafkaException
+
+    end = time.monotonic() + SECONDS
+    while True:
+        try:
+            consumer.commit(offsets=offsets, asynchronous=False)
+            return
+        except KafkaException as error:
+            if error.args[0].name() not in _NOT_YET or time.monotonic() > end:
+                raise IncompleteError(error.args[0].str(), where=f"group {GROUP}") from None
+        time.sleep(0.1)
 
 
 def _flush(producer: Any) -> None:

@@ -14,8 +14,10 @@ from tests.kafka.command import eoctl
 
 @pytest.fixture(scope="module")
 def lab(start_lab: Callable[[LabSpec], Lab]) -> Lab:
-    """Of its own: the job's topics have fixed names."""
-    return start_lab(LabSpec(name="practice"))
+    """Of its own: the job's topics have fixed names. Retention looks at once, as elsewhere within
+    minutes: the sales are old."""
+    settings = {"log.initial.task.delay.ms": "500", "log.retention.check.interval.ms": "500"}
+    return start_lab(LabSpec(name="practice", settings=settings))
 
 
 def outputs(lab: Lab, partition: int) -> list[str]:
