@@ -43,7 +43,7 @@ def work(
     offsets = sum(part.end - part.start for part in asked.parts)
     told = {"stage": "copy" if asked.copies else "look", "stages_done": 0, "stages_total": 1}
     progress.watch({**told, "records": None, "records_total": offsets}.copy)
-    tasks = _Tasks(access, rule, asked)
+    tasks = Tasks(access, rule, asked)
     if asked.copies:
         answers = executors.run(
             spark,
@@ -69,7 +69,7 @@ def _by_partition(asked: Request, answers: list[Any]) -> dict[str, Any]:
     return {str(p.partition): answer for p, answer in zip(asked.parts, answers, strict=True)}
 
 
-class _Tasks:
+class Tasks:
     """What tasks do; pickled with the cluster's access."""
 
     def __init__(self, access: Access, rule: Job, asked: Request) -> None:
@@ -100,7 +100,7 @@ class _Tasks:
 class _Copying(TakingOver):
     """One attempt to copy a part."""
 
-    def __init__(self, tasks: _Tasks, part: Part) -> None:
+    def __init__(self, tasks: Tasks, part: Part) -> None:
         wish = tasks.rule.wish
         name = f"{wish.output}:{part.partition}"
         super().__init__(tasks.access, name, dedup_task.TRANSACTION_MS)
@@ -134,7 +134,7 @@ class _Copying(TakingOver):
         return asdict(self._tally)
 
 
-def _looked(spark: "SparkSession", tasks: _Tasks) -> list[dict[str, int]]:
+def _looked(spark: "SparkSession", tasks: Tasks) -> list[dict[str, int]]:
     """The tally of each part. Raises what the first of them that failed raised, RefusedError for
     outputs of one source record in two partitions."""
     parts, wish = tasks.asked.parts, tasks.rule.wish
