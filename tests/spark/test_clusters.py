@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -17,11 +18,12 @@ from typing import Any
 import pytest
 
 from eoctl.lab.cluster import Lab
-from tests.kafka.command import environment, eoctl
+from eoctl.operations.jobs import session_members
+from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import World
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
-from tests.spark.sinking import staged_values, values
+from tests.spark.sinking import staged_values, values, watched
 from tests.spark.starting import free_port, home, running, standalone_cluster, wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -211,6 +213,53 @@ def test_merge_replay_over_spark_connect(
         timeout=400,
     )
     assert ran.status == 0, ran.stderr
+    assert world.got == world.expected
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_merge_replay_over_spark_connect_that_loses_its_client(
+    lab1: Lab,
+    connect: str,
+    topic: MakeTopic,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+) -> None:
+    """While it sends. What the server still does is fenced by the local engine, which goes on."""
+    monkeypatch.setenv("EOCTL_STATE_DIR", str(tmp_path / "state"))
+    world = World(lab1, topic, count=20_000)
+    world.write_logs()
+    words = ["merge", "replay", *world.words, "--execute", "--yes"]
+    words += ["--from-merge-offset=0:0", "--output-offset=0:0"]
+    server = ["--bootstrap-server", lab1.bootstrap_servers]
+    remote = ["--remote", connect, "--staging", str(tmp_path / "staging")]
+    running = subprocess.Popen(
+        [*EOCTL, *server, *words, *remote],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    with watched(lab1, world.output) as end:
+        while not end():
+            assert running.poll() is None, running.communicate()[1][-3000:]
+            time.sleep(0.01)
+    (record,) = (tmp_path / "state").glob("jobs/*/job.json")
+    leader = json.loads(record.read_text())["pid"]
+    if number == signal.SIGKILL:
+        for pid in [running.pid, *session_members(leader)]:
+            os.kill(pid, number)
+    else:
+        running.send_signal(number)
+    _, said = running.communicate(timeout=120)
+    assert running.returncode == (-9 if number == signal.SIGKILL else 6), said
+    assert "Traceback" not in said
+    assert session_members(leader) == []
+    ran = eoctl(*words, "--engine", "local", lab=lab1, timeout=400)
+    assert ran.status == 0, ran.stderr
+    assert world.got == world.expected
+    time.sleep(20)  # if something of it were alive, it would write by now
     assert world.got == world.expected
 
 
