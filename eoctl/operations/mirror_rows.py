@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eoctl.operations.mirror_reading import Seen
+from eoctl.render.words import counted
 from recovery.combine.mirror_pairs import Run
 from recovery.combine.mirror_table import Difference, explained
 from recovery.combine.record_digests import KEY_RANGES, range_name
@@ -38,15 +39,18 @@ def told(
     rows = [_row(partition, one, seen) for one in seen.differences[:most]]
     missing = []
     if unproven:
-        text = f"{unproven} differences may come from compaction, which took records away"
+        text = (
+            f"{counted(unproven, 'difference')} may come from compaction, which took records away"
+        )
         missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
     if seen.outside:
-        text = f"{seen.outside} records may have their partners before the ranges that were read"
+        may = counted(seen.outside, "record")
+        text = f"{may} may have a partner before the ranges that were read"
         missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
     if seen.head:
         text = (
-            f"{seen.head} records before the first that the mirror has may be lost or outside its "
-            "range: its timestamps are not the source's"
+            f"{counted(seen.head, 'record')} before the first that the mirror has may be lost or "
+            "outside its range: its timestamps are not the source's"
         )
         missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
     moved: int | None = sum(run.records for run in seen.moved)
@@ -59,7 +63,8 @@ def told(
     wrong, unknown = _syncs(seen, compacted)
     rows += [_sync(partition, one) for one in wrong[: most - len(rows)]]
     if unknown:
-        text = f"{unknown} offset syncs name records that compaction may have taken away"
+        syncs = counted(unknown, "offset sync")
+        text = f"{syncs}: compaction may have taken the records away that are named"
         missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
     groups = [
         MirrorCheckpoint(
@@ -76,8 +81,8 @@ def told(
     ]
     if outside := sum(g.skipped is None for g in groups):
         text = (
-            f"{outside} checkpoints lie before the ranges that were read: what their groups skip "
-            "can't be told"
+            f"{counted(outside, 'checkpoint')} before the ranges that were read: what the groups "
+            "skip can't be told"
         )
         missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
     bad = [g for g in groups if g.skipped or g.beyond_end]

@@ -36,6 +36,7 @@ from eoctl.operations.restart_plan import (
 )
 from eoctl.operations.session import now_ms, with_cluster
 from eoctl.operations.steps import Seen
+from eoctl.render.words import counted
 from eoctl.stores.journal import Journal
 from eoctl.stores.locks import lock_words
 from eoctl.stores.offsets.store import Contents, OffsetStore, Write, left, unsent
@@ -231,7 +232,7 @@ async def _undo(entry: Entry, context: Context, stores: Stores) -> Plan:
                     action="write",
                     target=store.name,
                     parameters=parameters(which, back, dissolve=not then.details["existed"][which]),
-                    does=f"puts {len(back)} positions of {store.name} back",
+                    does=f"puts {counted(len(back), 'position')} of {store.name} back",
                     stands_on=(_key(which, store),),
                 )
             )
@@ -247,7 +248,7 @@ async def _undo(entry: Entry, context: Context, stores: Stores) -> Plan:
         argv=context.argv,
         cluster_id=then.cluster_id,
         scope=then.scope,
-        summary=f"{then.scope}: {writes} positions as they were before {entry.id}",
+        summary=f"{then.scope}: {counted(writes, 'position')} as before {entry.id}",
         lock=lock_words(context.lock_zookeeper),
         observed=observed,
         steps=tuple(steps),
