@@ -61,8 +61,14 @@ async def position(cluster: Cluster, job: Job, part: Part) -> int:
     if found is None:
         if part.start != part.begin:
             raise RefusedError("its position is gone since the plan", where=name)
-        outputs = await partitions(cluster, job.wish.output)
-        await refuse_written(cluster, outputs[part.partition])
+        output = (await partitions(cluster, job.wish.output))[part.partition]
+        await refuse_written(cluster, output)
+        if stable(output) != output.high_watermark:  # whoever asks has ended the job's own
+            raise IncompleteError(
+                "a transaction is open in it: another copy's, or somebody else writes",
+                where=f"{output.topic}:{output.partition}",
+                remedy="look with `eoctl txn list`",
+            )
         return part.start
     job.limits(found.metadata, name)
     if not part.start <= found.offset <= part.end:
@@ -130,7 +136,8 @@ async def refuse_written(cluster: Cluster, output: PartitionFacts) -> None:
     )
     if output.log_start_offset != 0:
         raise refused
-    read = read_columns(cluster, output.topic, output.partition, 0, stable(output))
+    end = stable(output)
+    read = read_columns(cluster, output.topic, output.partition, 0, end, last_stable_offset=end)
     async with aclosing(read):
         async for records in read:
             if (records.outcome != ABORTED).any():

@@ -95,6 +95,23 @@ def test_what_a_killed_run_sent_and_never_committed_is_no_record_of_the_output(
     check_clean(lab1, dirty, clean, source)
 
 
+def test_an_output_in_which_somebody_else_has_a_transaction_open_is_no_beginning(
+    lab1: Lab, dirty_and_clean: tuple[str, str, Copier]
+) -> None:
+    dirty, clean, _ = dirty_and_clean
+    other = Producer({**lab1.client_properties(), "transactional.id": f"other-{clean}"})
+    other.init_transactions(20)
+    other.begin_transaction()
+    other.produce(clean, value=b"of somebody else", partition=0)
+    other.flush(20)
+    ended = dedup(lab1, dirty, clean, "--execute", "--yes")
+    assert (ended.status, "a transaction is open in it" in ended.stdout) == (6, True), ended.stderr
+    other.commit_transaction(20)
+    assert [r.value for r in consumed(lab1, clean, 0)] == [b"of somebody else"]
+    again = dedup(lab1, dirty, clean, "--execute", "--yes")
+    assert (again.status, "has been written to" in again.stdout) == (4, True), again.stderr
+
+
 def test_killed_at_any_moment(lab1: Lab, topic: MakeTopic) -> None:
     """Seeded kills, --follow between them, and the memory lost now and then."""
     chance = random.Random(7)
