@@ -263,6 +263,23 @@ def test_merge_replay_over_spark_connect_that_loses_its_client(
     assert world.got == world.expected
 
 
+def test_audits_over_spark_connect(
+    lab1: Lab, connect: str, changelog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The changelog's keys repeat; its batches do not."""
+    monkeypatch.setenv("EOCTL_STATE_DIR", str(tmp_path))
+    for words in (("duplicates", changelog, "--by", "key"), ("sequences", changelog)):
+        answers = []
+        for engine in (("--engine", "local"), ("--remote", connect)):
+            ran = eoctl("audit", *words, *engine, "-o", "json", lab=lab1, timeout=400)
+            answers.append((ran.status, {k: ran.json[k] for k in ("rows", "errors", "findings")}))
+            assert ran.json["engine"] == ("local" if "local" in engine else "spark")
+        assert answers[0] == answers[1]
+        assert (answers[0][0], len(answers[0][1]["rows"])) == (
+            (1, 1000) if words[0] == "duplicates" else (0, 0)
+        )
+
+
 def run_python(program: str, *words: str) -> Any:
     done = subprocess.run(
         [sys.executable, "-c", program, *words],

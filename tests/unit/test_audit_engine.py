@@ -1,0 +1,27 @@
+"""Which engine carries an audit out, and why."""
+
+import pytest
+
+from eoctl.operations.audit_engine import Engine
+from eoctl.operations.spark_launch import Spark
+
+SPARK = Spark("local[2]")
+
+
+@pytest.mark.parametrize(
+    ("engine", "offsets", "max_rate", "expected"),
+    [
+        (Engine("spark", SPARK), 1, 1.0, ("spark", "as asked")),
+        (Engine("local"), 10**9, None, ("local", "as asked")),
+        (Engine("auto", SPARK), 999, None, ("local", "999 offsets are read before a Spark")),
+        (Engine("auto", SPARK), 1_000, None, ("spark", "1,000 offsets pay for a Spark session")),
+        (Engine("auto"), 1_000, None, ("local", "no Spark is at hand")),
+        (Engine("auto", SPARK), 1_000, 1e6, ("local", "as fast as --max-rate allows")),
+    ],
+)
+def test_choice(
+    engine: Engine, offsets: int, max_rate: float | None, expected: tuple[str, str]
+) -> None:
+    name, why = engine.choose(offsets, 1_000, max_rate)
+    assert name == expected[0]
+    assert expected[1] in why
