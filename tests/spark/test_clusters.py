@@ -21,6 +21,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.operations.jobs import session_members
 from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.dedup_world import Copier, check_clean, source, topics
 from tests.kafka.merging import World
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
 from tests.spark.sinking import staged_values, values, watched
@@ -338,3 +339,34 @@ def test_speculative_attempts_neither_double_nor_lose(
     sent: Counter[bytes] = staged_values(tmp_path / name / "batch-0")
     assert sent.total() == 240_000
     assert values(lab1, name) == sent
+
+
+@pytest.mark.parametrize("where", ["connect", "standalone"])
+def test_dedup_beyond_this_process(
+    lab1: Lab,
+    topic: MakeTopic,
+    request: pytest.FixtureRequest,
+    where: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its plan too. What was seen is kept where a folder is shared, and read again elsewhere."""
+    monkeypatch.setenv("EOCTL_STATE_DIR", str(tmp_path / "state"))
+    url, folder = request.getfixturevalue(where), tmp_path / "shared"
+    words = {
+        "connect": ("--remote", url),
+        "standalone": ("--master", url, "--staging", str(folder)),
+    }
+    dirty, clean = topics(lab1, topic)
+    copier = Copier(lab1, dirty, seed=5)
+    for _ in range(2):
+        copier.run(300)
+        done = eoctl(
+            *("dedup", dirty, clean, "--follow", "--execute", "--yes", *words[where]),
+            lab=lab1,
+            timeout=800,
+        )
+        assert done.status == 0, done.stdout + done.stderr
+        assert check_clean(lab1, dirty, clean, source)
+    assert folder.exists() == (where == "standalone")
+    assert not (tmp_path / "state" / "dedup").exists()
