@@ -43,6 +43,7 @@ SETTINGS = (
     "message.timestamp.type",
 )
 NOT_COMPLETE = "NOT_PROVABLY_COMPLETE"
+EARLY = 2  # workers started before it is known how many there is work for
 SPARK_OFFSETS = 200_000_000  # below, a session takes longer to start than several cores save
 
 Progress = Callable[[int, int, int], None]
@@ -103,40 +104,37 @@ def rebuild_state(
     if left is not None and wanted.clean:
         state_folder.discard(wanted.output)
         left = None
-    asked = with_cluster(context, timeout, lambda c: _request(c, wanted, at))
-    if left is not None:
-        asked = _resumed(asked, Request.from_json(left), wanted, at)
-    state_folder.begin(wanted.output, asked.to_json(), left)
-    engine, why = choose_engine(wanted.engine, asked, spark is not None)
-    if engine == "spark":
-        assert spark is not None
-        manifest = spark(asked, access)
-    else:
-        manifest = _local(asked, access, wanted.processes, bound, progress)
+    moved = _Moved(progress)
+    with LocalEngine(wanted.processes or len(os.sched_getaffinity(0)), moved, bound) as processes:
+        if wanted.engine != "spark":
+            processes.start(EARLY)  # they load while the cut is made
+        asked = with_cluster(context, timeout, lambda c: _request(c, wanted, at))
+        if left is not None:
+            asked = _resumed(asked, Request.from_json(left), wanted, at)
+        state_folder.begin(wanted.output, asked.to_json(), left)
+        engine, why = choose_engine(wanted.engine, asked, spark is not None)
+        if engine == "spark":
+            assert spark is not None
+            manifest = spark(asked, access)
+        else:
+            moved.total = sum(p.end - p.start for p in asked.cut.places().values())
+            run: Engine = processes
+            manifest = rebuild(asked, access, run, "local")
     return answer(manifest, wanted.output, why)
 
 
-def _local(
-    request: Request,
-    access: Access,
-    processes: int | None,
-    bound: float | None,
-    progress: Progress | None,
-) -> Manifest:
-    total = sum(p.end - p.start for p in request.cut.places().values())
-    read = done = 0
+class _Moved:
+    """Adds up what workers have read, for a Progress."""
 
-    def moved(size: int, offsets: int) -> None:
-        nonlocal read, done
-        read += size
-        done += offsets
-        if progress is not None:
-            progress(read, done, total)
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._read = self._done = self.total = 0
 
-    most = processes or len(os.sched_getaffinity(0))
-    with LocalEngine(most, moved, bound) as engine:
-        run: Engine = engine
-        return rebuild(request, access, run, "local")
+    def __call__(self, size: int, offsets: int) -> None:
+        self._read += size
+        self._done += offsets
+        if self._progress is not None:
+            self._progress(self._read, self._done, self.total)
 
 
 def choose_engine(asked: str, request: Request, spark_there: bool) -> tuple[str, str]:

@@ -49,7 +49,7 @@ class LocalEngine:
 
     def __call__(self, tasks: Sequence[Task]) -> Iterator[TaskRow]:
         todo = list(reversed(tasks))
-        self._start(min(self._most, len(todo)))
+        self.start(len(todo))
         idle = list(self._workers)
         busy: set[Any] = set()
         while todo or busy:
@@ -80,9 +80,10 @@ class LocalEngine:
                     raise said
                 yield said
 
-    def _start(self, wanted: int) -> None:
+    def start(self, wanted: int) -> None:
+        """Have so many workers, or as many as there may be; may be done ahead of the tasks."""
         spawn = multiprocessing.get_context("spawn")  # threads of this process don't survive a fork
-        while len(self._workers) < wanted:
+        while len(self._workers) < min(wanted, self._most):
             ours, theirs = spawn.Pipe()
             process = spawn.Process(target=_work, args=(theirs, os.getpid()), daemon=True)
             process.start()
@@ -102,10 +103,12 @@ class LocalEngine:
 
 def _work(connection: Connection, parent: int) -> None:
     """The life of a worker: a task, its row, the next task."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    import crc32c  # noqa: F401 - loaded ahead of the first task, as is what follows
     import pyarrow as pa
+    import pyarrow.parquet
 
     pa.set_memory_pool(pa.system_memory_pool())  # it gives back what is free, and is no slower
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
     while True:
         try:
