@@ -92,10 +92,10 @@ def _output(o: RestartOutput) -> Mapping[str, object]:
 
 
 def _times(first: int | None, second: int | None) -> str | None:
-    """`14:02:11 > 13:58:40`, with dates where these differ."""
+    """`14:02:11 > 13:58:40`, with dates where these differ or one is not known."""
     if first is None and second is None:
         return None
     at = [None if t is None else datetime.fromtimestamp(t / 1000, UTC) for t in (first, second)]
-    days = {t.date() for t in at if t is not None}
-    form = "%H:%M:%S" if len(days) < 2 else "%Y-%m-%dT%H:%M:%S"
+    days = {None if t is None else t.date() for t in at}
+    form = "%H:%M:%S" if len(days) == 1 else "%Y-%m-%dT%H:%M:%S"
     return " > ".join("?" if t is None else t.strftime(form) for t in at)

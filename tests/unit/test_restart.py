@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eoctl.render.restart import lines
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.rows_restart import (
@@ -46,6 +47,22 @@ PLAN = RestartPlan(
     checks=(Check("fenced", None, "not fenced", "orders-enriched:3"),),
     store=(),
 )
+
+
+@pytest.mark.parametrize(
+    ("times", "shown"),
+    [
+        ((50_531_000, 50_320_000), "14:02:11 > 13:58:40"),
+        ((86_400_000, 50_320_000), "1970-01-02T00:00:00 > 1970-01-01T13:58:40"),
+        ((None, 50_320_000), "? > 1970-01-01T13:58:40"),  # the day of the other is not known
+    ],
+)
+def test_times_have_their_day_unless_both_have_the_same(
+    times: tuple[int | None, int], shown: str
+) -> None:
+    moved = replace(PLAN.inputs[0], from_time=times[0], to_time=times[1])
+    table = list(lines(restart_plan_row(replace(PLAN, inputs=(moved,)))))
+    assert table[1].endswith(f" {shown}")
 
 
 def test_the_row_has_the_fields_of_the_contract() -> None:
