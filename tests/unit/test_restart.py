@@ -61,7 +61,8 @@ def test_times_have_their_day_unless_both_have_the_same(
     times: tuple[int | None, int], shown: str
 ) -> None:
     moved = replace(PLAN.inputs[0], from_time=times[0], to_time=times[1])
-    table = list(lines(restart_plan_row(replace(PLAN, inputs=(moved,)))))
+    row = restart_plan_row(replace(PLAN, inputs=(moved,)))
+    table = list(lines(row, width=None, wide=False, headers=True))
     assert table[1].endswith(f" {shown}")
 
 
