@@ -19,11 +19,14 @@ from eoctl.kafka.cluster import Cluster
 from eoctl.operations.audit_ranges import Reading
 from eoctl.operations.session import with_cluster
 from eoctl.operations.spark_launch import Show, Spark, launch
+from eoctl.render.words import counted
 from recovery.answers import Answer
 from recovery.audit_facts import Coverage
 from recovery.audit_request import Found, Request, Resolved
 from recovery.errors import IncompleteError
 from recovery.facts import Missing
+
+NAMED = 5  # topics in the summary of a job; of more the number
 
 F = TypeVar("F", bound=Found)
 
@@ -140,6 +143,7 @@ def _on_spark(
     if seconds is not None and seconds <= 0:
         raise IncompleteError("the time was up before it began", remedy="more with --timeout")
     topics = sorted({r.topic for r in request.ranges})
+    about = ", ".join(topics) if 0 < len(topics) <= NAMED else counted(len(topics), "topic")
     # findings hold keys of records: they are not kept in the job's folder
     with tempfile.TemporaryDirectory(prefix="eoctl-audit-") as folder:
         answer = Path(folder) / "found.json"
@@ -149,7 +153,7 @@ def _on_spark(
             told.model_dump(mode="json"),
             Access(dict(context.properties), dict(context.hosts), context.socks5),
             engine.spark,
-            summary=f"{audit.job.replace('_', ' ')} of {', '.join(topics)}",
+            summary=f"{audit.job.replace('_', ' ')} of {about}",
             show=engine.show,
             context=context.title,
             cluster_id=asked.cluster_id,
