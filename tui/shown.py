@@ -6,7 +6,7 @@ Loaded with the first frame, not before the first paint.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tui import actions, kept, pages, recover
+from tui import actions, kept_pages, pages, recover
 from tui.lines import Line
 from tui.merge import merge_page
 from tui.strip import strip_page
@@ -26,11 +26,11 @@ def page(app: "Shell") -> Make:
     if app.place.view is JOB:
         row = app.states[JOBS.name].data.by_key.get(about.removeprefix("job "))
         rate = row.cells[RATE] if row and row.sort[RATE] is not None else None
-        return lambda width: kept.job_page(snapshot, about, width, rate)
+        return lambda width: kept_pages.job_page(snapshot, about, width, rate)
     make = {
         WHY.name: pages.why_page,
         TIMELINE.name: pages.timeline_page,
-        CHANGE.name: kept.change_page,
+        CHANGE.name: kept_pages.change_page,
         MERGE.name: merge_page,
     }[app.place.view.name]
     return lambda width: make(snapshot, about, width)
@@ -41,7 +41,7 @@ def beside(app: "Shell") -> Make:
     row = app.table.current
     source = row.source if row else None
     if app.place.view in (PLANS, JOBS):
-        return lambda width: kept.beside(source, width)
+        return lambda width: kept_pages.beside(source, width)
     if app.place.view is RECOVER:
         told = actions.equal_commands(app)[0]
         said = row.cells[-1] if row and row.key.startswith("form ") else ""
