@@ -61,7 +61,10 @@ def test_a_killed_leader(lab3: Lab, topic: MakeTopic, tmp_path: Path, number: in
             assert not (folder / "manifest.json").exists()
             (line,) = said(stderr)
             assert "Traceback" not in stderr
-            ran = eoctl(*words, lab=lab3, timeout=300)
+            until = time.monotonic() + 60
+            while (ran := eoctl(*words, lab=lab3, timeout=300)).status and time.monotonic() < until:
+                assert ran.status == 3, (line, ran.stderr)  # nobody leads it yet
+                time.sleep(1)
             assert ran.status == 0, (line, ran.stderr)
     finally:
         if running.poll() is None:
