@@ -140,7 +140,10 @@ TREE = Branch(
                 "list": Leaf("context:list_", "the contexts known here"),
                 "use": Leaf("context:use", "make a context the default"),
                 "show": Leaf("context:show", "a context's settings, without secrets"),
-                "test": Leaf("context:test", "what the permissions allow, and so cannot say"),
+                "test": Leaf(
+                    "context:test",
+                    "what your permissions show, and what can't be told without more",
+                ),
             },
         ),
         "lab": Branch(
