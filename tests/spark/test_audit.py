@@ -248,8 +248,9 @@ def started(lab: Lab, *words: str) -> "Iterator[subprocess.Popen[str]]":
             running.communicate()
 
 
-def reading_workers(state: Path, running: "subprocess.Popen[str]") -> list[int]:
-    """The job's Python workers, once they read: beside the daemon that starts them."""
+def reading_workers(lab: Lab, state: Path, running: "subprocess.Popen[str]") -> list[int]:
+    """The job's Python workers, once one of them is connected to the broker, and their daemon."""
+    port = int(lab.bootstrap_servers.rpartition(":")[2])
     until = time.monotonic() + 400
     while time.monotonic() < until:
         assert running.poll() is None, running.communicate()[1][-3000:]
@@ -260,9 +261,18 @@ def reading_workers(state: Path, running: "subprocess.Popen[str]") -> list[int]:
                 with suppress(OSError):
                     if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
                         found.append(pid)
-        if len(found) > 1:
+        if any(connected(pid, port) for pid in found):
             return found
     raise AssertionError("no task has begun")
+
+
+def connected(pid: int, port: int) -> bool:
+    """Whether a process has a TCP connection to this port of this machine."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    sockets = {f"socket:[{words[9]}]" for words in lines if words[2].endswith(f":{port:04X}")}
+    with suppress(OSError):
+        return any(str(fd.readlink()) in sockets for fd in Path(f"/proc/{pid}/fd").iterdir())
+    return False
 
 
 @pytest.mark.long
@@ -290,7 +300,7 @@ def test_more_of_it_with_workers_killed(
         size = sum(f.stat().st_size for f in lab.folder.rglob(f"{name}-*/*.log"))
         slow = ["--max-rate", str(max(1, size // 10))]  # 10 s at least
         with started(lab, *words, *SPARK, *slow) as running:
-            for pid in reading_workers(state, running):
+            for pid in reading_workers(lab, state, running):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             out, said = running.communicate(timeout=600)
@@ -307,7 +317,7 @@ def test_more_of_it_with_workers_killed(
         assert "Lost task" in log
 
         with started(lab, *words, *SPARK, *slow) as running:
-            reading_workers(state, running)
+            reading_workers(lab, state, running)
             running.send_signal(signal.SIGINT)
             _, said = running.communicate(timeout=300)
         assert running.returncode == int(Exit.INTERRUPTED), said
