@@ -11,6 +11,7 @@ import pytest
 from tests.kafka.conftest import (
     MakeTopic,
     lab1,
+    lab3,
     lab_state,
     pytest_configure,
     secure_lab,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MakeTopic",
     "lab1",
+    "lab3",
     "lab_state",
     "pytest_configure",
     "secure_lab",

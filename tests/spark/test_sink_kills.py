@@ -1,12 +1,14 @@
-"""The sink against everything that is killed: drivers, executors, workers that are speculated on;
+"""The sink against all that is killed: drivers, executors, brokers, workers that are speculated on;
 and jobs that run without eoctl's command, by spark-submit."""
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections import Counter
@@ -17,10 +19,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl.config import Connect, resolve
+from eoctl.kafka.access import Access
 from eoctl.lab.cluster import Lab
 from eoctl.operations.jobs import session_members
 from eoctl.operations.state import Wanted, rebuild_state
+from recovery.errors import EoctlError
 from spark_jobs.executors import code_zip
+from spark_jobs.sink import write_exactly_once
 from tests.kafka.command import environment
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
@@ -29,7 +34,8 @@ from tests.spark.sinking import staged_values, values, watched
 from tests.spark.starting import home, standalone_cluster
 
 if TYPE_CHECKING:
-    from eoctl.kafka.access import Access
+    from pyspark.sql import SparkSession
+
     from eoctl.stores.rebuild import Request
     from recovery.manifest import Manifest
 
@@ -126,6 +132,61 @@ def test_driver_killed_and_the_job_run_again(
     assert moment == "staging" or staged.read_bytes() == before
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(share(10, 2)))
+def test_a_broker_killed_while_it_writes(
+    spark: "SparkSession", lab3: Lab, topic: MakeTopic, tmp_path: Path, seed: int
+) -> None:
+    """It leads output and markers and coordinates some transactions; the run goes on, or the same
+    batch does. With a unique value in each row."""
+    name = topic(lab3, 3, 3, {"min.insync.replicas": "2"})
+    rows, draw = 60_000, random.Random(seed)
+    killed = draw.randrange(1, 4)
+    ended, watching = threading.Event(), threading.Event()
+    was_killed: list[int] = []
+
+    def kill() -> None:
+        with watched(lab3, name) as end:
+            after = draw.randrange(1, rows // 3)
+            watching.set()
+            while end() < after:
+                if ended.wait(0.01):
+                    return
+        lab3.kill(killed)
+        was_killed.append(killed)
+        ended.wait(20)
+        lab3.start(killed)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    assert watching.wait(60)
+    told: list[str] = []
+    try:
+        for _ in range(6):
+            try:
+                write_exactly_once(
+                    spark.range(0, rows, 1, 4).selectExpr("uuid() value"),
+                    topic=name,
+                    job=name,
+                    batch=0,
+                    staging_folder=tmp_path,
+                    access=Access(lab3.client_properties()),
+                    rows_per_transaction=500,
+                )
+                break
+            except EoctlError as error:
+                told.append(error.sentence)
+        else:
+            raise AssertionError(told)
+    finally:
+        ended.set()
+        thread.join()
+    assert was_killed
+    sent = staged_values(tmp_path / name / "batch-0")
+    assert (sent.total(), len(sent)) == (rows, rows)
+    assert values(lab3, name) == sent
+
+
 class _Asked(Exception):  # noqa: N818 - ends a rebuild before it begins
     pass
 
@@ -137,7 +198,7 @@ def test_spark_submit_without_eoctl(lab1: Lab, topic: MakeTopic, tmp_path: Path)
     fill(lab1, changelog, seed=3, records=5000, keys=300, partitions=2)
     output, specs = tmp_path / "out", []
 
-    def keep(request: "Request", access: "Access") -> "Manifest":
+    def keep(request: "Request", access: Access) -> "Manifest":
         access_ = {"properties": dict(access.properties)}
         specs.append({"access": access_, "request": json.loads(request.to_json())})
         raise _Asked
