@@ -2,9 +2,11 @@
 
 Transactions, some aborted, tombstones, an explicit cut. Peers: confluent-kafka and a dict, in two
 processes as well, each with half of the partitions; and a real Kafka Streams application in two
-threads that restores the changelog into RocksDB, counted from its first onRestoreStart to its last
-onRestoreEnd, while ours is the whole command. Their digests, taken outside the time, must be that
-of the rebuilt state.
+threads that restores the changelog into RocksDB. Of Kafka Streams only the restore counts, from its
+first onRestoreStart to its last onRestoreEnd: neither the start of Java nor joining the group. Ours
+is the whole command: start of three Pythons, the cut, CRCs, the digest, Parquet safe on disk, the
+log looked at again. What it says of itself in the manifest, from the first task given out to the
+manifest, is printed beside. Their digests, taken outside the time, must be that of the state.
 """
 
 import os
@@ -124,6 +126,7 @@ def _measure(one: Lab, folder: Path, codec: str) -> Iterator[Measured | Rate]:
     yield Rate("  of these", min(times[0]))
     clocks: list[tuple[float, float]] = []
     cpu: list[tuple[float, float]] = []
+    within: list[float] = []
     for number in range(ROUNDS + 1):  # the first round is lost
         began, before = time.perf_counter(), _children_cpu()
         ours()
@@ -132,8 +135,11 @@ def _measure(one: Lab, folder: Path, codec: str) -> Iterator[Measured | Rate]:
         if number:
             clocks.append((took, restored))
             cpu.append((used, restored_cpu))
+            within.append(state_folder.read(state).seconds)
     name = "Streams → RocksDB"
     yield Measured(what, [a for a, _ in clocks], [b for _, b in clocks], name, "at least 5x")
+    inside = "  the same without the start of processes and the cut, as Streams is counted"
+    yield Measured(inside, within, [b for _, b in clocks], name, "none, printed")
     what = "  the same in seconds of CPU, which others on the machine change less"
     yield Measured(what, [a for a, _ in cpu], [b for _, b in cpu], name, "none, printed")
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from eoctl.kafka.access import Access
 from recovery.errors import Exit
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 TOLD_SECONDS = 1.0
 PROBES = 4
+
+_checked: "WeakKeyDictionary[SparkSession, set[Path]]" = WeakKeyDictionary()
+"""Of each session the folders within which its executors write where this process reads."""
 
 
 class SparkEngine:
@@ -44,7 +48,7 @@ class SparkEngine:
         self._stages = 0
 
     def __call__(self, tasks: "Sequence[Task]") -> "Iterator[TaskRow]":
-        executors.check(self._spark, self._folder, min(PROBES, len(tasks)))
+        self._check(min(PROBES, len(tasks)))
         told = self._folder / "runs" / f"progress-{uuid.uuid4().hex}"
         told.mkdir(parents=True, exist_ok=True)
         self._stages += 1
@@ -59,6 +63,15 @@ class SparkEngine:
             self._progress.watch({**ended, "records": ended["records_total"]}.copy)
         for answer in answers:
             yield pickle.loads(base64.b64decode(answer))  # noqa: S301 - our own task wrote it
+
+    def _check(self, tasks: int) -> None:
+        """Once for all that this session writes beside each other: it is a job of Spark's."""
+        own = self._folder.is_mount()
+        parent = self._folder.resolve() if own else self._folder.resolve().parent
+        known = _checked.setdefault(self._spark, set())
+        if parent not in known:
+            executors.check(self._spark, self._folder, tasks)
+            known.add(parent)
 
     def _looking(self, tasks: "Sequence[Task]", told: Path) -> Callable[[], dict[str, Any]]:
         """What gives the progress of these tasks."""
