@@ -27,7 +27,11 @@ from tests.share import share
 from tests.zookeeper import serving
 
 RECORDS = 25
-RUNS = share(100, least=len(STRATEGIES))
+EACH = len(STRATEGIES)  # once each by default
+RUNS = [
+    pytest.param(run, marks=pytest.mark.long if run >= EACH else ())
+    for run in range(share(100, least=EACH))
+]
 STORE_RUNS = share(12, least=len(OTHER_STORES))
 
 
@@ -50,7 +54,7 @@ def _made(lab: Lab, wanted: dict[str, int], replicas: int = 1) -> dict[str, int]
     return wanted
 
 
-@pytest.mark.parametrize("run", range(RUNS))
+@pytest.mark.parametrize("run", RUNS)
 def test_killed_anywhere_and_restarted_by_the_plan(
     lab1: Lab, topic: MakeTopic, tmp_path: Path, inputs: dict[str, list[Input]], run: int
 ) -> None:
