@@ -58,7 +58,9 @@ async def read(
         while (item := await queue.get()) is not None:
             if isinstance(item, BaseException):
                 raise item
+            reader.taken()
             yield item
+            reader.back()
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

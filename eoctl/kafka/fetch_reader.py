@@ -73,6 +73,7 @@ class Reader:
         self._moved: set[TopicPartition] = set()
         self._limits: dict[TopicPartition, int] = {}  # the highest that was told of each
         self._progress = time.monotonic()
+        self._taken = False
         self._why: dict[TopicPartition, tuple[str, str]] = {}
 
     async def run(self, wanted: Mapping[TopicPartition, Range]) -> None:
@@ -83,6 +84,15 @@ class Reader:
             raise
         except BaseException as error:
             await self._queue.put(error)
+
+    def taken(self) -> None:
+        """Whoever reads has something now, and may stop the whole event loop while it does."""
+        self._taken = True
+
+    def back(self) -> None:
+        """It is done with that. What stood still meanwhile was not the cluster."""
+        self._taken = False
+        self._moved_on()
 
     async def _run(self, todo: dict[TopicPartition, Range]) -> None:
         """Read from the leaders as they are now; what moved is tried again with new ones."""
@@ -119,7 +129,11 @@ class Reader:
             await asyncio.sleep(PAUSE_SECONDS)
 
     def _stands_still(self) -> bool:
-        return time.monotonic() - self._progress > WITHOUT_PROGRESS_SECONDS
+        return not self._taken and time.monotonic() - self._progress > WITHOUT_PROGRESS_SECONDS
+
+    def _moved_on(self, pause: float = 0.0) -> None:
+        """There is progress. pause: seconds for which we ask nothing."""
+        self._progress = max(self._progress, time.monotonic() + pause)
 
     async def _end(self, r: Range, error: str | None = None, detail: str = "") -> None:
         await self._queue.put(Ended(r.topic, r.partition, r.start, error, detail))
@@ -212,12 +226,13 @@ class Reader:
                 pause = 0.0
                 if self._max_rate is not None:
                     pause = max(0.0, began + received / self._max_rate - now)
+                    self._moved_on(pause)  # a pause of our own is no silence of the leader
                 began = now + pause
                 if mine:
                     pending = self._asking(broker, mine, leaders, size, pause)
                 for item in items:
                     await self._queue.put(item)
-                    self._progress = time.monotonic()  # whoever takes it may take long
+                    self._moved_on()  # whoever takes it may take long
             return moved
         finally:
             pending.cancel()
@@ -291,7 +306,7 @@ class Reader:
             return
         self._empty.pop(key, None)
         self._moved.discard(key)
-        self._progress = time.monotonic()
+        self._moved_on()
         self._epochs[key] = last.leader_epoch
         next_offset = last.last_offset + 1
         yield Chunk(

@@ -287,6 +287,31 @@ def test_a_connection_that_breaks_meanwhile_is_made_anew(
     assert values_of(chunks, whole) == values[0]
 
 
+def test_a_reader_whose_taker_stops_the_loop_loses_nothing(
+    lab1: Lab, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a task of Spark does while a batch is taken: no question can be answered meanwhile."""
+    monkeypatch.setattr(fetch_reader, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(fetch_reader, "WITHOUT_PROGRESS_SECONDS", 0.4)
+    name = topic(lab1)
+    values = produce(lab1, name, [3000], size=500)
+    whole = Range(name, 0, 0, 3000)
+    settings = client_settings(lab1.client_properties())
+    chunks: list[Chunk] = []
+    with asyncio.Runner() as runner:
+        cluster = runner.run(Cluster(settings, Deadline(None)).__aenter__())
+        stream = fetch.read(cluster, [whole], partition_bytes=16 << 10)
+        while isinstance(item := runner.run(anext(stream)), Chunk):
+            chunks.append(item)
+            if len(chunks) % 7 == 1:
+                time.sleep(0.6)
+        runner.run(stream.aclose())
+        runner.run(cluster.__aexit__(None, None, None))
+    assert (item.error, item.detail) == (None, "")
+    assert values_of(chunks, whole) == values[0]
+    assert len(chunks) > 20  # so that it stood still between questions, too
+
+
 @pytest.mark.long
 def test_a_log_that_went_another_way_is_an_error(lab3: Lab, topic: MakeTopic) -> None:
     """An unclean election: the successor lacks records that a reader has seen."""
