@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -92,6 +92,15 @@ class Wish:
         )
 
 
+class Beside(NamedTuple):
+    """What stands beside a position. begin, end: of the job, and of its newest run. seen: how many
+    visible records there were from begin to the position: fewer now, and what they were is lost."""
+
+    begin: int
+    end: int
+    seen: int
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """A wish on this cluster: topic ids are part of what must stay the same."""
@@ -109,16 +118,17 @@ class Job:
         """Of the copy of a partition: one that begins fences the one before it."""
         return f"{self.wish.group}-{partition}"
 
-    def metadata(self, begin: int, end: int) -> str:
-        """What stands beside a position. begin, end: of the job, and of its newest run."""
-        found = {"dedup": self.digest, "begin": begin, "end": end}
+    def metadata(self, begin: int, end: int, seen: int) -> str:
+        """What stands beside a position: see `Beside`."""
+        found = {"dedup": self.digest, "begin": begin, "end": end, "seen": seen}
         return json.dumps(found, separators=(",", ":"))
 
-    def limits(self, metadata: str, where: str) -> tuple[int, int]:
-        """begin and end as `metadata` wrote them. Raises RefusedError for anybody else's."""
+    def beside(self, metadata: str, where: str) -> "Beside":
+        """What `metadata` wrote. Raises RefusedError for anybody else's."""
         try:
             found = json.loads(metadata)
-            digest, begin, end = found["dedup"], int(found["begin"]), int(found["end"])
+            digest = found["dedup"]
+            beside = Beside(*(int(found[name]) for name in Beside._fields))
         except (ValueError, KeyError, TypeError):
             raise RefusedError(
                 "its committed offset is not of a dedup: somebody else commits there",
@@ -131,7 +141,7 @@ class Job:
                 where=where,
                 remedy="use the same options, or another --job and an empty output",
             )
-        return begin, end
+        return beside
 
 
 class _Value(BaseModel):
@@ -139,12 +149,17 @@ class _Value(BaseModel):
 
 
 class Part(_Value):
-    """One input partition. begin: the job's first offset; [start, end): what is read now."""
+    """One input partition. begin: the job's first offset; [start, end): what is read now.
+
+    seen: visible records in [begin, start) when they were copied. start == end: nothing is there
+    yet, and that is what its position will say.
+    """
 
     partition: int
     begin: int
     start: int
     end: int
+    seen: int = 0
 
 
 class Request(_Value):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROBES = 4
+PATIENCE_SECONDS = 3600.0  # whoever took over may read a long time before it moves the position
 
 T = TypeVar("T")
 
@@ -103,8 +104,9 @@ class _Copying(TakingOver):
     def __init__(self, tasks: Tasks, part: Part) -> None:
         wish = tasks.rule.wish
         name = f"{wish.output}:{part.partition}"
-        super().__init__(tasks.access, name, dedup_task.TRANSACTION_MS)
+        super().__init__(tasks.access, name, dedup_task.TRANSACTION_MS, PATIENCE_SECONDS)
         self._tasks, self._part = tasks, part
+        self._left: Part | None = None
         self._tally = Tally()
 
     @property
@@ -113,20 +115,19 @@ class _Copying(TakingOver):
         return rule.transactional_id(self._part.partition), rule.wish.group
 
     def position(self) -> int | None:
-        async def ask(cluster: Cluster) -> int:
-            return await dedup_task.position(cluster, self._tasks.rule, self._part)
+        async def ask(cluster: Cluster) -> Part | None:
+            return await dedup_task.left(cluster, self._tasks.rule, self._part)
 
-        found = self._tasks.on_cluster(ask)
-        return None if found >= self._part.end else found
+        self._left = self._tasks.on_cluster(ask)
+        return None if self._left is None else self._left.start
 
     def _send_from(self, position: int) -> None:
-        writer, tasks = self.writer, self._tasks
+        writer, tasks, left = self.writer, self._tasks, self._left
         assert writer is not None
+        assert left is not None
 
         async def copy(cluster: Cluster) -> Tally:
-            return await dedup_task.copy(
-                cluster, tasks.rule, self._part, position, writer, tasks.memory
-            )
+            return await dedup_task.copy(cluster, tasks.rule, left, writer, tasks.memory)
 
         self._tally = tasks.on_cluster(copy)
 

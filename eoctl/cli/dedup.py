@@ -161,7 +161,7 @@ def dedup(
         )
         if begun is not None and said.execute and operations.is_wish(begun.plan, wish):
             print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
-            return begun.plan
+            return operations.at_rate(begun.plan, wish)
         return await operations.find(cluster, wish)
 
     found = with_cluster(context, limit, begin)

@@ -9,7 +9,7 @@ and writes: `eoctl.stores.dedup_task`, here or in a Spark job (`eoctl.operations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from recovery.facts import PartitionFacts
 from recovery.plan import VALID_MS, Plan, Step
 
 KIND = "dedup"
+RULE = "rule"  # the parameter of a step that holds the job's digest
 
 Progress = Callable[[str, int, int], None]
 """Called with (what, offsets read, offsets in all)."""
@@ -62,10 +63,11 @@ async def find(cluster: Cluster, wish: Wish) -> Found | None:
         position = positions.get((facts.topic, facts.partition))
         if position is None:
             await dedup_task.refuse_written(cluster, output)
-        begin, start, end = _range(facts, position, job)
-        if start < end:
-            parts.append(Part(partition=facts.partition, begin=begin, start=start, end=end))
-        elif end < dedup_task.stable(facts):
+        part = _part(facts, position, job)
+        # one without records gets a position too: what is deleted before the next run is missed
+        if position is None or part.start < part.end:
+            parts.append(part)
+        elif part.end < dedup_task.stable(facts):
             finished.append(f"{wish.source}:{facts.partition}")
     if not parts:
         if finished and not wish.follow:
@@ -85,6 +87,7 @@ def plan(found: Found, tallies: Sequence[Tally], context: Context) -> Plan:
     wish = found.wish
     total = sum(tallies, Tally())
     now = now_ms()
+    job = Job.of(wish, found.topics)
     return Plan(
         kind=KIND,
         action="dedup",
@@ -97,7 +100,7 @@ def plan(found: Found, tallies: Sequence[Tally], context: Context) -> Plan:
         summary=f"{wish.source} -> {wish.output}: {_words(total)}",
         lock=lock_words(context.lock_zookeeper),
         observed={"topics": found.topics},
-        steps=tuple(_step(wish, *both) for both in zip(found.parts, tallies, strict=True)),
+        steps=tuple(_step(job, *both) for both in zip(found.parts, tallies, strict=True)),
         independent=True,
         details={"wish": wish.plain, "tally": asdict(total), "beyond": wish.beyond},
     )
@@ -113,9 +116,15 @@ def is_wish(plan: Plan, wish: Wish) -> bool:
     return Wish.of(plan.details["wish"]).settings == wish.settings
 
 
+def at_rate(plan: Plan, wish: Wish) -> Plan:
+    """The same plan, read as fast as is wished now."""
+    made = replace(Wish.of(plan.details["wish"]), max_rate=wish.max_rate)
+    return plan.model_copy(update={"details": {**plan.details, "wish": made.plain}})
+
+
 def part_of(step: Step) -> Part:
     """What a plan's step copies."""
-    return Part.model_validate(step.parameters)
+    return Part.model_validate({k: v for k, v in step.parameters.items() if k != RULE})
 
 
 def _words(tally: Tally) -> str:
@@ -130,12 +139,15 @@ def _words(tally: Tally) -> str:
     return text
 
 
-def _step(wish: Wish, part: Part, tally: Tally) -> Step:
+def _step(job: Job, part: Part, tally: Tally) -> Step:
+    wish = job.wish
+    empty = part.start == part.end
     return Step(
         action="copy",
         target=f"{wish.output}:{part.partition}",
-        parameters=part.model_dump(),
-        does=f"from {wish.source}:{part.partition} [{part.start}, {part.end}) {_words(tally)}",
+        parameters=part.model_dump() | {RULE: job.digest},  # what is approved: by which rule, too
+        does=f"from {wish.source}:{part.partition} [{part.start}, {part.end}) "
+        + ("nothing is there yet: only the position" if empty else _words(tally)),
         stands_on=("topics",),
     )
 
@@ -165,19 +177,18 @@ def _there(topic: TopicMetadata | None, name: str) -> TopicMetadata:
     return topic
 
 
-def _range(facts: PartitionFacts, position: Position | None, job: Job) -> tuple[int, int, int]:
-    """Where the job began, and what is read now: [start, end).
-
-    Raises RefusedError where a part of it is gone.
-    """
+def _part(facts: PartitionFacts, position: Position | None, job: Job) -> Part:
+    """What is read now. Raises RefusedError where a part of it is gone."""
     assert facts.log_start_offset is not None
     stable = dedup_task.stable(facts)
     if position is None:
-        return facts.log_start_offset, facts.log_start_offset, stable
-    begin, end = job.limits(position.metadata, f"{facts.topic}:{facts.partition}")
+        first = facts.log_start_offset
+        return Part(partition=facts.partition, begin=first, start=first, end=stable)
+    begin, end, seen = job.beside(position.metadata, f"{facts.topic}:{facts.partition}")
     end = max(end, stable) if job.wish.follow else end
-    dedup_task.refuse_lost(facts, position.offset, end)
-    return begin, position.offset, end
+    start = position.offset
+    dedup_task.refuse_lost(facts, start, end)
+    return Part(partition=facts.partition, begin=begin, start=start, end=end, seen=seen)
 
 
 @asynccontextmanager
@@ -259,12 +270,13 @@ class DedupOperation:
         )
         await asyncio.to_thread(writer.open)  # first: it fences, then the position is final
         try:
-            start = await dedup_task.position(self._cluster, job, part)
+            left = await dedup_task.left(self._cluster, job, part)
+            if left is None:
+                return asdict(Tally())
             done = await dedup_task.copy(
                 self._cluster,
                 job,
-                part,
-                start,
+                left,
                 writer,
                 self._memory,
                 ensure_held=ensure_held,
@@ -282,7 +294,7 @@ class DedupOperation:
         name = f"{place[0]}:{place[1]}"
         if found is None:
             return Seen(False, None, f"nothing of {name} is copied", final=True)
-        self._job.limits(found.metadata, name)
+        self._job.beside(found.metadata, name)
         done = found.offset >= step.parameters["end"]
         detail = f"{name} is copied up to offset {found.offset}"
         return Seen(done, found.offset, detail, final=True)  # nothing is pending there

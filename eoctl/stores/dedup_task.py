@@ -1,7 +1,7 @@
 """One input partition of a dedup, looked at or copied: what both engines run, in a task each.
 
 A copy's transactions hold records and the position up to which the input was read. Whoever copies
-opens its `Writer` first, which fences the copy before it, and only then asks for the `position`.
+opens its `Writer` first, which fences the copy before it, and only then asks what is `left`.
 Killed anywhere, on either engine, the next copy goes on from there.
 """
 
@@ -46,22 +46,24 @@ async def look(
     scattered: takes in which source records have outputs here. Raises RefusedError, with the
     reason, where the copy would not be right, IncompleteError.
     """
-    seen = await _remembered(cluster, job, part, part.start, memory)
+    seen = await _remembered(cluster, job, part, memory)
     before = Tally(**asdict(seen.tally))
     seen.share(scattered)
     await _read(cluster, job, part.partition, (part.start, part.end), seen, progress)
     return seen.tally.since(before)
 
 
-async def position(cluster: Cluster, job: Job, part: Part) -> int:
-    """Where the copy goes on. Raises RefusedError where another job is at work."""
+async def left(cluster: Cluster, job: Job, part: Part) -> Part | None:
+    """What is not copied of a part, None when all is. Raises RefusedError where another job is at
+    work."""
     place = (job.wish.source, part.partition)
     name = f"{place[0]}:{place[1]}"
+    # before the position: what another attempt writes in between comes with one
+    output = (await partitions(cluster, job.wish.output))[part.partition]
     found = (await committed(cluster, job.wish.group, [place])).get(place)
     if found is None:
         if part.start != part.begin:
             raise RefusedError("its position is gone since the plan", where=name)
-        output = (await partitions(cluster, job.wish.output))[part.partition]
         await refuse_written(cluster, output)
         if stable(output) != output.high_watermark:  # whoever asks has ended the job's own
             raise IncompleteError(
@@ -69,36 +71,37 @@ async def position(cluster: Cluster, job: Job, part: Part) -> int:
                 where=f"{output.topic}:{output.partition}",
                 remedy="look with `eoctl txn list`",
             )
-        return part.start
-    job.limits(found.metadata, name)
-    if not part.start <= found.offset <= part.end:
+        return part
+    beside = job.beside(found.metadata, name)
+    if found.offset < part.start:
         raise RefusedError(
-            f"the job stands at {found.offset}, planned was [{part.start}, {part.end}): another "
-            "run is at work",
+            f"the job stands at {found.offset}, planned was [{part.start}, {part.end}): its "
+            "position was set back",
             where=name,
             remedy="plan again",
         )
-    return found.offset
+    if found.offset >= part.end:
+        return None
+    return part.model_copy(update={"start": found.offset, "seen": beside.seen})
 
 
 async def copy(
     cluster: Cluster,
     job: Job,
     part: Part,
-    start: int,
     writer: Writer,
     memory: Path | None,
     *,
     ensure_held: Callable[[], None] = lambda: None,
     told: Callable[[str], None] = lambda point: None,
 ) -> Tally:
-    """Copy from offset `start`, the `position`, to the part's end; what became of these records.
+    """Copy a part, or what is `left` of it; what became of these records.
 
     writer: is open, and its transaction is aborted when the copy fails. ensure_held: called before
     each commit. told: is called after what is read was sent ("batch") and "committed".
     """
     try:
-        return await _copy(cluster, _Copy(writer, job, part, ensure_held, told), start, memory)
+        return await _copy(cluster, _Copy(writer, job, part, ensure_held, told), memory)
     except BaseException:
         await asyncio.to_thread(writer.abort)
         raise
@@ -163,11 +166,12 @@ def refuse_lost(facts: PartitionFacts, start: int, end: int) -> None:
         )
 
 
-async def _remembered(
-    cluster: Cluster, job: Job, part: Part, start: int, folder: Path | None
-) -> Deduplicator:
-    """The memory of all records of [begin, start): as it was kept, the rest read again."""
-    wish, partition, begin = job.wish, part.partition, part.begin
+async def _remembered(cluster: Cluster, job: Job, part: Part, folder: Path | None) -> Deduplicator:
+    """The memory of all records of [begin, start): as it was kept, the rest read again.
+
+    Raises RefusedError where some of them are gone: their repeats would be taken for new.
+    """
+    wish, partition, begin, start = job.wish, part.partition, part.begin, part.start
     made = (wish.source, partition, wish.by, wish.horizon_ms, wish.horizon_offsets)
     memory = Deduplicator(*made)
     kept = None
@@ -180,17 +184,26 @@ async def _remembered(
         except (ValueError, TypeError, KeyError, IndexError):  # a shortcut of another version
             memory = Deduplicator(*made)
     if begin < start:
+        there = "here" if folder is None else f"in {folder}"
+        gone = f"what was copied of offsets [{begin}, {start}) is neither remembered {there} nor"
+        where = f"{wish.source}:{partition}"
+        remedy = "run it where it ran before, or begin again with an empty output"
         [facts] = [p for p in await partitions(cluster, wish.source) if p.partition == partition]
         assert facts.log_start_offset is not None
         if begin < facts.log_start_offset:
             raise RefusedError(
-                f"what was copied of offsets [{begin}, {start}) is neither remembered "
-                f"{'here' if folder is None else f'in {folder}'} nor in the log, which begins at "
-                f"{facts.log_start_offset}",
-                where=f"{wish.source}:{partition}",
-                remedy="run it where it ran before, or begin again with an empty output",
+                f"{gone} in the log, which begins at {facts.log_start_offset}",
+                where=where,
+                remedy=remedy,
             )
         await _read(cluster, job, partition, (begin, start), memory, None)
+    if memory.tally.records != part.seen:  # of the offsets: compaction leaves the log's start
+        raise RefusedError(
+            f"of the {part.seen} records that were copied from offsets [{part.begin}, {start}), "
+            f"{memory.tally.records} are left, and a repeat of another would be taken for new",
+            where=f"{wish.source}:{partition}",
+            remedy="run it where it ran before, or begin again with an empty output",
+        )
     return memory
 
 
@@ -214,30 +227,55 @@ async def _read(
 
     rate = job.wish.max_rate
     read = read_columns(
-        cluster, job.wish.source, partition, start, end, max_rate=rate, progress=more
+        cluster,
+        job.wish.source,
+        partition,
+        start,
+        end,
+        last_stable_offset=end,  # as it was when the range was chosen: a leader may lag since
+        max_rate=rate,
+        progress=more,
     )
     async with aclosing(read):
         async for records in read:
             await asyncio.to_thread(memory.judge, visible(records))
 
 
-async def _copy(cluster: Cluster, copying: "_Copy", start: int, folder: Path | None) -> Tally:
+async def _copy(cluster: Cluster, copying: "_Copy", folder: Path | None) -> Tally:
     job, part = copying.job, copying.part
-    wish, partition, end = job.wish, part.partition, part.end
+    wish, partition, start, end = job.wish, part.partition, part.start, part.end
     [facts] = [p for p in await partitions(cluster, wish.source) if p.partition == partition]
     refuse_lost(facts, start, end)
-    memory = await _remembered(cluster, job, part, start, folder)
+    memory = await _remembered(cluster, job, part, folder)
     before = Tally(**asdict(memory.tally))
 
     async def commit(at: int) -> None:
-        await asyncio.to_thread(copying.commit, at)
+        await asyncio.to_thread(copying.commit, at, memory.tally.records)
         if folder is not None:
             dedup_memory.save(folder, wish.job, partition, at, job.digest, memory.dump())
 
     saved = time.monotonic()
-    read = read_columns(cluster, wish.source, partition, start, end, max_rate=wish.max_rate)
+    at = start
+    rate = wish.max_rate
+    read = read_columns(
+        cluster, wish.source, partition, start, end, last_stable_offset=end, max_rate=rate
+    )
     async with aclosing(read):
-        async for records in read:
+        while True:
+            next_one = asyncio.ensure_future(anext(read, None))
+            try:
+                # a slow --max-rate, or a leader that dies: no transaction grows old over them
+                if not (await asyncio.wait({next_one}, timeout=copying.seconds_left))[0]:
+                    await asyncio.to_thread(copying.commit, at, memory.tally.records)
+                records = await next_one
+            finally:
+                if not next_one.done():
+                    next_one.cancel()
+                    await asyncio.wait({next_one})
+            if records is None:
+                break
+            if not len(records):
+                continue
             at = int(records.offset[-1]) + 1
             await asyncio.to_thread(copying.send, visible(records), at, memory)
             if time.monotonic() - saved > SAVE_SECONDS:
@@ -260,15 +298,16 @@ class _Copy:
     ) -> None:
         self.job, self.part = job, part
         self._writer = writer
-        self._metadata = job.metadata(part.begin, part.end)
         self._ensure_held, self._told = ensure_held, told
         self._sent = 0
         self._until: float | None = None  # of the open transaction
 
     def send(self, records: ColumnBatch, position: int, memory: Deduplicator) -> None:
         """Send what was not there before, in order. position: behind all that was read."""
+        before = memory.tally.records
         copied = memory.judge(records)
         chosen = records.select(copied)
+        seen = (before + 1 + copied.nonzero()[0]).tolist()  # with each of the chosen
         output, times = self.job.wish.output, chosen.timestamp.tolist()
         for i in range(len(chosen)):
             if self._until is None:
@@ -285,18 +324,25 @@ class _Copy:
             )
             self._sent += 1
             if self._sent >= TRANSACTION_RECORDS or time.monotonic() > self._until:
-                self.commit(int(chosen.offset[i]) + 1)
+                self.commit(int(chosen.offset[i]) + 1, seen[i])
         # repeats alone send nothing: the transaction must not grow old over them
         if self._until is not None and time.monotonic() > self._until:
-            self.commit(position)
+            self.commit(position, memory.tally.records)
         self._told("batch")
 
-    def commit(self, position: int) -> None:
-        """Commit what was sent, and the position, also where nothing was sent."""
+    @property
+    def seconds_left(self) -> float | None:
+        """Of the open transaction; None: none is open."""
+        return None if self._until is None else max(0.0, self._until - time.monotonic())
+
+    def commit(self, position: int, seen: int) -> None:
+        """Commit what was sent, and the position, also where nothing was sent. seen: visible
+        records from the job's first offset to the position."""
         self._ensure_held()
         if self._until is None:
             self._writer.begin()
-        places = {(self.job.wish.source, self.part.partition): Position(position, self._metadata)}
+        metadata = self.job.metadata(self.part.begin, self.part.end, seen)
+        places = {(self.job.wish.source, self.part.partition): Position(position, metadata)}
         self._writer.commit(places)
         self._until = None
         self._told("committed")

@@ -246,3 +246,83 @@ def test_a_position_that_expires_between_kill_and_rerun_doubles_nothing(
     again = dedup(lab1, dirty, clean, "--execute", "--yes")
     assert again.status != 0, again.stderr
     assert consumed(lab1, clean, 0) == there[0]
+
+
+def test_an_empty_partition_has_a_position_too(lab1: Lab, topic: MakeTopic) -> None:
+    """What comes there and is deleted before the next run is missed, not passed over."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    dirty, clean = topics(lab1, topic)
+    produce(lab1, dirty, [(0, "1", "a"), (0, "1", "a")])
+    first = dedup(lab1, dirty, clean, "--execute", "--yes")
+    assert (first.status, "nothing is there yet" in first.stderr) == (0, True), first.stderr
+    assert len(consumed(lab1, clean, 0)) == 1
+    produce(lab1, dirty, [(1, str(n), "b") for n in range(10)])
+    as_planned = dedup(lab1, dirty, clean, "--execute", "--yes")
+    assert (as_planned.status, "--follow" in as_planned.stderr) == (4, True), as_planned.stderr
+    admin = AdminClient(lab1.client_properties())
+    place = TopicPartition(dirty, 1, 5)
+    admin.delete_records([place])[place].result(20)
+    refused = dedup(lab1, dirty, clean, "--follow", "--execute", "--yes")
+    assert (refused.status, "5 offsets are gone" in refused.stderr) == (4, True), refused.stderr
+    assert consumed(lab1, clean, 1) == []
+
+
+def test_what_compaction_took_from_the_memory_is_told(lab1: Lab, topic: MakeTopic) -> None:
+    """The log begins at 0 as before, but the original of a repeat is no longer in it."""
+    compact = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.001",
+        "segment.ms": "200",
+        "min.compaction.lag.ms": "0",
+        "retention.ms": "-1",
+    }
+    dirty = topic(lab1, 1, 1, compact, "dirty")
+    clean = topic(lab1, 1, 1, {"retention.ms": "-1"}, "clean")
+    producer = Producer(lab1.client_properties())
+
+    def send(key: str) -> None:
+        producer.produce(dirty, key=key, value=b"x", headers=[("id", key)])
+        producer.flush(20)
+
+    send("a")
+    send("b")
+    words = ("--by", "header:id", "--execute", "--yes")
+    first = dedup(lab1, dirty, clean, *words)
+    assert first.status == 0, first.stderr
+    shutil.rmtree(Path(environment()["EOCTL_STATE_DIR"]) / "dedup")
+    until = time.monotonic() + 60
+    while [r.key for r in consumed(lab1, dirty, 0)][:2] == [b"a", b"b"]:
+        assert time.monotonic() < until, "nothing was compacted"
+        time.sleep(0.3)
+        send("a")
+    refused = dedup(lab1, dirty, clean, "--follow", *words)
+    assert (refused.status, "of the 2 records" in refused.stderr) == (4, True), refused.stderr
+    assert [r.key for r in consumed(lab1, clean, 0)] == [b"a", b"b"]
+
+
+@pytest.mark.long
+def test_no_transaction_grows_old_while_reading_is_slow(lab1: Lab, topic: MakeTopic) -> None:
+    """Between two responses lies more than the transaction may last."""
+    dirty, clean = topics(lab1, topic)
+    values = [random.Random(n).randbytes(60_000).hex() for n in range(6)]
+    for number, value in enumerate(values):  # a batch each
+        produce(lab1, dirty, [(0, str(number), value)])
+    slow = ["--max-rate", "30KB/s", "--execute", "--yes"]
+    code = (
+        "import sys; from eoctl.stores import dedup_task; from eoctl.cli.main import run; "
+        "dedup_task.TRANSACTION_MS, dedup_task.TRANSACTION_SECONDS = 1500, 0.5; "
+        "sys.exit(run(sys.argv[1:]))"
+    )
+    command = ["--bootstrap-server", lab1.bootstrap_servers, "dedup", dirty, clean, *slow]
+    done = subprocess.run(
+        [EOCTL[0], "-c", code, *command],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [r.value for r in consumed(lab1, clean, 0)] == [v.encode() for v in values]

@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
+from eoctl.config import Context
+from eoctl.operations.dedup import Found, at_rate, part_of, plan
 from eoctl.stores import dedup_task
-from recovery.combine.dedup import Deduplicator, visible
+from recovery.combine.dedup import Deduplicator, Tally, visible
 from recovery.combine.record_ids import parse_record_id
 from recovery.dedup_request import Job, Part, Wish
 from recovery.errors import RefusedError
 from recovery.formats.columns import OPEN, ColumnBatch, decode
+from recovery.plan import Plan
 
 
 def batch(keys: list[bytes], timestamp: int = 1, headers: list[Any] | None = None) -> ColumnBatch:
@@ -41,6 +44,7 @@ class Noted:
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
+        self.positions: list[Any] = []
 
     def begin(self) -> None:
         self.calls.append("begin")
@@ -50,6 +54,7 @@ class Noted:
 
     def commit(self, positions: dict[Any, Any]) -> None:
         self.calls += [position.offset for position in positions.values()]
+        self.positions += positions.values()
 
 
 def test_a_transaction_does_not_grow_old_over_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,3 +70,31 @@ def test_a_transaction_does_not_grow_old_over_repeats(monkeypatch: pytest.Monkey
     copy._until = 0.0
     copy.send(batch([b"a", b"b"]), 5, memory)
     assert noted.calls == ["begin", "send", 1, "begin", "send", 5]
+
+
+def test_a_commit_says_how_many_records_lie_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dedup_task, "TRANSACTION_RECORDS", 2)
+    wish = Wish("in", "out", parse_record_id("key"), "job")
+    noted, memory = Noted(), Deduplicator("in", 0, wish.by)
+    job, part = Job(wish, ""), Part(partition=0, begin=0, start=0, end=9)
+    copy = dedup_task._Copy(noted, job, part, lambda: None, lambda point: None)  # type: ignore[arg-type]
+    copy.send(batch([b"a", b"a", b"b", b"c", b"a"]), 5, memory)
+    copy.commit(5, memory.tally.records)
+    found = [(p.offset, job.beside(p.metadata, "").seen) for p in noted.positions]
+    assert found == [(3, 3), (5, 5)]
+
+
+def test_a_plan_is_approved_with_its_rule() -> None:
+    def made(by: str, job: str = "job") -> Plan:
+        wish = Wish("in", "out", parse_record_id(by), job)
+        part = Part(partition=0, begin=0, start=0, end=9)
+        found = Found(wish, "c", {"in": ["a", 1], "out": ["b", 1]}, (part,))
+        return plan(found, [Tally()], Context(None, {}, ()))
+
+    hashes = {made(by, job).sha256 for by in ("key", "value") for job in ("job", "other")}
+    assert len(hashes) == 4
+    once = made("key")
+    assert part_of(once.steps[0]) == Part(partition=0, begin=0, start=0, end=9)
+    faster = at_rate(once, Wish("in", "out", parse_record_id("key"), "job", max_rate=1e6))
+    assert Wish.of(faster.details["wish"]).max_rate == 1e6
+    assert (faster.sha256, faster.same_change(once)) == (once.sha256, True)
