@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from recovery.combine.mirror_entries import among, groups
-from recovery.combine.mirror_pairs import Translated
+from recovery.combine.mirror_pairs import MOST, Translated
 from recovery.combine.mirror_table import (
     FIELDS,
     MIRROR,
@@ -21,6 +21,7 @@ from recovery.combine.mirror_table import (
     Table,
 )
 from recovery.combine.record_digests import field_digests
+from recovery.errors import IncompleteError
 from recovery.formats.columns import ABORTED, LAST_OFFSET, OPEN, ColumnBatch
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SHOWN = 10_000
-"""Differing records whose key and timestamp are kept, for showing."""
+"""Differing records of each log whose key and timestamp are kept, for showing."""
+MOST_PLACES = 3 * MOST
+"""A repeat has three: source, first copy, itself. Some 80 bytes each, 210 while they are judged."""
 
 
 @dataclass(slots=True)
@@ -36,33 +39,42 @@ class Places:
     """Where records with one of these digests stand.
 
     wanted: uint64[n, 2], as `sorted_digests` gives them. compared: those of FIELDS that count.
-    keys, times: by (0 of the source, 1 of the mirror; offset).
+    most: places that are kept. keys, times: by (0 of the source, 1 of the mirror; offset).
     """
 
     wanted: "NDArray[np.uint64]"
     compared: tuple[str, ...] = FIELDS
+    most: int = MOST_PLACES
     keys: dict[tuple[int, int], bytes] = field(default_factory=dict)
     times: dict[tuple[int, int], int] = field(default_factory=dict)
     _parts: list[tuple["NDArray[np.uint64]", ...]] = field(default_factory=list)
+    _places: list[int] = field(default_factory=lambda: [0, 0])  # of the source, of the mirror
 
     def add_source(self, digests: "NDArray[np.uint64]", records: ColumnBatch, stable: int) -> None:
-        """The source's next records. stable: its last stable offset."""
+        """The source's next records. stable: its last stable offset.
+
+        Raises IncompleteError where there are more places than can be kept, as add_mirror does.
+        """
         import numpy as np
 
         side = np.where(records.offset >= stable, SOURCE_OPEN, SOURCE)
         outcome = records.outcome
         side[outcome == OPEN] = SOURCE_OPEN
         side[outcome == ABORTED] = SOURCE_ABORTED
-        self._add(digests, records, side)
+        self._add(digests, records, side, 0)
 
     def add_mirror(self, digests: "NDArray[np.uint64]", records: ColumnBatch) -> None:
         """The mirror's next visible records."""
         import numpy as np
 
-        self._add(digests, records, np.full(len(records), MIRROR))
+        self._add(digests, records, np.full(len(records), MIRROR), 1)
 
     def _add(
-        self, digests: "NDArray[np.uint64]", records: ColumnBatch, side: "NDArray[np.int64]"
+        self,
+        digests: "NDArray[np.uint64]",
+        records: ColumnBatch,
+        side: "NDArray[np.int64]",
+        log: int,
     ) -> None:
         import numpy as np
 
@@ -70,11 +82,18 @@ class Places:
         if not len(rows):
             return
         found, side = records.select(rows), side[rows]
-        for i in range(min(len(rows), SHOWN - len(self.times))):
-            place = int(side[i] == MIRROR), int(found.offset[i])
+        for i in range(min(len(rows), SHOWN - self._places[log])):
+            place = log, int(found.offset[i])
             self.times[place] = int(found.timestamp[i])
             if (key := found.key[i]) is not None:
                 self.keys[place] = key
+        self._places[log] += len(rows)
+        if sum(self._places) > self.most:
+            raise IncompleteError(
+                f"more than {self.most:,} places of records that differ or equal such ones, "
+                "too many to tell apart",
+                remedy="wait until the mirror has caught up, or begin later with --start",
+            )
         columns = (
             found.offset,
             side,

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recovery.combine import mirror_places
 from recovery.combine.mirror_places import Places, sorted_digests
 from recovery.combine.mirror_table import Difference, Kind, explained
 from recovery.combine.record_digests import record_digests
+from recovery.errors import IncompleteError
 from recovery.formats.columns import ABORTED, COMMITTED, OPEN, Batches, ColumnBatch, decode
 from tests.share import share
 from tests.unit.formats_build import Item, batch
@@ -145,6 +147,45 @@ def test_what_a_compacted_log_lacks_proves_nothing(
 ) -> None:
     """A copy of what no reader got is one in any case."""
     assert explained(source, mirror) == kinds
+
+
+def test_more_places_of_equal_records_than_fit_are_refused() -> None:
+    """One of them has no partner; all the others are paired, and stand in the table too."""
+    items = [Item(i, 1, b"k", b"v") for i in range(61)]
+    logs = [decode(batch(0, found), None) for found in (items[:60], items)]
+    digests = [record_digests(log) for log in logs]
+    for most, fits in ((121, True), (120, False)):
+        places = Places(sorted_digests(digests[1]), most=most)
+        places.add_source(digests[0], logs[0], END)
+        if fits:
+            places.add_mirror(digests[1], logs[1])
+            assert places.judge((), most=ALL).counts == {"repeat": 1}
+            continue
+        with pytest.raises(
+            IncompleteError, match=r"more than 120 places .* too many to tell apart"
+        ):
+            places.add_mirror(digests[1], logs[1])
+
+
+def test_what_the_source_shows_takes_nothing_from_the_mirror(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mirror_places, "SHOWN", 5)
+    items = [Item(i, 1_000 + i, b"k%d" % i, b"v") for i in range(8)]
+    mirror = [*items, items[0]._replace(offset=8)]
+    logs = [
+        decode(b"".join(batch(i.offset, [i._replace(offset=0)]) for i in x), None)
+        for x in (items, mirror)
+    ]
+    digests = [record_digests(log) for log in logs]
+    places = Places(sorted_digests(digests[0]))
+    for at in range(0, 8, 3):
+        part = np.arange(at, min(at + 3, 8))
+        places.add_source(digests[0][part], logs[0].select(part), END)
+    places.add_mirror(digests[1], logs[1])
+    expected = [(side, offset) for side in range(2) for offset in range(5)]
+    assert sorted(places.times) == sorted(places.keys) == expected
+    assert places.keys[1, 4] == b"k4"
 
 
 def test_memory_does_not_hold_what_is_not_shown() -> None:
