@@ -25,7 +25,7 @@ from recovery.audit_request import (
 from recovery.combine.audit_duplicates import Copies, Copy, Suspect, Suspects, suspects_of
 from recovery.combine.record_ids import RecordId, digests
 from recovery.cut import ranges as parts
-from recovery.errors import EoctlError
+from recovery.errors import EoctlError, IncompleteError
 from recovery.facts import Missing
 from recovery.formats.columns import ColumnBatch
 from spark_jobs import audits, job
@@ -41,14 +41,14 @@ IDS = "piece int, told string, a bigint, b bigint"
 SUSPECTS = f"{IDS}, offset bigint, timestamp bigint, value bigint, size bigint, id binary"
 WHAT = "eoctl audit duplicates"
 CONTENT = 1 << 20  # halves of ids that go home in one row
+MOST_SUSPECTS = 50_000_000
+"""Each worker that reads holds all, 8 bytes each; the job's own process some four copies."""
 
 
 def work(
     spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.Progress
 ) -> Mapping[str, Any]:
     """The job. Its result: see DuplicatesFound."""
-    import numpy as np
-
     asked = job.understood(DuplicatesRequest.model_validate, request)
     stages = audits.Told(spark, progress, asked, 2)
     done = stages.stage("read ids")
@@ -69,7 +69,7 @@ def work(
         found, contents = audits.answers(spark, rows, DuplicatesFound, WHAT)
         if contents:
             done = stages.stage("read suspects")
-            halves = np.unique(np.frombuffer(b"".join(contents), np.uint64))
+            halves = suspects_in(contents)
             failed = {key for f in found for key in f.unread}
             again = [number for number, piece in enumerate(pieces) if piece.key not in failed]
             suspects = audits.frame(spark, each.suspects(again, halves, done), len(again), SUSPECTS)
@@ -82,6 +82,23 @@ def work(
     whole = joined_duplicates(found, asked.most)
     stages.end()
     return audits.ended(asked, whole, whole.findings)
+
+
+def suspects_in(contents: Sequence[bytes], most: int = MOST_SUSPECTS) -> "NDArray[np.uint64]":
+    """uint64[m], rising: the first halves of all suspected ids, of those of each task.
+
+    Raises IncompleteError where there are more than workers can be given.
+    """
+    import numpy as np
+
+    if (count := sum(map(len, contents)) // 8) > most:
+        raise IncompleteError(
+            f"{count:,} ids may stand more than once, and tasks are given {most:,} at most",
+            where=WHAT,
+            remedy="use --engine local, or name fewer topics, or a shorter range with --start "
+            "and --end",
+        )
+    return np.unique(np.frombuffer(b"".join(contents), np.uint64))
 
 
 @dataclass(frozen=True)

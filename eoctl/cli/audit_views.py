@@ -101,6 +101,8 @@ def _transaction_summary(answer: Answer) -> str:
         f"{counted(found, 'finding')} in {counted(judged, 'transaction')} "
         f"of {counted(len(covered), 'id')}, {counted(read, 'partition')} read"
     )
+    if len(answer.rows) < found:
+        text += f", {count(len(answer.rows))} shown"
     if unproven := sum(not c["whole"] for c in covered):
         text += f"; {counted(unproven, 'id')} not whole: compaction took what it decided earlier"
     return _with_engine(text, answer)

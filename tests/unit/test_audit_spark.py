@@ -1,0 +1,40 @@
+"""Audits on Spark: the numbers that bound what their tasks read and hold."""
+
+import os
+
+import numpy as np
+import pytest
+
+from recovery.errors import IncompleteError
+from spark_jobs.audit_duplicates import suspects_in
+from spark_jobs.audits import slots
+
+
+@pytest.mark.parametrize(
+    ("master", "parallelism", "expected"),
+    [
+        ("local", 8, 1),
+        ("local[3]", 1, 3),
+        ("local[3]", 200, 3),
+        ("local[3, 4]", 1, 3),
+        ("local[*]", 1, 6),
+        ("local[*,4]", 9, 9),
+        ("local-cluster[2,1,1024]", 2, None),
+        ("spark://host:7077", 2, None),
+        ("k8s://https://host", 2, None),
+    ],
+)
+def test_as_many_tasks_share_a_rate_as_may_run_at_once(
+    master: str, parallelism: int, expected: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """spark.default.parallelism is no bound of it; JVM and Python may see other processors."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    assert slots(master, parallelism) == expected
+
+
+def test_more_suspects_than_workers_are_given_are_refused() -> None:
+    contents = [np.array(part, np.uint64).tobytes() for part in ([7, 2, 9], [1], [9])]
+    assert suspects_in(contents, 5).tolist() == [1, 2, 7, 9]
+    with pytest.raises(IncompleteError, match="5 ids may stand more than once") as refused:
+        suspects_in(contents, 4)
+    assert "--engine local" in refused.value.sentence
