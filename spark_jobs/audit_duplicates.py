@@ -95,8 +95,8 @@ def suspects_in(contents: Sequence[bytes], most: int = MOST_SUSPECTS) -> "NDArra
         raise IncompleteError(
             f"{count:,} ids may stand more than once, and tasks are given {most:,} at most",
             where=WHAT,
-            remedy="use --engine local, or name fewer topics, or a shorter range with --start "
-            "and --end",
+            remedy="name fewer topics or a shorter range with --start and --end, or use "
+            "--engine local, which takes some 1.3 KB of memory for each",
         )
     return np.unique(np.frombuffer(b"".join(contents), np.uint64))
 
