@@ -312,6 +312,40 @@ def test_a_reader_whose_taker_stops_the_loop_loses_nothing(
     assert len(chunks) > 20  # so that it stood still between questions, too
 
 
+def test_a_leader_that_moves_while_a_low_rate_makes_wait_is_followed(
+    lab3: Lab, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next question goes out long after the last record came."""
+    monkeypatch.setattr(fetch_reader, "WITHOUT_PROGRESS_SECONDS", 2.0)
+    first, second, _ = lab3.broker_ids
+    name = topic(lab3)
+    settings = client_settings(lab3.client_properties())
+
+    async def run() -> tuple[list[Chunk], Ended, int | None]:
+        async with (
+            Client.to(lab3.bootstrap_servers) as client,
+            Cluster(settings, Deadline(60)) as cluster,
+        ):
+            await admin.set_replicas(client, name, 0, [first])
+            for _ in range(2):
+                await client.plain(name, 0, [Record(b"v" * 20_000)])
+            chunks = []
+            rate = 4_000  # bytes a second: 5 s for the first record
+            reading = fetch.read(cluster, [Range(name, 0, 0, 2)], partition_bytes=1, max_rate=rate)
+            async for item in reading:
+                if isinstance(item, Ended):
+                    break
+                chunks.append(item)
+                if len(chunks) == 1:
+                    await admin.set_replicas(client, name, 0, [second])
+            leader = (await cluster.metadata([name])).topics[name].partitions[0].leader
+            return chunks, item, leader  # type: ignore[return-value]
+
+    chunks, ended, leader = asyncio.run(run())
+    assert (ended.error, leader) == (None, second)
+    assert [c.fetch_offset for c in chunks] == [0, 1]
+
+
 @pytest.mark.long
 def test_a_log_that_went_another_way_is_an_error(lab3: Lab, topic: MakeTopic) -> None:
     """An unclean election: the successor lacks records that a reader has seen."""
