@@ -135,7 +135,7 @@ def collected(spark: "SparkSession", frame: Any, what: str) -> list[Any]:
         rows = list(frame.collect())
     except Exception as error:  # an interrupt passes: its connection to the JVM is still in use
         _describe(spark, None)
-        text = str(error)
+        text = text_of(error)
         if missing := re.search(r"No module named '([A-Za-z0-9_.]+)'", text):
             raise UsageError(f"the executors' Python has no {missing[1]}", remedy=INSTALL) from None
         if "PYTHON_VERSION_MISMATCH" in text:
@@ -148,6 +148,14 @@ def collected(spark: "SparkSession", frame: Any, what: str) -> list[Any]:
         raise
     _describe(spark, None)
     return rows
+
+
+def text_of(failure: Exception) -> str:
+    """Its words. One of py4j's asks the JVM for them, and raises where that is gone."""
+    try:
+        return str(failure)
+    except Exception as error:
+        return f"{type(failure).__name__}, and Spark's JVM does not say more: {error}"
 
 
 def of_ours(text: str) -> EoctlError | None:

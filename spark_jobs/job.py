@@ -26,7 +26,7 @@ from eoctl.config import SECRET_KEY
 from eoctl.kafka.access import Access
 from eoctl.stores.jobs import JobFolder
 from recovery.errors import EoctlError, Exit, UsageError
-from spark_jobs.executors import is_connect, of_ours
+from spark_jobs.executors import is_connect, of_ours, text_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,7 +113,7 @@ def main(name: str, work: Work) -> NoReturn:
     except (CancelledError, KeyboardInterrupt):
         status, error, cancelled = Exit.INTERRUPTED, "cancelled", True
     except Exception as failure:
-        if ours := of_ours(str(failure)):
+        if ours := of_ours(text_of(failure)):
             status, error = ours.exit_status, ours.sentence
         else:
             error = traceback.format_exc().strip().splitlines()[-1]

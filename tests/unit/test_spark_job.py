@@ -56,6 +56,29 @@ def test_errors_of_others() -> None:
     assert executors.of_ours(TRACE.format(errors="recovery.errors.NoSuchError: x")) is None
 
 
+class JvmGoneError(Exception):
+    """As py4j's: it asks for its words where nobody is."""
+
+    def __str__(self) -> str:
+        raise ConnectionRefusedError("no gateway")
+
+
+def test_an_error_whose_jvm_is_gone_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def fails(*_given: Any) -> Any:
+        raise JvmGoneError
+
+    ended: list[int] = []
+    monkeypatch.setattr(job, "_run", fails)
+    monkeypatch.setattr("os._exit", ended.append)
+    monkeypatch.setattr("signal.signal", lambda *_given: None)
+    monkeypatch.setattr("sys.argv", ["job", "--spec", str(tmp_path)])
+    job.main("job", fails)
+    assert ended == [70]
+    assert "eoctl: " in capsys.readouterr().err.splitlines()[-1]
+
+
 def spec(folder: Path, **found: Any) -> str:
     path = folder / "spec.json"
     access = {"properties": {"bootstrap.servers": "127.0.0.1:1"}}
