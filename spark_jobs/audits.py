@@ -19,7 +19,7 @@ from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.count import Reading
 from eoctl.kafka.failures import Deadline
 from recovery.audit_request import Found, Request
-from recovery.errors import EoctlError, Exit, UsageError
+from recovery.errors import EoctlError, Exit, IncompleteError, UsageError
 from spark_jobs import executors, job
 
 if TYPE_CHECKING:
@@ -195,9 +195,20 @@ def answers(
 ) -> tuple[list[F], list[bytes]]:
     """What a frame of ANSWER holds: findings, by piece, and contents.
 
-    Raises the errors of tasks.
+    Raises the errors of tasks, and IncompleteError where the driver takes no more from them.
     """
-    found = executors.collected(spark, rows, what)
+    try:
+        found = executors.collected(spark, rows, what)
+    except EoctlError:
+        raise
+    except Exception as error:
+        if (limit := "spark.driver.maxResultSize") not in executors.text_of(error):
+            raise
+        raise IncompleteError(
+            f"what its tasks found is more than {limit} allows",
+            where=what,
+            remedy=f"name fewer topics or a shorter range, or more with --conf {limit}=",
+        ) from None
     content = [bytes(row["content"]) for row in found if row["content"] is not None]
     said = sorted(
         ((row["piece"], row["answer"]) for row in found if row["answer"] is not None),

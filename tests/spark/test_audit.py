@@ -30,8 +30,9 @@ from eoctl.operations.audit_sequences import SequencesAudit
 from eoctl.operations.audit_transactions import TransactionsAudit
 from eoctl.operations.jobs import list_jobs, session_members
 from recovery.answers import Answer
+from recovery.audit_request import SequencesFound
 from recovery.combine.record_ids import parse_record_id
-from recovery.errors import Exit
+from recovery.errors import Exit, IncompleteError
 from recovery.offset_bounds import parse_bound
 from recovery.selectors import parse_selector
 from spark_jobs import audits, job
@@ -318,3 +319,16 @@ def test_more_of_it_with_workers_killed(
         assert session_members(ended["pid"]) == []
     finally:
         lab.down()
+
+
+def test_more_than_the_driver_takes_is_refused_in_a_sentence(spark: "SparkSession") -> None:
+    limits = spark.sparkContext._jsc.sc().conf()
+    rows = spark.range(0, 100_000, 1, 4).selectExpr(
+        "0 as piece", "cast(null as string) as answer", "cast(string(rand()) as binary) as content"
+    )
+    limits.set("spark.driver.maxResultSize", "100k")
+    try:
+        with pytest.raises(IncompleteError, match=r"more than spark\.driver\.max"):
+            audits.answers(spark, rows, SequencesFound, "eoctl audit sequences")
+    finally:
+        limits.remove("spark.driver.maxResultSize")
