@@ -303,7 +303,7 @@ def test_a_reader_whose_taker_stops_the_loop_loses_nothing(
         stream = fetch.read(cluster, [whole], partition_bytes=16 << 10)
         while isinstance(item := runner.run(anext(stream)), Chunk):
             chunks.append(item)
-            if len(chunks) % 7 == 1:
+            if len(chunks) in (1, 2, 9, 16):
                 time.sleep(0.6)
         runner.run(stream.aclose())
         runner.run(cluster.__aexit__(None, None, None))
