@@ -100,12 +100,25 @@ class Cluster:
 
     async def __aenter__(self) -> Self:
         try:
-            self._bootstrap = await self._first_to_answer()
-            await self.metadata([])
+            await self._begin(list(self.settings.bootstrap_servers))
         except BaseException:
             self.close()
             raise
         return self
+
+    async def _begin(self, servers: list[tuple[str, int]]) -> None:
+        """Learn the brokers from one of the servers; one that accepts us may die right after."""
+        while True:
+            self._bootstrap_address = None
+            self._bootstrap = await self._first_to_answer(servers)
+            try:
+                await self.metadata([])
+            except UnreachableError:
+                servers = [s for s in servers if s != self._bootstrap_address]
+                if not servers:
+                    raise
+            else:
+                return
 
     async def __aexit__(
         self,
@@ -141,8 +154,8 @@ class Cluster:
         """How long one broker may stay silent: the request timeout within the whole deadline."""
         return self.deadline.within(self.settings.request_timeout_ms / 1000)
 
-    async def _first_to_answer(self) -> Connection:
-        """Try the bootstrap servers, a moment apart, and keep the first that accepts us."""
+    async def _first_to_answer(self, servers: Sequence[tuple[str, int]]) -> Connection:
+        """Try these servers, a moment apart, and keep the first that accepts us."""
         bound = self.silence()
 
         async def attempt(position: int, host: str, port: int) -> Connection:
@@ -152,7 +165,6 @@ class Cluster:
                 self._bootstrap_address = (host, port)
             return made
 
-        servers = self.settings.bootstrap_servers
         tasks = [
             asyncio.create_task(attempt(position, host, port))
             for position, (host, port) in enumerate(servers)

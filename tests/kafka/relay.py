@@ -15,7 +15,7 @@ from pathlib import Path
 
 from eoctl.lab.cluster import Lab
 
-WRITE_TXN_MARKERS, END_TXN, INIT_PRODUCER_ID = 27, 26, 22
+WRITE_TXN_MARKERS, END_TXN, INIT_PRODUCER_ID, METADATA = 27, 26, 22, 3
 READING = frozenset({1, 2, 3, 9, 10, 15, 16, 18, 32, 60, 61, 65, 66, 69, 75})
 """Fetch, ListOffsets, Metadata, OffsetFetch, FindCoordinator, DescribeGroups, ListGroups,
 ApiVersions, DescribeConfigs, DescribeCluster, DescribeProducers, DescribeTransactions,
@@ -42,6 +42,11 @@ class Relay:
     def changing(self) -> list[tuple[int, int]]:
         """(broker, API key) of every request that may change something."""
         return [(broker, key) for broker, key, _ in self.requests if key not in READING]
+
+    @property
+    def addresses(self) -> list[str]:
+        """HOST:PORT of the relay of each broker."""
+        return [f"127.0.0.1:{port}" for port in self._ports.values()]
 
     def config(self, folder: Path) -> str:
         """A config file with the context `relayed`: every broker is reached through the relay."""

@@ -16,7 +16,14 @@ from eoctl.lab.client import Client, Record
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from tests.kafka.command import Ran, environment, eoctl, unfinished
-from tests.kafka.relay import END_TXN, INIT_PRODUCER_ID, WRITE_TXN_MARKERS, Relay, relayed
+from tests.kafka.relay import (
+    END_TXN,
+    INIT_PRODUCER_ID,
+    METADATA,
+    WRITE_TXN_MARKERS,
+    Relay,
+    relayed,
+)
 
 FAST = ("--sample-interval", "0.3s")
 ACT = ("--execute", "--yes")
@@ -91,6 +98,18 @@ def test_looking_and_planning_send_nothing_that_changes(
         assert ran.status == status, (words, ran.stderr)
     assert relay.requests
     assert relay.changing == []
+
+
+def test_a_server_that_dies_once_it_accepted_us_leaves_the_others(
+    lab3: Lab, relay: Relay, tmp_path: Path
+) -> None:
+    relay.lose = frozenset({METADATA})
+    first = relay.addresses[0]
+    both = f"{first},{lab3.bootstrap_servers}"
+    ran = eoctl("--bootstrap-server", both, "status", *FAST, env=environment())
+    assert (ran.status, relay.sent(METADATA).total()) == (0, 1), ran.stderr
+    alone = eoctl("--bootstrap-server", first, "status", *FAST, env=environment())
+    assert (alone.status, alone.stderr.count("\n")) == (5, 1), alone.stderr
 
 
 @pytest.mark.parametrize("another", [False, True], ids=["ended", "another-began"])
