@@ -227,7 +227,7 @@ def test_fence_ends_an_overdue_transaction(start_lab: Callable[[LabSpec], Lab]) 
         lab.down()
 
 
-@pytest.mark.parametrize("version", [2, 1])
+@pytest.mark.parametrize("version", [2, pytest.param(1, marks=pytest.mark.long)])
 def test_fence_killed_anywhere_the_next_run_ends_it(
     start_lab: Callable[[LabSpec], Lab], version: int
 ) -> None:

@@ -20,7 +20,7 @@ from tests.kafka.crashed import Scene, producing, until, write
 from tests.kafka.restarting import STRATEGIES, Input, Life, begin, expected, fill, no_home, outcome
 from tests.share import share
 
-BROKER_RUNS = share(12)
+BROKER_RUNS = [pytest.param(run, marks=pytest.mark.long if run else ()) for run in range(share(12))]
 COPIED = 8
 SCRIPT_RUNS = share(5)
 
@@ -104,7 +104,7 @@ def source(lab3: Lab) -> Input:
     return fill(lab3, name, 2, 25)
 
 
-@pytest.mark.parametrize("run", range(BROKER_RUNS))
+@pytest.mark.parametrize("run", BROKER_RUNS)
 def test_brokers_killed_in_between(
     lab3: Lab, topic: MakeTopic, tmp_path: Path, source: Input, run: int
 ) -> None:

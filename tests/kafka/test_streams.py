@@ -11,6 +11,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,9 @@ pytestmark = pytest.mark.timeout(900)  # the first test waits for the whole run
 STAGES = ("committed", "open", "again", "compacted", "restored")
 BY_COMMAND = ("open", "restored")
 """Stages at which `eoctl state rebuild` itself is asked; at the others the pieces that it uses."""
+
+RESTORES = 3
+"""Tries at a restore that nothing interrupts; on a busy machine the group may rebalance."""
 
 CACHED = {"kv-cached", "window-cached", "session-cached"}
 VARIANTS = [
@@ -199,7 +203,9 @@ class Run:
             for _, stable, high in bounds(self.lab, map(self.app.changelog, STORES)).values()
         )
         if stage in BY_COMMAND:
-            rebuilt = rebuild_by_command(self.app, self.app.folder / stage)
+            folder = self.app.folder / stage
+            shutil.rmtree(folder, ignore_errors=True)
+            rebuilt = rebuild_by_command(self.app, folder)
         else:
             rebuilt = rebuild(self.app)
         if said is not None:
@@ -240,10 +246,14 @@ class Run:
             app.commit()
         app.until(lambda: self._cleaned(before), "the cleaner did nothing")
         self.take("compacted")
-        app.stop()
-        shutil.rmtree(app.folder / "state")
-        app.start()
-        self.take("restored")
+        for _ in range(RESTORES):
+            app.stop()
+            shutil.rmtree(app.folder / "state")
+            app.start()
+            self.take("restored")
+            with suppress(AssertionError):
+                check_versions(self.stages["restored"])
+                break
 
     def _all_open(self) -> bool:
         time.sleep(0.2)
@@ -342,11 +352,16 @@ def test_the_rebuild_is_what_the_application_says(run: Run, store: str, stage: s
 
 # Not after the crash: a versioned store forgets its stream time when its application starts again
 # with the state it has, and until later records come takes and shows what a replay leaves out.
+# A rebalance in the middle of a restore is such a start too: it is restored again (RESTORES).
 @pytest.mark.parametrize("stage", ["committed", "open", "restored"])
 def test_versions_are_what_the_versioned_store_answers(run: Run, stage: str) -> None:
     if stage == "open" and not run.transactional:
         pytest.skip("nothing is open")
-    seen = run.stages[stage]
+    check_versions(run.stages[stage])
+
+
+def check_versions(seen: Stage) -> None:
+    """The versions that the store answered are those of the rebuild, at every time asked."""
     rows: dict[tuple[int, bytes], list[tuple[int, int | None, bytes]]] = {}
     for partition in range(PARTITIONS):
         for row in seen.rebuilt["versioned", partition].rows:
@@ -370,11 +385,6 @@ def test_versions_are_what_the_versioned_store_answers(run: Run, stage: str) -> 
             if since <= v.at and (until is None or (v.at < until and v.at >= horizon[v.partition]))
         ]
         answer = [] if v.value is None else [(v.valid_from, v.valid_to, v.value)]
-        if stage == "restored" and v.at < horizon[v.partition] and answer != expected:
-            # a rebalance while it restores is such a start too: what is out of reach is shown
-            assert v.valid_to is not None, v
-            assert (v.valid_from or 0) <= v.at < v.valid_to, v
-            continue
         assert answer == expected, v
         answers += len(answer)
     assert {k: sorted(v, key=str) for k, v in said.items()} == {

@@ -188,6 +188,7 @@ def record(state: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_a_launched_audit(lab1: Lab, topic: MakeTopic, state: Path) -> None:
     """Its answer is that of the local engine; its job is recorded, without anybody's keys."""
     name = topic(lab1, 2)

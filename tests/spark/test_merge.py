@@ -76,6 +76,7 @@ def test_the_same_stream_as_the_local_engine_s(
     assert world.got == world.expected
 
 
+@pytest.mark.long
 def test_a_log_without_entries_after_the_base(lab1: Lab, topic: MakeTopic, state: Path) -> None:
     """There is nothing to join, so nothing to stage: the position is committed all the same."""
     world = World(lab1, topic, count=5)
@@ -200,6 +201,7 @@ def kill_while_it_sends(
     return leader
 
 
+@pytest.mark.long
 def test_driver_killed_while_it_sends_and_run_again(
     large: World, topic: MakeTopic, state: Path, slow: str
 ) -> None:

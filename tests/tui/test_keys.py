@@ -16,7 +16,7 @@ from tui.app import Dashboard
 from tui.keys import COMMANDS, KEYS, bindings, exists
 from tui.overlays import Overlay
 from tui.shell import Place
-from tui.views import NUMBERED, VIEWS
+from tui.views import NUMBERED, VIEWS, View
 
 TABLES = [v for v in NUMBERED if v.columns]
 NAMED = ("timeline", "change", "job", "merge")  # `:` takes what they are about
@@ -50,12 +50,16 @@ def test_every_action_of_the_list_is_there() -> None:
 
 
 def test_digits_show_their_screens() -> None:
+    def shown(app: Dashboard, view: View) -> bool:
+        line = 6 if view.number == 1 else 2
+        return f" {view.title} " in lines_of(app)[line][:20] + " "
+
     async def test() -> None:
         async with running(recording("orders")) as (app, pilot):
             for view in NUMBERED:
                 await pilot.press(str(view.number))
                 assert app.place.view is view
-                assert f" {view.title} " in lines_of(app)[6 if view.number == 1 else 2][:20] + " "
+                await until(pilot, partial(shown, app, view))
 
     run(test)
 
