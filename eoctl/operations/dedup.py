@@ -31,7 +31,7 @@ from recovery.facts import PartitionFacts
 from recovery.plan import VALID_MS, Plan, Step
 
 KIND = "dedup"
-RULE = "rule"  # the parameter of a step that holds the job's digest
+DIGEST = "rule"  # the parameter of a step that holds the job's digest
 
 Progress = Callable[[str, int, int], None]
 """Called with (what, offsets read, offsets in all)."""
@@ -124,7 +124,7 @@ def at_rate(plan: Plan, wish: Wish) -> Plan:
 
 def part_of(step: Step) -> Part:
     """What a plan's step copies."""
-    return Part.model_validate({k: v for k, v in step.parameters.items() if k != RULE})
+    return Part.model_validate({k: v for k, v in step.parameters.items() if k != DIGEST})
 
 
 def _words(tally: Tally) -> str:
@@ -145,7 +145,7 @@ def _step(job: Job, part: Part, tally: Tally) -> Step:
     return Step(
         action="copy",
         target=f"{wish.output}:{part.partition}",
-        parameters=part.model_dump() | {RULE: job.digest},  # what is approved: by which rule, too
+        parameters=part.model_dump() | {DIGEST: job.digest},  # what is approved: by which rule, too
         does=f"from {wish.source}:{part.partition} [{part.start}, {part.end}) "
         + ("nothing is there yet: only the position" if empty else _words(tally)),
         stands_on=("topics",),

@@ -22,6 +22,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.operations.state_delivery import Wish, source
 from eoctl.operations.state_into_topic import IntoTopic
 from eoctl.stores.state_rows import StateRows
+from tests.kafka import dedup_world
 from tests.kafka.command import EOCTL, Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import dict_state, digest, fill
@@ -35,22 +36,7 @@ Row = tuple[bytes | None, bytes | None, int]
 
 def consumed(lab: Lab, topic: str, partition: int) -> list[Row]:
     """Every record that a read_committed consumer gets, in order."""
-    consumer = Consumer(
-        {
-            **lab.client_properties(),
-            "group.id": "oracle",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(topic, partition, 0)])
-    found = []
-    try:
-        while (message := consumer.poll(20)) is not None and message.error() is None:
-            found.append((message.key(), message.value(), message.timestamp()[1]))
-    finally:
-        consumer.close()
-    return found
+    return [(r.key, r.value, r.timestamp) for r in dedup_world.consumed(lab, topic, partition)]
 
 
 def last_values(lab: Lab, topic: str, partition: int) -> list[Row]:

@@ -1,13 +1,16 @@
 """What the sink's tests share: an oracle that knows nothing of eoctl, and workers to kill."""
 
+import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eoctl.lab.cluster import Lab
+from eoctl.operations.jobs import session_members
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,3 +97,23 @@ def _parents() -> dict[int, int]:
         except (OSError, IndexError):
             continue
     return found
+
+
+def members(leader: int, which: bytes) -> list[int]:
+    """The processes of a job's session whose command line holds `which`."""
+    found = []
+    for pid in session_members(leader):
+        with suppress(OSError):  # it has ended meanwhile
+            if which in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
+
+
+def kill_members(leader: int, which: bytes) -> None:
+    """SIGKILL to them, of which there is one at least."""
+    killed = 0
+    for pid in members(leader, which):
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+            killed += 1
+    assert killed

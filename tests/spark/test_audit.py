@@ -47,6 +47,7 @@ from tests.kafka.audit_faults import (
 from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.planting import FORGETFUL, KEY, as_published, numbered, same, send, send_keyed
+from tests.spark.sinking import members
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -251,10 +252,7 @@ def reading_workers(lab: Lab, state: Path, running: "subprocess.Popen[str]") -> 
         time.sleep(0.2)
         found = []
         for path in state.glob("jobs/*/job.json"):
-            for pid in session_members(int(json.loads(path.read_text())["pid"])):
-                with suppress(OSError):
-                    if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                        found.append(pid)
+            found += members(int(json.loads(path.read_text())["pid"]), b"pyspark.daemon")
         if any(connected(pid, port) for pid in found):
             return found
     raise AssertionError("no task has begun")

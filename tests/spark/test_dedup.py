@@ -2,12 +2,10 @@
 
 import asyncio
 import json
-import os
 import shutil
 import signal
 import subprocess
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,7 +23,7 @@ from spark_jobs.taking_over import TakingOver
 from tests.kafka.command import EOCTL, Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.dedup_world import Copier, check_clean, consumed, firsts, produce, source, topics
-from tests.spark.sinking import values
+from tests.spark.sinking import kill_members, values
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -229,13 +227,7 @@ def killed_while_it_copies(
         while values(lab, clean, "read_uncommitted").total() < 80:
             assert running.poll() is None, running.communicate()
         leader = int(str(jobs(state)[-1]["pid"]))
-        killed = 0
-        for pid in session_members(leader):
-            with suppress(OSError):
-                if which in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    os.kill(pid, signal.SIGKILL)
-                    killed += 1
-        assert killed
+        kill_members(leader, which)
         out, err = running.communicate(timeout=400)
     until = time.monotonic() + 30
     while session_members(leader) and time.monotonic() < until:

@@ -17,7 +17,7 @@ from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import World, write_copies
 from tests.share import share
-from tests.spark.sinking import values, watched
+from tests.spark.sinking import kill_members, values, watched
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -191,13 +191,7 @@ def kill_while_it_sends(
     while values(world.lab, world.output, "read_uncommitted").total() < 250:
         assert running.poll() is None, running.communicate()[1][-3000:]
     leader = int(str(job(state)["pid"]))
-    killed = 0
-    for pid in session_members(leader):
-        with suppress(OSError):
-            if which in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(pid, signal.SIGKILL)
-                killed += 1
-    assert killed
+    kill_members(leader, which)
     return leader
 
 
