@@ -19,6 +19,7 @@ from recovery.errors import EoctlError, IncompleteError, RefusedError, Unverifie
 from recovery.facts import GroupFacts, TopicPartition
 
 CALL_SECONDS = 60.0
+DECIDED_SECONDS = 90.0  # a writer's timeout of 60 s, and the coordinator looks every 10 s
 _QUEUE_SECONDS = 0.5
 _STABLE_SECONDS = 0.3
 _ANY = -1  # librdkafka's RD_KAFKA_PARTITION_UA
@@ -50,24 +51,46 @@ async def committed(
     Waits while a transaction that holds a newer one is being decided. Raises IncompleteError when
     that does not end, or they cannot be read.
     """
+    end = time.monotonic() + DECIDED_SECONDS
+    while True:
+        positions, pending = await last_committed(cluster, group, places)
+        if not pending:
+            return positions
+        if time.monotonic() > end or cluster.deadline.passed:
+            raise _unreadable(group, "a transaction that holds them is open")
+        await asyncio.sleep(_STABLE_SECONDS)
+
+
+async def last_committed(
+    cluster: Cluster, group: str, places: Sequence[TopicPartition]
+) -> tuple[dict[TopicPartition, Position], bool]:
+    """What the group committed last, and whether an open transaction holds something newer.
+
+    For a look before `Writer.open`, which ends such a transaction: a process that was killed
+    leaves it open until its timeout. Raises IncompleteError when they cannot be read.
+    """
     end = time.monotonic() + CALL_SECONDS
     while True:
         groups, missing = await with_offsets(cluster, [GroupFacts(group, None)], places)
         rows = [row for g in groups for row in g.offsets]
-        if not missing and not any(row.pending for row in rows):
+        if not missing:
             # librdkafka commits a NUL behind the metadata
-            return {
+            positions = {
                 (row.topic, row.partition): Position(
                     row.committed_offset, (row.metadata or "").rstrip("\0")
                 )
                 for row in rows
                 if row.committed_offset is not None
             }
+            return positions, any(row.pending for row in rows)
         if time.monotonic() > end or cluster.deadline.passed:
-            why = missing[0].detail if missing else "a transaction that holds them is open"
-            raise IncompleteError(f"its positions cannot be read: {why}", where=f"group {group}")
+            raise _unreadable(group, missing[0].detail)
         await asyncio.sleep(_STABLE_SECONDS)
         cluster.forgive()
+
+
+def _unreadable(group: str, why: str) -> IncompleteError:
+    return IncompleteError(f"its positions cannot be read: {why}", where=f"group {group}")
 
 
 class Writer:

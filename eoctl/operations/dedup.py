@@ -16,7 +16,7 @@ from typing import Any
 
 from eoctl.config import Context
 from eoctl.kafka.cluster import Cluster, TopicMetadata
-from eoctl.kafka.exactly_once import Position, Writer, committed
+from eoctl.kafka.exactly_once import Position, Writer, last_committed
 from eoctl.kafka.failures import Deadline
 from eoctl.kafka.properties import client_settings
 from eoctl.operations.session import now_ms, with_cluster
@@ -57,11 +57,11 @@ async def find(cluster: Cluster, wish: Wish) -> Found | None:
     inputs = await dedup_task.partitions(cluster, wish.source)
     outputs = await dedup_task.partitions(cluster, wish.output)
     places = [(wish.source, p.partition) for p in inputs]
-    positions = await committed(cluster, wish.group, places)
+    positions, pending = await last_committed(cluster, wish.group, places)
     parts, finished = [], []
     for facts, output in zip(inputs, outputs, strict=True):
         position = positions.get((facts.topic, facts.partition))
-        if position is None:
+        if position is None and not pending:  # else the copy looks, when it is decided
             await dedup_task.refuse_written(cluster, output)
         part = _part(facts, position, job)
         # one without records gets a position too: what is deleted before the next run is missed
@@ -290,11 +290,11 @@ class DedupOperation:
         """Is everything up to the step's end copied?"""
         self._cluster.forgive()
         place = (self._wish.source, int(step.parameters["partition"]))
-        found = (await committed(self._cluster, self._wish.group, [place])).get(place)
-        name = f"{place[0]}:{place[1]}"
+        now, pending = await last_committed(self._cluster, self._wish.group, [place])
+        found, name = now.get(place), f"{place[0]}:{place[1]}"
         if found is None:
-            return Seen(False, None, f"nothing of {name} is copied", final=True)
+            return Seen(False, None, f"nothing of {name} is copied", final=not pending)
         self._job.beside(found.metadata, name)
         done = found.offset >= step.parameters["end"]
         detail = f"{name} is copied up to offset {found.offset}"
-        return Seen(done, found.offset, detail, final=True)  # nothing is pending there
+        return Seen(done, found.offset, detail, final=not pending)

@@ -15,7 +15,7 @@ from typing import Any
 from eoctl.kafka import collect, configs
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.count import Cuts, count
-from eoctl.kafka.exactly_once import Position, Writer, committed
+from eoctl.kafka.exactly_once import Position, Writer, committed, last_committed
 from eoctl.kafka.properties import ClientSettings
 from eoctl.kafka.read_columns import read_columns
 from eoctl.operations.session import now_ms
@@ -89,7 +89,7 @@ class IntoTopic:
         self._refuse_format()
         oldest = await asyncio.to_thread(self._oldest)
         self._refuse_settings(topic["settings"], oldest)
-        now, facts = await self._committed(), await self._facts()
+        (now, _), facts = await self._last_committed(), await self._facts()
         for p in partitions:
             self._rows_of(now.get((self._topic, p)), topic["topic_id"], facts[p])
         return [
@@ -191,7 +191,8 @@ class IntoTopic:
 
     async def _begin(self, step: Step, p: int, sending: "Sending") -> int:
         """How many rows are there. Raises RefusedError for what this delivery did not write."""
-        now, facts = await self._committed(), await self._facts()
+        now = await committed(self._cluster, self._group, self._places())
+        facts = await self._facts()
         rows = self._rows_of(now.get((self._topic, p)), step.parameters["topic_id"], facts[p])
         if rows is None:
             await asyncio.to_thread(sending.commit, 0)
@@ -219,8 +220,8 @@ class IntoTopic:
         self._cluster.forgive()
         p, rows = int(step.parameters["partition"]), int(step.parameters["rows"])
         place = f"{self._topic}:{p}"
-        now, facts = (await self._committed()).get((self._topic, p)), (await self._facts())[p]
-        there = self._rows_of(now, step.parameters["topic_id"], facts)
+        (now, _), facts = await self._last_committed(), (await self._facts())[p]
+        there = self._rows_of(now.get((self._topic, p)), step.parameters["topic_id"], facts)
         if there is None:
             return Seen(False, None, f"nothing is delivered to {place}", untouched=True)
         if there < rows:
@@ -235,9 +236,11 @@ class IntoTopic:
             return Seen(False, saw, detail)
         return Seen(True, saw, f"{place} holds the state's {rows:,} rows, digest {found.hex[:16]}…")
 
-    async def _committed(self) -> dict[TopicPartition, Position]:
-        places = [(self._topic, p) for p in self._source.partitions]
-        return await committed(self._cluster, self._group, places)
+    def _places(self) -> list[TopicPartition]:
+        return [(self._topic, p) for p in self._source.partitions]
+
+    async def _last_committed(self) -> tuple[dict[TopicPartition, Position], bool]:
+        return await last_committed(self._cluster, self._group, self._places())
 
     def _digest_of(self, topic_id: str | None, p: int) -> str:
         """What must stay the same from attempt to attempt."""

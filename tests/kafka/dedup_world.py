@@ -50,6 +50,27 @@ def consumed(lab: Lab, topic: str, partition: int) -> list[Record]:
     return found
 
 
+Place = tuple[str, int]
+
+
+def left_pending(
+    lab: Lab, transactional_id: str, group: str, position: Place, record: Place | None
+) -> Producer:
+    """A producer that stopped between its position and the commit. Keep it, or it aborts."""
+    config = {"transactional.id": transactional_id, "transaction.timeout.ms": 600_000}
+    producer = Producer({**lab.client_properties(), **config})
+    consumer = Consumer({**lab.client_properties(), "group.id": group})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    if record is not None:
+        producer.produce(record[0], b"never committed", b"key", partition=record[1])
+        producer.flush(20)
+    membership = consumer.consumer_group_metadata()
+    producer.send_offsets_to_transaction([TopicPartition(*position, 1)], membership, 20)
+    consumer.close()
+    return producer
+
+
 def firsts(records: Iterable[Record], key: Key) -> list[Record]:
     """The records whose key was not there before; one without a key is always kept."""
     seen, kept = set[object](), []

@@ -13,7 +13,16 @@ from confluent_kafka import Producer
 from eoctl.lab.cluster import Lab
 from tests.kafka.command import EOCTL, Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.dedup_world import Copier, Key, check_clean, consumed, produce, source, topics
+from tests.kafka.dedup_world import (
+    Copier,
+    Key,
+    check_clean,
+    consumed,
+    left_pending,
+    produce,
+    source,
+    topics,
+)
 from tests.share import share
 
 
@@ -93,6 +102,23 @@ def test_what_a_killed_run_sent_and_never_committed_is_no_record_of_the_output(
     ended = dedup(lab1, dirty, clean, "--execute", "--yes")
     assert ended.status == 0, ended.stderr
     check_clean(lab1, dirty, clean, source)
+
+
+@pytest.mark.parametrize("kill_at", [None, "step-1-performed"])
+def test_a_position_that_a_killed_run_left_pending_is_not_waited_for(
+    lab1: Lab, dirty_and_clean: tuple[str, str, Copier], kill_at: str | None
+) -> None:
+    """Killed between the position and the commit: open for ten minutes if nobody ends it."""
+    dirty, clean, _ = dirty_and_clean
+    if kill_at is not None:
+        killed = dedup(lab1, dirty, clean, "--execute", "--yes", kill_at=kill_at)
+        assert killed.status == -signal.SIGKILL
+    name = f"{dirty}-{clean}-eoctl-dedup"
+    left = left_pending(lab1, f"{name}-1", name, (dirty, 1), (clean, 1))
+    ended = dedup(lab1, dirty, clean, "--execute", "--yes")
+    assert ended.status == 0, ended.stderr
+    check_clean(lab1, dirty, clean, source)
+    assert left  # lived until here: what it left open was not ended by its own end
 
 
 def test_an_output_in_which_somebody_else_has_a_transaction_open_is_no_beginning(

@@ -159,6 +159,24 @@ def test_killed_at_a_step_the_same_command_ends_it(
     same(lab1, log, new)
 
 
+@pytest.mark.parametrize("kill_at", ["begun", "deliver-committed-2"])
+def test_a_number_that_a_killed_run_left_pending_is_not_waited_for(
+    lab1: Lab, topic: MakeTopic, state: tuple[str, str], kill_at: str
+) -> None:
+    """Killed between the number and the commit: open for ten minutes if nobody ends it."""
+    log, folder = state
+    new = topic(lab1, 2, config=COMPACT)
+    into = (folder, "--into", f"topic:{new}", *ACT)
+    assert deliver(lab1, *into, kill_at=kill_at).status == -signal.SIGKILL
+    group = f"{new}-eoctl-deliver"
+    record = None if kill_at == "begun" else (new, 0)  # the first transaction has no row
+    left = dedup_world.left_pending(lab1, f"{group}-0", group, (new, 0), record)
+    ended = deliver(lab1, *into)
+    assert ended.status == 0, ended.stderr
+    same(lab1, log, new)
+    assert left  # lived until here: what it left open was not ended by its own end
+
+
 def test_killed_at_any_moment(lab1: Lab, topic: MakeTopic, state: tuple[str, str]) -> None:
     """A transaction that was cut short is aborted, and its rows come again, once."""
     log, folder = state
