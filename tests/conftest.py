@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,15 +32,21 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Labs of a worker that was killed, or had no time to take them down, end here."""
     if _is_worker(config):
         return
-    from eoctl.lab.cluster import lab_names, load
-
-    run = Path(os.environ.pop(RUN_FOLDER))
+    run = Path(os.environ[RUN_FOLDER])
     for folder in run.iterdir():
         os.environ["EOCTL_STATE_DIR"] = str(folder)
-        for name in lab_names():
+        take_labs_down()
+    shutil.rmtree(run, ignore_errors=True)
+
+
+def take_labs_down(names: Iterable[str] | None = None) -> None:
+    """Those, or all, of the present EOCTL_STATE_DIR, if that is a folder of this run."""
+    from eoctl.lab.cluster import lab_names, load
+
+    if Path(os.environ.get("EOCTL_STATE_DIR", "")).parent == Path(os.environ[RUN_FOLDER]):
+        for name in lab_names() if names is None else names:
             with suppress(Exception):
                 load(name).down()
-    shutil.rmtree(run, ignore_errors=True)
 
 
 def _is_worker(config: pytest.Config) -> bool:

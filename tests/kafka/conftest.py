@@ -1,4 +1,4 @@
-"""Real brokers for the tests: each lab starts when a test first asks for it, once per run.
+"""Real brokers for the tests: each lab starts when a test first asks for it.
 
 State lives in a folder of this run (two runs never meet); the jars are the user's own cache.
 """
@@ -7,14 +7,13 @@ import os
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from eoctl.lab.cluster import Lab, lab_names, load, up
+from eoctl.lab.cluster import Lab, lab_names, up
 from eoctl.lab.record import LabSpec
-from tests.conftest import RUN_FOLDER
+from tests.conftest import RUN_FOLDER, take_labs_down
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -26,28 +25,34 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def lab_state() -> Iterator[Path]:
-    """EOCTL_STATE_DIR of this run. At its end every lab in it is taken down, however it ends."""
+    """EOCTL_STATE_DIR of a folder's tests; at the end every lab in it is taken down.
+
+    The folders come one after the other: the labs of the one before are taken down first.
+    """
     before = os.environ.get("EOCTL_STATE_DIR")
+    take_labs_down()
     folder = Path(tempfile.mkdtemp(dir=os.environ[RUN_FOLDER]))
     os.environ["EOCTL_STATE_DIR"] = str(folder)
     try:
         yield folder
     finally:
-        for name in lab_names():
-            with suppress(Exception):
-                load(name).down()
+        os.environ["EOCTL_STATE_DIR"] = str(folder)
+        take_labs_down()
         if before is None:
             del os.environ["EOCTL_STATE_DIR"]
         else:
             os.environ["EOCTL_STATE_DIR"] = before
 
 
-@pytest.fixture(scope="session")
-def start_lab(lab_state: Path) -> Callable[[LabSpec], Lab]:
-    """Start a lab that the run's end takes down, if the test does not."""
-    return up
+@pytest.fixture(scope="module")
+def start_lab(lab_state: Path) -> Iterator[Callable[[LabSpec], Lab]]:
+    """Start a lab that the file's end takes down, if the test does not: idle brokers cost time."""
+    before = set(lab_names())
+    yield up
+    take_labs_down(set(lab_names()) - before - SHARED)
 
 
+SHARED = {"one", "three", "secure", "tui-one"}
 REBALANCE = {
     "leader.imbalance.check.interval.seconds": "2",
     "leader.imbalance.per.broker.percentage": "0",
@@ -56,24 +61,24 @@ REBALANCE = {
 
 
 @pytest.fixture(scope="session")
-def lab1(start_lab: Callable[[LabSpec], Lab]) -> Lab:
+def lab1(lab_state: Path) -> Lab:
     """One broker, open listener. Shared: leave its settings as they are."""
-    return start_lab(LabSpec(name="one"))
+    return up(LabSpec(name="one"))
 
 
 @pytest.fixture(scope="session")
-def lab3(start_lab: Callable[[LabSpec], Lab]) -> Lab:
+def lab3(lab_state: Path) -> Lab:
     """Three brokers, open listener. Shared: a test that stops one starts it again.
 
     Which then takes its partitions back within seconds, for the tests that follow.
     """
-    return start_lab(LabSpec(name="three", brokers=3, settings=REBALANCE))
+    return up(LabSpec(name="three", brokers=3, settings=REBALANCE))
 
 
 @pytest.fixture(scope="session")
-def secure_lab(start_lab: Callable[[LabSpec], Lab]) -> Lab:
+def secure_lab(lab_state: Path) -> Lab:
     """One broker, a listener per mechanism, ACLs, users."""
-    return start_lab(LabSpec(name="secure", secure=True))
+    return up(LabSpec(name="secure", secure=True))
 
 
 MakeTopic = Callable[..., str]
