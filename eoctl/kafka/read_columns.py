@@ -5,7 +5,7 @@ whatever the size of the range. What could not be read to its end is an error, n
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import TypeVar
@@ -14,7 +14,7 @@ from eoctl.kafka import collect, fetch
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.fetch import READ_COMMITTED, READ_UNCOMMITTED, Chunk, Range
 from recovery.errors import EoctlError, IncompleteError, RefusedError
-from recovery.formats.columns import Batches, ColumnBatch, decode, decode_headers
+from recovery.formats.columns import Batches, ColumnBatch, decode_headers, decode_parts
 from recovery.formats.reader import CorruptError
 
 PARTITION_BYTES = 4 << 20
@@ -46,19 +46,17 @@ async def read_columns(
     corrupt, RefusedError for messages of the old format.
     """
 
-    def decoded(chunk: Chunk, stable: int) -> ColumnBatch:
-        found = decode(
+    def decoded(chunk: Chunk, stable: int) -> Iterator[ColumnBatch]:
+        for found in decode_parts(
             chunk.records,
             chunk.aborted,
             last_stable_offset=stable,
             check_crc=check_crc,
             start=max(start, chunk.fetch_offset),
             end=end if chunk.aborted is None else min(stable, end),
-        )
-        if control:
-            return found
-        markers = found.is_control
-        return found.select(~markers) if markers.any() else found
+        ):
+            markers = found.is_control
+            yield found if control or not markers.any() else found.select(~markers)
 
     async for part in _read(
         cluster,
@@ -88,8 +86,8 @@ async def read_headers(
     The first batch may begin before start, the last end behind end. Otherwise as `read_columns`.
     """
 
-    def decoded(chunk: Chunk, stable: int) -> Batches:
-        return decode_headers(
+    def decoded(chunk: Chunk, stable: int) -> Iterator[Batches]:
+        yield decode_headers(
             chunk.records, chunk.aborted, last_stable_offset=stable, check_crc=check_crc
         ).reaching(max(start, chunk.fetch_offset), end)
 
@@ -107,7 +105,7 @@ async def read_headers(
 async def _read(
     cluster: Cluster,
     wanted: Range,
-    decoded: Callable[[Chunk, int], Part],
+    decoded: Callable[[Chunk, int], Iterator[Part]],
     stable: int | None,
     max_rate: float | None,
     progress: Progress | None,
@@ -139,12 +137,16 @@ async def _read(
                             raise _not_read(item)
                         now, size = end, 0
                     else:
-                        try:
-                            part = await loop.run_in_executor(thread, decoded, item, stable)
-                        except (CorruptError, RefusedError) as error:
-                            raise _within(error, wanted) from error
-                        if len(part):
-                            yield part
+                        parts = decoded(item, stable)
+                        while True:
+                            try:
+                                part = await loop.run_in_executor(thread, next, parts, None)
+                            except (CorruptError, RefusedError) as error:
+                                raise _within(error, wanted) from error
+                            if part is None:
+                                break
+                            if len(part):
+                                yield part
                         now, size = min(item.next_offset, end), len(item.records)
                     if progress is not None:
                         progress(size, now - position)

@@ -5,6 +5,7 @@ import random
 import struct
 import warnings
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from recovery.formats import columns
 from recovery.formats.batches import batch_headers
-from recovery.formats.columns import ABORTED, COMMITTED, NONE, OPEN, OUTCOMES, decode
+from recovery.formats.columns import ABORTED, COMMITTED, NONE, OPEN, OUTCOMES, decode, decode_parts
 from recovery.formats.counting import AbortedTransactions
 from recovery.formats.reader import CorruptError
 from recovery.formats.records import records
@@ -159,6 +160,16 @@ def test_a_range_cuts_batches(buffer: bytes, start: int, length: int) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
+@given(buffer=logs(), start=st.integers(0, 40), most=st.sampled_from((1, 300, 9000)))
+@settings(max_examples=share(100), deadline=None)
+def test_parts_together_are_the_whole(codec: str, buffer: bytes, start: int, most: int) -> None:
+    with patch.multiple(columns, _PART_BYTES=most, _PART_RECORDS=most):
+        parts = list(decode_parts(packed(buffer, codec), (), start=start))
+    assert [r for part in parts for r in fast(part)] == [r for r in slow(buffer) if r[0] >= start]
+    assert most > 1 or all(len(part.batches) <= 1 for part in parts)
+
+
+@pytest.mark.parametrize("codec", CODECS)
 def test_every_truncation(codec: str) -> None:
     """Whole batches are read, the cut one is left; none is read in part."""
     items = [Item(i, T + i, b"key-%d" % i, None if i % 5 == 0 else b"v" * i) for i in range(30)]
@@ -245,6 +256,10 @@ def test_outcomes() -> None:
         (12, "open"),
     ]
     assert found.offset[found.is_control].tolist() == [6, 9, 10]
+    with patch.object(columns, "_PART_RECORDS", 1):  # an abort ends in another part than it began
+        parts = list(decode_parts(buffer, [(1, 0)], last_stable_offset=11))
+    assert len(parts) == 8
+    assert [o for part in parts for o in part.outcome] == found.outcome.tolist()
     tracker = AbortedTransactions([(1, 0)])
     said = [tracker.is_aborted(buffer, h) for h in batch_headers(buffer)]
     assert [o == ABORTED for o in found.batches.outcome] == said
