@@ -10,11 +10,13 @@ import os
 import re
 import signal
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from eoctl.lab import handle
 from eoctl.lab.breaks import KINDS, break_
 from eoctl.lab.breaks.stage import batch
 from eoctl.lab.breaks.truth import GroundTruth
@@ -22,7 +24,7 @@ from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
-from recovery.errors import RefusedError, UsageError
+from recovery.errors import IncompleteError, RefusedError, UsageError
 
 TOOLS = "org.apache.kafka.tools"
 ABORT_CYCLE = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
@@ -377,13 +379,12 @@ def test_a_hostile_transactional_id_is_kept_as_given(lab1: Lab) -> None:
 
 
 def test_a_second_break_on_a_partition_knows_the_first(lab1: Lab) -> None:
-    (first,) = break_(lab1, "open", topic="shared-by-two", hold=False)
-    (second,) = break_(
-        lab1, "open", topic="shared-by-two", transactional_id="the-second", hold=False
-    )
+    name = f"shared-by-two-{uuid.uuid4().hex[:8]}"
+    (first,) = break_(lab1, "open", topic=name, hold=False)
+    (second,) = break_(lab1, "open", topic=name, transactional_id=f"second-{name}", hold=False)
     assert second.start_offset == first.high_watermark + 3
     assert second.last_stable_offset == first.start_offset
-    seen = librdkafka_offsets(lab1, "shared-by-two", 0)
+    seen = librdkafka_offsets(lab1, name, 0)
     assert seen == (second.last_stable_offset, second.high_watermark)
 
 
@@ -543,6 +544,23 @@ def test_a_commit_marker_is_lost(pair: Lab) -> None:
     assert (row["TransactionState"], row["TopicPartitions"]) == ("CompleteCommit", "")
 
 
+def test_a_broker_that_did_not_stop_in_time_is_up_again(
+    pair: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was told to stop and would, once nobody looks any more."""
+    before = [b.pid for b in pair.status().brokers]
+    monkeypatch.setattr(handle, "STOP_SECONDS", 0.0)
+    with pytest.raises(IncompleteError, match="did not stop within 0 s"):
+        break_(pair, "marker-lost")
+
+    def up_again() -> None:
+        brokers = pair.status().brokers
+        assert [b.state for b in brokers] == ["ready", "ready"]
+        assert len({b.pid for b in brokers} - set(before)) == 1
+
+    eventually(up_again)
+
+
 def test_a_commit_marker_is_lost_and_the_id_commits_elsewhere(pair: Lab) -> None:
     truths = break_(pair, "marker-lost", later="elsewhere", count=2)
     recorded = decisions(pair)
@@ -617,13 +635,13 @@ def test_producers_follow_the_clusters_transaction_version(
     lab1: Lab, tuned: Lab, version: int
 ) -> None:
     lab = lab1 if version == 2 else tuned
+    topic = f"script-{uuid.uuid4().hex[:8]}"
 
     async def script() -> tuple[Producer, Producer, list[int]]:
         async with Client.to(lab.bootstrap_servers) as client:
             assert client.transaction_version == version
             from eoctl.lab import admin
 
-            topic = f"script-{version}"
             await admin.create_topic(client, topic, 2)
             idempotent = await Producer.init(client)
             first = await idempotent.send(topic, 0, batch(3, "a"))
@@ -640,7 +658,7 @@ def test_producers_follow_the_clusters_transaction_version(
     rows = {
         partition: table(
             lab,
-            *("describe-producers", "--topic", f"script-{version}", "--partition", str(partition)),
+            *("describe-producers", "--topic", topic, "--partition", str(partition)),
         )
         for partition in (0, 1)
     }
@@ -651,4 +669,4 @@ def test_producers_follow_the_clusters_transaction_version(
     # version 2 bumps the epoch with each end (KIP-890), version 1 never
     assert transactional.epoch == (2 if version == 2 else 0)
     assert rows[1][0]["ProducerEpoch"] == str(transactional.epoch)
-    assert delivered(lab, f"script-{version}", 1, "read_committed") == [0, 1, 2, 3]
+    assert delivered(lab, topic, 1, "read_committed") == [0, 1, 2, 3]

@@ -5,6 +5,7 @@ coordinator, elsewhere, decides the transaction.
 """
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 
 from eoctl.lab import admin
@@ -79,12 +80,15 @@ async def make_marker_lost(stage: Stage) -> list[GroundTruth]:
 
 async def _commit_while_stopped(stage: Stage, victim: int, begun: list[Begun]) -> None:
     lab, client = stage.lab, stage.client
-    await asyncio.to_thread(lab.terminate, victim)
     try:
+        await asyncio.to_thread(lab.terminate, victim)
         client.cluster.forgive()
         for b in begun:
             await b.producer.commit()
     finally:
+        # one that did not stop in time still would, after `start` had seen it alive
+        with suppress(UsageError):  # it has stopped, as it should
+            await asyncio.to_thread(lab.kill, victim)
         await asyncio.to_thread(lab.start, victim)
     client.cluster.forgive()
     for b in begun:
