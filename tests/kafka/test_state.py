@@ -35,7 +35,12 @@ from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill, producer
 from tests.share import share
 
 SET = AlterConfigOpType.SET
-COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.9"}
+COMPACT = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.9",
+    "segment.ms": "3153600000000",
+}
+"""Never cleaned: the records are years older than the first marker, which would begin a segment."""
 
 
 def rebuild(lab: Lab, folder: Path, *words: str, status: int = 0) -> tuple[Ran, Rebuilt]:
