@@ -291,8 +291,8 @@ def test_a_reader_whose_taker_stops_the_loop_loses_nothing(
     lab1: Lab, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a task of Spark does while a batch is taken: no question can be answered meanwhile."""
-    monkeypatch.setattr(fetch_reader, "ANSWER_SECONDS", 0.2)
-    monkeypatch.setattr(fetch_reader, "WITHOUT_PROGRESS_SECONDS", 0.4)
+    monkeypatch.setattr(fetch_reader, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(fetch_reader, "WITHOUT_PROGRESS_SECONDS", 1.5)
     name = topic(lab1)
     values = produce(lab1, name, [3000], size=500)
     whole = Range(name, 0, 0, 3000)
@@ -303,8 +303,8 @@ def test_a_reader_whose_taker_stops_the_loop_loses_nothing(
         stream = fetch.read(cluster, [whole], partition_bytes=16 << 10)
         while isinstance(item := runner.run(anext(stream)), Chunk):
             chunks.append(item)
-            if len(chunks) in (1, 2, 9, 16):
-                time.sleep(0.6)
+            if len(chunks) in (2, 9):
+                time.sleep(1.7)
         runner.run(stream.aclose())
         runner.run(cluster.__aexit__(None, None, None))
     assert (item.error, item.detail) == (None, "")
