@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def test_records_go_out_and_come_back(
 
     path = client_file(secure_lab.folder, "operator", listener).with_suffix(suffix)
     settings = client_settings(read_properties(path.read_text(), str(path)))
-    name = f"records-{listener}{suffix}"
+    name = f"records-{uuid.uuid4().hex[:8]}"
     admin = confluent.admin(settings)
     admin.create_topics([NewTopic(name, 1, 1)], operation_timeout=10)[name].result(20)
     producer = confluent.producer(settings)
