@@ -1,7 +1,7 @@
 """The practice job: killed midway it is finished by a plan, and by nothing else."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,15 +9,23 @@ from confluent_kafka import Consumer, TopicPartition
 
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
-from tests.kafka.command import eoctl
+from tests.kafka.command import Ran
+from tests.kafka.command import eoctl as command
 
 
-@pytest.fixture(scope="module")
-def lab(start_lab: Callable[[LabSpec], Lab]) -> Lab:
-    """Of its own: the job's topics have fixed names. Retention looks at once, as elsewhere within
-    minutes: the sales are old."""
+@pytest.fixture
+def lab(start_lab: Callable[[LabSpec], Lab]) -> Iterator[Lab]:
+    """A new one for each attempt: the job's topics have fixed names. Retention looks at once, as
+    elsewhere within minutes: the sales are old."""
     settings = {"log.initial.task.delay.ms": "500", "log.retention.check.interval.ms": "500"}
-    return start_lab(LabSpec(name="practice", settings=settings))
+    lab = start_lab(LabSpec(name="practice", settings=settings))
+    yield lab
+    lab.down()
+
+
+def eoctl(*words: str, lab: Lab | None = None) -> Ran:
+    """With time for thousands of records on a busy machine."""
+    return command(*words, lab=lab, timeout=180)
 
 
 def outputs(lab: Lab, partition: int) -> list[str]:
