@@ -26,10 +26,19 @@ HURT = 2  # the broker that suffers here
 
 @pytest.fixture(scope="module")
 def slow_lab(start_lab: Callable[[LabSpec], Lab]) -> Iterator[Lab]:
-    """Three brokers; a silent one keeps its partitions for a minute, however slow we are."""
+    """Three brokers, each coordinates some ids; a silent one keeps its partitions for a minute,
+    however slow we are."""
     lab = start_lab(LabSpec("slow", brokers=3, settings={"broker.session.timeout.ms": "60000"}))
+    ids_everywhere(lab)
     yield lab
     lab.down()
+
+
+@pytest.fixture(scope="module")
+def well(slow_lab: Lab) -> float:
+    """Seconds of a run when nobody is silent: the quickest of three, what else the machine does
+    must not widen the bounds."""
+    return min(eoctl("txn", "list", lab=slow_lab).seconds for _ in range(3))
 
 
 def ids_everywhere(lab: Lab) -> list[str]:
@@ -46,17 +55,18 @@ def ids_everywhere(lab: Lab) -> list[str]:
     return names
 
 
-# One broker's silence is bounded by 3 s, so a run that takes less than a second when all is well
-# takes less than 5 s; a machine busy with other things is not what is measured here.
+# One broker's silence is bounded by 3 s: a second one would cost 6 s, one beside --timeout 1s 3 s.
+# What is left below that is for a machine busy with other things, which is not measured here.
 SILENCE_SECONDS = 3.0
-SLACK_SECONDS = 1.0
+SLACK_SECONDS = 2.5
+TIMEOUT_SLACK_SECONDS = 1.9
 
 
-def test_frozen_broker_costs_its_silence_and_no_more(slow_lab: Lab, topic: MakeTopic) -> None:
-    ids_everywhere(slow_lab)
+def test_frozen_broker_costs_its_silence_and_no_more(
+    slow_lab: Lab, well: float, topic: MakeTopic
+) -> None:
     name = topic(slow_lab, partitions=9, replicas=3)
     before = eoctl("lso", name, "-o", "json", lab=slow_lab)
-    well = max(before.seconds, eoctl("txn", "list", lab=slow_lab).seconds)
     bound = well + SILENCE_SECONDS + SLACK_SECONDS
     leaders = {row["partition"]: row["leader"] for row in before.rows}
     assert set(leaders.values()) == {1, 2, 3}
@@ -89,23 +99,20 @@ def test_frozen_broker_costs_its_silence_and_no_more(slow_lab: Lab, topic: MakeT
         slow_lab.thaw(HURT)
 
 
-def test_timeout_bounds_the_whole_command(slow_lab: Lab) -> None:
-    ids_everywhere(slow_lab)
-    well = eoctl("txn", "list", lab=slow_lab).seconds
+def test_timeout_bounds_the_whole_command(slow_lab: Lab, well: float) -> None:
     slow_lab.freeze(HURT)
     try:
         ran = eoctl("txn", "list", "-o", "json", "--timeout", "1s", lab=slow_lab)
     finally:
         slow_lab.thaw(HURT)
     assert ran.status == 3
-    assert ran.seconds < well + 1 + SLACK_SECONDS
+    assert ran.seconds < well + 1 + TIMEOUT_SLACK_SECONDS
 
 
-def test_killed_broker_is_named(lab3: Lab, topic: MakeTopic) -> None:
+def test_killed_broker_is_named(lab3: Lab, well: float, topic: MakeTopic) -> None:
     """SIGKILL: until its session ends its partitions are still its own, and nobody answers."""
     names = ids_everywhere(lab3)
     name = topic(lab3, partitions=3)  # a single replica each: nobody takes over
-    well = eoctl("txn", "list", lab=lab3).seconds
     lab3.kill(HURT)
     try:
         ran = eoctl("txn", "list", "-o", "json", lab=lab3)
