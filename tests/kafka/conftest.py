@@ -3,6 +3,7 @@
 State lives in a folder of this run (two runs never meet); the jars are the user's own cache.
 """
 
+import asyncio
 import os
 import tempfile
 import uuid
@@ -11,8 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from eoctl.kafka import messages
+from eoctl.kafka.failures import Deadline, WireError
+from eoctl.kafka.properties import client_settings
+from eoctl.kafka.wire import Connection
 from eoctl.lab.cluster import Lab, lab_names, up
-from eoctl.lab.record import LabSpec
+from eoctl.lab.record import LabSpec, Node
 from tests.conftest import RUN_FOLDER, take_labs_down
 
 
@@ -101,6 +106,43 @@ def topic() -> MakeTopic:
         admin = AdminClient(lab.client_properties())
         new = NewTopic(name, partitions, replicas, config=config or {})
         admin.create_topics([new], operation_timeout=10)[name].result(20)
+        asyncio.run(_known_everywhere(lab, name, partitions))
         return name
 
     return make
+
+
+async def _known_everywhere(lab: Lab, topic: str, partitions: int) -> None:
+    """Until each broker that runs knows the topic: it may hear of it later than its maker does.
+
+    To one that does not yet, a commit for it is UNKNOWN_TOPIC_OR_PARTITION.
+    """
+    settings = client_settings(lab.client_properties())
+    asked = [messages.MetadataRequest.MetadataRequestTopic(name=topic)]
+    question = messages.MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+    bound = Deadline(20)
+
+    async def known_by(node: Node, host: str, port: int) -> None:
+        if node.process is None or node.process.state != "running":
+            return
+        connection = await Connection.open(host, port, settings.security, bound)
+        try:
+            while True:
+                found = (await connection.ask(question, bound, most=8)).topics[0]
+                led = [p for p in found.partitions if p.leader_id >= 0 and not p.error_code]
+                if not found.error_code and len(led) == partitions:
+                    return
+                assert not bound.passed, f"broker {node.id} does not know {topic}: {found}"
+                await asyncio.sleep(0.005)
+        finally:
+            connection.close()
+
+    async def unless_it_ends(node: Node, host: str, port: int) -> None:
+        try:
+            await known_by(node, host, port)
+        except WireError as error:
+            if error.error not in ("CONNECTION_REFUSED", "CONNECTION_CLOSED"):
+                raise
+
+    nodes = zip(lab.record.nodes, settings.bootstrap_servers, strict=True)
+    await asyncio.gather(*(unless_it_ends(node, *address) for node, address in nodes))
