@@ -54,7 +54,7 @@ def failure(properties: Mapping[str, str], seconds: float = SECONDS, **more: Any
     before = time.monotonic()
     with pytest.raises(WireError) as caught:
         topics_of(properties, seconds=seconds, **more)
-    assert time.monotonic() - before < seconds + 0.5
+    assert time.monotonic() - before < seconds + 3
     return caught.value
 
 
