@@ -101,7 +101,24 @@ def committed(
         async with Cluster(access.settings(), Deadline(seconds)) as cluster:
             return await exactly_once.committed(cluster, name(job), places)
 
-    found = asyncio.run(ask())
+    return _read(asyncio.run(ask()))
+
+
+def last_committed(access: Access, job: str, partitions: Sequence[int]) -> dict[int, Marker]:
+    """The markers committed last, at once: whoever sends ends what a killed run left open, and
+    looks again. Raises IncompleteError, RefusedError for a commit that is no marker.
+    """
+    places = [place(job, p) for p in partitions]
+
+    async def ask() -> dict[TopicPartition, Position]:
+        async with Cluster(access.settings(), Deadline(ANSWER_SECONDS)) as cluster:
+            positions, _ = await exactly_once.last_committed(cluster, name(job), places)
+            return positions
+
+    return _read(asyncio.run(ask()))
+
+
+def _read(found: Mapping[TopicPartition, Position]) -> dict[int, Marker]:
     return {at[1]: Marker.read(position, f"{at[0]}:{at[1]}") for at, position in found.items()}
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from eoctl.kafka.access import Access
 from eoctl.kafka.cluster import TopicMetadata
-from eoctl.kafka.exactly_once import FencedError, Writer
+from eoctl.kafka.exactly_once import DECIDED_SECONDS, FencedError, Writer
 from eoctl.stores.state_files import not_written
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError, UsageError
 from spark_jobs import attempt, executors, markers, staging
@@ -137,11 +137,14 @@ def _markers_ready(
         markers.create_topic(access, job, count, replicas)
         marker_topic = _made(access, job)
     _same_count(job, count, marker_topic)
-    seen = markers.committed(access, job, range(count))
+    seen = markers.last_committed(access, job, range(count))
     absent = [p for p in range(count) if p not in seen]
     if absent:
         once = markers.initialised(access, job, count)
         if gone := [p for p in absent if p in once]:
+            decided = markers.committed(access, job, gone, DECIDED_SECONDS)
+            gone = [p for p in gone if p not in decided]
+        if gone:
             raise attempt.expired(job, gone)
         for p in absent:
             _first_marker(access, job, p)
@@ -239,7 +242,7 @@ def _send(
         )
         for staged in manifest.files
     ]
-    before = _seen(access, works)
+    before = _judged(works, markers.last_committed(access, job, [w.partition for w in works]))
     done_before = (folder / "done.json").exists()
     newer = [p for p, marker in before.items() if marker.batch > manifest.batch]
     if newer and not done_before:
@@ -284,10 +287,9 @@ def _send(
     return report
 
 
-def _seen(access: Access, works: list[attempt.Work]) -> dict[int, Marker]:
+def _judged(works: list[attempt.Work], found: dict[int, Marker]) -> dict[int, Marker]:
     """All markers, each judged. Raises RefusedError."""
     job = works[0].job
-    found = markers.committed(access, job, [w.partition for w in works])
     if absent := [w.partition for w in works if w.partition not in found]:
         raise attempt.expired(job, absent)
     for work in works:
@@ -297,7 +299,8 @@ def _seen(access: Access, works: list[attempt.Work]) -> dict[int, Marker]:
 
 def _verify(access: Access, works: list[attempt.Work]) -> None:
     """Every partition's marker says that this batch is complete. Raises UnverifiedError."""
-    for p, marker in _seen(access, works).items():
+    found = markers.committed(access, works[0].job, [w.partition for w in works])
+    for p, marker in _judged(works, found).items():
         if (marker.batch, marker.complete) != (works[p].batch, True):
             raise UnverifiedError(
                 f"the marker says batch {marker.batch}, row {marker.next_row} of {marker.rows}",

@@ -24,6 +24,7 @@ from spark_jobs.attempt import Attempt, Work
 from spark_jobs.sink import write_exactly_once
 from spark_jobs.staging import StagedFile
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.dedup_world import left_pending
 from tests.share import share
 from tests.spark.sinking import python_workers, staged_values, values, watched
 
@@ -65,6 +66,22 @@ def test_rerun_of_a_batch_sends_nothing_and_the_next_batch_follows(
     older = write_exactly_once(numbers(spark, 0, 2000), batch=0, **options)  # it was sent whole
     assert older["rows_sent_now"] == 0
     assert values(lab1, name) == expected(0, 2500)
+
+
+def test_a_marker_that_a_killed_run_left_pending_is_not_waited_for(
+    spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """Killed between marker and commit: open for ten minutes if nobody ends it."""
+    name = topic(lab1, 3)
+    options: dict[str, Any] = {"topic": name, "job": name, "access": access(lab1)}
+    options |= {"staging_folder": tmp_path}
+    write_exactly_once(numbers(spark, 0, 100, 2), batch=0, **options)
+    group = markers.name(name)
+    left = left_pending(lab1, f"{group}-1", group, (group, 1), (name, 1))
+    report = write_exactly_once(numbers(spark, 100, 100, 2), batch=1, **options)
+    assert report["rows_sent_now"] == 100
+    assert values(lab1, name) == expected(0, 200)
+    assert left  # lived until here: what it left open was not ended by its own end
 
 
 def test_batches_with_an_empty_partition_end(
