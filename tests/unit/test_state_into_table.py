@@ -60,7 +60,9 @@ class Base:
         return eoctl(
             *("--bootstrap-server", "127.0.0.1:1", "state", "deliver", str(folder)),
             *("--into", into, *words),
-            env=environment(EOCTL_TEST_KILL_AT=kill_at),
+            env=environment(
+                EOCTL_TEST_KILL_AT=kill_at, EOCTL_STATE_DIR=str(self.path.parent / "state-dir")
+            ),
         )
 
 
