@@ -191,9 +191,9 @@ class IntoTopic:
 
     async def _begin(self, step: Step, p: int, sending: "Sending") -> int:
         """How many rows are there. Raises RefusedError for what this delivery did not write."""
-        now = await committed(self._cluster, self._group, self._places())
-        facts = await self._facts()
-        rows = self._rows_of(now.get((self._topic, p)), step.parameters["topic_id"], facts[p])
+        place = (self._topic, p)
+        now, facts = await committed(self._cluster, self._group, [place]), await self._facts()
+        rows = self._rows_of(now.get(place), step.parameters["topic_id"], facts[p])
         if rows is None:
             await asyncio.to_thread(sending.commit, 0)
             return 0
