@@ -6,7 +6,7 @@ import re
 import time
 import zipfile
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -35,6 +35,7 @@ from eoctl.lab.breaks import break_
 from eoctl.lab.client import GROUP, Client, Record
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
+from recovery.errors import UsageError
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
 
@@ -69,8 +70,8 @@ def commit(lab: Lab, group: str, topic: str, offset: int) -> None:
         try:
             committer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
             break
-        except KafkaException as error:  # the first group of a cluster: coordinators are elected
-            if error.args[0].name() != "NOT_COORDINATOR" or time.monotonic() > end:
+        except KafkaException:  # coordinators are elected, and move when a broker comes back
+            if time.monotonic() > end:
                 raise
             time.sleep(0.2)
     committer.close()
@@ -159,8 +160,13 @@ def test_every_group_of_three_brokers_is_listed(lab3: Lab, topic: MakeTopic) -> 
         at, last = await groups_at(cluster, [(name, 0)])
         return listed, found, at, [*missing, *more, *rest, *last]
 
-    listed, found, at, missing = ask(lab3, use)
-    assert missing == []
+    end = time.monotonic() + 30
+    while True:  # leaders and coordinators may still move back to a broker that came back
+        listed, found, at, missing = ask(lab3, use)
+        if not missing:
+            break
+        assert time.monotonic() < end, missing
+        time.sleep(0.2)
     theirs = lab3.run_tool(TOOL, "--bootstrap-server", lab3.bootstrap_servers, "--list")
     assert sorted(g.group for g in listed) == sorted(theirs.stdout.split())
     mine = {g.group: g for g in found if g.group in names}
@@ -310,7 +316,7 @@ def test_what_is_denied_is_said(secure_lab: Lab, topic: MakeTopic) -> None:
     ran = eoctl("offsets", "show", "--group", group, "-o", "json", *as_user("viewer"))
     assert (ran.status, [r["committed_offset"] for r in ran.rows]) == (0, [1])
     ran = eoctl("offsets", "show", "-o", "json", *as_user("viewer"))
-    assert (ran.status, [r["group"] for r in ran.rows]) == (0, [group])
+    assert (ran.status, group in [r["group"] for r in ran.rows]) == (0, True)
     # all that a user without rights is given by the brokers are empty lists, without an error
     ran = eoctl("offsets", "show", "-o", "json", *as_user("nobody"))
     assert (ran.status, ran.rows) == (3, [])
@@ -360,8 +366,8 @@ def test_a_coordinator_that_moves_is_followed(lab3: Lab, topic: MakeTopic) -> No
             return await client.coordinator(group, GROUP)
 
     before = asyncio.run(home())
-    lab3.terminate(before)
     try:
+        lab3.terminate(before)
 
         async def use(cluster: Cluster) -> Any:
             found, missing = await find_groups(cluster, [group])
@@ -377,6 +383,8 @@ def test_a_coordinator_that_moves_is_followed(lab3: Lab, topic: MakeTopic) -> No
         assert found[0].coordinator != before
         assert [o.committed_offset for o in found[0].offsets] == [2]
     finally:
+        with suppress(UsageError):  # had it not stopped in time, it would after `start` saw it
+            lab3.kill(before)
         lab3.start(before)
 
 
