@@ -21,7 +21,7 @@ from eoctl.operations import merge, merge_acting, merge_replay
 assert merge_acting.KIND  # loaded once, for all children
 
 
-QUIET_SECONDS = 3.0  # after which one that follows has caught up
+QUIET_SECONDS = 3.0  # after which one that follows and was not killed is ended
 
 
 def child(words: list[str], kill_at: int | None) -> int:
@@ -51,6 +51,7 @@ def child(words: list[str], kill_at: int | None) -> int:
 
     merge.PAUSE_SECONDS = 0.05
     merge_replay.RECORDS, merge_replay.BATCH, merge_replay.NEW = 25, 7, 9
+    merge_replay.TIMEOUT_MS = 10_000  # the next run waits for it
     for name in ("open", "begin", "copy", "commit"):
         setattr(merge_replay._Copier, name, watched(getattr(merge_replay._Copier, name)))
     if "--follow" in words:

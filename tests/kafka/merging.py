@@ -251,7 +251,8 @@ path = "{folder / "position.json"}"
         return [f"--merge-log={self.log}", "--format", self.form, *inputs, f"--to={self.output}"]
 
     def run(self, command: str, *words: str) -> Ran:
-        return eoctl("merge", command, *self.words, *words, lab=self.lab)
+        # one that was killed left a transaction open: the next waits until it has timed out
+        return eoctl("merge", command, *self.words, *words, lab=self.lab, timeout=150)
 
     def replay(self, *words: str) -> Ran:
         return self.run("replay", "--execute", "--yes", *words)
