@@ -57,6 +57,8 @@ def scene(
             settings={
                 "transaction.partition.verification.enable": "false",
                 "transaction.abort.timed.out.transaction.cleanup.interval.ms": "3600000",
+                # once five minutes old it would move leaders back between the two answers
+                "auto.leader.rebalance.enable": "false",
             },
         )
     )
