@@ -105,10 +105,8 @@ def _work(connection: Connection, parent: int) -> None:
     """The life of a worker: a task, its row, the next task."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     import crc32c  # noqa: F401 - loaded ahead of the first task, as is what follows
-    import pyarrow as pa
-    import pyarrow.parquet
+    import pyarrow.parquet  # noqa: F401
 
-    pa.set_memory_pool(pa.system_memory_pool())  # it gives back what is free, and is no slower
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
     while True:
         try:

@@ -136,6 +136,9 @@ class TaskRow:
 def run_task(task: Task, progress: Progress | None = None) -> TaskRow:
     """Do one task. Raises IncompleteError, RefusedError, UsageError; leaves files that nothing
     lists then."""
+    import pyarrow as pa
+
+    pa.set_memory_pool(pa.system_memory_pool())  # it gives back what is free, and is no slower
     began = time.monotonic()
     form = changelog_format(task.format, task.options)
     if isinstance(task, BucketTask):

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 _WEIGHT = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: neighbours go far apart
 _SLICE = 1 << 18  # rows hashed at once
 _MOST_CHUNKS = 64
+_ROW_BYTES = 40  # beside a row's own: its place in the hash table, its number, its turn
 
 
 class Latest:
     """Add records, take the `table` at the end. memory_bytes bounds what is held before `spill`.
 
-    At a merge about twice as much is in use.
+    While a run is written about twice as much is in use.
     """
 
     def __init__(
@@ -46,12 +47,13 @@ class Latest:
         if not len(rows):
             return
         self._pending.append(rows)
-        self._bytes += rows.nbytes
-        held = 0 if self._state is None else self._state.nbytes
-        if self._bytes + held > self._most:
+        self._bytes += _held(rows)
+        if self._bytes + _held(self._state) > self._most:
             self._merge()
-            if self._state is not None and self._state.nbytes > self._most // 2:
+            if _held(self._state) > self._most // 2:
                 self.spill()
+            elif self._state is not None and self._state.column(0).num_chunks > _MOST_CHUNKS:
+                self._state = self._state.combine_chunks()
 
     def spill(self) -> None:
         """Hand over what there is."""
@@ -113,8 +115,11 @@ def latest(form: ChangelogFormat, parts: Sequence["pa.Table"]) -> "pa.Table":
         for batch, rows, end in zip(batches, kept, ends.tolist(), strict=True)
         if len(rows)
     ]
-    found = pa.Table.from_batches(chosen)
-    return found.combine_chunks() if found.column(0).num_chunks > _MOST_CHUNKS else found
+    return pa.Table.from_batches(chosen)
+
+
+def _held(rows: "pa.Table | pa.RecordBatch | None") -> int:
+    return 0 if rows is None else rows.nbytes + _ROW_BYTES * len(rows)
 
 
 def key_hash(keys: "pa.Array") -> "NDArray[np.uint64]":
