@@ -7,6 +7,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
-from tests.kafka.command import eoctl
+from tests.kafka.command import environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.test_breaks import librdkafka_offsets
 
@@ -55,6 +56,16 @@ def offline(paths: list[Path]) -> dict[str, Any]:
     return ran.json
 
 
+@contextmanager
+def stopped_by(stop: Callable[[int], None], lab: Lab) -> Iterator[None]:
+    """The broker is down inside, and up again after it whatever goes wrong."""
+    try:
+        stop(1)
+        yield
+    finally:
+        lab.start(1)
+
+
 def write(lab: Lab, topic: str, name: str, rounds: int, *, abort_last: bool = False) -> None:
     """Transactions of two records each; the last one may be aborted."""
     from confluent_kafka import Producer
@@ -81,26 +92,24 @@ def test_files_agree_with_the_broker_in_every_state(lab: Lab, topic: MakeTopic) 
     # while it runs
     assert offline(paths)["rows"] == before
     # after a clean stop: every partition has a snapshot of its end
-    lab.terminate(1)
-    stopped = offline(paths)
+    with stopped_by(lab.terminate, lab):
+        stopped = offline(paths)
     assert stopped["rows"] == before
     used = [s for s in stopped["segments"] if s["snapshot_offset"] is not None]
     assert {s["clean_shutdown"] for s in stopped["segments"]} == {True}
     assert any(s["topic"] == name and s["snapshot_offset"] == s["log_end_offset"] for s in used)
     # snapshot and log after it: more is written, then kill -9
-    lab.start(1)
     write(lab, name, "w", 3)
     write(lab, name, "another", 2, abort_last=True)
     after = live(lab)
     assert after != before
-    lab.kill(1)
-    killed = offline(paths)
+    with stopped_by(lab.kill, lab):
+        killed = offline(paths)
     assert killed["rows"] == after
     (mine,) = [s for s in killed["segments"] if s["topic"] == name]
     assert 0 < mine["snapshot_offset"] < mine["log_end_offset"]
     assert mine["aborted_transactions"] == 2
     assert {s["clean_shutdown"] for s in killed["segments"]} == {False}
-    lab.start(1)
     for s in killed["segments"]:
         if s["topic"].startswith("__"):
             continue
@@ -126,8 +135,7 @@ def test_kafkas_own_tool_reads_the_same_snapshot(lab: Lab, topic: MakeTopic) -> 
     """DumpLogSegments on the snapshot of a cleanly stopped broker."""
     name = topic(lab)
     write(lab, name, "dumped", 4)
-    lab.terminate(1)
-    try:
+    with stopped_by(lab.terminate, lab):
         (folder,) = [p for p in folders(lab) if p.name == f"{name}-0"]
         newest = max(folder.glob("*.snapshot"))
         done = lab.run_tool("org.apache.kafka.tools.DumpLogSegments", "--files", str(newest))
@@ -146,8 +154,6 @@ def test_kafkas_own_tool_reads_the_same_snapshot(lab: Lab, topic: MakeTopic) -> 
             for r in rows
         ] == [row[:3] for row in found]
         assert len(rows) == 1
-    finally:
-        lab.start(1)
 
 
 def test_a_damaged_copy_is_said(lab: Lab, tmp_path: Path, topic: MakeTopic) -> None:
@@ -186,7 +192,8 @@ def test_blocks_of_a_kraft_cluster(lab: Lab) -> None:
     )
 
 
-def test_blocks_need_one_place(lab: Lab) -> None:
+def test_blocks_need_one_place(lab: Lab, tmp_path: Path) -> None:
+    env = environment(EOCTL_STATE_DIR=str(tmp_path))  # whose journal is empty
     for words in (
         ("--blocks",),
         ("--zookeeper", "127.0.0.1:1"),
@@ -194,13 +201,14 @@ def test_blocks_need_one_place(lab: Lab) -> None:
         ("--blocks", "--segment", str(lab.data_folder(1))),
         ("--blocks", "--segment", str(folders(lab)[0])),
     ):
-        ran = eoctl("producers", *words)
+        ran = eoctl("producers", *words, env=env)
         assert (ran.status, ran.stdout) == (2, ""), words
         assert ran.stderr.count("\n") == 1
 
 
-def test_a_zookeeper_that_is_gone(lab: Lab) -> None:
-    ran = eoctl("producers", "--blocks", "--zookeeper", "127.0.0.1:1")
+def test_a_zookeeper_that_is_gone(tmp_path: Path) -> None:
+    env = environment(EOCTL_STATE_DIR=str(tmp_path))  # whose journal is empty
+    ran = eoctl("producers", "--blocks", "--zookeeper", "127.0.0.1:1", env=env)
     assert ran.status == 5
     assert ran.stderr.startswith("eoctl: 127.0.0.1:1: ZooKeeper: ")
 
