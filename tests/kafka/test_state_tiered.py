@@ -17,7 +17,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.jars import KAFKA, run_ivy
 from eoctl.lab.java import find_java
 from eoctl.lab.record import LabSpec
-from tests.kafka.command import eoctl
+from tests.kafka.command import environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
 
@@ -106,7 +106,8 @@ def test_what_was_moved_is_read_through_its_broker(
         assert state.manifest.partitions[0].counts["data"] == counts["data"]
         assert state.manifest.partitions[0].counts["missing"] == 0
     shutil.rmtree(tiered.remote)
-    ran = eoctl(*words, "--output", str(tmp_path / "gone"), lab=lab, timeout=120)
+    env = environment(EOCTL_STATE_DIR=str(tmp_path / "own"))  # whose journal is empty
+    ran = eoctl(*words, "--output", str(tmp_path / "gone"), lab=lab, env=env, timeout=120)
     assert ran.status == 3, ran.stderr
     assert f"{name}-0: could not be read from offset 0 on: it is in remote storage" in ran.stderr
     assert len(ran.stderr.splitlines()) == 1
