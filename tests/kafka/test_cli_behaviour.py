@@ -107,7 +107,8 @@ def test_closed_pipe_ends_with_0(lab1: Lab, large: str) -> None:
     assert "BrokenPipe" not in done.stderr
 
 
-def test_ctrl_c_ends_with_130(lab1: Lab) -> None:
+def test_ctrl_c_ends_with_130(lab1: Lab, tmp_path: Path) -> None:
+    env = environment(EOCTL_STATE_DIR=str(tmp_path))  # whose journal is empty
     words = [
         *EOCTL,
         "--bootstrap-server",
@@ -118,7 +119,7 @@ def test_ctrl_c_ends_with_130(lab1: Lab) -> None:
         "-ojson",
     ]
     with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -211,8 +212,9 @@ def test_partition_beyond_the_last_is_named(lab1: Lab, topic: MakeTopic) -> None
     assert len(ran.json["errors"]) == 1
 
 
-def test_unreachable_cluster_ends_with_5_in_time() -> None:
-    ran = eoctl("lso", "--bootstrap-server", "127.0.0.1:9")
+def test_unreachable_cluster_ends_with_5_in_time(tmp_path: Path) -> None:
+    env = environment(EOCTL_STATE_DIR=str(tmp_path))  # whose journal is empty
+    ran = eoctl("lso", "--bootstrap-server", "127.0.0.1:9", env=env)
     assert ran.status == 5
     assert ran.seconds < 10
     assert len(ran.stderr.splitlines()) == 1
