@@ -18,7 +18,7 @@ from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
-from tests.kafka.command import eoctl
+from tests.kafka.command import environment, eoctl
 
 
 @dataclass(frozen=True)
@@ -271,10 +271,11 @@ def test_open_verifies_and_counts(scene: Scene, tmp_path: Path) -> None:
     assert ran.json["bootstrap_servers"] == scene.lab.bootstrap_servers
     damaged = tmp_path / "damaged"
     data = scene.bundle.read_bytes()
+    env = environment(EOCTL_STATE_DIR=str(tmp_path / "state"))  # whose journal is empty
     for broken in (data[: len(data) // 2], data[:-9] + bytes([data[-9] ^ 1]) + data[-8:]):
         damaged.write_bytes(broken)
         for command in (("bundle", "open", str(damaged)), ("lso", "--from", str(damaged))):
-            ran = eoctl(*command)
+            ran = eoctl(*command, env=env)
             assert (ran.status, ran.stdout) == (2, "")
             assert ran.stderr.startswith(f"eoctl: {damaged}: a damaged bundle: ")
             assert ran.stderr.count("\n") == 1
