@@ -300,7 +300,8 @@ def test_a_cluster_that_is_gone(tmp_path: Path) -> None:
     assert ran.status == 5
     families = read(prom.read_text())
     assert (value(families, "eoctl_up"), value(families, "eoctl_complete")) == (0, 0)
-    line = eoctl("check", *nowhere, "--nagios")
+    env = environment(EOCTL_STATE_DIR=str(tmp_path))  # whose journal is empty
+    line = eoctl("check", *nowhere, "--nagios", env=env)
     assert (line.status, line.stderr, line.stdout.count("\n")) == (3, "", 1)
     assert line.stdout.startswith("EOCTL UNKNOWN - 127.0.0.1:1: ")
 
