@@ -1,14 +1,17 @@
 """Stores of offsets in Kafka: groups of both protocols and compacted topics, on real brokers."""
 
 import asyncio
+import json
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eoctl.kafka.cluster import Cluster
@@ -59,13 +62,28 @@ def group(name: str, **more: Any) -> KafkaGroupStore:
 
 
 def committed(lab: Lab, name: str) -> dict[tuple[str, int], tuple[int, str, int | None]]:
-    """What the Java-made coordinator tells librdkafka of a group."""
-    admin = AdminClient(lab.client_properties())
-    [asked] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)]).values()
-    return {
-        (t.topic, t.partition): (t.offset, t.metadata or "", t.leader_epoch)
-        for t in asked.result(20).topic_partitions
-    }
+    """What the coordinator tells kafka-python of a group.
+
+    librdkafka would read on behind metadata that does not end in a NUL, into any memory.
+    """
+    said = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", COMMITTED, lab.bootstrap_servers, name],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return {(t, p): (offset, text, epoch) for t, p, offset, text, epoch in json.loads(said.stdout)}
+
+
+COMMITTED = """
+import json, sys
+from kafka.admin import KafkaAdminClient
+found = KafkaAdminClient(bootstrap_servers=sys.argv[1]).list_group_offsets([sys.argv[2]])
+rows = [[*place[:2], at.offset, at.metadata or "", at.leader_epoch]
+        for place, at in found[sys.argv[2]].items()]
+print(json.dumps(rows))
+"""
 
 
 def group_ids(lab: Lab) -> set[str]:
