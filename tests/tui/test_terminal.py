@@ -80,9 +80,16 @@ class Terminal:
         """Back in the shell: cursor shown, no alternate screen, no mouse, echo and line mode."""
         self.until(lambda: self.screen().rstrip().endswith("ready>"))
         assert self.flags().strip() == "100"
-        self.keys("clear; stty -a; echo typed", "Enter")
-        self.until(lambda: "\ntyped\n" in self.screen())
-        modes = self.screen()
+        word = f"typed-{time.monotonic_ns()}"  # not one that stood on the screen before
+        self.keys(f"clear; stty -a; echo {word}", "Enter")
+        modes = ""
+
+        def seen() -> bool:
+            nonlocal modes
+            modes = self.screen()
+            return f"\n{word}\n" in modes
+
+        self.until(seen)
         assert re.search(r"(?<!-)\bicanon\b", modes)
         assert re.search(r"(?<!-)\becho\b", modes)
         assert re.search(r"(?<!-)\bisig\b", modes)
