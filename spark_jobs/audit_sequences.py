@@ -26,8 +26,9 @@ def work(
     reading = audits.reading(spark, asked, len(ranges))
 
     def read(number: int) -> dict[str, Any]:
-        found: SequencesFound = audits.with_cluster(
-            access, lambda cluster: read_sequences(cluster, [ranges[number]], reading, most)
+        found = access.asked(
+            lambda cluster: read_sequences(cluster, [ranges[number]], reading, most),
+            read_only=True,
         )
         done(ranges[number].end - ranges[number].start)
         return found.model_dump(mode="json")

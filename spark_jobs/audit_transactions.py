@@ -55,8 +55,8 @@ def _reader(
     reading = audits.reading(spark, asked, len(ranges))
 
     def endings(number: int) -> "Iterator[pa.RecordBatch]":
-        whole, failed = audits.with_cluster(
-            access, lambda cluster: read_transactions(cluster, [ranges[number]], reading)
+        whole, failed = access.asked(
+            lambda cluster: read_transactions(cluster, [ranges[number]], reading), read_only=True
         )
         done(ranges[number].end - ranges[number].start)
         repeated = sum(t.repeated_markers for t in whole.values())

@@ -110,16 +110,6 @@ def buckets(request: Request) -> int:
     return max(1, math.ceil(request.offsets / BUCKET_OFFSETS))
 
 
-def with_cluster(access: Access, use: Callable[[Cluster], Any]) -> Any:
-    """In a task: the answer of an asynchronous function that is given an open cluster."""
-
-    async def run() -> Any:
-        async with Cluster(access.settings(), Deadline(None), read_only=True) as cluster:
-            return await use(cluster)
-
-    return asyncio.run(run())
-
-
 def stream(
     access: Access, make: Callable[[Cluster], AsyncGenerator[T, None]]
 ) -> Generator[T, None, None]:

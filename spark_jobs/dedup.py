@@ -5,17 +5,15 @@ transactional id, group and metadata. An attempt fences every other one before i
 they came, here or in the local engine; so a task that is tried again, and a zombie, repeat nothing.
 """
 
-import asyncio
 import json
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from eoctl.kafka.access import Access
 from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.failures import Deadline
 from eoctl.stores import dedup_task
 from recovery.combine.dedup import Tally
 from recovery.combine.source_numbers import Chunk, Scattered
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
 
 PROBES = 4
 PATIENCE_SECONDS = 3600.0  # whoever took over may read a long time before it moves the position
-
-T = TypeVar("T")
 
 
 def work(
@@ -83,19 +79,12 @@ class Tasks:
         async def ask(cluster: Cluster) -> Tally:
             return await dedup_task.look(cluster, self.rule, part, self.memory, scattered)
 
-        return asdict(self.on_cluster(ask))
+        return asdict(self.access.asked(ask))
 
     def copy(self, part: Part) -> dict[str, int]:
         """The copy of one part, to its end; the tally."""
         done: dict[str, int] = _Copying(self, part).run()
         return done
-
-    def on_cluster(self, use: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
-        async def run() -> T:
-            async with Cluster(self.access.settings(), Deadline(None)) as cluster:
-                return await use(cluster)
-
-        return asyncio.run(run())
 
 
 class _Copying(TakingOver):
@@ -118,7 +107,7 @@ class _Copying(TakingOver):
         async def ask(cluster: Cluster) -> Part | None:
             return await dedup_task.left(cluster, self._tasks.rule, self._part)
 
-        self._left = self._tasks.on_cluster(ask)
+        self._left = self._tasks.access.asked(ask)
         return None if self._left is None else self._left.start
 
     def _send_from(self, position: int) -> None:
@@ -129,7 +118,7 @@ class _Copying(TakingOver):
         async def copy(cluster: Cluster) -> Tally:
             return await dedup_task.copy(cluster, tasks.rule, left, writer, tasks.memory)
 
-        self._tally = tasks.on_cluster(copy)
+        self._tally = tasks.access.asked(copy)
 
     def _answer(self, takeovers: int) -> dict[str, int]:
         return asdict(self._tally)

@@ -6,7 +6,6 @@ number and by the hash of its staging manifest. That topic's records only say, o
 partition, that marker 0 was committed: from then on a marker that is absent has expired.
 """
 
-import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,6 @@ from eoctl.kafka import exactly_once
 from eoctl.kafka.access import Access
 from eoctl.kafka.cluster import Cluster, TopicMetadata
 from eoctl.kafka.exactly_once import Position
-from eoctl.kafka.failures import Deadline
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TopicPartition
 
@@ -97,11 +95,10 @@ def committed(
     """
     places = [place(job, p) for p in partitions]
 
-    async def ask() -> dict[TopicPartition, Position]:
-        async with Cluster(access.settings(), Deadline(seconds)) as cluster:
-            return await exactly_once.committed(cluster, name(job), places)
+    async def ask(cluster: Cluster) -> dict[TopicPartition, Position]:
+        return await exactly_once.committed(cluster, name(job), places)
 
-    return _read(asyncio.run(ask()))
+    return _read(access.asked(ask, seconds))
 
 
 def last_committed(access: Access, job: str, partitions: Sequence[int]) -> dict[int, Marker]:
@@ -110,12 +107,10 @@ def last_committed(access: Access, job: str, partitions: Sequence[int]) -> dict[
     """
     places = [place(job, p) for p in partitions]
 
-    async def ask() -> dict[TopicPartition, Position]:
-        async with Cluster(access.settings(), Deadline(ANSWER_SECONDS)) as cluster:
-            positions, _ = await exactly_once.last_committed(cluster, name(job), places)
-            return positions
+    async def ask(cluster: Cluster) -> dict[TopicPartition, Position]:
+        return (await exactly_once.last_committed(cluster, name(job), places))[0]
 
-    return _read(asyncio.run(ask()))
+    return _read(access.asked(ask, ANSWER_SECONDS))
 
 
 def _read(found: Mapping[TopicPartition, Position]) -> dict[int, Marker]:
@@ -125,15 +120,14 @@ def _read(found: Mapping[TopicPartition, Position]) -> dict[int, Marker]:
 def topics(access: Access, names: Sequence[str]) -> dict[str, TopicMetadata]:
     """Topics as the cluster knows them; one that is absent is left out."""
 
-    async def ask() -> Mapping[str, TopicMetadata]:
-        async with Cluster(access.settings(), Deadline(ANSWER_SECONDS)) as cluster:
-            found = (await cluster.metadata(list(names))).topics
-            for topic in found.values():
-                if topic.error not in (None, "UNKNOWN_TOPIC_OR_PARTITION"):
-                    raise IncompleteError(f"cannot be seen: {topic.error}", where=topic.name)
-            return found
+    async def ask(cluster: Cluster) -> Mapping[str, TopicMetadata]:
+        return (await cluster.metadata(list(names))).topics
 
-    return {n: t for n, t in asyncio.run(ask()).items() if t.error is None}
+    found = access.asked(ask, ANSWER_SECONDS)
+    for topic in found.values():
+        if topic.error not in (None, "UNKNOWN_TOPIC_OR_PARTITION"):
+            raise IncompleteError(f"cannot be seen: {topic.error}", where=topic.name)
+    return {name: topic for name, topic in found.items() if topic.error is None}
 
 
 def initialised(access: Access, job: str, partitions: int) -> set[int]:
@@ -200,12 +194,10 @@ def create_topic(access: Access, job: str, partitions: int, replicas: int) -> No
 def retention_ms(access: Access) -> int | None:
     """The brokers' smallest offsets.retention.minutes, in ms; None where they do not tell."""
 
-    async def ask() -> int | None:
-        from eoctl.kafka.configs import broker_configs
+    from eoctl.kafka.configs import broker_configs
 
-        async with Cluster(access.settings(), Deadline(ANSWER_SECONDS)) as cluster:
-            found, missing = await broker_configs(cluster, ["offsets.retention.minutes"])
-            values = [v for broker in found.values() for v in broker.values() if v is not None]
-            return None if missing or not values else min(int(v) for v in values) * 60_000
-
-    return asyncio.run(ask())
+    found, missing = access.asked(
+        lambda cluster: broker_configs(cluster, ["offsets.retention.minutes"]), ANSWER_SECONDS
+    )
+    values = [v for broker in found.values() for v in broker.values() if v is not None]
+    return None if missing or not values else min(int(v) for v in values) * 60_000

@@ -6,14 +6,12 @@ understand how far the other came. The rows are the same whoever reads them, so 
 staging is needed: a position says which of them are there.
 """
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eoctl.kafka import exactly_once
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.exactly_once import Position as Committed
-from eoctl.kafka.failures import Deadline
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from recovery.merge_replay import Position
@@ -80,10 +78,8 @@ class ReplayAttempt(Attempt):
         return {self._place: Committed(offset, Position(offset, 0, self._part.base).metadata)}
 
     def _committed(self) -> Committed | None:
-        async def ask() -> Committed | None:
-            settings, deadline = self.work.access.settings(), Deadline(markers.ANSWER_SECONDS)
-            async with Cluster(settings, deadline) as cluster:
-                found = await exactly_once.committed(cluster, self.work.job, [self._place])
-                return found.get(self._place)
+        async def ask(cluster: Cluster) -> Committed | None:
+            found = await exactly_once.committed(cluster, self.work.job, [self._place])
+            return found.get(self._place)
 
-        return asyncio.run(ask())
+        return self.work.access.asked(ask, markers.ANSWER_SECONDS)

@@ -4,12 +4,16 @@ It travels pickled inside a task or a Data Source, never as an option, a conf or
 so that no list of those shows what it holds.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from eoctl.kafka.cluster import Cluster
     from eoctl.kafka.properties import ClientSettings
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +32,21 @@ class Access:
         from eoctl.kafka.properties import client_settings
 
         return client_settings(self.properties, hosts=self.hosts, socks5=self.socks5)
+
+    def asked(
+        self,
+        use: "Callable[[Cluster], Coroutine[Any, Any, T]]",
+        seconds: float | None = None,
+        *,
+        read_only: bool = False,
+    ) -> T:
+        """The answer of an asynchronous function that is given an open cluster, from a thread
+        without a loop. seconds: for all of it. Raises what opening a cluster and `use` raise."""
+        from eoctl.kafka.cluster import Cluster
+        from eoctl.kafka.failures import Deadline
+
+        async def run() -> T:
+            async with Cluster(self.settings(), Deadline(seconds), read_only=read_only) as cluster:
+                return await use(cluster)
+
+        return asyncio.run(run())
