@@ -8,7 +8,6 @@ Source: Kafka's classes DefaultRecordBatch, DefaultRecord, CompletedFetch.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from recovery.formats.batches import (
@@ -146,14 +145,19 @@ class Batches:
         return self if inside.all() else self._some(inside)
 
     def parts(self) -> Iterator["Batches"]:
-        """The same in parts of about as many bytes and records as are decoded at once."""
+        """The same in parts of about as many bytes and records as are decoded at once. Batches
+        that compaction has emptied make no part of their own."""
         import numpy as np
 
+        count = self.scan.column("records_count").cumsum()
         behind = self.scan.column("length").cumsum() // _PART_BYTES
-        records = self.scan.column("records_count").cumsum() // _PART_RECORDS
-        edges = np.flatnonzero((np.diff(behind) > 0) | (np.diff(records) > 0)) + 1
-        for low, high in pairwise((0, *edges.tolist(), len(self))):
-            yield self._some(slice(low, high))
+        full = (np.diff(behind) > 0) | (np.diff(count // _PART_RECORDS) > 0)
+        low = 0
+        for edge in (np.flatnonzero(full) + 1).tolist():
+            if (count[low - 1] if low else 0) < count[edge - 1] < count[-1]:
+                yield self._some(slice(low, edge))
+                low = edge
+        yield self._some(slice(low, len(self)))
 
     def _some(self, rows: "NDArray[np.bool_] | slice") -> "Batches":
         scan = HeaderScan(self.scan.positions[rows], self.scan.fields[rows], self.scan.end)
@@ -379,12 +383,13 @@ def _content(
     first = scan.positions + HEADER_SIZE
     behind = scan.positions + LOG_OVERHEAD + scan.column("length")
     if not (scan.fields["attributes"] & CODEC_MASK).any():
-        data = np.frombuffer(buffer, np.uint8)
-        if len(scan) and len(data) - behind[-1] < _PADDING:
-            low, high = int(first[0]), int(behind[-1])
-            data = np.concatenate((data[low:high], np.zeros(_PADDING, np.uint8)))
-            first, behind = first - low, behind - low
-        return data, first, behind
+        if not len(scan):
+            return np.zeros(_PADDING, np.uint8), first, behind
+        low, high = int(first[0]), int(behind[-1])
+        data = np.frombuffer(buffer, np.uint8)[low : high + _PADDING]
+        if len(data) < high - low + _PADDING:
+            data = np.concatenate((data[: high - low], np.zeros(_PADDING, np.uint8)))
+        return data, first - low, behind - low
     parts = [decompressed(buffer, header_at(buffer, p)) for p in scan.positions.tolist()]
     behind = np.cumsum([len(part) for part in parts], dtype=np.int64)
     first = np.concatenate((np.zeros(1, np.int64), behind[:-1]))

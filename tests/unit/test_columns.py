@@ -166,7 +166,12 @@ def test_parts_together_are_the_whole(codec: str, buffer: bytes, start: int, mos
     with patch.multiple(columns, _PART_BYTES=most, _PART_RECORDS=most):
         parts = list(decode_parts(packed(buffer, codec), (), start=start))
     assert [r for part in parts for r in fast(part)] == [r for r in slow(buffer) if r[0] >= start]
-    assert most > 1 or all(len(part.batches) <= 1 for part in parts)
+    assert sum(len(part.batches) for part in parts) == sum(
+        h.last_offset >= start for h in batch_headers(buffer)
+    )
+    filled = [int((p.batches.scan.column("records_count") > 0).sum()) for p in parts]
+    assert len(parts) == 1 or 0 not in filled  # else nobody would look at its batches
+    assert most > 1 or max(filled) <= 1
 
 
 @pytest.mark.parametrize("codec", CODECS)
