@@ -242,7 +242,10 @@ def _send(
         )
         for staged in manifest.files
     ]
-    before = _judged(works, markers.last_committed(access, job, [w.partition for w in works]))
+    before = markers.last_committed(access, job, [w.partition for w in works])
+    if absent := [w.partition for w in works if w.partition not in before]:  # or pending only
+        before |= markers.committed(access, job, absent, DECIDED_SECONDS)
+    _judged(works, before)
     done_before = (folder / "done.json").exists()
     newer = [p for p, marker in before.items() if marker.batch > manifest.batch]
     if newer and not done_before:

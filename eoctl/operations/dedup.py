@@ -16,7 +16,7 @@ from typing import Any
 
 from eoctl.config import Context
 from eoctl.kafka.cluster import Cluster, TopicMetadata
-from eoctl.kafka.exactly_once import Position, Writer, last_committed
+from eoctl.kafka.exactly_once import Position, Writer, committed, last_committed
 from eoctl.kafka.failures import Deadline
 from eoctl.kafka.properties import client_settings
 from eoctl.operations.session import now_ms, with_cluster
@@ -282,9 +282,15 @@ class DedupOperation:
                 ensure_held=ensure_held,
                 told=lambda point: die_here_in_tests(f"dedup-{point}"),
             )
+            await self._decided(part)
             return asdict(done)
         finally:
             await asyncio.to_thread(writer.close)
+
+    async def _decided(self, part: Part) -> None:
+        """A commit is answered before its position is there: wait for that."""
+        place = (self._wish.source, part.partition)
+        await committed(self._cluster, self._wish.group, [place])
 
     async def verify(self, step: Step) -> Seen:
         """Is everything up to the step's end copied?"""

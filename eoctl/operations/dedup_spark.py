@@ -149,4 +149,5 @@ class _Operation(DedupOperation):
         if "error" in found:
             parts = dict(found["error"])
             raise getattr(errors, parts.pop("type"))(parts.pop("what"), **parts)
+        await self._decided(part_of(step))
         return found["answer"]
