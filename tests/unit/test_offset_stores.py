@@ -5,11 +5,12 @@ import multiprocessing
 import os
 import signal
 import stat
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
@@ -118,7 +119,7 @@ def _try_to_read(path: str) -> None:
 
 
 @pytest.fixture
-def unprivileged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def unprivileged(tmp_path: Path) -> Callable[..., str]:
     """Run a function as nobody; what it said when it ended."""
     if os.getuid() != 0:
         pytest.skip("only root can become somebody else")
@@ -127,17 +128,20 @@ def unprivileged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[
             folder.chmod(folder.stat().st_mode | 0o011)
 
     def run(function: Callable[..., None], *arguments: Any) -> str:
-        process = multiprocessing.get_context("fork").Process(
-            target=_as_nobody, args=(function, *arguments)
-        )
-        process.start()
-        process.join(30)
-        return capfd.readouterr().err.strip()
+        said = tmp_path / "said"  # this process's stderr is also that of other tests' clients
+        with said.open("w") as stderr:
+            process = multiprocessing.get_context("fork").Process(
+                target=_as_nobody, args=(stderr, function, *arguments)
+            )
+            process.start()
+            process.join(30)
+        return said.read_text().strip()
 
     return run
 
 
-def _as_nobody(function: Callable[..., None], *arguments: Any) -> None:
+def _as_nobody(stderr: TextIO, function: Callable[..., None], *arguments: Any) -> None:
+    sys.stderr = stderr
     os.setgid(65534)
     os.setuid(65534)
     function(*arguments)
