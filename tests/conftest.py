@@ -1,4 +1,4 @@
-"""For all tests: interruptible processes, no lab left behind, a second try on real brokers."""
+"""For all tests: interruptible processes, no lab left behind, a second try."""
 
 import os
 import shutil

@@ -14,7 +14,7 @@ from eoctl.kafka import collect, fetch
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.fetch import READ_COMMITTED, READ_UNCOMMITTED, Chunk, Range
 from recovery.errors import EoctlError, IncompleteError, RefusedError
-from recovery.formats.columns import Batches, ColumnBatch, decode_headers, decode_parts
+from recovery.formats.columns import Batches, ColumnBatch, decode, decode_headers
 from recovery.formats.reader import CorruptError
 
 PARTITION_BYTES = 4 << 20
@@ -47,7 +47,7 @@ async def read_columns(
     """
 
     def decoded(chunk: Chunk, stable: int) -> Iterator[ColumnBatch]:
-        for found in decode_parts(
+        for found in decode(
             chunk.records,
             chunk.aborted,
             last_stable_offset=stable,
@@ -55,8 +55,9 @@ async def read_columns(
             start=max(start, chunk.fetch_offset),
             end=end if chunk.aborted is None else min(stable, end),
         ):
-            markers = found.is_control
-            yield found if control or not markers.any() else found.select(~markers)
+            if not control and (markers := found.is_control).any():
+                found = found.select(~markers)
+            yield found
 
     async for part in _read(
         cluster,

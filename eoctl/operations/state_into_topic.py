@@ -89,7 +89,7 @@ class IntoTopic:
         self._refuse_format()
         oldest = await asyncio.to_thread(self._oldest)
         self._refuse_settings(topic["settings"], oldest)
-        (now, _), facts = await self._last_committed(), await self._facts()
+        now, facts = await self._last_committed(), await self._facts()
         for p in partitions:
             self._rows_of(now.get((self._topic, p)), topic["topic_id"], facts[p])
         return [
@@ -220,7 +220,7 @@ class IntoTopic:
         self._cluster.forgive()
         p, rows = int(step.parameters["partition"]), int(step.parameters["rows"])
         place = f"{self._topic}:{p}"
-        (now, _), facts = await self._last_committed(), (await self._facts())[p]
+        now, facts = await self._last_committed(), (await self._facts())[p]
         there = self._rows_of(now.get((self._topic, p)), step.parameters["topic_id"], facts)
         if there is None:
             return Seen(False, None, f"nothing is delivered to {place}", untouched=True)
@@ -236,11 +236,9 @@ class IntoTopic:
             return Seen(False, saw, detail)
         return Seen(True, saw, f"{place} holds the state's {rows:,} rows, digest {found.hex[:16]}…")
 
-    def _places(self) -> list[TopicPartition]:
-        return [(self._topic, p) for p in self._source.partitions]
-
-    async def _last_committed(self) -> tuple[dict[TopicPartition, Position], bool]:
-        return await last_committed(self._cluster, self._group, self._places())
+    async def _last_committed(self) -> dict[TopicPartition, Position]:
+        places = [(self._topic, p) for p in self._source.partitions]
+        return (await last_committed(self._cluster, self._group, places))[0]
 
     def _digest_of(self, topic_id: str | None, p: int) -> str:
         """What must stay the same from attempt to attempt."""

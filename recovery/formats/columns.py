@@ -38,7 +38,7 @@ NONE, COMMITTED, ABORTED, OPEN = range(4)
 NO_TIMESTAMP = -1
 LAST_OFFSET = 2**63 - 1
 _PADDING = 64  # bytes behind the records: what a malformed last one may touch
-# what `decode_parts` decodes at once: it stays in the processor's cache, its memory is used again
+# what `decode` decodes at once: it stays in the processor's cache, and its memory is used again
 _PART_BYTES = 2 << 20  # as stored
 _PART_RECORDS = 1 << 15
 
@@ -295,28 +295,13 @@ def decode(
     check_crc: bool = True,
     start: int = 0,
     end: int = LAST_OFFSET,
-) -> ColumnBatch:
-    """The records of a response's whole batches with offsets in [start, end), markers included.
+) -> Iterator[ColumnBatch]:
+    """The records of a response's whole batches with offsets in [start, end), markers included, by
+    rising offset, some batches at a time: that is faster and takes less memory than all at once.
 
     Arguments and errors as `decode_headers`; CorruptError also where records do not decompress or
     parse.
     """
-    batches = decode_headers(
-        buffer, aborted, last_stable_offset=last_stable_offset, check_crc=check_crc
-    )
-    return _records(buffer, batches).between(start, end)
-
-
-def decode_parts(
-    buffer: Buffer,
-    aborted: Sequence[Aborted] | None,
-    *,
-    last_stable_offset: int = LAST_OFFSET,
-    check_crc: bool = True,
-    start: int = 0,
-    end: int = LAST_OFFSET,
-) -> Iterator[ColumnBatch]:
-    """`decode`, some batches at a time, which is faster and takes less memory."""
     batches = decode_headers(
         buffer, aborted, last_stable_offset=last_stable_offset, check_crc=check_crc
     )

@@ -7,10 +7,10 @@ import pytest
 
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
-from recovery.formats.columns import decode
 from recovery.formats.records import replaced
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.planting import send
+from tests.unit.formats_build import decoded
 from tests.unit.test_header_names import named
 
 # Java makes one U+FFFD of half a surrogate pair, Python three
@@ -39,5 +39,5 @@ def test_the_java_consumer_reads_the_same_names(
     )
     assert f"Processed a total of {len(NAMES)} messages" in done.stderr, done.stderr
     found = [line.removesuffix(":content") for line in done.stdout.splitlines()]
-    ours = [decode(named(each), None).header_list(0)[0][0] for each in NAMES]
+    ours = [decoded(named(each), None).header_list(0)[0][0] for each in NAMES]
     assert [replaced(one) for one in ours] == found

@@ -3,7 +3,9 @@
 import struct
 import warnings
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from recovery.formats.columns import ColumnBatch, decode
 
 with warnings.catch_warnings():  # kafka-python reads its schemas in a deprecated way
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -69,3 +71,9 @@ def seal(out: bytearray) -> bytes:
     struct.pack_into(">i", out, 8, len(out) - 12)
     struct.pack_into(">I", out, 17, calc_crc32c(memoryview(out)[21:]))
     return bytes(out)
+
+
+def decoded(buffer: bytes, *given: Any, **options: Any) -> ColumnBatch:
+    """The records of a response so small that `decode` gives them in one part."""
+    [whole] = decode(buffer, *given, **options)
+    return whole

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from recovery.formats import columns
 from recovery.formats.batches import batch_headers
-from recovery.formats.columns import ABORTED, COMMITTED, NONE, OPEN, OUTCOMES, decode, decode_parts
+from recovery.formats.columns import ABORTED, COMMITTED, NONE, OPEN, OUTCOMES, decode
 from recovery.formats.counting import AbortedTransactions
 from recovery.formats.reader import CorruptError
 from recovery.formats.records import records
 from tests.share import share
-from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker, seal
+from tests.unit.formats_build import ABORT, COMMIT, Item, batch, decoded, marker, seal
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -140,7 +140,7 @@ def fast(found: columns.ColumnBatch) -> list[tuple[Any, ...]]:
 @given(buffer=logs())
 @settings(max_examples=share(300), deadline=None)
 def test_columns_are_the_records_of_the_slow_parser(codec: str, buffer: bytes) -> None:
-    found, expected = decode(packed(buffer, codec), ()), slow(buffer)
+    found, expected = decoded(packed(buffer, codec), ()), slow(buffer)
     assert fast(found) == expected
     rows = found.rows().to_pylist()
     assert [(r["offset"], r["timestamp"], r["key"], r["value"]) for r in rows] == [
@@ -155,7 +155,7 @@ def test_columns_are_the_records_of_the_slow_parser(codec: str, buffer: bytes) -
 @given(logs(), st.integers(0, 300), st.integers(0, 300))
 @settings(max_examples=share(300), deadline=None)
 def test_a_range_cuts_batches(buffer: bytes, start: int, length: int) -> None:
-    found = decode(buffer, (), start=start, end=start + length)
+    found = decoded(buffer, (), start=start, end=start + length)
     assert fast(found) == [r for r in slow(buffer) if start <= r[0] < start + length]
 
 
@@ -164,7 +164,7 @@ def test_a_range_cuts_batches(buffer: bytes, start: int, length: int) -> None:
 @settings(max_examples=share(100), deadline=None)
 def test_parts_together_are_the_whole(codec: str, buffer: bytes, start: int, most: int) -> None:
     with patch.multiple(columns, _PART_BYTES=most, _PART_RECORDS=most):
-        parts = list(decode_parts(packed(buffer, codec), (), start=start))
+        parts = list(decode(packed(buffer, codec), (), start=start))
     assert [r for part in parts for r in fast(part)] == [r for r in slow(buffer) if r[0] >= start]
     assert sum(len(part.batches) for part in parts) == sum(
         h.last_offset >= start for h in batch_headers(buffer)
@@ -184,7 +184,7 @@ def test_every_truncation(codec: str) -> None:
     buffer = b"".join(whole)
     expected = slow(b"".join(plain))
     for length in range(len(buffer) + 1):
-        found = decode(buffer[:length], ())
+        found = decoded(buffer[:length], ())
         assert len(found) == 30 * sum(end <= length for end in ends)
         if length in ends:
             assert fast(found) == expected[: len(found)]
@@ -202,9 +202,9 @@ def test_damage_is_found_or_does_no_harm(buffer: bytes, data: st.DataObject) -> 
         expected = [r for h in batch_headers(damaged) for r in records(bytes(damaged), h)]
     except CorruptError:
         with pytest.raises(CorruptError):  # headers are only looked at when asked for
-            fast(decode(bytes(damaged), (), check_crc=False))
+            fast(decoded(bytes(damaged), (), check_crc=False))
         return
-    found = decode(bytes(damaged), (), check_crc=False)
+    found = decoded(bytes(damaged), (), check_crc=False)
     assert [(o, None if t == -1 else t, k, v, h) for o, t, k, v, h in fast(found)] == [
         tuple(r) for r in expected
     ]
@@ -214,8 +214,8 @@ def test_the_crc_is_checked() -> None:
     damaged = bytearray(batch(0, [Item(0, value=b"money")]))
     damaged[-2] ^= 1
     with pytest.raises(CorruptError, match="CRC"):
-        decode(bytes(damaged), ())
-    assert decode(bytes(damaged), (), check_crc=False).value[0] != b"money"
+        decoded(bytes(damaged), ())
+    assert decoded(bytes(damaged), (), check_crc=False).value[0] != b"money"
 
 
 @pytest.mark.parametrize("size", [0, 40, 57, 58, 5000, 8190, 600_000])
@@ -223,7 +223,7 @@ def test_lengths_of_one_to_three_bytes(size: int) -> None:
     items = [Item(i, T, b"k", b"v" * size) for i in range(3)]
     items += [Item(i, T, b"k", b"v" * (size // 2)) for i in range(3, 5)]
     buffer = b"".join(batch(5 * n, items) for n in range(2 if size > 9000 else 20))
-    assert fast(decode(buffer, ())) == slow(buffer)
+    assert [r for part in decode(buffer, ()) for r in fast(part)] == slow(buffer)
 
 
 def test_outcomes() -> None:
@@ -244,7 +244,7 @@ def test_outcomes() -> None:
         + marker(10, 2, COMMIT)
         + data(11, 1)
     )
-    found = decode(buffer, [(1, 0)], last_stable_offset=11)
+    found = decoded(buffer, [(1, 0)], last_stable_offset=11)
     assert [(int(o), OUTCOMES[k]) for o, k in zip(found.offset, found.outcome, strict=True)] == [
         (0, "aborted"),
         (1, "aborted"),
@@ -262,7 +262,7 @@ def test_outcomes() -> None:
     ]
     assert found.offset[found.is_control].tolist() == [6, 9, 10]
     with patch.object(columns, "_PART_RECORDS", 1):  # an abort ends in another part than it began
-        parts = list(decode_parts(buffer, [(1, 0)], last_stable_offset=11))
+        parts = list(decode(buffer, [(1, 0)], last_stable_offset=11))
     assert len(parts) == 8
     assert [o for part in parts for o in part.outcome] == found.outcome.tolist()
     tracker = AbortedTransactions([(1, 0)])
@@ -270,19 +270,19 @@ def test_outcomes() -> None:
     assert [o == ABORTED for o in found.batches.outcome] == said
     assert {NONE, COMMITTED, ABORTED, OPEN} == set(found.outcome.tolist())
     with pytest.raises(ValueError, match="no list"):
-        decode(buffer, None, last_stable_offset=11)
+        decoded(buffer, None, last_stable_offset=11)
 
 
 def test_producer_columns() -> None:
     buffer = batch(10, [Item(0), Item(2)], producer=(7, 3, 2**31 - 2)) + batch(13, [Item(0)])
-    found = decode(buffer, ())
+    found = decoded(buffer, ())
     assert found.producer_id.tolist() == [7, 7, -1]
     assert found.producer_epoch.tolist() == [3, 3, -1]
     assert found.sequence.tolist() == [2**31 - 2, 0, -1]  # after 2^31 - 1 comes 0
 
 
 def test_nothing() -> None:
-    found = decode(b"", ())
+    found = decoded(b"", ())
     assert len(found) == 0
     assert found.rows().num_rows == 0
     assert found.rows().schema == columns.rows_schema()
@@ -299,11 +299,11 @@ def test_many_small_batches(seed: int) -> None:
         out.append(batch(offset, items))
         offset += count
     buffer = b"".join(out)
-    assert fast(decode(buffer, ())) == slow(buffer)
+    assert fast(decoded(buffer, ())) == slow(buffer)
     hit = bytearray(buffer)
     start = len(b"".join(out[:200]))
     hit[start + 61] ^= 2  # the length of a record
     with pytest.raises(CorruptError, match="record 0 is malformed") as error:
-        decode(bytes(hit), (), check_crc=False)
+        decoded(bytes(hit), (), check_crc=False)
     base = struct.unpack_from(">q", buffer, start)[0]
     assert str(base) in str(error.value.where)

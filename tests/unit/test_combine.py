@@ -135,14 +135,13 @@ def test_pandas_is_not_loaded() -> None:
     """It costs each worker more than a second."""
     code = """
 import sys
-from tests.unit.formats_build import Item, batch
-from recovery.formats.columns import decode
+from tests.unit.formats_build import Item, batch, decoded
 from recovery.combine.changelog import ChangelogFormat
 from recovery.combine.latest import Latest, buckets
 from recovery.combine.digest import digest
 items = [Item(0, -1, None, b""), Item(1, 5, b"k", None), Item(2, 5, b"k")]
 form = ChangelogFormat({})
-found = decode(batch(0, items), ())
+found = decoded(batch(0, items), ())
 rows = found.select(form.valid(found.rows())).rows()
 combined = Latest(form, 1, lambda run: list(buckets(run, 2)))
 combined.add(rows)

@@ -14,8 +14,9 @@ from recovery.combine.dedup import Deduplicator, Tally, visible
 from recovery.combine.record_ids import parse_record_id
 from recovery.dedup_request import Job, Part, Wish
 from recovery.errors import RefusedError
-from recovery.formats.columns import OPEN, ColumnBatch, decode
+from recovery.formats.columns import OPEN, ColumnBatch
 from recovery.plan import Plan
+from tests.unit.formats_build import decoded
 
 
 def batch(keys: list[bytes], timestamp: int = 1, headers: list[Any] | None = None) -> ColumnBatch:
@@ -23,7 +24,7 @@ def batch(keys: list[bytes], timestamp: int = 1, headers: list[Any] | None = Non
     for key in keys:
         builder.append(timestamp=timestamp, key=key, value=b"", headers=headers or [])
     builder.close()
-    return decode(builder.buffer(), None)
+    return decoded(builder.buffer(), None)
 
 
 def test_a_record_of_an_open_transaction_is_not_passed_over() -> None:

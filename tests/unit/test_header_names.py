@@ -11,11 +11,11 @@ from recovery.combine.dedup import visible
 from recovery.combine.record_ids import header_value
 from recovery.errors import RefusedError
 from recovery.formats.batches import header_at
-from recovery.formats.columns import ColumnBatch, decode
+from recovery.formats.columns import ColumnBatch
 from recovery.formats.records import is_utf8, records, replaced
 from spark_jobs.source_columns import HEADERS, RECORD, _headers
 from tests.share import share
-from tests.unit.formats_build import Item, batch, seal
+from tests.unit.formats_build import Item, batch, decoded, seal
 
 with warnings.catch_warnings():  # kafka-python reads its schemas in a deprecated way
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -56,7 +56,7 @@ def by_kafka_python(log: bytes) -> str | None:
 @settings(max_examples=share(2_000), deadline=None)
 def test_a_name_is_what_kafka_python_reads_or_is_marked(name: bytes) -> None:
     log = named(name)
-    expected, found = by_kafka_python(log), decode(log, None)
+    expected, found = by_kafka_python(log), decoded(log, None)
     [(read, content)] = found.header_list(0)
     [record] = records(log, header_at(log, 0))
     assert (content, record.headers) == (b"content", ((read, b"content"),))
@@ -68,7 +68,7 @@ def test_a_name_is_what_kafka_python_reads_or_is_marked(name: bytes) -> None:
 
 
 def _copied(log: bytes) -> ColumnBatch:
-    return visible(decode(log, None))
+    return visible(decoded(log, None))
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -86,7 +86,7 @@ def test_spark_gets_a_name_that_arrow_can_hold(name: bytes) -> None:
     """As its own source, which is Java's: with U+FFFD."""
     assert RECORD["headers"] == HEADERS
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    [[header]] = _headers(decode(named(name), None), kind).to_pylist()
+    [[header]] = _headers(decoded(named(name), None), kind).to_pylist()
     assert header["value"] == b"content"
     readable = by_kafka_python(named(name))
     if readable is None:

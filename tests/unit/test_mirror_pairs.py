@@ -24,7 +24,7 @@ from recovery.combine.record_digests import (
     record_digests,
 )
 from recovery.errors import IncompleteError
-from recovery.formats.columns import ColumnBatch, decode
+from recovery.formats.columns import ColumnBatch
 from recovery.formats.mirror_maker import (
     Checkpoint,
     OffsetSync,
@@ -33,7 +33,7 @@ from recovery.formats.mirror_maker import (
 )
 from recovery.formats.reader import CorruptError
 from tests.share import share
-from tests.unit.formats_build import Item, batch
+from tests.unit.formats_build import Item, batch, decoded
 
 END = 2**62
 
@@ -49,7 +49,7 @@ def _log(rng: random.Random, ids: list[int]) -> ColumnBatch:
         Item(offset, 1_000 + one, key=b"k%d" % (one % 7), value=b"v%d" % one)
         for offset, one in zip(offsets, ids, strict=True)
     ]
-    return decode(batch(0, items), None) if items else decode(b"", None)
+    return decoded(batch(0, items), None) if items else decoded(b"", None)
 
 
 def _mirrored(rng: random.Random, ids: list[int]) -> list[int]:
@@ -209,7 +209,7 @@ def test_digests_are_those_of_the_documented_bytes() -> None:
         Item(3, 6, b"k", b""),
         Item(7, 8, b"key", b"value", (("h", b"x"), ("h", None))),
     ]
-    part = decode(batch(0, items), None)
+    part = decoded(batch(0, items), None)
     # Kafka's header section: count, then length and name, length and value, varints in zigzag
     sections = [b"\0"] * 4 + [b"\x04" + b"\x02h\x02x" + b"\x02h\x01"]
 
@@ -240,7 +240,7 @@ def test_digests_are_those_of_the_documented_bytes() -> None:
         assert low <= zlib.crc32(item.key or b"") <= high
     assert field_digests(part.key)[0] == 0
     assert len(set(field_digests(part.key).tolist())) == 4
-    assert len(record_digests(decode(b"", None))) == 0
+    assert len(record_digests(decoded(b"", None))) == 0
 
 
 def test_a_changed_record_names_its_fields_and_where_it_stands() -> None:
@@ -253,7 +253,7 @@ def test_a_changed_record_names_its_fields_and_where_it_stands() -> None:
         mine[4]._replace(key=b"kk"),
         mine[5],
     ]
-    logs = [decode(batch(0, items), None) for items in (mine, theirs)]
+    logs = [decoded(batch(0, items), None) for items in (mine, theirs)]
     places = Places(sorted_digests(np.concatenate([record_digests(log) for log in logs])))
     places.add_source(record_digests(logs[0]), logs[0], END)
     places.add_mirror(record_digests(logs[1]), logs[1])
@@ -269,7 +269,7 @@ def test_a_changed_record_names_its_fields_and_where_it_stands() -> None:
 
 
 def test_more_without_a_partner_than_fits_is_refused() -> None:
-    part = decode(batch(0, [Item(i, 1, b"k", b"%d" % i) for i in range(200)]), None)
+    part = decoded(batch(0, [Item(i, 1, b"k", b"%d" % i) for i in range(200)]), None)
     pairing = Pairing(source_cut=False, mirror_cut=False, most=100, block=10)
     pairing.source.done = True
     with pytest.raises(IncompleteError, match="more than 100 records"):

@@ -16,9 +16,9 @@ from recovery.combine.mirror_places import Places, sorted_digests
 from recovery.combine.mirror_table import Difference, Kind, explained
 from recovery.combine.record_digests import record_digests
 from recovery.errors import IncompleteError
-from recovery.formats.columns import ABORTED, COMMITTED, OPEN, Batches, ColumnBatch, decode
+from recovery.formats.columns import ABORTED, COMMITTED, OPEN, Batches, ColumnBatch
 from tests.share import share
-from tests.unit.formats_build import Item, batch
+from tests.unit.formats_build import Item, batch, decoded
 
 END = 2**62
 ALL = 10**9
@@ -28,7 +28,7 @@ Record = tuple[Item, int]
 
 
 def _log(records: list[Record]) -> ColumnBatch:
-    part = decode(b"".join(batch(r.offset, [r._replace(offset=0)]) for r, _ in records), None)
+    part = decoded(b"".join(batch(r.offset, [r._replace(offset=0)]) for r, _ in records), None)
     outcomes = np.array([outcome for _, outcome in records], np.int8)
     return replace(part, batches=Batches(part.batches.scan, outcomes))
 
@@ -152,7 +152,7 @@ def test_what_a_compacted_log_lacks_proves_nothing(
 def test_more_places_of_equal_records_than_fit_are_refused() -> None:
     """One of them has no partner; all the others are paired, and stand in the table too."""
     items = [Item(i, 1, b"k", b"v") for i in range(61)]
-    logs = [decode(batch(0, found), None) for found in (items[:60], items)]
+    logs = [decoded(batch(0, found), None) for found in (items[:60], items)]
     digests = [record_digests(log) for log in logs]
     for most, fits in ((121, True), (120, False)):
         places = Places(sorted_digests(digests[1]), most=most)
@@ -174,7 +174,7 @@ def test_what_the_source_shows_takes_nothing_from_the_mirror(
     items = [Item(i, 1_000 + i, b"k%d" % i, b"v") for i in range(8)]
     mirror = [*items, items[0]._replace(offset=8)]
     logs = [
-        decode(b"".join(batch(i.offset, [i._replace(offset=0)]) for i in x), None)
+        decoded(b"".join(batch(i.offset, [i._replace(offset=0)]) for i in x), None)
         for x in (items, mirror)
     ]
     digests = [record_digests(log) for log in logs]
@@ -192,7 +192,7 @@ def test_memory_does_not_hold_what_is_not_shown() -> None:
     count = 20_000
     source = [Item(i, 1_000 + i, b"k%d" % i, b"v%d" % i) for i in range(count)]
     mirror = [item._replace(value=b"other") for item in source[: count // 2]]
-    logs = [decode(batch(0, items), None) for items in (source, mirror)]
+    logs = [decoded(batch(0, items), None) for items in (source, mirror)]
     digests = [record_digests(log) for log in logs]
     places = Places(sorted_digests(np.concatenate(digests)))
     places.add_source(digests[0], logs[0], END)

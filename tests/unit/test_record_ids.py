@@ -7,7 +7,8 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 
 from recovery.combine.record_ids import SourceHeaders, digests, id_bytes, parse_record_id
 from recovery.errors import RefusedError, UsageError
-from recovery.formats.columns import ColumnBatch, decode
+from recovery.formats.columns import ColumnBatch
+from tests.unit.formats_build import decoded
 
 Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]
 
@@ -17,7 +18,7 @@ def batch(*rows: Row) -> ColumnBatch:
     for number, (key, value, headers) in enumerate(rows):
         builder.append(timestamp=number, key=key, value=value, headers=headers)
     builder.close()
-    return decode(builder.buffer(), None)
+    return decoded(builder.buffer(), None)
 
 
 def test_key_value_header_and_json() -> None:

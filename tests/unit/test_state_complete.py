@@ -11,10 +11,9 @@ from recovery.combine.changelog import changelog_format
 from recovery.combine.range_counts import RangeCounts
 from recovery.cut import Cut, CutPartition, CutTopic
 from recovery.facts import PartitionFacts
-from recovery.formats.columns import decode
 from recovery.manifest import compacted_from_above, completeness
 from recovery.times import rfc3339
-from tests.unit.formats_build import COMMIT, Item, batch, marker
+from tests.unit.formats_build import COMMIT, Item, batch, decoded, marker
 
 
 def test_what_lies_behind_the_range_is_not_the_ranges() -> None:
@@ -28,7 +27,7 @@ def test_what_lies_behind_the_range_is_not_the_ranges() -> None:
         batch(5, [Item(0, key=b"k")], producer=(8, 1, 0), transactional=True),
     ]
     counts = RangeCounts(2, 3)
-    counts.visible(decode(b"".join(written), (), start=2, end=3))
+    counts.visible(decoded(b"".join(written), (), start=2, end=3))
     assert counts.producers() == {
         "7": {
             "epoch": 5,
