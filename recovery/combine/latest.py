@@ -165,8 +165,9 @@ def buckets(rows: "pa.Table", count: int) -> Iterator["pa.Table"]:
     if count == 1:
         yield rows
         return
-    bucket = key_hash(one_chunk(rows.column("key"))) % np.uint64(count)
+    hashed = key_hash(one_chunk(rows.column("key"))) % np.uint64(count)
+    bucket = hashed.astype(np.uint16)  # which numpy sorts by counting
     order = np.argsort(bucket, kind="stable")
-    edges = np.searchsorted(bucket[order], np.arange(count + 1, dtype=np.uint64))
+    edges = np.searchsorted(bucket[order], np.arange(count + 1))
     for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         yield rows.take(int64_array(order[low:high]))

@@ -10,6 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (
@@ -27,6 +28,7 @@ from eoctl.kafka.failures import Deadline
 from eoctl.kafka.properties import client_settings
 from eoctl.lab.cluster import Lab
 from eoctl.operations.cut import parse_at, resolve
+from eoctl.stores import rebuild_task
 from eoctl.stores.rebuild_task import RangeTask, run_task
 from recovery.cut import Cut, dump
 from tests.kafka.command import EOCTL, Ran, environment, eoctl
@@ -351,7 +353,9 @@ def test_a_divided_transaction_is_named(lab1: Lab, topic: MakeTopic, tmp_path: P
 def test_what_does_not_fit_is_spilt(
     lab1: Lab, topic: MakeTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Its 256 buckets are no row group each."""
     monkeypatch.setattr(read_columns, "PARTITION_BYTES", 60_000)
+    monkeypatch.setattr(rebuild_task, "GROUP_ROWS", 200)
     name = topic(lab1, config=COMPACT)
     fill(lab1, name, seed=6, records=3000, keys=900, partitions=1)
     counted = eoctl("offsets", "count", name, "--end", "lso", "-o", "json", lab=lab1)
@@ -370,7 +374,12 @@ def test_what_does_not_fit_is_spilt(
     row = run_task(task)
     assert len(list(tmp_path.glob("runs/*.arrow"))) > 2
     assert (row.digest_rows, row.digest) == digest(dict_state(lab1, name, {0: end})[0])
-    assert len(row.files) == 1
+    (file,) = row.files
+    written = pq.ParquetFile(tmp_path / file.path).metadata
+    groups = [written.row_group(i).num_rows for i in range(written.num_row_groups)]
+    assert len(groups) > 1
+    assert sum(groups) == row.digest_rows
+    assert all(200 <= rows < 300 for rows in groups[:-1])
 
 
 def test_a_cut_at_the_high_watermark_may_divide_too(
