@@ -56,7 +56,7 @@ VIEW = View(
         Column("job", "KIND", "number", align="left"),
         Column("engine", "ENGINE", "number", align="left", wide_only=True),
         Column("records", "RECORDS", "number"),
-        Column("stages", "STAGES", "number"),
+        Column("stages", "STAGES", "number", spare=True),
         Column("eta", "ETA", "number"),
         Column("exit", "EXIT", "number"),
         Column("context", "CONTEXT", "name"),

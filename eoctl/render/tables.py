@@ -40,6 +40,7 @@ class Column:
 
     min_width: cells kept free when values are shorter, so that columns stand still between two
     rounds of --watch; given up before a name is cut. wide_only: only with `-o wide` or --columns.
+    spare: left out of lines too long for the terminal. asked: named by --columns, never left out.
     """
 
     key: str
@@ -48,6 +49,8 @@ class Column:
     align: Literal["left", "right"] | None = None
     min_width: int = 0
     wide_only: bool = False
+    spare: bool = False
+    asked: bool = False
 
     @property
     def right(self) -> bool:
@@ -69,16 +72,24 @@ def render_table(
 
     width: cells of the terminal, or None off a terminal: then nothing is cut and a missing mark is
     `-` like every null, so that all lines have the same fields. wide: never cut, and the columns
-    that are wide_only as well (the caller's `choose_columns` may have picked them before). A line
-    is longer than width only where names at their narrowest leave no other way. colour: of marks,
-    by ANSI. ascii_only: for an output that is not UTF-8.
+    that are wide_only as well (the caller's `choose_columns` may have picked them before). Where
+    names at their narrowest are still too wide, columns go, the last first: those whose cells are
+    all null or 0, then those to spare; only where that is no way either is a line longer than
+    width. colour: of marks, by ANSI. ascii_only: for an output that is not UTF-8.
     """
-    if not wide:
-        columns = [column for column in columns if not column.wide_only]
+    columns = [column for column in columns if wide or not column.wide_only]
     piped = width is None
-    table = [[_cell(row.get(c.key), c, piped, ascii_only) for c in columns] for row in rows]
-    titles = [column.title or ("-" if piped else "") for column in columns]
-    sizes = _fit(columns, titles if headers else [""] * len(columns), table, width, wide)
+    while True:
+        table = [[_cell(row.get(c.key), c, piped, ascii_only) for c in columns] for row in rows]
+        titles = [column.title or ("-" if piped else "") for column in columns]
+        sizes = _fit(columns, titles if headers else [""] * len(columns), table, width, wide)
+        if wide or width is None or not rows or _total(columns, sizes) <= width:
+            break
+        silent = [column for column in columns if _says_nothing(column, rows)]
+        spare = [column for column in columns if column.spare and not column.asked]
+        if not (silent or spare):
+            break
+        columns.remove((silent or spare)[-1])
     ellipsis = ".." if ascii_only else "…"
     lines = [_line(columns, titles, sizes, piped)] if headers else []
     for line in table:
@@ -93,12 +104,12 @@ def render_table(
 def choose_columns(columns: Sequence[Column], names: str | None) -> list[Column]:
     """`--columns a,b`: these, in this order, by key or title in any case; None: as they are.
 
-    What is chosen is shown, `wide_only` or not. Raises UsageError.
+    What is chosen is shown, `wide_only` or not, whatever is in it. Raises UsageError.
     """
     if names is None:
         return list(columns)
     chosen = [_find(columns, name, "--columns") for name in names.split(",")]
-    return [replace(column, wide_only=False) for column in chosen]
+    return [replace(column, wide_only=False, asked=True) for column in chosen]
 
 
 def sort_rows(rows: Sequence[Row], columns: Sequence[Column], by: str | None = None) -> list[Row]:
@@ -172,6 +183,13 @@ def _cell(value: object, column: Column, piped: bool, ascii_only: bool) -> str:
     if column.kind == "command" and not any(hidden(text)):
         return text  # its backslashes are meant for the shell
     return visible(text, spaces=True, ascii_only=ascii_only) or '""'
+
+
+def _says_nothing(column: Column, rows: Sequence[Row]) -> bool:
+    if column.asked or column.kind == "mark":
+        return False
+    values = (row.get(column.key) for row in rows)
+    return all(v is None or (v == 0 and not isinstance(v, bool)) for v in values)
 
 
 def _fit(

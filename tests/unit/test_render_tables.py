@@ -247,6 +247,38 @@ def test_wide_never_cuts_and_shows_more() -> None:
     assert render_table(rows, columns, width=None)[1] == f"{LONG}:137"
 
 
+def test_what_says_nothing_goes_before_a_line_is_too_long() -> None:
+    columns = [
+        MARK,
+        Column("id", "ID", "number", align="left"),
+        Column("held", "HELD", "number"),
+        Column("steps", "STEPS", "number", spare=True),
+        Column("gone", "GONE", "number"),
+        Column("age", "AGE", "age"),
+        Column("ok", "OK", "text"),
+    ]
+    rows: Rows = [
+        {"id": "j-20261122", "held": 0, "steps": "1/2", "gone": 0, "age": None, "ok": False},
+        {"id": "j-20261123", "held": 7, "steps": "2/2", "gone": 0, "age": None, "ok": False},
+    ]
+
+    def shown(width: int | None, columns: list[Column] = columns) -> list[str]:
+        first, *rest = render_table(rows, columns, width=width)
+        assert len(rest) == 2
+        return first.split()
+
+    every = ["ID", "HELD", "STEPS", "GONE", "AGE", "OK"]
+    # 2 + 1 mark, 10 id, five columns of 4, 5, 4, 3 and 2, each with a gap of 2
+    assert shown(41) == every
+    assert shown(40) == ["ID", "HELD", "STEPS", "GONE", "OK"]
+    assert shown(35) == ["ID", "HELD", "STEPS", "OK"]
+    assert shown(28) == shown(1) == ["ID", "HELD", "OK"]
+    assert shown(None) == ["-", *every]
+    assert render_table([], columns, width=1)[0].split() == every
+    asked = choose_columns(columns, "id,steps,gone,age")
+    assert shown(1, asked) == ["ID", "STEPS", "GONE", "AGE"]
+
+
 def test_a_command_stands_on_one_line_uncut() -> None:
     command = "eoctl txn fence $'a\\033[2J' --context prod-eu --cluster-id " + "5" * 60
     columns = [ID, Column("command", "COMMAND", "command")]
