@@ -73,7 +73,10 @@ def _rebuild_summary(answer: Answer) -> str:
     if split:
         lines.append(f"NOT CONSISTENT: the cut divides {counted(len(split), 'transaction')}")
     elif extra["consistent"] is None:
-        lines.append("whether the cut divides a transaction can't be told")
+        lines.append(
+            "whether the cut is consistent can't be told: which records of several partitions "
+            "belong together is not written there"
+        )
     if opened:
         lines.append(f"{counted(len(opened), 'transaction')} open above the cut")
     notes = extra["notes"]
