@@ -1,6 +1,8 @@
 """How the answers of `audit` look as tables, and their closing sentences."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import attrgetter
 
 from eoctl.cli.emit import View
 from eoctl.cli.inspect import with_gaps
@@ -12,6 +14,7 @@ from recovery.rows_audit import (
     AuditSequencesRow,
     AuditTransactionsRow,
     NamedMarker,
+    Place,
 )
 from recovery.rows_mirror import AuditMirrorRow
 from recovery.times import rfc3339
@@ -126,10 +129,20 @@ TRANSACTIONS = View(
 )
 
 
+def _by_topic(places: Iterable[Place]) -> Iterator[str]:
+    """`0@51,148 1@84 of orders`: offsets first, as a narrow terminal shows only the beginning."""
+    for topic, there in groupby(places, attrgetter("topic")):
+        each = (
+            f"{partition}@{','.join(str(place.offset) for place in copies)}"
+            for partition, copies in groupby(there, attrgetter("partition"))
+        )
+        yield f"{' '.join(each)} of {topic}"
+
+
 def _duplicate_cells(row: AuditDuplicatesRow) -> Mapping[str, object]:
-    places = [f"{p.topic}:{p.partition}@{p.offset}" for p in row.places]
-    if row.copies > len(places):
-        places.append(f"and {count(row.copies - len(places))} more")
+    places = list(_by_topic(row.places))
+    if row.copies > len(row.places):
+        places.append(f"and {count(row.copies - len(row.places))} more")
     return {
         "mark": "!",
         "id": row.text,

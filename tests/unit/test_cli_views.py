@@ -10,6 +10,7 @@ from eoctl.cli.audit_views import DUPLICATES, MIRROR, SEQUENCES, TRANSACTIONS
 from eoctl.cli.emit import View
 from recovery.answers import Answer
 from recovery.rows import Row
+from recovery.rows_audit import AuditDuplicatesRow, Place
 
 OWN_LINES = {"restart.PLAN"}  # shown by eoctl.render.restart
 VIEWS = {
@@ -44,3 +45,20 @@ def test_an_audit_says_how_many_of_its_findings_are_shown(view: View) -> None:
         text = view.summary(Answer("audit", None, 0, [Row()] * 3, extra=extra))
         assert f"{found:,} " in text
         assert (", 3 " in text and " shown" in text) is told
+
+
+def test_where_copies_stand_begins_with_offsets() -> None:
+    at = [("a", 0, 7), ("a", 0, 12), ("a", 10, 3), ("b", 0, 1)]
+    places = [Place(topic=t, partition=p, offset=o, timestamp=None) for t, p, o in at]
+    row = AuditDuplicatesRow(
+        id=None,
+        text="k",
+        copies=6,
+        same_value=True,
+        partitions=3,
+        places=places,
+        nearest_offsets=5,
+        farthest_offsets=5,
+        span_seconds=None,
+    )
+    assert DUPLICATES.cells(row)["places"] == "0@7,12 10@3 of a, 0@1 of b, and 2 more"
