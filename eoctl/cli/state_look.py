@@ -13,6 +13,7 @@ from eoctl.render.tables import Column
 from eoctl.render.words import count, counted
 from recovery.answers import Answer
 from recovery.rows_state import StateCompareRow, StateShowRow, StateValue
+from recovery.times import rfc3339
 
 
 def _side(value: StateValue | None) -> str | None:
@@ -102,7 +103,7 @@ def _show_cells(row: StateShowRow) -> Mapping[str, object]:
         "mark": None,
         "partition": f"{row.topic}:{row.partition}",
         "offset": row.offset,
-        "timestamp": row.timestamp,
+        "timestamp": rfc3339(row.timestamp),
         "key": row.key if row.key_decoded is None else str(row.key_decoded),
         "value": row.value if row.value_decoded is None else str(row.value_decoded),
         "extra": ", ".join(f"{k}={v}" for k, v in row.extra.items()) or None,

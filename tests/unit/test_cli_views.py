@@ -8,9 +8,11 @@ import pytest
 import eoctl.cli
 from eoctl.cli.audit_views import DUPLICATES, MIRROR, SEQUENCES, TRANSACTIONS
 from eoctl.cli.emit import View
+from eoctl.cli.state_look import SHOW
 from recovery.answers import Answer
 from recovery.rows import Row
 from recovery.rows_audit import AuditDuplicatesRow, Place
+from recovery.rows_state import StateShowRow
 
 OWN_LINES = {"restart.PLAN"}  # shown by eoctl.render.restart
 VIEWS = {
@@ -62,3 +64,18 @@ def test_where_copies_stand_begins_with_offsets() -> None:
         span_seconds=None,
     )
     assert DUPLICATES.cells(row)["places"] == "0@7,12 10@3 of a, 0@1 of b, and 2 more"
+
+
+def test_an_entrys_time_is_told_as_a_time() -> None:
+    row = StateShowRow(
+        topic="t",
+        partition=0,
+        offset=1,
+        timestamp=1_700_000_000_123,
+        key="aw==",
+        key_decoded="k",
+        value=None,
+        value_decoded=None,
+        extra={},
+    )
+    assert SHOW.cells(row)["timestamp"] == "2023-11-14T22:13:20.123Z"
