@@ -60,10 +60,10 @@ SEQUENCES = View(
     columns=(
         Column("mark", "", "mark"),
         Column("partition", "TOPIC:PARTITION", "partition"),
-        Column("finding", "FINDING", "text"),
+        Column("finding", "FINDING", "number", align="left"),
         Column("producer_id", "PID", "number"),
-        Column("producer_epoch", "EPOCH", "number"),
-        Column("after_offset", "AFTER", "number"),
+        Column("producer_epoch", "EPOCH", "number", spare="any"),
+        Column("after_offset", "AFTER", "number", spare="any"),
         Column("offset", "OFFSET", "number"),
         Column("expected", "EXPECTED", "number"),
         Column("found", "FOUND", "number"),
@@ -76,13 +76,16 @@ SEQUENCES = View(
 )
 
 
-def _held(part: NamedMarker) -> str:
-    where = f"{part.topic}:{part.partition}"
-    ended = "no marker" if part.marker is None else f"{part.marker} at {part.marker_offset}"
-    return f"{where} {part.first_offset}-{part.last_offset} {ended}"
+def _markers(parts: Iterable[NamedMarker]) -> Iterator[str]:
+    """The first one's place is a column of its own."""
+    for number, part in enumerate(parts):
+        where = f"{part.topic}:{part.partition} " if number else ""
+        ended = "no marker" if part.marker is None else f"{part.marker} at {part.marker_offset}"
+        yield f"{where}{part.first_offset}-{part.last_offset} {ended}"
 
 
 def _transaction_cells(row: AuditTransactionsRow) -> Mapping[str, object]:
+    wrong_first = sorted(row.partitions, key=lambda part: part.marker == row.decided)
     return {
         "mark": "!",
         "finding": row.finding,
@@ -91,7 +94,8 @@ def _transaction_cells(row: AuditTransactionsRow) -> Mapping[str, object]:
         "producer_epoch": row.producer_epoch,
         "decided": row.decided,
         "decided_at": rfc3339(row.decided_at),
-        "partitions": "; ".join(map(_held, row.partitions)),
+        "partition": next((f"{part.topic}:{part.partition}" for part in wrong_first), None),
+        "markers": "; ".join(_markers(wrong_first)),
     }
 
 
@@ -114,13 +118,14 @@ def _transaction_summary(answer: Answer) -> str:
 TRANSACTIONS = View(
     columns=(
         Column("mark", "", "mark"),
-        Column("finding", "FINDING", "text"),
-        Column("transactional_id", "TRANSACTIONAL-ID", "text"),
+        Column("finding", "FINDING", "number", align="left"),
+        Column("transactional_id", "TRANSACTIONAL ID", "name"),
         Column("producer_id", "PID", "number"),
-        Column("producer_epoch", "EPOCH", "number"),
-        Column("decided", "DECIDED", "text"),
-        Column("decided_at", "AT", "text"),
-        Column("partitions", "PARTITIONS", "text"),
+        Column("producer_epoch", "EPOCH", "number", spare="any"),
+        Column("decided", "DECIDED", "number", align="left"),
+        Column("decided_at", "AT", "number", align="left", spare="any"),
+        Column("partition", "TOPIC:PARTITION", "partition"),
+        Column("markers", "MARKERS", "text"),
     ),
     cells=_transaction_cells,
     name_keys=("transactional_id",),

@@ -54,7 +54,7 @@ LIST = View(
         Column("action", "ACTION", "number", align="left"),
         Column("context", "CONTEXT", "name"),
         Column("scope", "WHERE", "name"),
-        Column("steps", "STEPS", "number", spare=True),
+        Column("steps", "STEPS", "number", spare="any"),
         Column("user", "WHO", "name"),
         Column("started", "STARTED", "number", align="left", wide_only=True),
         Column("ended", "ENDED", "number", align="left", wide_only=True),

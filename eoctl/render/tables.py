@@ -40,7 +40,8 @@ class Column:
 
     min_width: cells kept free when values are shorter, so that columns stand still between two
     rounds of --watch; given up before a name is cut. wide_only: only with `-o wide` or --columns.
-    spare: left out of lines too long for the terminal. asked: named by --columns, never left out.
+    spare: where lines are too long for the terminal the column is left out if its cells are all
+    null, all null or 0, or whatever they are. asked: named by --columns, never left out.
     """
 
     key: str
@@ -49,7 +50,7 @@ class Column:
     align: Literal["left", "right"] | None = None
     min_width: int = 0
     wide_only: bool = False
-    spare: bool = False
+    spare: Literal["null", "zero", "any"] = "null"
     asked: bool = False
 
     @property
@@ -73,9 +74,9 @@ def render_table(
     width: cells of the terminal, or None off a terminal: then nothing is cut and a missing mark is
     `-` like every null, so that all lines have the same fields. wide: never cut, and the columns
     that are wide_only as well (the caller's `choose_columns` may have picked them before). Where
-    names at their narrowest are still too wide, columns go, the last first: those whose cells are
-    all null or 0, then those to spare; only where that is no way either is a line longer than
-    width. colour: of marks, by ANSI. ascii_only: for an output that is not UTF-8.
+    names at their narrowest are still too wide, columns to spare go, the last first, those that
+    hold something after the others; only where that is no way either is a line longer than width.
+    colour: of marks, by ANSI. ascii_only: for an output that is not UTF-8.
     """
     columns = [column for column in columns if wide or not column.wide_only]
     piped = width is None
@@ -86,7 +87,7 @@ def render_table(
         if wide or width is None or not rows or _total(columns, sizes) <= width:
             break
         silent = [column for column in columns if _says_nothing(column, rows)]
-        spare = [column for column in columns if column.spare and not column.asked]
+        spare = [column for column in columns if column.spare == "any" and not column.asked]
         if not (silent or spare):
             break
         columns.remove((silent or spare)[-1])
@@ -188,8 +189,8 @@ def _cell(value: object, column: Column, piped: bool, ascii_only: bool) -> str:
 def _says_nothing(column: Column, rows: Sequence[Row]) -> bool:
     if column.asked or column.kind == "mark":
         return False
-    values = (row.get(column.key) for row in rows)
-    return all(v is None or (v == 0 and not isinstance(v, bool)) for v in values)
+    nothing = (None,) if column.spare == "null" else (None, 0)
+    return all(row.get(column.key) in nothing for row in rows)
 
 
 def _fit(

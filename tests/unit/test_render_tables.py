@@ -251,15 +251,32 @@ def test_what_says_nothing_goes_before_a_line_is_too_long() -> None:
     columns = [
         MARK,
         Column("id", "ID", "number", align="left"),
-        Column("held", "HELD", "number"),
-        Column("steps", "STEPS", "number", spare=True),
-        Column("gone", "GONE", "number"),
+        Column("pid", "PID", "number"),
+        Column("held", "HELD", "number", spare="zero"),
+        Column("steps", "STEPS", "number", spare="any"),
+        Column("gone", "GONE", "number", spare="zero"),
         Column("age", "AGE", "age"),
         Column("ok", "OK", "text"),
     ]
     rows: Rows = [
-        {"id": "j-20261122", "held": 0, "steps": "1/2", "gone": 0, "age": None, "ok": False},
-        {"id": "j-20261123", "held": 7, "steps": "2/2", "gone": 0, "age": None, "ok": False},
+        {
+            "id": "j-20261122",
+            "pid": 0,
+            "held": 0,
+            "steps": "1/2",
+            "gone": 0,
+            "age": None,
+            "ok": False,
+        },
+        {
+            "id": "j-20261123",
+            "pid": 0,
+            "held": 7,
+            "steps": "2/2",
+            "gone": 0,
+            "age": None,
+            "ok": False,
+        },
     ]
 
     def shown(width: int | None, columns: list[Column] = columns) -> list[str]:
@@ -267,12 +284,12 @@ def test_what_says_nothing_goes_before_a_line_is_too_long() -> None:
         assert len(rest) == 2
         return first.split()
 
-    every = ["ID", "HELD", "STEPS", "GONE", "AGE", "OK"]
-    # 2 + 1 mark, 10 id, five columns of 4, 5, 4, 3 and 2, each with a gap of 2
-    assert shown(41) == every
-    assert shown(40) == ["ID", "HELD", "STEPS", "GONE", "OK"]
-    assert shown(35) == ["ID", "HELD", "STEPS", "OK"]
-    assert shown(28) == shown(1) == ["ID", "HELD", "OK"]
+    every = ["ID", "PID", "HELD", "STEPS", "GONE", "AGE", "OK"]
+    # 2 + 1 mark, 10 id, six columns of 3, 4, 5, 4, 3 and 2, each with a gap of 2
+    assert shown(46) == every
+    assert shown(45) == ["ID", "PID", "HELD", "STEPS", "GONE", "OK"]
+    assert shown(40) == ["ID", "PID", "HELD", "STEPS", "OK"]
+    assert shown(33) == shown(1) == ["ID", "PID", "HELD", "OK"]
     assert shown(None) == ["-", *every]
     assert render_table([], columns, width=1)[0].split() == every
     asked = choose_columns(columns, "id,steps,gone,age")
