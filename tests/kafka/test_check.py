@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from tests.kafka.command import EOCTL, Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
+from tests.started import started
 from tests.unit.test_metrics import Family, conventions, read
 
 ABORT_CYCLE = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
@@ -306,21 +307,15 @@ def test_a_cluster_that_is_gone(tmp_path: Path) -> None:
     assert line.stdout.startswith("EOCTL UNKNOWN - 127.0.0.1:1: ")
 
 
-@contextmanager
-def running(lab: Lab, *words: str) -> Iterator["subprocess.Popen[str]"]:
+def running(lab: Lab, *words: str) -> AbstractContextManager["subprocess.Popen[str]"]:
     """A check that takes its second look for ten seconds."""
-    process = subprocess.Popen(
+    return started(
         [*EOCTL, "--bootstrap-server", lab.bootstrap_servers, "check", *words],
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_a_second_one_ends_at_once_and_a_dead_one_is_no_obstacle(

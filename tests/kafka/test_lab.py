@@ -6,8 +6,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from eoctl.lab import handle
 from eoctl.lab.cluster import Lab, lab_names, load, up
 from eoctl.lab.record import LabSpec, read_record
 from recovery.errors import RefusedError, UnreachableError, UsageError
+from tests.started import started
 
 StartLab = Callable[[LabSpec], Lab]
 GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
@@ -221,30 +222,32 @@ def test_a_broker_that_cannot_start_says_why(
     assert processes_below(lab_state / "lab" / "crash") == []
 
 
-def start_and_wait_for_a_broker(name: str, folder: Path) -> subprocess.Popen[bytes]:
-    """`up` in another process, returned in the middle of its work: the broker runs, not ready."""
+@contextmanager
+def up_to_a_broker(name: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """`up` in another process, given in the middle of its work: the broker runs, not ready."""
     script = (
         "from eoctl.lab.cluster import up\nfrom eoctl.lab.record import LabSpec\n"
         f"up(LabSpec(name={name!r}))\nprint('up')\n"
     )
-    process = subprocess.Popen(
+    with started(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        record = read_record(folder)
-        if record and record.processes and record.processes[0].alive:
-            return process
-        time.sleep(0.01)
-    process.kill()
-    raise AssertionError(process.communicate())
+    ) as process:
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            record = read_record(folder)
+            if record and record.processes and record.processes[0].alive:
+                yield process
+                return
+            time.sleep(0.01)
+        process.kill()
+        raise AssertionError(process.communicate())
 
 
 def test_interrupting_up_leaves_nothing(lab_state: Path) -> None:
     folder = lab_state / "lab" / "interrupted"
-    process = start_and_wait_for_a_broker("interrupted", folder)
-    process.send_signal(signal.SIGINT)
-    out, error = process.communicate(timeout=60)
+    with up_to_a_broker("interrupted", folder) as process:
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=60)
     assert (out, process.returncode) == (b"", -signal.SIGINT), error
     assert not folder.exists()
     assert processes_below(folder) == []
@@ -252,9 +255,9 @@ def test_interrupting_up_leaves_nothing(lab_state: Path) -> None:
 
 def test_a_half_started_lab_is_cleared_by_the_next_up(lab_state: Path) -> None:
     folder = lab_state / "lab" / "half"
-    process = start_and_wait_for_a_broker("half", folder)
-    process.kill()  # leaves no chance to clear up
-    process.communicate(timeout=60)
+    with up_to_a_broker("half", folder) as process:
+        process.kill()  # leaves no chance to clear up
+        process.communicate(timeout=60)
     abandoned = processes_below(folder)
     assert abandoned
     lab = up(LabSpec(name="half"))

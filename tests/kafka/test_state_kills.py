@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import signal
 import subprocess
 import time
@@ -19,6 +20,7 @@ from tests.kafka.command import EOCTL, environment, eoctl, said
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
 from tests.share import share
+from tests.started import connected, started
 
 COMPACT = {
     "cleanup.policy": "compact",
@@ -39,23 +41,26 @@ def test_a_killed_leader(lab3: Lab, topic: MakeTopic, tmp_path: Path, number: in
     server, folder = lab3.bootstrap_servers, tmp_path / "state"
     words = ["state", "rebuild", name, "--format", "plain", "--at", "lso", "--engine", "local"]
     words += ["--output", str(folder)]
-    running = subprocess.Popen(
-        [*EOCTL, "--bootstrap-server", server, *words, "--max-rate", "150KiB", "--no-crc"],
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    # each partition has some 270 KiB: all three are read at once, for 2.5 s at least
+    slowly = ("--processes", "3", "--max-rate", "80KiB", "--no-crc")
+    (port,) = [node.ports["PLAINTEXT"] for node in lab3.record.nodes if node.id == leader]
     try:
-        until = time.monotonic() + 60
-        while not (folder / "request.json").exists():
-            assert running.poll() is None
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        time.sleep(1.5 + number / 2)  # its workers read
-        assert running.poll() is None, "it was done before a broker could be killed"
-        lab3.kill(leader)
-        _, stderr = running.communicate(timeout=300)
+        with started(
+            [*EOCTL, "--bootstrap-server", server, *words, *slowly],
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as running:
+            until = time.monotonic() + 60
+            while not any(connected(pid, port) for pid in _children(running.pid)):
+                assert running.poll() is None
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            time.sleep(random.Random(number).uniform(0, 2))
+            assert running.poll() is None, "it was done before a broker could be killed"
+            lab3.kill(leader)
+            _, stderr = running.communicate(timeout=300)
         if running.returncode:
             assert running.returncode in (3, 5), stderr
             assert not (folder / "manifest.json").exists()
@@ -67,9 +72,6 @@ def test_a_killed_leader(lab3: Lab, topic: MakeTopic, tmp_path: Path, number: in
                 time.sleep(1)
             assert ran.status == 0, (line, ran.stderr)
     finally:
-        if running.poll() is None:
-            running.kill()
-            running.communicate()
         lab3.start(leader)
     state = Rebuilt(folder)
     expected, _ = dict_state(lab3, name, state.ends)
@@ -111,21 +113,21 @@ def test_a_killed_worker(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
     folder = tmp_path / "state"
     words = ["state", "rebuild", name, "--format", "plain", "--at", "lso", "--engine", "local"]
     words += ["--output", str(folder), "--processes", "1"]
-    running = subprocess.Popen(
+    with started(
         [*EOCTL, "--bootstrap-server", lab1.bootstrap_servers, *words, "--max-rate", "150KiB"],
         env=environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    until = time.monotonic() + 60
-    while not list(folder.glob("tasks/*.json")):
-        assert running.poll() is None
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    for pid in _children(running.pid):
-        os.kill(pid, signal.SIGKILL)
-    _, stderr = running.communicate(timeout=60)
+    ) as running:
+        until = time.monotonic() + 60
+        while not list(folder.glob("tasks/*.json")):
+            assert running.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        for pid in _children(running.pid):
+            os.kill(pid, signal.SIGKILL)
+        _, stderr = running.communicate(timeout=60)
     assert running.returncode == 3, stderr
     (line,) = said(stderr)
     assert "a worker process ended (SIGKILL); the same command again goes on from there" in line

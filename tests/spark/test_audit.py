@@ -10,8 +10,8 @@ import signal
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,7 @@ from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.planting import FORGETFUL, KEY, as_published, numbered, same, send, send_keyed
 from tests.spark.sinking import members
+from tests.started import connected, started
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -224,10 +225,9 @@ def test_a_launched_audit(lab1: Lab, topic: MakeTopic, state: Path) -> None:
     assert not [p for p in state.rglob("*") if p.is_file() and keys[0][0] in p.read_bytes()]
 
 
-@contextmanager
-def started(lab: Lab, *words: str) -> "Iterator[subprocess.Popen[str]]":
+def auditing(lab: Lab, *words: str) -> AbstractContextManager["subprocess.Popen[str]"]:
     """An audit that runs; it is ended with the block."""
-    running = subprocess.Popen(
+    return started(
         [*EOCTL, "--bootstrap-server", lab.bootstrap_servers, "audit", *words, "-o", "json"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -235,12 +235,6 @@ def started(lab: Lab, *words: str) -> "Iterator[subprocess.Popen[str]]":
         text=True,
         env=environment(),
     )
-    try:
-        yield running
-    finally:
-        if running.poll() is None:
-            running.terminate()
-            running.communicate()
 
 
 def reading_workers(lab: Lab, state: Path, running: "subprocess.Popen[str]") -> list[int]:
@@ -256,15 +250,6 @@ def reading_workers(lab: Lab, state: Path, running: "subprocess.Popen[str]") -> 
         if any(connected(pid, port) for pid in found):
             return found
     raise AssertionError("no task has begun")
-
-
-def connected(pid: int, port: int) -> bool:
-    """Whether a process has a TCP connection to this port of this machine."""
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    sockets = {f"socket:[{words[9]}]" for words in lines if words[2].endswith(f":{port:04X}")}
-    with suppress(OSError):
-        return any(str(fd.readlink()) in sockets for fd in Path(f"/proc/{pid}/fd").iterdir())
-    return False
 
 
 @pytest.mark.long
@@ -291,7 +276,7 @@ def test_more_of_it_with_workers_killed(
         words += ["--limit", "100000"]
         size = sum(f.stat().st_size for f in lab.folder.rglob(f"{name}-*/*.log"))
         slow = ["--max-rate", str(max(1, size // 10))]  # 10 s at least
-        with started(lab, *words, *SPARK, *slow) as running:
+        with auditing(lab, *words, *SPARK, *slow) as running:
             for pid in reading_workers(lab, state, running):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -308,7 +293,7 @@ def test_more_of_it_with_workers_killed(
         log = max(state.glob("jobs/*/log")).read_text()
         assert "Lost task" in log
 
-        with started(lab, *words, *SPARK, *slow) as running:
+        with auditing(lab, *words, *SPARK, *slow) as running:
             reading_workers(lab, state, running)
             running.send_signal(signal.SIGINT)
             _, said = running.communicate(timeout=300)

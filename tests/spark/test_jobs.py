@@ -20,6 +20,7 @@ from eoctl.operations import jobs
 from eoctl.operations.spark_launch import launch, read_options
 from eoctl.stores.jobs import Job, JobFolder, Jobs
 from recovery.errors import IncompleteError, RefusedError, UsageError
+from tests.started import started
 
 
 @pytest.fixture(autouse=True)
@@ -110,23 +111,25 @@ time.sleep(600)
 def test_cancel_ends_the_whole_session() -> None:
     """Also a child in a process group of its own that ignores SIGTERM, as Python workers may."""
     folder = Jobs().new()
-    process = subprocess.Popen(
+    with started(
         [sys.executable, "-c", STUBBORN],
         stdout=subprocess.PIPE,
         env={**os.environ, jobs.JOB_VARIABLE: folder.path.name},
         start_new_session=True,
-    )
-    assert process.stdout is not None
-    child = int(process.stdout.readline())
-    record(process.pid, folder)
-    assert sorted(jobs.session_members(process.pid)) == sorted([process.pid, child])
-    row = jobs.cancel(folder.path.name)
-    assert row.state == "cancelled"
-    assert jobs.session_members(process.pid) == []
-    with pytest.raises(RefusedError, match="it has ended: cancelled"):
-        jobs.cancel(folder.path.name)
-    process.stdout.close()
-    process.wait(10)
+    ) as process:
+        assert process.stdout is not None
+        child = identify(int(process.stdout.readline()))
+        try:
+            record(process.pid, folder)
+            assert sorted(jobs.session_members(process.pid)) == sorted([process.pid, child.pid])
+            row = jobs.cancel(folder.path.name)
+            assert row.state == "cancelled"
+            assert jobs.session_members(process.pid) == []
+            with pytest.raises(RefusedError, match="it has ended: cancelled"):
+                jobs.cancel(folder.path.name)
+            process.wait(10)
+        finally:
+            child.send(signal.SIGKILL)
 
 
 def test_cancel_refuses_another_hosts_job_and_never_signals_a_reused_pid() -> None:
@@ -154,46 +157,44 @@ def test_cancel_of_a_lost_job_ends_only_what_belongs_to_it(
     """A session whose leader is gone and whose number the job's had: ours only by boot and mark."""
     folder = Jobs().new()
     env = dict(os.environ) if mark is None else {**os.environ, "EOCTL_JOB": folder.path.name}
-    leader = subprocess.Popen(
+    with started(
         ["sh", "-c", "sleep 600 >&- & echo $!; read line"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=env,
         start_new_session=True,
-    )
-    assert leader.stdin is not None
-    assert leader.stdout is not None
-    child = identify(int(leader.stdout.readline()))
-    try:
-        _, job = record(leader.pid, folder)
-        if boot == "old":
-            folder.write(replace(job, process=f"{uuid.uuid4()} {job.process.split()[-1]}"))
-        leader.communicate(b"\n", 10)
-        assert jobs.session_members(leader.pid) == [child.pid]
-        jobs.cancel(job.id)
-        assert child.alive is not ended
-    finally:
-        child.send(signal.SIGKILL)
+    ) as leader:
+        assert leader.stdout is not None
+        child = identify(int(leader.stdout.readline()))
+        try:
+            _, job = record(leader.pid, folder)
+            if boot == "old":
+                folder.write(replace(job, process=f"{uuid.uuid4()} {job.process.split()[-1]}"))
+            leader.communicate(b"\n", 10)
+            assert jobs.session_members(leader.pid) == [child.pid]
+            jobs.cancel(job.id)
+            assert child.alive is not ended
+        finally:
+            child.send(signal.SIGKILL)
 
 
 def test_a_process_that_is_ending_is_left_until_it_has_ended() -> None:
     """Its environment is gone while the kernel still frees its memory."""
     big = "x = b'x' * (1 << 30); print('up', flush=True); import time; time.sleep(600)"
-    process = subprocess.Popen(
+    with started(
         [sys.executable, "-c", big],
         stdout=subprocess.PIPE,
         env={**os.environ, "EOCTL_JOB": "j"},
         start_new_session=True,
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
-    leader = identify(process.pid)
-    process.kill()
-    while jobs.left_of(leader, "j"):
-        pass
-    assert jobs.session_members(process.pid) == []
-    process.stdout.close()
-    process.wait(10)
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        leader = identify(process.pid)
+        process.kill()
+        while jobs.left_of(leader, "j"):
+            pass
+        assert jobs.session_members(process.pid) == []
+        process.wait(10)
 
 
 def test_options(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from eoctl.stores.running import only_one
 from eoctl.stores.textfile import write_whole
 from recovery.errors import BusyError, Exit, UsageError
+from tests.started import started
 
 WRITER = """
 import sys
@@ -29,17 +30,15 @@ def test_a_reader_sees_a_whole_file_whenever_the_writer_is_killed(tmp_path: Path
     path = tmp_path / "eoctl.prom"
     write_whole(path, b"0" * 200_000 + b"\n")
     for delay in range(12):
-        process = subprocess.Popen(
+        with started(
             [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == "writing\n"
-        time.sleep(0.003 * delay)
-        for _ in range(20):
-            _whole(path)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "writing\n"
+            time.sleep(0.003 * delay)
+            for _ in range(20):
+                _whole(path)
+            process.send_signal(signal.SIGKILL)
         _whole(path)
         # what a collector would pick up is only the file itself
         assert [p.name for p in tmp_path.glob("*.prom")] == ["eoctl.prom"]
@@ -94,23 +93,19 @@ def test_one_at_a_time_and_a_dead_one_is_no_obstacle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EOCTL_STATE_DIR", str(tmp_path))
-    process = subprocess.Popen(
+    with started(
         [sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdin is not None
-    assert process.stdout.readline() == "held\n"
-    begin = time.monotonic()
-    with pytest.raises(BusyError) as busy, only_one("check", "c"):
-        pytest.fail("two at a time")
-    assert time.monotonic() - begin < 0.5
-    assert busy.value.exit_status is Exit.BUSY
-    with only_one("check", "another cluster"):
-        pass
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdin.close()
-    process.stdout.close()
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        begin = time.monotonic()
+        with pytest.raises(BusyError) as busy, only_one("check", "c"):
+            pytest.fail("two at a time")
+        assert time.monotonic() - begin < 0.5
+        assert busy.value.exit_status is Exit.BUSY
+        with only_one("check", "another cluster"):
+            pass
+        process.send_signal(signal.SIGKILL)
     with only_one("check", "c"):
         pass
 
