@@ -19,6 +19,7 @@ from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
 from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.conftest import MakeTopic
+from tests.started import started
 
 HOSTILE = (
     "esc\x1b[31mred\x1b[0m",
@@ -118,7 +119,7 @@ def test_ctrl_c_ends_with_130(lab1: Lab, tmp_path: Path) -> None:
         "--watch",
         "-ojson",
     ]
-    with subprocess.Popen(
+    with started(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
     ) as process:
         assert process.stdout is not None
@@ -131,7 +132,7 @@ def test_ctrl_c_ends_with_130(lab1: Lab, tmp_path: Path) -> None:
 
 def test_watch_in_json_is_an_envelope_a_line(lab1: Lab) -> None:
     words = [*EOCTL, "--bootstrap-server", lab1.bootstrap_servers, "lso", "-w", "0.3", "-o", "json"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment()) as process:
+    with started(words, stdout=subprocess.PIPE, text=True, env=environment()) as process:
         assert process.stdout is not None
         rounds = [json.loads(process.stdout.readline()) for _ in range(3)]
         process.send_signal(signal.SIGINT)

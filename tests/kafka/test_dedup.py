@@ -24,6 +24,7 @@ from tests.kafka.dedup_world import (
     topics,
 )
 from tests.share import share
+from tests.started import started
 
 
 @pytest.fixture
@@ -147,7 +148,7 @@ def test_killed_at_any_moment(lab1: Lab, topic: MakeTopic) -> None:
     command = [*EOCTL, "--bootstrap-server", lab1.bootstrap_servers, "dedup", dirty, clean]
     for _ in range(share(30)):
         copier.run(400)
-        with subprocess.Popen(
+        with started(
             [*command, "--follow", "--execute", "--yes"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

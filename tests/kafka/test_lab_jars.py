@@ -7,6 +7,7 @@ import threading
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +18,7 @@ import pytest
 from eoctl.lab.jars import Jar, fetch, read_lock
 from eoctl.lab.java import find_java
 from recovery.errors import Exit, RefusedError, UnreachableError, UsageError
+from tests.started import started
 
 
 @dataclass
@@ -171,10 +173,10 @@ def test_many_at_once_fetch_each_jar_once(repository: Repository, tmp_path: Path
         f"paths = fetch(jars, find_java(), ivy_settings=Path({str(repository.settings)!r}))\n"
         "assert all(jar.matches(path) for jar, path in zip(jars, paths))\n"
     )
-    running = [
-        subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE) for _ in range(4)
-    ]
-    said = [process.communicate(timeout=60)[1].decode() for process in running]
+    words = [sys.executable, "-c", script]
+    with ExitStack() as stack:
+        running = [stack.enter_context(started(words, stderr=subprocess.PIPE)) for _ in range(4)]
+        said = [process.communicate(timeout=60)[1].decode() for process in running]
     assert said == [""] * 4
     assert [process.returncode for process in running] == [0] * 4
     assert repository.jar_requests() == {jar.file_name: 1 for jar in jars}

@@ -35,6 +35,7 @@ from tests.kafka.command import EOCTL, Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill, producer
 from tests.share import share
+from tests.started import started
 
 SET = AlterConfigOpType.SET
 COMPACT = {
@@ -268,7 +269,7 @@ def test_killed_midway(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
     fill(lab1, name, seed=2, records=8000, keys=300, partitions=4)
     words = ["state", "rebuild", name, "--format", "plain", "--at", "lso"]
     folder = tmp_path / "state"
-    running = subprocess.Popen(
+    with started(
         [
             *(*EOCTL, "--bootstrap-server", lab1.bootstrap_servers, *words),
             *("--output", str(folder), "--max-rate", "300KiB", "--processes", "1"),
@@ -277,14 +278,14 @@ def test_killed_midway(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-    )
-    deadline = time.monotonic() + 60
-    while not list(folder.glob("tasks/*.json")):
-        assert running.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    os.kill(running.pid, signal.SIGKILL)
-    running.wait()
+    ) as running:
+        deadline = time.monotonic() + 60
+        while not list(folder.glob("tasks/*.json")):
+            assert running.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        os.kill(running.pid, signal.SIGKILL)
+        running.wait()
     done = len(list(folder.glob("tasks/*.json")))
     assert 1 <= done < 4
     assert not (folder / "manifest.json").exists()

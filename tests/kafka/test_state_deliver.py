@@ -27,6 +27,7 @@ from tests.kafka.command import EOCTL, Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import dict_state, digest, fill
 from tests.share import share
+from tests.started import started
 from tests.unit.test_state_compare import state as folder_of
 
 COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.9"}
@@ -185,7 +186,7 @@ def test_killed_at_any_moment(lab1: Lab, topic: MakeTopic, state: tuple[str, str
         new = topic(lab1, 2, config=COMPACT)
         words = ("state", "deliver", folder, "--into", f"topic:{new}", *ACT)
         command = [*EOCTL, "--bootstrap-server", lab1.bootstrap_servers, *words]
-        with subprocess.Popen(
+        with started(
             command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as running:
             end = time.monotonic() + 60
