@@ -9,6 +9,8 @@ records come twice.
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from threading import Thread
 from typing import Any, NamedTuple
 
 from eoctl.kafka import confluent
@@ -20,6 +22,7 @@ from recovery.facts import GroupFacts, TopicPartition
 
 CALL_SECONDS = 60.0
 DECIDED_SECONDS = 90.0  # a writer's timeout of 60 s, and the coordinator looks every 10 s
+_LATE_SECONDS = 5.0
 _QUEUE_SECONDS = 0.5
 _STABLE_SECONDS = 0.3
 _ANY = -1  # librdkafka's RD_KAFKA_PARTITION_UA
@@ -183,6 +186,7 @@ class Writer:
         places = [Place(*place, p.offset, p.metadata) for place, p in positions.items()]
         self._call(
             "its position was not taken",
+            self._bounded,
             self._producer.send_offsets_to_transaction,
             places,
             self._membership,
@@ -211,6 +215,26 @@ class Writer:
                 self._producer.abort_transaction(CALL_SECONDS)
             except KafkaException:
                 self.close()
+
+    def _bounded(self, function: Any, *given: Any) -> None:
+        """Call librdkafka where it may never return, whatever timeout it is given: it forgets that
+        while it looks for a coordinator (librdkafka issue 5456). Raises KafkaException."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        done: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(function(*given))
+            except BaseException as failure:
+                done.set_exception(failure)
+
+        Thread(target=run, name="eoctl-librdkafka", daemon=True).start()
+        try:
+            done.result(CALL_SECONDS + _LATE_SECONDS)
+        except TimeoutError:
+            self._producer = None  # it stays in that call: nothing more is asked of it
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
     def _call(self, what: str, function: Any, *given: Any) -> None:
         """Call librdkafka, again where it says that it may be tried again."""

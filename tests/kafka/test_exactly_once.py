@@ -1,17 +1,23 @@
 """The transactional writer on a real broker: what a takeover does to it, in each of its calls."""
 
+import asyncio
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from eoctl.kafka import exactly_once
 from eoctl.kafka.exactly_once import Position, Writer
+from eoctl.kafka.failures import WireError
 from eoctl.kafka.properties import client_settings
+from eoctl.lab.client import GROUP, TRANSACTION, Client
 from eoctl.lab.cluster import Lab
-from recovery.errors import RefusedError
+from eoctl.lab.record import LabSpec
+from recovery.errors import IncompleteError, RefusedError
 from tests.kafka.conftest import MakeTopic
 
 
@@ -34,11 +40,11 @@ def taken_over(lab1: Lab, topic: MakeTopic) -> Iterator[tuple[Writer, str]]:
     new.close()
 
 
-def visible(lab: Lab, topic: str) -> list[bytes | None]:
+def visible(lab: Lab, topic: str, partition: int = 0) -> list[bytes | None]:
     consumer = Consumer(
         {**lab.client_properties(), "group.id": "oracle", "enable.partition.eof": True}
     )
-    consumer.assign([TopicPartition(topic, 0, 0)])
+    consumer.assign([TopicPartition(topic, partition, 0)])
     found = []
     while (message := consumer.poll(20)) is not None and message.error() is None:
         found.append(message.value())
@@ -111,3 +117,57 @@ def test_a_time_that_librdkafka_takes_for_none_is_refused(lab1: Lab, topic: Make
         one.send(name, 0, b"k", b"v", timestamp=0)
     one.abort()
     one.close()
+
+
+def test_a_group_coordinator_that_is_gone_is_not_waited_for_for_ever(
+    start_lab: Callable[[LabSpec], Lab], topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka would: it forgets its timeout there."""
+    alone = dict.fromkeys(
+        ("offsets.topic.replication.factor", "transaction.state.log.replication.factor"), "1"
+    )
+    lab = start_lab(LabSpec(name="coordinators", brokers=2, settings=alone))
+    gone, name = 2, topic(lab, partitions=2)
+    ids = [f"{name}-{number}" for number in range(60)]
+
+    async def on_brokers() -> tuple[int, str, str]:
+        """A partition and a transaction that do without the broker, and a group that does not."""
+        async with Client.to(lab.bootstrap_servers) as client:
+
+            async def first(kind: int, broker: int) -> str:
+                for name in ids:
+                    while True:  # its topic is being made
+                        with suppress(WireError):
+                            found = await client.coordinator(name, kind)
+                            break
+                        await asyncio.sleep(0.1)
+                    if found == broker:
+                        return name
+                raise AssertionError(broker)
+
+            leaders = await client.partitions(name)
+            partition = next(p for p, found in leaders.items() if found.leader == 1)
+            return partition, await first(TRANSACTION, 1), await first(GROUP, gone)
+
+    partition, transactional_id, group = asyncio.run(on_brokers())
+    settings = client_settings({"bootstrap.servers": lab.bootstrap_servers})
+
+    def begun(value: bytes) -> Writer:
+        made = Writer(settings, transactional_id, group, timeout_ms=60_000)
+        made.open()
+        made.begin()
+        made.send(name, partition, b"k", value)
+        return made
+
+    one = begun(b"never committed")
+    lab.kill(gone)
+    monkeypatch.setattr(exactly_once, "CALL_SECONDS", 3.0)
+    with pytest.raises(IncompleteError, match="its position was not taken"):
+        one.commit({(name, partition): Position(1, "")})
+    one.close()
+    lab.start(gone)
+    monkeypatch.undo()
+    two = begun(b"committed")
+    two.commit({(name, partition): Position(2, "")})
+    two.close()
+    assert visible(lab, name, partition) == [b"committed"]
