@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import World, consumed, contents, entries, write_copies
 from tests.share import share
+from tests.started import started
 
 MOMENTS = 70  # of a replay of 120 records in transactions of 25, roughly
 
@@ -26,16 +28,19 @@ class Runs:
     """Runs of `merge replay` that may be killed at a moment; see merge_killed.py."""
 
     def __init__(self) -> None:
+        self._stack = ExitStack()
         self._process = self._begin()
 
     def _begin(self) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
-            [sys.executable, "-m", "tests.kafka.merge_killed"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment(),
-            start_new_session=True,
+        return self._stack.enter_context(
+            started(
+                [sys.executable, "-m", "tests.kafka.merge_killed"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=environment(),
+                start_new_session=True,
+            )
         )
 
     def __call__(self, words: list[str], kill_at: int | None) -> int:
@@ -46,13 +51,13 @@ class Runs:
             self._process.stdin.flush()
             return int(self._process.stdout.readline())
         except BaseException:  # as a test's timeout: the next call would get this one's answer
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.communicate()
+            self._stack.close()
             self._process = self._begin()
             raise
 
     def close(self) -> None:
-        self._process.communicate(timeout=30)
+        with self._stack:
+            self._process.communicate(timeout=30)
         assert self._process.returncode == 0
 
 
@@ -171,11 +176,11 @@ def test_follow_killed_anywhere(lab1: Lab, topic: MakeTopic, runs: Runs, seed: i
         for place, rows in world.inputs().items()
         for offset, copied in rows
     }
-    last = started(world, "--follow")
-    wait_for(world, len(now), 100)
-    time.sleep(1)  # for one too many
-    last.send_signal(signal.SIGTERM)
-    _, said = last.communicate(timeout=30)
+    with replaying(world, "--follow") as last:
+        wait_for(world, len(now), 100)
+        time.sleep(1)  # for one too many
+        last.send_signal(signal.SIGTERM)
+        _, said = last.communicate(timeout=30)
     assert last.returncode == 0, said
     order = entries(lab1, world.log)
     assert order[:known] == world.orders[0]
@@ -187,9 +192,9 @@ def test_follow_killed_anywhere(lab1: Lab, topic: MakeTopic, runs: Runs, seed: i
     assert world.run("verify", "-o", "json").status == 0
 
 
-def started(world: World, *words: str) -> "subprocess.Popen[str]":
+def replaying(world: World, *words: str) -> AbstractContextManager["subprocess.Popen[str]"]:
     server = ["--bootstrap-server", world.lab.bootstrap_servers]
-    return subprocess.Popen(
+    return started(
         [*EOCTL, *server, "merge", "replay", *world.words, "--execute", "--yes", *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -209,10 +214,10 @@ def wait_for(world: World, count: int, seconds: float = 40) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_follow_ends_cleanly(lab1: Lab, topic: MakeTopic, number: int) -> None:
     world = World(lab1, topic, count=10)
-    running = started(world, "--follow")
-    wait_for(world, 20)
-    running.send_signal(number)
-    _, said = running.communicate(timeout=30)
+    with replaying(world, "--follow") as running:
+        wait_for(world, 20)
+        running.send_signal(number)
+        _, said = running.communicate(timeout=30)
     assert running.returncode == 0, said
     order = entries(lab1, world.log)
     assert world.got[0] == [world.records[entry] for entry in order]
@@ -222,18 +227,18 @@ def test_follow_ends_cleanly(lab1: Lab, topic: MakeTopic, number: int) -> None:
 def test_a_zombie_is_fenced(lab1: Lab, topic: MakeTopic) -> None:
     """One that stood still while another took over, under locks that know nothing of each other."""
     world = World(lab1, topic, count=10)
-    old = started(world, "--follow")
-    wait_for(world, 20)
-    os.kill(old.pid, signal.SIGSTOP)
-    state = os.environ["EOCTL_STATE_DIR"]
-    os.environ["EOCTL_STATE_DIR"] = state + "/other-host"
-    try:
-        assert world.replay().status == 0
-    finally:
-        os.environ["EOCTL_STATE_DIR"] = state
-    world.more(0, 10, seed=1)
-    os.kill(old.pid, signal.SIGCONT)
-    _, said = old.communicate(timeout=60)
+    with replaying(world, "--follow") as old:
+        wait_for(world, 20)
+        os.kill(old.pid, signal.SIGSTOP)
+        state = os.environ["EOCTL_STATE_DIR"]
+        os.environ["EOCTL_STATE_DIR"] = state + "/other-host"
+        try:
+            assert world.replay().status == 0
+        finally:
+            os.environ["EOCTL_STATE_DIR"] = state
+        world.more(0, 10, seed=1)
+        os.kill(old.pid, signal.SIGCONT)
+        _, said = old.communicate(timeout=60)
     assert old.returncode == 4, said
     assert "another process has taken it over" in said
     order = entries(lab1, world.log)
@@ -250,14 +255,14 @@ def test_brokers_die_in_the_middle(lab3: Lab, topic: MakeTopic) -> None:
 
     world = World(lab3, replicated, count=150)
     world.write_logs()
-    running = started(world, "--max-rate", "8KiB")  # so that it lasts
-    wait_for(world, 1)
-    victim = random.Random(3).choice(lab3.broker_ids)
-    lab3.kill(victim)
-    try:
-        _, said = running.communicate(timeout=150)
-    finally:
-        lab3.start(victim)
+    with replaying(world, "--max-rate", "8KiB") as running:  # so that it lasts
+        wait_for(world, 1)
+        victim = random.Random(3).choice(lab3.broker_ids)
+        lab3.kill(victim)
+        try:
+            _, said = running.communicate(timeout=150)
+        finally:
+            lab3.start(victim)
     if running.returncode != 0:
         assert running.returncode in (3, 6), said
         assert "Traceback" not in said

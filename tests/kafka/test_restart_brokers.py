@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.kafka.conftest import MakeTopic
 from tests.kafka.crashed import Scene, producing, until, write
 from tests.kafka.restarting import STRATEGIES, Input, Life, begin, expected, fill, no_home, outcome
 from tests.share import share
+from tests.started import started
 
 BROKER_RUNS = [pytest.param(run, marks=pytest.mark.long if run else ()) for run in range(share(12))]
 COPIED = 8
@@ -251,8 +253,8 @@ $e restart verify {plan} --pause 0.2s
 """
 
 
-def _script(text: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
+def _script(text: str) -> AbstractContextManager["subprocess.Popen[str]"]:
+    return started(
         ["sh", "-c", text],
         env=no_home(),
         stdin=subprocess.DEVNULL,
@@ -288,17 +290,14 @@ def test_recovery_from_cron_killed_anywhere(
         plan=scene.plan_file,
     )
     for _ in range(2):
-        running = _script(text)
-        time.sleep(chance.uniform(0.5, 9))
-        if running.poll() is None:
-            os.killpg(running.pid, signal.SIGKILL)
-        running.communicate()
+        with _script(text) as running:
+            time.sleep(chance.uniform(0.5, 9))
+            if running.poll() is None:
+                os.killpg(running.pid, signal.SIGKILL)
+            running.communicate()
         assert scene.holds in (3, COPIED)
-    ended = _script(text)
-    said, _ = ended.communicate(timeout=120)
-    assert ended.returncode == 0, said
-    assert scene.holds == COPIED
-    again = _script(text)
-    said, _ = again.communicate(timeout=120)
-    assert again.returncode == 0, said
-    assert scene.holds == COPIED
+    for _ in range(2):
+        with _script(text) as ended:
+            said, _ = ended.communicate(timeout=120)
+        assert ended.returncode == 0, said
+        assert scene.holds == COPIED

@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
 from tests.spark.rebuilding import on_session
 from tests.spark.sinking import python_workers
+from tests.started import started
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,23 +105,14 @@ def jobs_of(state: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def launched(tmp_path: Path) -> Iterator[list["subprocess.Popen[str]"]]:
-    """Processes that are ended with the test, with the jobs that they launched."""
-    found: list[subprocess.Popen[str]] = []
-    yield found
-    for process in found:
-        if process.poll() is None:
-            process.terminate()
-            process.wait(60)
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
+def launched() -> Iterator[ExitStack]:
+    """Of processes that are ended with the test, with the jobs that they launched."""
+    with ExitStack() as stack:
+        yield stack
 
 
-def start(
-    found: list["subprocess.Popen[str]"], state: Path, *words: str, **env: str
-) -> "subprocess.Popen[str]":
-    process = subprocess.Popen(
+def start(stack: ExitStack, state: Path, *words: str, **env: str) -> "subprocess.Popen[str]":
+    process = started(
         [*EOCTL, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -129,8 +122,7 @@ def start(
         env=environment(EOCTL_STATE_DIR=str(state), HOME=None, EOCTL_CACHE_DIR="/nonexistent")
         | env,
     )
-    found.append(process)
-    return process
+    return stack.enter_context(process)
 
 
 def reading(state: Path, process: "subprocess.Popen[str]") -> dict[str, Any]:
@@ -147,7 +139,7 @@ def reading(state: Path, process: "subprocess.Popen[str]") -> dict[str, Any]:
 
 
 def test_job_shows_no_secret_and_gives_the_local_digest(
-    secure_lab: Lab, tmp_path: Path, launched: list["subprocess.Popen[str]"]
+    secure_lab: Lab, tmp_path: Path, launched: ExitStack
 ) -> None:
     """Not on Spark's pages, in its event log, in logs, command lines, environments, records."""
     from confluent_kafka.admin import AdminClient, NewTopic
@@ -251,7 +243,7 @@ def test_explain_shows_no_secret(spark: "SparkSession", secure_lab: Lab) -> None
 
 
 def test_cancelled_job_leaves_no_java_and_no_result(
-    lab1: Lab, changelog: str, tmp_path: Path, launched: list["subprocess.Popen[str]"]
+    lab1: Lab, changelog: str, tmp_path: Path, launched: ExitStack
 ) -> None:
     state, output = tmp_path / "state", tmp_path / "out"
     words = (
@@ -287,7 +279,7 @@ def test_interrupted_launcher_cancels_its_job(
     lab1: Lab,
     changelog: str,
     tmp_path: Path,
-    launched: list["subprocess.Popen[str]"],
+    launched: ExitStack,
     number: signal.Signals,
 ) -> None:
     state, output = tmp_path / "state", tmp_path / "out"
@@ -306,7 +298,7 @@ def test_interrupted_launcher_cancels_its_job(
 
 @pytest.mark.long
 def test_killed_job_is_lost_and_its_java_ends(
-    lab1: Lab, changelog: str, tmp_path: Path, launched: list["subprocess.Popen[str]"]
+    lab1: Lab, changelog: str, tmp_path: Path, launched: ExitStack
 ) -> None:
     state, output = tmp_path / "state", tmp_path / "out"
     words = (
