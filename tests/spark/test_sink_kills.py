@@ -32,6 +32,7 @@ from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
 from tests.share import share
 from tests.spark.sinking import staged_values, values, watched
 from tests.spark.starting import home, standalone_cluster
+from tests.started import started
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,15 +107,17 @@ def test_driver_killed_and_the_job_run_again(
     batch = tmp_path / name / "batch-0"
     words = [sys.executable, "-c", DRIVER, lab1.bootstrap_servers, name, str(tmp_path)]
     env = environment(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
-    with (tmp_path / "log").open("wb") as log:
-        driver = subprocess.Popen(words, env=env, stdout=log, stderr=log, start_new_session=True)
-    with watched(lab1, name, "read_committed") as end:  # something is committed
-        while not (list(batch.glob("part-*")) if moment == "staging" else end()):
-            assert driver.poll() is None, (tmp_path / "log").read_text()
-            time.sleep(0.005)
-    for pid in session_members(driver.pid):
-        os.kill(pid, signal.SIGKILL)
-    driver.wait(30)
+    with (
+        (tmp_path / "log").open("wb") as log,
+        started(words, env=env, stdout=log, stderr=log, start_new_session=True) as driver,
+    ):
+        with watched(lab1, name, "read_committed") as end:  # something is committed
+            while not (list(batch.glob("part-*")) if moment == "staging" else end()):
+                assert driver.poll() is None, (tmp_path / "log").read_text()
+                time.sleep(0.005)
+        for pid in session_members(driver.pid):
+            os.kill(pid, signal.SIGKILL)
+        driver.wait(30)
     staged = batch / "manifest.json"
     before = staged.read_bytes() if moment == "sending" else b""
     if moment == "staging":
