@@ -46,20 +46,21 @@ class Postgres:
             "shared_buffers": "16MB",
         }
         words = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
-        self._log = (folder / "log").open("wb")
-        self.process = subprocess.Popen(
-            [str(_binaries() / "postgres"), "-D", str(data), *words],
-            stdout=self._log,
-            stderr=self._log,
-            cwd="/",
-            user=user,
-            group=user,
-            start_new_session=True,
-        )
+        with (folder / "log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [str(_binaries() / "postgres"), "-D", str(data), *words],
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                user=user,
+                group=user,
+                start_new_session=True,
+            )
         try:
             self._wait(folder / "log")
         except BaseException:
             self.process.kill()
+            self.process.wait()
             raise
 
     def _wait(self, log: Path) -> None:
@@ -121,7 +122,6 @@ class Postgres:
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGQUIT)
             self.process.wait(20)
-        self._log.close()
 
 
 @contextmanager

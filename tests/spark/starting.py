@@ -3,12 +3,13 @@
 import importlib.util
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from tests.started import started
 
 
 def home() -> Path:
@@ -38,20 +39,14 @@ def wait_for(port: int) -> None:
 
 @contextmanager
 def running(folder: Path, *commands: list[str], env: dict[str, str]) -> Iterator[None]:
-    """Processes of Spark, started in turn and ended together; their output below `folder`."""
-    found = []
-    try:
+    """Processes of Spark, started in turn, the last ended first; their output below `folder`."""
+    with ExitStack() as stack:
         for number, words in enumerate(commands):
-            log = (folder / f"process-{number}.log").open("wb")
-            found.append(subprocess.Popen(words, env=env, stdout=log, stderr=log, cwd=folder))
-            log.close()
+            with (folder / f"process-{number}.log").open("wb") as log:
+                process = started(words, env=env, stdout=log, stderr=log, cwd=folder)
+                stack.enter_context(process)
             time.sleep(3)
         yield
-    finally:
-        for process in found:
-            process.terminate()
-        for process in found:
-            process.wait(60)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from tests.kafka.merging import World
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
 from tests.spark.sinking import staged_values, values, watched
 from tests.spark.starting import free_port, home, running, standalone_cluster, wait_for
+from tests.started import started
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -234,27 +235,27 @@ def test_merge_replay_over_spark_connect_that_loses_its_client(
     words += ["--from-merge-offset=0:0", "--output-offset=0:0"]
     server = ["--bootstrap-server", lab1.bootstrap_servers]
     remote = ["--remote", connect, "--staging", str(tmp_path / "staging")]
-    running = subprocess.Popen(
+    with started(
         [*EOCTL, *server, *words, *remote],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),
-    )
-    with watched(lab1, world.output) as end:
-        while not end():
-            assert running.poll() is None, running.communicate()[1][-3000:]
-            time.sleep(0.01)
-    (record,) = (tmp_path / "state").glob("jobs/*/job.json")
-    leader = json.loads(record.read_text())["pid"]
-    if number == signal.SIGKILL:
-        for pid in [running.pid, *session_members(leader)]:
-            os.kill(pid, number)
-    else:
-        running.send_signal(number)
-    _, said = running.communicate(timeout=120)
-    assert running.returncode == (-9 if number == signal.SIGKILL else 6), said
+    ) as replaying:
+        with watched(lab1, world.output) as end:
+            while not end():
+                assert replaying.poll() is None, replaying.communicate()[1][-3000:]
+                time.sleep(0.01)
+        (record,) = (tmp_path / "state").glob("jobs/*/job.json")
+        leader = json.loads(record.read_text())["pid"]
+        if number == signal.SIGKILL:
+            for pid in [replaying.pid, *session_members(leader)]:
+                os.kill(pid, number)
+        else:
+            replaying.send_signal(number)
+        _, said = replaying.communicate(timeout=120)
+    assert replaying.returncode == (-9 if number == signal.SIGKILL else 6), said
     assert "Traceback" not in said
     assert session_members(leader) == []
     ran = eoctl(*words, "--engine", "local", lab=lab1, timeout=400)

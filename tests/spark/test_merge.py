@@ -6,7 +6,7 @@ import random
 import signal
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import World, write_copies
 from tests.share import share
 from tests.spark.sinking import kill_members, values, watched
+from tests.started import started
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -172,9 +173,9 @@ def large(lab1: Lab) -> World:
     return made
 
 
-def started(world: World, *more: str) -> "subprocess.Popen[str]":
+def replaying(world: World, *more: str) -> AbstractContextManager["subprocess.Popen[str]"]:
     server = ["--bootstrap-server", world.lab.bootstrap_servers]
-    return subprocess.Popen(
+    return started(
         [*EOCTL, *server, *words(world, *WHOLE, *SPARK, *more)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -203,9 +204,9 @@ def test_driver_killed_while_it_sends_and_run_again(
     """SIGKILL to the job and its JVM; what stays open is waited for, then the rest is sent."""
     world = large
     world.output = topic(world.lab, 1, 1, KEPT)
-    running = started(world, slow)
-    leader = kill_while_it_sends(world, running, state)
-    _, said = running.communicate(timeout=120)
+    with replaying(world, slow) as running:
+        leader = kill_while_it_sends(world, running, state)
+        _, said = running.communicate(timeout=120)
     assert running.returncode == 6, said
     assert "Traceback" not in said
     assert ended_session(leader)
@@ -225,9 +226,9 @@ def test_workers_killed_while_they_send(
     """Spark tries the task again: it goes on after what was committed."""
     world = large
     world.output = topic(world.lab, 1, 1, KEPT)
-    running = started(world, slow)
-    kill_while_it_sends(world, running, state, b"pyspark.daemon")
-    _, said = running.communicate(timeout=300)
+    with replaying(world, slow) as running:
+        kill_while_it_sends(world, running, state, b"pyspark.daemon")
+        _, said = running.communicate(timeout=300)
     assert running.returncode == 0, said
     assert world.got == world.expected
 
@@ -263,8 +264,11 @@ def test_workers_killed_at_any_moment(
     world = World(lab1, topic, partitions=2, count=100)
     world.write_logs()
     draw, sending = random.Random(seed), 0
-    running = started(world, paced, "--from-merge-offset=1:0", "--output-offset=1:0")
-    with watched(lab1, world.output) as end:  # 400 records, and a marker for 20 or fewer
+    whole_of_1 = ("--from-merge-offset=1:0", "--output-offset=1:0")
+    with (
+        replaying(world, paced, *whole_of_1) as running,
+        watched(lab1, world.output) as end,  # 400 records, and a marker for 20 or fewer
+    ):
         for written in (0, draw.randrange(1, 200), draw.randrange(200, 380)):
             while running.poll() is None and end() < written:
                 time.sleep(0.05)
@@ -278,7 +282,7 @@ def test_workers_killed_at_any_moment(
                 sending += bool(end())
                 with suppress(ProcessLookupError):
                     os.kill(draw.choice(found), signal.SIGKILL)
-    _, said = running.communicate(timeout=300)
+        _, said = running.communicate(timeout=300)
     assert running.returncode == 0, said  # a task is tried four times
     assert ended_session(int(str(job(state)["pid"])))
     assert sending == 2
@@ -308,18 +312,18 @@ def test_interrupted_replay_cancels_its_job_and_the_local_engine_goes_on(
     """No process of the job is left; what it committed stays, what it left open does not."""
     world = large
     world.output = topic(world.lab, 1, 1, KEPT)
-    running = started(world, *([slow] if moment == "sending" else []))
-    while (
-        not list(state.glob("jobs/*/progress.jsonl"))
-        if moment == "reading"
-        else values(world.lab, world.output, "read_uncommitted").total() < 250
-    ):
-        assert running.poll() is None, running.communicate()
-        time.sleep(0.1)
-    members = session_members(int(str(job(state)["pid"])))
-    assert any(b"java" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in members)
-    running.send_signal(number)
-    _, said = running.communicate(timeout=120)
+    with replaying(world, *([slow] if moment == "sending" else [])) as running:
+        while (
+            not list(state.glob("jobs/*/progress.jsonl"))
+            if moment == "reading"
+            else values(world.lab, world.output, "read_uncommitted").total() < 250
+        ):
+            assert running.poll() is None, running.communicate()
+            time.sleep(0.1)
+        members = session_members(int(str(job(state)["pid"])))
+        assert any(b"java" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in members)
+        running.send_signal(number)
+        _, said = running.communicate(timeout=120)
     assert running.returncode == 6, said  # it had begun: what became of it is looked at next
     assert "stopped before the end" in said
     record = job(state)
