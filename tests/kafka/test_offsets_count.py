@@ -28,6 +28,7 @@ from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.offsets_oracle import Seen, consumed_number, look
 from tests.share import share
+from tests.started import started
 
 COUNTS = (
     "data_records",
@@ -436,14 +437,13 @@ def test_ten_million_records(lab1: Lab, topic: MakeTopic) -> None:
             committed.commit_transaction(60)
             data += each
     words = ["--bootstrap-server", lab1.bootstrap_servers, "offsets", "count", name]
-    process = subprocess.Popen(
+    with started(
         [*EOCTL, *words, "--end", "hw", "-o", "json"], env=environment(), stdout=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    rows = json.loads(process.stdout.read())["rows"]
-    process.stdout.close()
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
+    ) as process:
+        assert process.stdout is not None
+        rows = json.loads(process.stdout.read())["rows"]
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0
     assert used.ru_maxrss <= 150 * 1024
     sums = {column: sum(row[column] for row in rows) for column in COUNTS}

@@ -18,6 +18,7 @@ from eoctl.lab.cluster import Lab
 from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, producer
+from tests.started import started
 
 CLEANED = {
     "cleanup.policy": "compact",
@@ -121,14 +122,16 @@ def test_a_log_that_is_compacted_while_it_is_read(
     expected, _ = dict_state(lab1, name, {0: end})
     folder = tmp_path / "state"
     command = rebuilding(lab1, name, folder, "--at", "lso", "--max-rate", "80k")
-    with eager_cleaner(lab1):
-        running = subprocess.Popen(
+    with (
+        eager_cleaner(lab1),
+        started(
             command,
             env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-        )
+        ) as running,
+    ):
         while not (folder / "request.json").exists():
             assert running.poll() is None, running.communicate()
             time.sleep(0.05)

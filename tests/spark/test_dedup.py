@@ -24,6 +24,7 @@ from tests.kafka.command import EOCTL, Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.dedup_world import Copier, check_clean, consumed, firsts, produce, source, topics
 from tests.spark.sinking import kill_members, values
+from tests.started import started
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -216,7 +217,7 @@ def killed_while_it_copies(
     partitions have a second transaction open; how the command ended."""
     server = ["--bootstrap-server", lab.bootstrap_servers]
     words = [*EOCTL, *server, "dedup", dirty, clean, *ACT, *SPARK, slow]
-    with subprocess.Popen(
+    with started(
         words,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -272,7 +273,7 @@ def test_interrupted_it_cancels_its_job_and_the_local_engine_goes_on(
 ) -> None:
     dirty, clean, _ = dirty_and_clean
     server = ["--bootstrap-server", lab1.bootstrap_servers]
-    with subprocess.Popen(
+    with started(
         [*EOCTL, *server, "dedup", dirty, clean, *ACT, *SPARK, slow],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
