@@ -119,6 +119,7 @@ def test_a_time_that_librdkafka_takes_for_none_is_refused(lab1: Lab, topic: Make
     one.close()
 
 
+@pytest.mark.long
 def test_a_group_coordinator_that_is_gone_is_not_waited_for_for_ever(
     start_lab: Callable[[LabSpec], Lab], topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,6 +139,7 @@ def test_a_second_up_returns_the_lab_or_refuses(start_lab: StartLab, lab1: Lab) 
     assert lab1.record == before
 
 
+@pytest.mark.long
 def test_settings_port_version_and_a_life_to_its_end(start_lab: StartLab) -> None:
     """What was asked for arrives; a stopped lab keeps its data; down ends it."""
     with closing(socket.socket()) as probe:

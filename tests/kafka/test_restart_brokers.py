@@ -265,6 +265,7 @@ def _script(text: str) -> AbstractContextManager["subprocess.Popen[str]"]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("run", range(SCRIPT_RUNS))
 def test_recovery_from_cron_killed_anywhere(
     lab1: Lab, topic: MakeTopic, tmp_path: Path, run: int

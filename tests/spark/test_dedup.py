@@ -57,6 +57,7 @@ def jobs(state: Path) -> list[dict[str, object]]:
     return [json.loads(path.read_text()) for path in sorted(state.glob("jobs/*/job.json"))]
 
 
+@pytest.mark.long
 def test_begun_here_killed_and_ended_on_spark(
     lab1: Lab, dirty_and_clean: tuple[str, str, Copier], state: Path
 ) -> None:

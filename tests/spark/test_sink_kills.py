@@ -98,7 +98,8 @@ write_exactly_once(frame, topic=topic, job=topic, batch=0, staging_folder=folder
 """
 
 
-@pytest.mark.parametrize("moment", [pytest.param("staging", marks=pytest.mark.long), "sending"])
+@pytest.mark.long
+@pytest.mark.parametrize("moment", ["staging", "sending"])
 def test_driver_killed_and_the_job_run_again(
     lab1: Lab, topic: MakeTopic, tmp_path: Path, moment: str
 ) -> None:
