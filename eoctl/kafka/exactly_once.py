@@ -9,14 +9,14 @@ records come twice.
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
-from threading import Thread
+from functools import partial
 from typing import Any, NamedTuple
 
 from eoctl.kafka import confluent
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.committed import with_offsets
 from eoctl.kafka.properties import ClientSettings
+from eoctl.kafka.waiting import in_thread
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import GroupFacts, TopicPartition
 
@@ -221,17 +221,9 @@ class Writer:
         while it looks for a coordinator (librdkafka issue 5456). Raises KafkaException."""
         from confluent_kafka import KafkaError, KafkaException
 
-        done: Future[None] = Future()
-
-        def run() -> None:
-            try:
-                done.set_result(function(*given))
-            except BaseException as failure:
-                done.set_exception(failure)
-
-        Thread(target=run, name="eoctl-librdkafka", daemon=True).start()
+        call = asyncio.wait_for(in_thread(partial(function, *given)), CALL_SECONDS + _LATE_SECONDS)
         try:
-            done.result(CALL_SECONDS + _LATE_SECONDS)
+            asyncio.run(call)
         except TimeoutError:
             self._producer = None  # it stays in that call: nothing more is asked of it
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None

@@ -80,17 +80,20 @@ def render_table(
     """
     columns = [column for column in columns if wide or not column.wide_only]
     piped = width is None
+    table = [[_cell(row.get(c.key), c, piped, ascii_only) for c in columns] for row in rows]
+    titles = [column.title or ("-" if piped else "") for column in columns]
     while True:
-        table = [[_cell(row.get(c.key), c, piped, ascii_only) for c in columns] for row in rows]
-        titles = [column.title or ("-" if piped else "") for column in columns]
         sizes = _fit(columns, titles if headers else [""] * len(columns), table, width, wide)
         if wide or width is None or not rows or _total(columns, sizes) <= width:
             break
-        silent = [column for column in columns if _says_nothing(column, rows)]
-        spare = [column for column in columns if column.spare == "any" and not column.asked]
+        silent = [i for i, column in enumerate(columns) if _says_nothing(column, rows)]
+        spare = [i for i, c in enumerate(columns) if c.spare == "any" and not c.asked]
         if not (silent or spare):
             break
-        columns.remove((silent or spare)[-1])
+        gone = (silent or spare)[-1]
+        del columns[gone], titles[gone]
+        for line in table:
+            del line[gone]
     ellipsis = ".." if ascii_only else "…"
     lines = [_line(columns, titles, sizes, piped)] if headers else []
     for line in table:

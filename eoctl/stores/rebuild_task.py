@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MEMORY_BYTES = 256 << 20
-GROUP_ROWS = 1 << 16  # a small bucket makes no row group of its own
 READERS = ("own", "librdkafka")
 
 Progress = Callable[[int, int], None]
@@ -298,32 +297,12 @@ def _finish(
     """Write what is live of each part; the file, the digest, and how many rows had expired."""
     writer = StateWriter(folder, topic, partition)
     total, expired = Digest(), 0
-
-    def live() -> "Iterator[pa.Table]":
-        nonlocal expired
-        for part in parts:
-            found = form.finish(part, seen)
-            expired += len(part) - part.column("value").null_count - len(found)
-            yield found
-
-    for group in _groups(live()):
-        total += digest(partition, group)
-        writer.write(group)
+    for part in parts:
+        live = form.finish(part, seen)
+        expired += len(part) - part.column("value").null_count - len(live)
+        total += digest(partition, live)
+        writer.write(live)
     return (writer.close(),), total, expired
-
-
-def _groups(tables: "Iterator[pa.Table]") -> "Iterator[pa.Table]":
-    """The tables put together to GROUP_ROWS at least, the last one to what is left."""
-    import pyarrow as pa
-
-    held: list[pa.Table] = []
-    for table in tables:
-        held.append(table)
-        if sum(map(len, held)) >= GROUP_ROWS:
-            yield pa.concat_tables(held)
-            held = []
-    if held:
-        yield pa.concat_tables(held)
 
 
 def _mask(mask: Any) -> "pa.BooleanArray":

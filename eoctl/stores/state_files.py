@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DATA, RUNS = "data", "runs"
 _ROWS_AT_ONCE = 1 << 16
+GROUP_ROWS = 1 << 16  # of a row group at least, but for a file's last one
 BUCKETS = 256  # of a run: a key's hash tells its bucket, in every run alike
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -49,12 +50,22 @@ class StateWriter:
         self._relative = f"{DATA}/{topic}/{partition}-{uuid.uuid4()}.parquet"
         self._path = folder / self._relative
         self._writer: Any = None
-        self._rows = 0
+        self._held: list[pa.Table] = []
+        self._held_rows = self._rows = 0
 
     def write(self, rows: "pa.Table") -> None:
         """Live rows, as `ChangelogFormat.finish` gives them. Raises IncompleteError: disk full."""
+        self._held.append(rows)
+        self._held_rows += len(rows)
+        if self._held_rows >= GROUP_ROWS:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
+        rows = pa.concat_tables(self._held)
+        self._held, self._held_rows = [], 0
         whole = rows.add_column(0, "partition", _same(self._partition, len(rows)))
         with _writing(self._path):
             if self._writer is None:
@@ -76,6 +87,8 @@ class StateWriter:
 
         Raises IncompleteError: disk full.
         """
+        if self._held:
+            self._write_group()
         with _writing(self._path):
             self._writer.close()
             size = sync(self._path)

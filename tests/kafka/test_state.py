@@ -28,7 +28,7 @@ from eoctl.kafka.failures import Deadline
 from eoctl.kafka.properties import client_settings
 from eoctl.lab.cluster import Lab
 from eoctl.operations.cut import parse_at, resolve
-from eoctl.stores import rebuild_task
+from eoctl.stores import state_files
 from eoctl.stores.rebuild_task import RangeTask, run_task
 from recovery.cut import Cut, dump
 from tests.kafka.command import EOCTL, Ran, environment, eoctl
@@ -356,7 +356,7 @@ def test_what_does_not_fit_is_spilt(
 ) -> None:
     """Its 256 buckets are no row group each."""
     monkeypatch.setattr(read_columns, "PARTITION_BYTES", 60_000)
-    monkeypatch.setattr(rebuild_task, "GROUP_ROWS", 200)
+    monkeypatch.setattr(state_files, "GROUP_ROWS", 200)
     name = topic(lab1, config=COMPACT)
     fill(lab1, name, seed=6, records=3000, keys=900, partitions=1)
     counted = eoctl("offsets", "count", name, "--end", "lso", "-o", "json", lab=lab1)
