@@ -6,11 +6,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from eoctl.lab.cluster import Lab
+from tests.started import started
 
 EOCTL = (sys.executable, "-m", "eoctl")
 
@@ -72,6 +74,18 @@ def eoctl(
         check=False,
     )
     return Ran(done.returncode, done.stdout, done.stderr, time.monotonic() - begin)
+
+
+def eoctl_running(lab: Lab, *words: str) -> AbstractContextManager["subprocess.Popen[str]"]:
+    """`eoctl WORDS` against a plaintext lab, while it runs."""
+    return started(
+        [*EOCTL, "--bootstrap-server", lab.bootstrap_servers, *words],
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def unfinished(kind: str) -> set[str]:

@@ -6,10 +6,8 @@ Expectations come from the truth of each break and from Kafka's own tool, not fr
 import asyncio
 import json
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +19,8 @@ from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
-from tests.kafka.command import EOCTL, Ran, environment, eoctl
+from tests.kafka.command import Ran, environment, eoctl, eoctl_running
 from tests.kafka.conftest import MakeTopic
-from tests.started import started
 from tests.unit.test_metrics import Family, conventions, read
 
 ABORT_CYCLE = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
@@ -307,21 +304,10 @@ def test_a_cluster_that_is_gone(tmp_path: Path) -> None:
     assert line.stdout.startswith("EOCTL UNKNOWN - 127.0.0.1:1: ")
 
 
-def running(lab: Lab, *words: str) -> AbstractContextManager["subprocess.Popen[str]"]:
-    """A check that takes its second look for ten seconds."""
-    return started(
-        [*EOCTL, "--bootstrap-server", lab.bootstrap_servers, "check", *words],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def test_a_second_one_ends_at_once_and_a_dead_one_is_no_obstacle(
     lab: Lab, orphan: GroundTruth
 ) -> None:
-    with running(lab, "--sample-interval", "20s") as first:
+    with eoctl_running(lab, "check", "--sample-interval", "20s") as first:
         time.sleep(2)
         assert first.poll() is None
         second = eoctl("check", lab=lab)
@@ -343,7 +329,7 @@ def test_metrics_of_a_killed_check_are_the_whole_old_ones(
     words = ("--sample-interval", "100ms", "--textfile", str(prom))
     assert eoctl("check", *words, lab=lab).status == 1
     for delay in range(6):
-        with running(lab, *words) as process:
+        with eoctl_running(lab, "check", *words) as process:
             end = time.monotonic() + 0.3 + 0.25 * delay
             while time.monotonic() < end and process.poll() is None:
                 assert "eoctl_transactions" in read(prom.read_text())

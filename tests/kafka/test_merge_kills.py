@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eoctl.lab.cluster import Lab
-from tests.kafka.command import EOCTL, environment, eoctl
+from tests.kafka.command import environment, eoctl, eoctl_running
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import World, consumed, contents, entries, write_copies
 from tests.share import share
@@ -193,15 +193,7 @@ def test_follow_killed_anywhere(lab1: Lab, topic: MakeTopic, runs: Runs, seed: i
 
 
 def replaying(world: World, *words: str) -> AbstractContextManager["subprocess.Popen[str]"]:
-    server = ["--bootstrap-server", world.lab.bootstrap_servers]
-    return started(
-        [*EOCTL, *server, "merge", "replay", *world.words, "--execute", "--yes", *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    )
+    return eoctl_running(world.lab, "merge", "replay", *world.words, "--execute", "--yes", *words)
 
 
 def wait_for(world: World, count: int, seconds: float = 40) -> None:

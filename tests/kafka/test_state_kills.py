@@ -4,7 +4,6 @@ import asyncio
 import os
 import random
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -16,11 +15,11 @@ from eoctl.lab.cluster import Lab
 from eoctl.operations.cut import resolve
 from recovery.errors import IncompleteError
 from recovery.offset_bounds import parse_bound
-from tests.kafka.command import EOCTL, environment, eoctl, said
+from tests.kafka.command import eoctl, eoctl_running, said
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
 from tests.share import share
-from tests.started import connected, started
+from tests.started import connected
 
 COMPACT = {
     "cleanup.policy": "compact",
@@ -38,31 +37,25 @@ def test_a_killed_leader(lab3: Lab, topic: MakeTopic, tmp_path: Path, number: in
     name = topic(lab3, partitions=3, replicas=3, config=COMPACT)
     fill(lab3, name, seed=number, records=9_000, keys=700, partitions=3)
     leader = asyncio.run(_leader(lab3, name, number % 3))
-    server, folder = lab3.bootstrap_servers, tmp_path / "state"
+    folder = tmp_path / "state"
     words = ["state", "rebuild", name, "--format", "plain", "--at", "lso", "--engine", "local"]
     words += ["--output", str(folder)]
     # each partition has some 270 KiB: all three are read at once, for 2.5 s at least
     slowly = ("--processes", "3", "--max-rate", "80KiB", "--no-crc")
     (port,) = [node.ports["PLAINTEXT"] for node in lab3.record.nodes if node.id == leader]
     try:
-        with started(
-            [*EOCTL, "--bootstrap-server", server, *words, *slowly],
-            env=environment(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as running:
+        with eoctl_running(lab3, *words, *slowly) as process:
             until = time.monotonic() + 60
-            while not any(connected(pid, port) for pid in _children(running.pid)):
-                assert running.poll() is None
+            while not any(connected(pid, port) for pid in _children(process.pid)):
+                assert process.poll() is None
                 assert time.monotonic() < until
                 time.sleep(0.05)
             time.sleep(random.Random(number).uniform(0, 2))
-            assert running.poll() is None, "it was done before a broker could be killed"
+            assert process.poll() is None, "it was done before a broker could be killed"
             lab3.kill(leader)
-            _, stderr = running.communicate(timeout=300)
-        if running.returncode:
-            assert running.returncode in (3, 5), stderr
+            _, stderr = process.communicate(timeout=300)
+        if process.returncode:
+            assert process.returncode in (3, 5), stderr
             assert not (folder / "manifest.json").exists()
             (line,) = said(stderr)
             assert "Traceback" not in stderr
@@ -113,22 +106,16 @@ def test_a_killed_worker(lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
     folder = tmp_path / "state"
     words = ["state", "rebuild", name, "--format", "plain", "--at", "lso", "--engine", "local"]
     words += ["--output", str(folder), "--processes", "1"]
-    with started(
-        [*EOCTL, "--bootstrap-server", lab1.bootstrap_servers, *words, "--max-rate", "150KiB"],
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as running:
+    with eoctl_running(lab1, *words, "--max-rate", "150KiB") as process:
         until = time.monotonic() + 60
         while not list(folder.glob("tasks/*.json")):
-            assert running.poll() is None
+            assert process.poll() is None
             assert time.monotonic() < until
             time.sleep(0.02)
-        for pid in _children(running.pid):
+        for pid in _children(process.pid):
             os.kill(pid, signal.SIGKILL)
-        _, stderr = running.communicate(timeout=60)
-    assert running.returncode == 3, stderr
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 3, stderr
     (line,) = said(stderr)
     assert "a worker process ended (SIGKILL); the same command again goes on from there" in line
     assert not (folder / "manifest.json").exists()

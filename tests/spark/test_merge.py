@@ -13,12 +13,11 @@ import pytest
 
 from eoctl.lab.cluster import Lab
 from eoctl.operations.jobs import session_members
-from tests.kafka.command import EOCTL, environment, eoctl
+from tests.kafka.command import eoctl, eoctl_running
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import World, write_copies
 from tests.share import share
 from tests.spark.sinking import kill_members, values, watched
-from tests.started import started
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -174,15 +173,7 @@ def large(lab1: Lab) -> World:
 
 
 def replaying(world: World, *more: str) -> AbstractContextManager["subprocess.Popen[str]"]:
-    server = ["--bootstrap-server", world.lab.bootstrap_servers]
-    return started(
-        [*EOCTL, *server, *words(world, *WHOLE, *SPARK, *more)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    )
+    return eoctl_running(world.lab, *words(world, *WHOLE, *SPARK, *more))
 
 
 def kill_while_it_sends(
