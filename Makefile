@@ -7,9 +7,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # brokers mostly wait: two workers, a file each; the files with brokers first, unit tests fill up the end
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations-file build/test-durations.txt
 
-.PHONY: help install lock check format test test-long bench demo schemas screenshots test-fresh clean
+.PHONY: help install lock check format test test-long mutants bench demo schemas screenshots test-fresh clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,8 +45,11 @@ format: install ## rewrite the code in the one style
 test: install ## all tests; brokers come from `eoctl lab`
 	$(PYTEST)
 
-test-long: install ## the full counts and other Kafka versions
-	EOCTL_TEST_SHARE=1.0 $(PYTEST) -m "long or not long"
+test-long: install ## the full counts, all seeds, other Kafka versions; PART=name: a part of them, at most an hour
+	EOCTL_TEST_SHARE=1.0 $(PYTEST) -m "long or not long" $(if $(PART),--part $(PART))
+
+mutants: install ## change one place of a rule at a time: do the unit tests notice? (MUTANTS="--of recovery.case --all")
+	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 bench: install ## speed and memory, beside the peers, as ratios
 	$(BIN)/python -m benchmarks

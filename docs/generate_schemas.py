@@ -53,6 +53,15 @@ class StoreState(BaseModel):
     exists: bool
 
 
+class PlanEntry(BaseModel):
+    """The journal entry that applied a plan, or undid it. ended_at: null = unfinished."""
+
+    entry: str
+    state: Literal["unfinished", "done", "failed", "abandoned", "undone"]
+    begun_at: datetime
+    ended_at: datetime | None
+
+
 @dataclass(frozen=True)
 class Envelope:
     """row: the model of its rows. extra: its own fields. optional: those not always there."""
@@ -102,7 +111,7 @@ ENVELOPES: Mapping[str, Envelope] = {
     "txn-describe": Envelope(rows.TxnDescribeRow),
     "txn-hanging": Envelope(
         rows_diagnosis.TxnHangingRow,
-        {**_SCANNED, "verdicts": dict[str, int], "pause_seconds": float},
+        {**_SCANNED, "verdicts": dict[str, int], "pause_seconds": float | None},
         _SEVERAL,
     ),
     "txn-history": Envelope(
@@ -128,9 +137,24 @@ ENVELOPES: Mapping[str, Envelope] = {
         rows_restart.RestartPlanRow, {"plan_sha256": str, "expires": datetime, "file": str | None}
     ),
     "restart-show": Envelope(
-        rows_restart.RestartPlanRow, {"plan_sha256": str, "expires": datetime, "file": str | None}
+        rows_restart.RestartPlanRow,
+        {
+            "plan_sha256": str,
+            "expires": datetime,
+            "file": str | None,
+            "applied": PlanEntry | None,
+            "undone": PlanEntry | None,
+        },
     ),
-    "restart-verify": Envelope(rows_restart.RestartVerifyRow, {"app": str, "outputs": int}),
+    "restart-verify": Envelope(
+        rows_restart.RestartVerifyRow,
+        {
+            "app": str,
+            "outputs": int,
+            "guarantee": Literal["exactly-once", "at-least-once", "at-most-once"],
+            "because": str,
+        },
+    ),
     "restart-apply": _PLAN,
     "restart-undo": _PLAN,
     "dedup": _PLAN,

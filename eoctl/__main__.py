@@ -1,16 +1,31 @@
 """`eoctl` and `python -m eoctl`."""
 
 
+def _interrupt(number: int, frame: object) -> None:
+    """SIGTERM (cron, systemd) ends a command as Ctrl-C does."""
+    import signal
+
+    signal.signal(number, signal.SIG_IGN)  # the way out is begun once
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell
+        raise KeyboardInterrupt
+    # asyncio ends its task for this one; an exception amid its own code it would only log
+    signal.raise_signal(signal.SIGINT)
+
+
 def main() -> None:
     """Run the command line; the process ends with its exit status."""
     import gc
     import os
+    import signal
 
+    signal.signal(signal.SIGTERM, _interrupt)
     # what is imported and read stays: to look through it for garbage every 700 objects takes a
     # tenth of a short command's time
     gc.set_threshold(50_000, 20, 50)
     # numpy's BLAS, which nothing here uses, would start a thread per core in each process
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # what is written may hold keys, values and names: nobody else reads it (as stores.private)
+    os.umask(0o077)
     from eoctl.cli.main import run
 
     raise SystemExit(run())

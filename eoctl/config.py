@@ -29,7 +29,7 @@ from eoctl.folders import state_dir as state_dir
 from eoctl.kafka.property_names import SECRET_KEY as SECRET_KEY
 from recovery.errors import UsageError
 
-TWO_PHASE_DEFAULT = (r".*-\d+-\d+$",)
+TWO_PHASE_DEFAULT = (r".*-\d+-\d+", r".*-[0-9a-f]{32}-\d+")
 
 
 class ContextFile(BaseModel):
@@ -64,6 +64,7 @@ class CheckThresholds(BaseModel):
         default_factory=lambda: {
             "orphan": 1,
             "marker-lost": 1,
+            "coordinator-fenced": 1,
             "prepare-stuck": 1,
             "overdue": 1,
             "long": 1,
@@ -117,11 +118,38 @@ class Context:
     two_phase_patterns: tuple[str, ...] = TWO_PHASE_DEFAULT
     accept_missing: tuple[str, ...] = ()
     lock_zookeeper: str | None = None
+    warnings: tuple[str, ...] = ()  # what is less safe than a person may think, in sentences
 
     @property
     def title(self) -> str:
         """The name a person knows the cluster by."""
         return self.name or self.properties.get("bootstrap.servers", "?")
+
+
+def _warnings(
+    asked: Connect, config: ConfigFile, name: str | None, properties: Mapping[str, str]
+) -> tuple[str, ...]:
+    """What is less safe than it seems: a guard that an option drops, a check that is off."""
+    found = []
+    dropped = os.environ.get("EOCTL_CONTEXT") or _chosen_context() or config.context
+    entry = contexts(config).get(dropped) if name is None and dropped else None
+    if entry is not None and (entry.read_only or entry.protected):
+        guard = "read-only" if entry.read_only else "protected"
+        named = (
+            (asked.bootstrap_server, "--bootstrap-server"),
+            (asked.command_config, "--command-config"),
+        )
+        option = next((word for given, word in named if given), "the environment")
+        found.append(
+            f"context {dropped} is {guard}, but {option} names a cluster without it: that guard "
+            "does not hold here (give --context too to keep it)"
+        )
+    if properties.get("enable.ssl.certificate.verification", "").strip().lower() == "false":
+        found.append(
+            "the brokers' certificates are not checked (enable.ssl.certificate.verification="
+            "false): whoever stands between can read and change all that is sent"
+        )
+    return tuple(found)
 
 
 def load_config() -> ConfigFile:
@@ -232,6 +260,13 @@ def resolve(asked: Connect) -> Context:
             remedy="give --bootstrap-server HOST:PORT or --context NAME, "
             "or start a Kafka here with `eoctl lab up`",
         )
+    if "@" in properties["bootstrap.servers"]:
+        raise UsageError(  # what stands before it is not said: it is a password
+            "a server's name holds an @: a login does not belong there",
+            where="bootstrap.servers",
+            remedy="give HOST:PORT, and the login by --command-config, a context, or -X with "
+            "env:NAME or file:PATH",
+        )
     argv: list[str] = []
     for option, value in (
         ("--context", name),
@@ -256,6 +291,7 @@ def resolve(asked: Connect) -> Context:
         two_phase_patterns=tuple(entry.two_phase_patterns),
         accept_missing=tuple(entry.accept_missing),
         lock_zookeeper=entry.lock_zookeeper,
+        warnings=_warnings(asked, config, name, properties),
     )
 
 

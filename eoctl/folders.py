@@ -1,9 +1,41 @@
 """Where eoctl keeps its files. Asked at every start, so nothing heavy is loaded here."""
 
+import errno
 import os
+import re
 from pathlib import Path
 
-from recovery.errors import UsageError
+from recovery.errors import IncompleteError, UsageError
+
+
+def local_path(given: str | Path) -> Path:
+    """A path on this machine. Raises UsageError for an address (`s3a://…`, `file:///…`).
+
+    As a path an address is a folder named `s3a:` below this one; Path leaves one of its slashes.
+    """
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", str(given)):
+        raise UsageError(
+            "an address, and only folders and files of this machine's file system can be used",
+            where=re.sub(r":/+", "://", str(given), count=1),
+            remedy="mount it, and give the path that all machines see it under",
+        )
+    return Path(given)
+
+
+def full_disk(error: BaseException) -> IncompleteError | None:
+    """What to say where no file can be written any more; None for any other error."""
+    text = str(error)
+    no_temporary = isinstance(error, FileNotFoundError) and "No usable temporary" in text
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if not (no_temporary or full or "No space left on device" in text):
+        return None
+    where = getattr(error, "filename", None)
+    folder = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - only named
+    return IncompleteError(
+        "a file cannot be written: no space is left on the device",
+        where=str(where) if where else None,
+        remedy=f"make space, also in the temporary folder (TMPDIR, {folder}), and run it again",
+    )
 
 
 def _folder(variable: str, xdg: str, fallback: str) -> Path:

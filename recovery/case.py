@@ -4,18 +4,23 @@
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from recovery.facts import PartitionFacts, TransactionFacts
-from recovery.formats.transaction_state import TransactionValue
+from recovery.facts import GroupFacts, PartitionFacts, TransactionFacts
+from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.history import Decision, History, StateRecord, still_open_in_log
-from recovery.lost_markers import covers, lost_decisions
+from recovery.id_facts import IdFacts, Refusing, refusing, reload_is_safe
+from recovery.lost_markers import covers, lost_decisions, topic_unclear
 from recovery.observation import OpenTransaction, Sample, Settings, StartBatch
 
 TWO_PHASE_TIMEOUT = 2_147_483_647
 """The timeout of an id that another system commits (KIP-939)."""
+
+CYCLES_PATIENCE = 2
+"""A coordinator that let so many of its abort cycles pass does not abort what is overdue."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,81 @@ class Case:
     def coordinators_seen(self) -> bool:
         return all(s.sees_all_coordinators for s in self.samples)
 
+    # What is seen of its owner.
+
+    @property
+    def living_groups(self) -> tuple[GroupFacts, ...]:
+        """Groups with members after which the id is named, as Kafka Streams and Connect do."""
+        row = self._held_by
+        return tuple(
+            g
+            for g in self.newest.groups
+            if row is not None and g.members and named_after(row.transactional_id, g.group)
+        )
+
+    @property
+    def moved(self) -> bool:
+        """Its owner did something between the looks: it wrote here, or took a partition more."""
+        row = self._held_by
+        if row is None or self.second is None:
+            return False
+        before = next(
+            (t for t in self.first.transactions.rows if t.transactional_id == row.transactional_id),
+            None,
+        )
+        return self.still_writing or (before is not None and before.partitions != row.partitions)
+
+    @property
+    def late(self) -> bool:
+        """It runs past its timeout or past --long-after."""
+        row, seen = self._held_by, self.newest
+        late = (seen.over_timeout or frozenset()) | (seen.over_long or frozenset())
+        by_ours = bool(self.past_timeout or self.past_long)
+        return by_ours or (row is not None and row.transactional_id in late)
+
+    @property
+    def _held_by(self) -> TransactionFacts | None:
+        """The id that a fence would end: Ongoing here, or elsewhere with this producer id."""
+        return self.ongoing or next((t for t in self.elsewhere if t.state == "Ongoing"), None)
+
     # What the clocks say.
+
+    @property
+    def ahead(self) -> int | None:
+        """Milliseconds that the clock of the id's coordinator is ahead of ours; None: unknown."""
+        row = self.preparing or self.ongoing
+        return None if row is None else self.newest.transactions.ahead(row.coordinator)
+
+    @property
+    def coordinators_now(self) -> int:
+        """When the newest look was, by the coordinator's clock where it was measured, else ours."""
+        return self.newest.collected_at + (self.ahead or 0)
+
+    @property
+    def deadline(self) -> int | None:
+        """When the coordinator aborts the open transaction (ms, by its clock); None: never, or
+        not known. Two-phase ones never time out (TransactionStateManager.timedOutTransactions)."""
+        row = self.ongoing
+        if row is None or row.start_timestamp is None or row.timeout_ms is None:
+            return None
+        return None if is_two_phase(row) else row.start_timestamp + row.timeout_ms
+
+    @property
+    def deadline_in(self) -> int | None:
+        """Milliseconds to the deadline, negative once it has passed; None as there, or if the
+        clocks contradict what the coordinator's own filter said."""
+        if self.deadline is None:
+            return None
+        left = self.deadline - self.coordinators_now
+        past = self.past_timeout
+        return None if past is not None and past != (left < 0) and self.ahead is None else left
+
+    @property
+    def abort_cycle(self) -> int | None:
+        """Milliseconds between the coordinator's looks for transactions past their timeout."""
+        row = self.ongoing
+        cycles = dict(self.newest.abort_cycles)
+        return cycles.get(row.coordinator) if row and self.past_timeout else None
 
     def past(self, limit: int | None, said: frozenset[str] | None) -> bool | None:
         """Does the owner run longer than `limit` ms? None: cannot tell.
@@ -136,7 +215,7 @@ class Case:
             return row.transactional_id in said
         if row.start_timestamp is None:
             return None
-        over = self.newest.collected_at - row.start_timestamp - limit
+        over = self.coordinators_now - row.start_timestamp - limit
         return None if abs(over) <= self.settings.clock_skew else over > 0
 
     @property
@@ -178,17 +257,93 @@ class Case:
             return False
         if young and row.transactional_id not in (self.newest.over_stuck or ()):
             return False
-        return self.newest.collected_at - record.timestamp > limit.stuck_after + limit.clock_skew
+        past = self.coordinators_now - record.timestamp
+        if past < -limit.clock_skew and self.newest.over_stuck is not None:
+            return True  # our clock makes no sense; the coordinator's own says that it is late
+        return past > limit.stuck_after + limit.clock_skew
+
+    # What keeps a decided id from writing its markers.
+
+    @cached_property
+    def standing(self) -> IdFacts | None:
+        """The id that is preparing as the first look saw it, its named partitions among it."""
+        row = self.preparing
+        return None if row is None else self.first.standing(row.transactional_id)
+
+    @cached_property
+    def refusing(self) -> tuple[Refusing, ...]:
+        """Partitions, here or elsewhere, that refuse the marker: its coordinator cancels all."""
+        first, row = self.standing, self.preparing
+        if first is None or row is None:
+            return ()
+        second = self.second.standing(row.transactional_id) if self.second else None
+        if self.twice and second is None:
+            return ()
+        return refusing(first, second)
+
+    @property
+    def reload_safe(self) -> bool:
+        """A reload of the coordinator cannot run into KAFKA-19999."""
+        value = self.prepared.value if self.prepared else None
+        return reload_is_safe(
+            self.standing,
+            value.client_transaction_version if isinstance(value, TransactionValue) else None,
+            value.partitions if isinstance(value, TransactionValue) else None,
+        )
+
+    @property
+    def prepare_proves(self) -> str | None:
+        """The outcome that a Prepare* proves of the start batch; None of a later transaction's.
+
+        It is the only decision without a marker, and none that is older can be forgotten.
+        """
+        row, start, lost = self.preparing, self.start, self.lost
+        if row is None or start is None or lost is None or len(lost) != 1:
+            return None
+        fits = row.producer_epoch in (start.producer_epoch, start.producer_epoch + 1)
+        if not fits or self.may_hide_earlier or not self.lost_agree:
+            return None
+        outcome = row.state.removeprefix("Prepare").lower()
+        return outcome if lost[0].outcome == outcome else None
 
     # What was decided.
 
     @cached_property
     def lost(self) -> tuple[Decision, ...] | None:
         """Decisions after the start batch, without marker; None = not known, or cannot tell."""
-        if self.start is None or self.history is None or self.about.start_offset is None:
+        if self.start is None or self._past is None or self.about.start_offset is None:
             return None
-        seen = replace(self.history, decisions=self._decisions_until_look(self.history))
-        return lost_decisions(seen, self.start, self.about.start_offset, self.settings.clock_skew)
+        skew = self.settings.clock_skew
+        return lost_decisions(self._past, self.start, self.about.start_offset, skew)
+
+    @cached_property
+    def _past(self) -> History | None:
+        """The history as it was at the newest look."""
+        made = self.history
+        return made and replace(made, decisions=self._decisions_until_look(made))
+
+    @property
+    def topic_unclear(self) -> bool:
+        """v1 decisions name the topic, and may be about an earlier topic of the same name."""
+        past, start, offset = self._past, self.start, self.about.start_offset
+        return bool(past and start and offset is not None and topic_unclear(past, start, offset))
+
+    @property
+    def replaced(self) -> str | None:
+        """Why `__transaction_state` is not the log that it was when the batch was written."""
+        history = self.history
+        if history is None or history.reason not in (None, "history-compacted", "history-replaced"):
+            return None
+        if history.reason == "history-replaced":
+            return history.detail
+        row = self.newest.producer(self.about.producer_id or 0)
+        marked = row.coordinator_epoch if row else None
+        if marked is None or history.leader_epoch is None or marked <= history.leader_epoch:
+            return None
+        return (
+            f"a marker of producer id {self.about.producer_id} bears coordinator epoch {marked}, "
+            f"and the __transaction_state partition of its id is at {history.leader_epoch}"
+        )
 
     def _decisions_until_look(self, history: History) -> tuple[Decision, ...]:
         """Without those made after the look: a live transaction may end before the log is read."""
@@ -208,15 +363,23 @@ class Case:
         On v2 the decision with the batch's epoch + 1 is the only one on it; on v1 any number may
         have come before.
         """
-        lost, history = self.lost, self.history
-        return bool(lost and history and not history.whole and lost[0].client_version < 2)
+        return self.lost_by_order and self.history is not None and not self.history.whole
+
+    @property
+    def lost_by_order(self) -> bool:
+        """The oldest lost decision is v1's: told by its place among others, not by its epoch."""
+        lost = self.lost or ()
+        return any(d.client_version < 2 for d in lost[:1])
 
     @property
     def lost_agree(self) -> bool:
         """One marker is right for all that is open: it closes every lost transaction at once."""
         lost, start = self.lost, self.start
         return bool(
-            lost and start and covers(lost[0], start) and len({d.outcome for d in lost}) == 1
+            lost
+            and start
+            and covers(lost[0], start, self.history.ended_by if self.history else None)
+            and len({d.outcome for d in lost}) == 1
         )
 
     @property
@@ -253,12 +416,25 @@ class Case:
         """The log says this producer id is open, here or elsewhere, and no coordinator does."""
         listed = {t.transactional_id: t for t in self.newest.live(self.about.producer_id or 0)}
         here = self.about.topic_partition
-        for r in still_open_in_log(self.history) if self.history else ():
+        for r in still_open_in_log(self.history) if self.history and not self.id_moved else ():
             row = listed.get(r.transactional_id)
             named = r.value.partitions if isinstance(r.value, TransactionValue) else ()
             if row is None or (here in named and here not in (row.partitions or ())):
                 return r
         return None
+
+    @property
+    def id_moved(self) -> str | None:
+        """An id whose present coordinator does not know what its records say."""
+        return self.history.moved if self.history else None
+
+    @property
+    def open_where_it_was(self) -> bool:
+        """The records of a moved id end with a transaction that is not decided."""
+        return self.history is not None and any(
+            isinstance(r.value, TransactionValue) and r.value.state is TransactionState.ONGOING
+            for r in still_open_in_log(self.history)
+        )
 
     @property
     def nothing_decided_below(self) -> bool:
@@ -282,7 +458,25 @@ class Case:
 
     @property
     def two_phase(self) -> bool:
-        return self.owner is not None and is_two_phase(self.owner, self.settings)
+        return self.owner is not None and is_two_phase(self.owner)
+
+    @property
+    def gate(self) -> str | None:
+        """Why a fence of the id that is Ongoing, here or elsewhere, needs --owner-is-gone.
+
+        None: nothing was seen that speaks against it. It says nothing of how long the id runs.
+        """
+        row = self._held_by
+        if row is None:
+            return None
+        return gate_of(
+            row,
+            self.settings,
+            late=self.late,
+            moved=self.moved,
+            groups=self.living_groups,
+            groups_seen=not self.newest.groups_missing,
+        )
 
     @property
     def still_writing(self) -> bool:
@@ -295,15 +489,16 @@ class Case:
     def age(self) -> tuple[float | None, Literal["coordinator", "producer"] | None]:
         """Seconds, and by whose clock: since its start (coordinator) or last batch (producer).
 
-        None where the times do not make sense against our clock.
+        None where the times make no sense against our clock, and the coordinator's is unknown.
         """
         row, about = self.preparing or self.ongoing, self.about
         last = None if about.producer_id is None else self.newest.producer(about.producer_id)
         clock: Literal["coordinator", "producer"] = "coordinator" if row else "producer"
         since = row.start_timestamp if row else last.last_timestamp if last else None
-        if since is None or since > self.newest.collected_at:
+        now = self.coordinators_now if row else self.newest.collected_at
+        if since is None or since > now:
             return None, None
-        return (self.newest.collected_at - since) / 1000, clock
+        return (now - since) / 1000, clock
 
     @property
     def leaderless(self) -> tuple[str, ...]:
@@ -326,8 +521,56 @@ def _stand(row: TransactionFacts) -> tuple[str, str, int | None]:
     return row.transactional_id, "Ongoing" if row.state == "Ongoing" else "*", row.producer_epoch
 
 
-def is_two_phase(row: TransactionFacts, settings: Settings) -> bool:
-    """Another system commits or aborts this id (KIP-939, or a name as Flink gives)."""
-    return row.timeout_ms == TWO_PHASE_TIMEOUT or any(
-        re.fullmatch(p, row.transactional_id) for p in settings.two_phase_patterns
-    )
+def named_after(transactional_id: str, group: str) -> bool:
+    """Tell whether the id begins with the group's name, as those of Streams and Connect do."""
+    return bool(group) and f"{transactional_id}-".startswith(f"{group}-")
+
+
+def is_two_phase(row: TransactionFacts) -> bool:
+    """Tell whether Kafka leaves the end of this id to another system (KIP-939)."""
+    return row.timeout_ms == TWO_PHASE_TIMEOUT
+
+
+def looks_precommitted(row: TransactionFacts, settings: Settings) -> bool:
+    """Guess by the name, as Flink's sinks give it: that proves nothing, and only gates a fence."""
+    return any(re.fullmatch(p, row.transactional_id) for p in settings.two_phase_patterns)
+
+
+def gate_of(
+    row: TransactionFacts,
+    settings: Settings,
+    *,
+    late: bool,
+    moved: bool,
+    groups: Sequence[GroupFacts],
+    groups_seen: bool,
+) -> str | None:
+    """Return why a fence of an Ongoing id needs --owner-is-gone; None: nothing speaks against it.
+
+    late: it is past a limit; signs of life are looked for only then. moved: its owner did
+    something between two looks. groups: those with members after which the id is named;
+    groups_seen: all groups could be looked for.
+    """
+    if is_two_phase(row):
+        return (
+            f"{row.transactional_id} is two-phase (timeout {TWO_PHASE_TIMEOUT}, KIP-939): "
+            "another system commits or aborts it"
+        )
+    if looks_precommitted(row, settings):
+        return (
+            f"{row.transactional_id} looks like a Flink sink (by its name): its job may still "
+            "commit these records from a checkpoint"
+        )
+    if not late:
+        return None
+    if moved:
+        return f"{row.transactional_id} is alive: its owner worked on between the two looks"
+    if groups:
+        names = ", ".join(g.group for g in groups)
+        return f"{row.transactional_id} may be alive: the group of its name has members ({names})"
+    if not groups_seen:
+        return (
+            f"{row.transactional_id} may be alive: whether a group of its name has members "
+            "could not be seen"
+        )
+    return None

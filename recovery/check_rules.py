@@ -70,7 +70,10 @@ def check_rows(seen: Observed, limits: Thresholds) -> list[CheckRow]:
 
 
 def verdict_counts(d: Diagnosis) -> dict[str, int]:
-    """Open transactions per verdict, zeros too; one on several partitions counts once."""
+    """Transactions per verdict, zeros too; one on several partitions counts once.
+
+    Ids that hold no partition count with those that do.
+    """
     return {
         name: len(
             {
@@ -79,6 +82,7 @@ def verdict_counts(d: Diagnosis) -> dict[str, int]:
                 if j.verdict.name == name
             }
         )
+        + sum(j.verdict.name == name for j in d.ids)
         for name in ORDER
     }
 
@@ -168,6 +172,7 @@ def _verdict(name: str) -> Callable[[Observed, float], CheckRow]:
         d = seen.diagnosis
         counts = verdict_counts(d)
         mine = [j.about.name for j in d.judged if j.verdict.name == name]
+        mine += [j.name for j in d.ids if j.verdict.name == name]
         unsure = unseen_partitions(d) + (0 if name == "unknown" else counts["unknown"])
         words = [_some(mine)] if mine else ["none"]
         if unsure:

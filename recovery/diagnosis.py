@@ -7,7 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from recovery.facts import Missing, PartitionFacts, Transactions
-from recovery.history import History
+from recovery.history import History, StateRecord
+from recovery.id_facts import IdFacts
+from recovery.id_verdicts import IdVerdict
 from recovery.observation import OpenTransaction, Sample, Settings, StartBatch
 from recovery.verdicts import FINDINGS, Verdict
 
@@ -15,6 +17,7 @@ MARKS = {"unknown": "?", "open": "", "prepare": "", "long": "!", "two-phase": "!
 ORDER = (
     "orphan",
     "marker-lost",
+    "coordinator-fenced",
     "prepare-stuck",
     "overdue",
     "long",
@@ -46,9 +49,27 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgedId:
+    """One transactional id that is not at rest and holds no partition, and the verdict on it.
+
+    record: its newest record in `__transaction_state`; None = not needed, or not read.
+    """
+
+    first: IdFacts
+    second: IdFacts | None
+    record: StateRecord | None
+    verdict: IdVerdict
+
+    @property
+    def name(self) -> str:
+        return self.verdict.about.transactional_id
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """A look at a cluster: partitions scanned, and a verdict on each open transaction.
 
+    ids: those that hold no partition; judged only where the whole cluster was asked for.
     partitions: those that are held or could not be seen. pause: seconds between the two looks,
     None when one was enough. described: (transactional ids Ongoing or Prepare*, cluster-wide).
     notes: sentences for people about what was asked.
@@ -67,21 +88,27 @@ class Diagnosis:
     pause: float | None = None
     settings: Settings = field(default_factory=Settings)
     notes: tuple[str, ...] = ()
+    ids: tuple[JudgedId, ...] = ()
 
     @property
-    def findings(self) -> tuple[Judged, ...]:
+    def everything(self) -> tuple[Judged | JudgedId, ...]:
+        """All verdicts: on what holds a partition, and on ids that hold none."""
+        return (*self.judged, *self.ids)
+
+    @property
+    def findings(self) -> tuple[Judged | JudgedId, ...]:
         """What a judging command ends with exit status 1 for."""
-        return tuple(j for j in self.judged if j.verdict.name in FINDINGS)
+        return tuple(j for j in self.everything if j.verdict.name in FINDINGS)
 
     @property
-    def unknown(self) -> tuple[Judged, ...]:
+    def unknown(self) -> tuple[Judged | JudgedId, ...]:
         """What could not be judged: exit status 3."""
-        return tuple(j for j in self.judged if j.verdict.name == "unknown")
+        return tuple(j for j in self.everything if j.verdict.name == "unknown")
 
     @property
     def counts(self) -> Counter[str]:
-        """Open transactions per verdict; one on several partitions counts once per partition."""
-        return Counter(j.verdict.name for j in self.judged)
+        """Verdicts by name; a transaction on several partitions counts once per partition."""
+        return Counter(j.verdict.name for j in self.everything)
 
 
 def mark(verdict: str) -> str | None:

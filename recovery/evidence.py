@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from recovery.case import Case
+from recovery.case import CYCLES_PATIENCE, Case, is_two_phase, looks_precommitted
 from recovery.facts import TransactionFacts
+from recovery.times import format_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,12 @@ class Evidence:
 def seconds(ms: int) -> str:
     """Milliseconds as seconds, without needless digits."""
     return f"{ms / 1000:g} s"
+
+
+def span(ms: int) -> str:
+    """Milliseconds for people, rounded down to two units: `24d 20h`, `9m 50s`, `300ms`."""
+    whole = format_duration(abs(ms) // 1000 if abs(ms) >= 1000 else abs(ms) / 1000)
+    return " ".join(whole.split()[:2])
 
 
 def about_batch(c: Case) -> list[Evidence]:
@@ -69,6 +76,13 @@ def no_owner(c: Case) -> Evidence:
     )
 
 
+_FROM = {
+    "log": "",
+    "cache": " (read earlier and kept in this host's cache: the cluster may have compacted it)",
+    "forgotten": " (only this host's cache knows it: the cluster's log does not hold it any more)",
+}
+
+
 def about_decisions(c: Case) -> list[Evidence]:
     """The Prepare* records that prove an outcome whose marker is missing."""
     return [
@@ -76,13 +90,15 @@ def about_decisions(c: Case) -> list[Evidence]:
             "decision",
             f"__transaction_state-{d.state_partition} offset {d.offset}: {d.transactional_id} "
             f"decided {d.outcome} with producer id {d.producer_id}, epoch {d.producer_epoch}, and "
-            f"names {c.about.name}; no such marker follows offset {c.about.start_offset}",
+            f"names {c.about.name}; no such marker follows offset {c.about.start_offset}"
+            + _FROM[d.source],
             {
                 "outcome": d.outcome,
                 "producer_epoch": d.producer_epoch,
                 "client_version": d.client_version,
                 "offset": d.offset,
                 "timestamp": d.timestamp,
+                "source": d.source,
             },
         )
         for d in c.lost or ()
@@ -99,37 +115,155 @@ def rows_elsewhere(c: Case) -> list[Evidence]:
 
 def nobody(c: Case) -> list[Evidence]:
     since = c.history.window if c.history else None
-    text = "__transaction_state is whole since before that batch and holds no decision on it"
-    return [no_owner(c), *rows_elsewhere(c), Evidence("no-decision", text, {"from_offset": since})]
+    text = (
+        "The coordinator's history (__transaction_state) is complete since before these records "
+        "and shows neither commit nor abort for them"
+    )
+    decision = Evidence("no-decision", text, {"from_offset": since})
+    return [no_owner(c), *rows_elsewhere(c), *earlier_marker(c), decision]
+
+
+def earlier_marker(c: Case) -> list[Evidence]:
+    """The producer's newest marker before the batch: it looks like the end of this transaction."""
+    start = c.about.start_offset
+    before = [m for m in (c.history.markers if c.history else ()) if start and m.offset < start]
+    if not before:
+        return []
+    m = before[-1]
+    text = (
+        f"The {m.outcome} marker of its producer at offset {m.offset} ends before this batch, "
+        f"which begins at offset {start}: it decides nothing about it"
+    )
+    return [Evidence("earlier-marker", text, {"offset": m.offset, "outcome": m.outcome})]
 
 
 def running_time(c: Case) -> list[Evidence]:
+    """How long the owner's transaction runs, when it ends, and whether its owner lives."""
     row = c.ongoing
-    age, clock = c.age
-    if row is None or age is None:
+    if row is None:
         return rows_here(c)
-    whose = "its coordinator's clock" if c.newest.over_timeout is not None else "our clock"
-    limits = f"its timeout is {seconds(row.timeout_ms or 0)}, long means past " + seconds(
-        c.settings.long_after
-    )
-    text = f"it runs for about {age:g} s ({limits}; compared by {whose})"
-    data = {"age_seconds": age, "age_clock": clock, "timeout_ms": row.timeout_ms}
-    running = [*rows_here(c), Evidence("running", text, data)]
+    running = [
+        *rows_here(c), *_runs(c, row), _ends(c, row), *_precommitted(c, row), *_life(c), *clock(c)
+    ]  # fmt: skip
     if c.nothing_decided_below:
         return running
     why = c.history.reason if c.history else "history-not-read"
+    why = why or ("topic-identity" if c.topic_unclear else None)
     text = "whether an older, decided transaction of the id lies under it is not known: no fence"
     return [*running, Evidence("earlier-unclear", text, {"reason": why or "order-unclear"})]
+
+
+def _runs(c: Case, row: TransactionFacts) -> list[Evidence]:
+    age, whose = c.age
+    if age is None:
+        return []
+    by = "its coordinator's clock" if c.newest.over_timeout is not None else "our clock"
+    timeout = (
+        "has no timeout" if is_two_phase(row) else f"times out after {span(row.timeout_ms or 0)}"
+    )
+    text = (
+        f"It has run for {span(round(age * 1000))} by {by}; it {timeout} and counts as long after "
+        f"{span(c.settings.long_after)} (--long-after)"
+    )
+    data = {"age_seconds": age, "age_clock": whose, "timeout_ms": row.timeout_ms}
+    return [Evidence("running", text, data)]
+
+
+def _ends(c: Case, row: TransactionFacts) -> Evidence:
+    """When its coordinator aborts it by itself (Kafka: abortTimedOutTransactions)."""
+    left, cycle, code = c.deadline_in, c.abort_cycle, "deadline"
+    data = {"deadline": c.deadline, "left_ms": left, "cycle_ms": cycle}
+    if is_two_phase(row):
+        return Evidence(code, "Its coordinator never aborts it: two-phase has no timeout", data)
+    if left is None:
+        return Evidence(code, "When its coordinator aborts it could not be seen", data)
+    if left >= 0:
+        text = f"Its coordinator aborts it in {span(left)} (start + timeout, by its own clock)"
+        return Evidence(code, text, data)
+    past = f"Its timeout passed {span(left)} ago"
+    if cycle is None:
+        text = f"{past}; how often its coordinator looks for such is hidden (by default every 10s)"
+    elif -left < CYCLES_PATIENCE * cycle:
+        text = f"{past}; its coordinator looks every {span(cycle)} and should abort it now"
+    else:
+        text = f"{past}: due {-left // cycle} cycles ago: the coordinator is not doing it"
+        text += f" (it should look every {span(cycle)})"
+    return Evidence(code, text, data)
+
+
+def _precommitted(c: Case, row: TransactionFacts) -> list[Evidence]:
+    if is_two_phase(row) or not looks_precommitted(row, c.settings):
+        return []
+    left = c.deadline_in
+    soon = "at once" if left is None or left < 0 else f"within {span(left)}"
+    text = (
+        f"{row.transactional_id} looks like a Flink sink (by its name): these records may be "
+        "pre-committed, and the coordinator's abort at that deadline loses them. Restore the job "
+        f"from its last checkpoint {soon}: it then commits them"
+    )
+    return [Evidence("looks-precommitted", text, {"deadline": c.deadline})]
+
+
+def _life(c: Case) -> list[Evidence]:
+    """Signs of life of a late owner. Kafka has none of its own (KIP-98): these are traces."""
+    if not c.late:
+        return []
+    pid, now = c.about.producer_id, c.newest.collected_at
+    producer = None if pid is None else c.newest.producer(pid)
+    last = producer.last_timestamp if producer else None
+    words = []
+    if c.second is not None:
+        apart = span(c.newest.collected_at - c.first.collected_at)
+        did = "worked on" if c.moved else "wrote nothing here"
+        words.append(f"it {did} between two looks {apart} apart")
+    if last is not None and last <= now:
+        words.append(f"its last write here was ~{span(now - last)} ago by the producer's clock")
+    groups = c.living_groups
+    members = [f"{client} at {host}" for g in groups for client, host in g.members or ()]
+    words += [
+        f"group {g.group} of its name has members ("
+        + ", ".join(f"{client} at {host}" for client, host in (g.members or ())[:3])
+        + (", …)" if len(g.members or ()) > 3 else ")")
+        for g in groups
+    ]
+    if not groups:
+        words.append(
+            "whether a group of its name has members could not be seen"
+            if c.newest.groups_missing
+            else "no group of its name has members"
+        )
+    lives = "Its owner shows signs of life" if c.moved or groups else "No sign of life of its owner"
+    data = {
+        "worked": None if c.second is None else c.moved,
+        "last_write": last,
+        "members": members,
+        "groups_seen": not c.newest.groups_missing,
+    }
+    return [Evidence("signs-of-life", f"{lives}: {'; '.join(words)}", data)]
+
+
+def clock(c: Case) -> list[Evidence]:
+    """That the coordinator's clock disagrees with ours."""
+    row = c.preparing or c.ongoing
+    if row is None or c.ahead is None or abs(c.ahead) <= c.settings.clock_skew:
+        return []
+    where = "ahead of" if c.ahead > 0 else "behind"
+    text = (
+        f"The clock of broker {row.coordinator}, its coordinator, is {span(c.ahead)} {where} ours: "
+        "ages and deadlines here are by the coordinator's"
+    )
+    return [Evidence("clock", text, {"ahead_ms": c.ahead, "broker": row.coordinator})]
 
 
 def markers_due(c: Case) -> list[Evidence]:
     record = c.prepared
     if record is None:
         return [*rows_here(c), Evidence("decided-when", "since when it is decided is not known")]
-    age = c.newest.collected_at - record.timestamp
-    text = f"decided about {seconds(age)} ago; partitions without a leader that answers: "
-    text += ", ".join(c.leaderless) or "none"
-    return [*rows_here(c), Evidence("decided-when", text, {"leaderless": c.leaderless})]
+    age = c.coordinators_now - record.timestamp
+    when = f"decided {span(age)} ago" if age >= 0 else "when it was decided, the clocks do not tell"
+    text = f"{when}; partitions without a leader that answers: {', '.join(c.leaderless) or 'none'}"
+    decided = Evidence("decided-when", text, {"leaderless": c.leaderless})
+    return [*rows_here(c), decided, *clock(c)]
 
 
 def lost(c: Case) -> list[Evidence]:

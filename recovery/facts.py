@@ -92,7 +92,8 @@ class TransactionFacts:
     """A transactional id as its coordinator knows it (ListTransactions, DescribeTransactions).
 
     state: Kafka's name (Empty, Ongoing, PrepareCommit, ...). timeout_ms, start_timestamp (the
-    coordinator's clock) and partitions are None until the id was described.
+    coordinator's clock) and partitions are None until the id was described. ghost: listed by a
+    broker that keeps the id's former partition; its present coordinator does not know it so.
     """
 
     transactional_id: str
@@ -104,6 +105,7 @@ class TransactionFacts:
     start_timestamp: int | None = None
     partitions: tuple[TopicPartition, ...] | None = None
     error: str | None = None
+    ghost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,14 @@ class CoordinatorFacts:
     leader: int | None
     seen: bool
     error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorClock:
+    """A coordinator's clock against ours: ahead, in ms (negative: behind), to about a second."""
+
+    broker: int
+    ahead: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,20 +162,28 @@ class GroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
-    """All coordinators' transactions, and which coordinators could be seen."""
+    """All coordinators' transactions, and which coordinators could be seen.
+
+    clocks: of those coordinators whose clock could be measured.
+    """
 
     rows: tuple[TransactionFacts, ...] = ()
     coordinators: tuple[CoordinatorFacts, ...] = ()
     missing: tuple[Missing, ...] = ()
+    clocks: tuple[CoordinatorClock, ...] = ()
 
     @property
     def complete(self) -> bool:
         """Every partition of `__transaction_state` was led, asked and proven by the probe."""
         return not self.missing and all(c.seen for c in self.coordinators)
 
+    def ahead(self, broker: int) -> int | None:
+        """Milliseconds that this coordinator's clock is ahead of ours; None if not measured."""
+        return next((c.ahead for c in self.clocks if c.broker == broker), None)
+
     def owners(self, producer_id: int) -> tuple[TransactionFacts, ...]:
-        """The transactional ids whose current producer id is `producer_id`."""
-        return tuple(t for t in self.rows if t.producer_id == producer_id)
+        """The transactional ids whose current producer id is `producer_id`; no ghosts."""
+        return tuple(t for t in self.rows if t.producer_id == producer_id and not t.ghost)
 
 
 @dataclass(frozen=True, slots=True)

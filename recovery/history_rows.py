@@ -7,7 +7,7 @@ from recovery.formats.transaction_state import TransactionState, TransactionValu
 from recovery.history import StateRecord
 from recovery.rows_diagnosis import HistoryRow
 
-Bump = Literal["end", "fence", "timeout"]
+Bump = Literal["end", "fence", "past-timeout"]
 
 _PREPARED = {TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT}
 
@@ -27,8 +27,9 @@ def epoch_bump(before: TransactionValue, now: TransactionValue) -> Bump | None:
     """Why the epoch rose between two records of one id.
 
     end: transactions v2 (KIP-890) raise it at every end. fence: a producer was initialised
-    again, which also aborts what the older one had open. timeout: the coordinator aborted it,
-    past its timeout (a v1 abort of a higher epoch is one or a fence; past the timeout it is one).
+    again, which also aborts what the older one had open. past-timeout: it was aborted after its
+    timeout had passed, by the coordinator's timeout, by a fence, or on v2 by EndTxn: all three
+    write the very same record (seen on 4.3.1), so nobody can tell which it was.
     """
     if now.producer_id != before.producer_id or now.producer_epoch <= before.producer_epoch:
         return None
@@ -38,7 +39,7 @@ def epoch_bump(before: TransactionValue, now: TransactionValue) -> Bump | None:
         ran = now.last_update_ms - now.start_ms
         past = now.start_ms >= 0 and 0 < now.timeout_ms <= ran
         if now.state is TransactionState.PREPARE_ABORT and past:
-            return "timeout"
+            return "past-timeout"
         return "end" if now.client_transaction_version >= 2 else "fence"
     return "fence"
 

@@ -13,6 +13,7 @@ from recovery.rows import (
     TxnListRow,
     TxnPartition,
 )
+from recovery.times import format_duration
 
 OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 
@@ -62,9 +63,13 @@ def _blocking(p: PartitionFacts, facts: Facts) -> tuple[Blocking | None, bool]:
         and (p.topic, p.partition) in (owner.partitions or ())
         and owner.start_timestamp is not None
     ):
-        age, clock = seconds_since(owner.start_timestamp, facts.collected_at), "coordinator"
+        ahead = facts.transactions.ahead(owner.coordinator) if facts.transactions else None
+        now = facts.collected_at + (ahead or 0)
+        age, clock = seconds_since(owner.start_timestamp, now), "coordinator"
     elif producer.last_timestamp is not None:
         age, clock = seconds_since(producer.last_timestamp, facts.collected_at), "producer"
+    if age is None:
+        clock = None
     return (
         Blocking(
             producer_id=producer.producer_id,
@@ -87,9 +92,9 @@ def owner_of(producer_id: int, transactions: Transactions | None) -> Transaction
     return owners[0] if owners else None
 
 
-def seconds_since(then_ms: int, now_ms: int) -> float:
-    """Seconds between two epoch times, to the millisecond; negative where the clocks disagree."""
-    return (now_ms - then_ms) / 1000
+def seconds_since(then_ms: int, now_ms: int) -> float | None:
+    """Seconds between two epoch times, to the millisecond; None where the clocks disagree."""
+    return (now_ms - then_ms) / 1000 if now_ms >= then_ms else None
 
 
 def producer_rows(facts: Facts, *, resolve: bool) -> list[ProducerRow]:
@@ -137,8 +142,24 @@ def stale_epoch(
     return True if transaction_version < 2 or owner.state == "Empty" else None
 
 
-def txn_list_rows(rows: Sequence[TransactionFacts], now_ms: int) -> list[TxnListRow]:
-    """One row per transactional id; age only of transactions that are open."""
+def clock_notes(found: Transactions, skew_ms: int) -> tuple[str, ...]:
+    """A sentence for each coordinator whose clock differs from ours by more than `skew_ms`."""
+    return tuple(
+        f"the clock of broker {c.broker} is {format_duration(abs(c.ahead) // 1000)} "
+        f"{'ahead of' if c.ahead > 0 else 'behind'} this machine's: ages are by the broker's"
+        for c in found.clocks
+        if abs(c.ahead) > skew_ms
+    )
+
+
+def txn_list_rows(
+    rows: Sequence[TransactionFacts], now_ms: int, found: Transactions | None = None
+) -> list[TxnListRow]:
+    """One row per transactional id; age only of transactions that are open.
+
+    found: with the coordinators' clocks, as far as they were measured.
+    """
+    found = found or Transactions()
     return [
         TxnListRow(
             transactional_id=t.transactional_id,
@@ -148,7 +169,7 @@ def txn_list_rows(rows: Sequence[TransactionFacts], now_ms: int) -> list[TxnList
             state=t.state,
             timeout_ms=t.timeout_ms,
             start_timestamp=t.start_timestamp,
-            age_seconds=open_age(t, now_ms),
+            age_seconds=open_age(t, now_ms + (found.ahead(t.coordinator) or 0)),
             partitions=None if t.partitions is None else len(t.partitions),
             error=t.error,
         )
@@ -157,7 +178,10 @@ def txn_list_rows(rows: Sequence[TransactionFacts], now_ms: int) -> list[TxnList
 
 
 def open_age(t: TransactionFacts, now_ms: int) -> float | None:
-    """Seconds since the transaction began by the coordinator's clock; None when none is open."""
+    """Seconds since the transaction began; None when none is open, or the clocks disagree.
+
+    now_ms: by the coordinator's clock.
+    """
     if t.state not in OPEN_STATES or t.start_timestamp is None:
         return None
     return seconds_since(t.start_timestamp, now_ms)

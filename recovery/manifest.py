@@ -85,6 +85,7 @@ class Manifest(_Value):
     consistent: bool | None
     notes: tuple[str, ...] = ()
     digest: ManifestDigest
+    digest_covers: tuple[str, ...] = ("partition", "key", "timestamp", "value")  # no headers
     changelogs: dict[str, ManifestDigest]
     partitions: tuple[ManifestPartition, ...]
     incremental_from: str | None = None

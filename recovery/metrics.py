@@ -18,7 +18,7 @@ HELP: Mapping[str, str] = {
     "eoctl_check_timestamp_seconds": "When the check ended, in seconds since 1970.",
     "eoctl_check_duration_seconds": "How long the check took.",
     "eoctl_check_rule": "1 for how the rule stands: ok, finding or unknown.",
-    "eoctl_transactions": "Open transactions on held partitions, by verdict.",
+    "eoctl_transactions": "Open transactions and ids not at rest, by verdict.",
     "eoctl_partitions": "Partitions looked at.",
     "eoctl_held_partitions": "Partitions whose last stable offset is below the high watermark.",
     "eoctl_held_offsets": "Offsets between last stable offset and high watermark, all partitions.",

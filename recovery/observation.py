@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from recovery.facts import (
+    GroupFacts,
     Missing,
     PartitionFacts,
     ProducerFacts,
@@ -15,6 +16,7 @@ from recovery.facts import (
     TransactionFacts,
     Transactions,
 )
+from recovery.id_facts import IdFacts
 
 CLOSED_STATES = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 """A coordinator that says one of these owns no open transaction; any other state may."""
@@ -85,6 +87,10 @@ class Sample:
     (ListTransactions' duration filter with a state filter); None = list_version is below 1, or not
     asked. topic_describe: DESCRIBE on the topic is proven, so that coordinators name it.
     named: the partitions that a Prepare* owner names, with their leaders as seen now.
+    abort_cycles: (broker, ms) how often a coordinator with a late transaction looks for those past
+    their timeout, as far as its settings are visible. groups: with members, the groups after which
+    ids of late transactions are named; groups_missing: what of all groups could not be seen.
+    ids: the Prepare* owners with what stands between them and their markers.
     collected_at: our clock, epoch ms.
     """
 
@@ -99,6 +105,14 @@ class Sample:
     over_stuck: frozenset[str] | None = None
     list_version: int | None = None
     named: tuple[PartitionFacts, ...] = ()
+    abort_cycles: tuple[tuple[int, int], ...] = ()
+    groups: tuple[GroupFacts, ...] = ()
+    groups_missing: tuple[Missing, ...] = ()
+    ids: tuple[IdFacts, ...] = ()
+
+    def standing(self, transactional_id: str) -> IdFacts | None:
+        """What was seen of this id in Prepare*, if it was asked."""
+        return next((i for i in self.ids if i.row.transactional_id == transactional_id), None)
 
     def producer(self, producer_id: int) -> ProducerFacts | None:
         """The row of this producer, if DescribeProducers answered and has one."""
@@ -123,9 +137,13 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The limits of the rules. Durations in ms (see docs/interface.md, the options' defaults)."""
+    """The limits of the rules. Durations in ms (see docs/interface.md, the options' defaults).
+
+    two_phase_patterns: regular expressions of ids (full match) that look as if their records were
+    pre-committed, as Flink's sinks name them (`prefix-subtask-number`). A name is no proof.
+    """
 
     long_after: int = 15 * 60_000
     stuck_after: int = 60_000
     clock_skew: int = 5_000
-    two_phase_patterns: Sequence[str] = field(default=(r".*-\d+-\d+$",))
+    two_phase_patterns: Sequence[str] = field(default=(r".*-\d+-\d+", r".*-[0-9a-f]{32}-\d+"))

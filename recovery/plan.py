@@ -7,6 +7,7 @@ typed at the prompt mean the same change. The file's `seal` covers everything, t
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Self
 
@@ -45,6 +46,9 @@ class Step(BaseModel):
 
     action, target, parameters: what is sent, where, with which values; does: the same in words.
     stands_on: the keys of the plan's `observed` that must be unchanged right before it.
+    about: what a remedy was judged from, one per partition: transactional_id, partition, verdict,
+    rule, evidence, dropped, freed; harms: who is harmed by the step, a sentence each. Neither is
+    part of what is approved by hash: ages in it differ from look to look.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -54,6 +58,8 @@ class Step(BaseModel):
     parameters: Annotated[dict[str, Any], BeforeValidator(plain)] = {}
     does: str
     stands_on: tuple[str, ...]
+    about: Annotated[list[dict[str, Any]], BeforeValidator(plain)] = []
+    harms: tuple[str, ...] = ()
 
 
 class Plan(BaseModel):
@@ -64,7 +70,8 @@ class Plan(BaseModel):
     cluster itself. scope: what the lock covers, e.g. `orders:3`; one change at a time per scope.
     observed: facts by subject (`orders:3`, `group payments`): topic ids, offsets, epochs, leader
     epochs, nothing that may change meanwhile without harm. independent: each step stands for
-    itself, a refusal stops only that one. details: what `show` prints.
+    itself, a refusal stops only that one. details: what `show` prints. hits: what the plan is
+    carried out on, as its typed word names it; None = the word bears four digits of the hash.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -83,6 +90,7 @@ class Plan(BaseModel):
     steps: tuple[Step, ...]
     independent: bool = False
     details: Plain = None
+    hits: str | None = None
 
     @model_validator(mode="after")
     def _facts_are_there(self) -> Self:
@@ -98,14 +106,16 @@ class Plan(BaseModel):
 
     def _change(self) -> dict[str, object]:
         """What is done, whatever it stands on and however it is told."""
-        steps = [step.model_dump(mode="json", exclude={"does"}) for step in self.steps]
+        words = {"does", "about", "harms"}
+        steps = [step.model_dump(mode="json", exclude=words) for step in self.steps]
         fields = {"kind", "cluster_id", "scope", "independent"}
         return self.model_dump(mode="json", include=fields) | {"steps": steps}
 
     @property
     def word(self) -> str:
-        """What the operator types: the action and the first 4 hex digits of sha256."""
-        return f"{self.action}-{self.sha256[:4]}"
+        """What the operator types: the action and what it hits, or 4 hex digits of sha256."""
+        hit = self.sha256[:4] if self.hits is None else typeable(self.hits)
+        return f"{self.action}-{hit}"
 
     @property
     def question(self) -> str:
@@ -133,6 +143,20 @@ class Plan(BaseModel):
             {key: self.observed[key] for key in keys},
             {key: now[key] for key in keys if key in now},
         )
+
+
+def typeable(name: str) -> str:
+    """Return the name if a keyboard has all of it, else what can be typed and 4 digits of a hash.
+
+    >>> typeable("orders:2")
+    'orders:2'
+    >>> typeable("a b")
+    'a_b-c868'
+    """
+    if re.fullmatch(r"[!-~]{1,100}", name):
+        return name
+    digits = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:4]
+    return f"{re.sub('[^!-~]', '_', name)[:60]}-{digits}"
 
 
 def differences(then: Mapping[str, object], now: Mapping[str, object]) -> list[str]:

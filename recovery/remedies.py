@@ -6,10 +6,18 @@ The command line is built above from it; the requests that carry it out are `rec
 from dataclasses import dataclass
 from typing import Literal
 
-from recovery.case import Case, is_two_phase
+from recovery.case import CYCLES_PATIENCE, Case
+from recovery.times import format_duration
 
 Action = Literal[
-    "abort", "fence", "wait", "resolve", "restore-leader", "restart-coordinator", "none"
+    "abort",
+    "fence",
+    "wait",
+    "resolve",
+    "restore-leader",
+    "restart-coordinator",
+    "write-prepared-marker",
+    "none",
 ]
 
 
@@ -36,7 +44,22 @@ class Remedy:
     deadline: int | None = None
 
 
-_NO_ABORT_OWNED = ("abort", "a marker on a live transaction tears it across its partitions")
+_NO_ABORT_OWNED = (
+    "abort",
+    "its owner may still commit: you would drop its records here and keep them elsewhere",
+)
+ONLY_IF_GONE = (
+    "its transaction would be lost. Only if that system is gone for good: --owner-is-gone"
+)
+
+
+NO_RESTART = (
+    "restart-coordinator",
+    (
+        "it sends every marker again; brokers without the mend of KAFKA-19999 (4.3.1 has it) "
+        "refuse those that are written, and it never finishes"
+    ),
+)
 
 
 def nothing(does: str) -> Remedy:
@@ -67,6 +90,14 @@ def unblock_markers(c: Case) -> Remedy:
             refused=(*refused, ("restart-coordinator", "a partition has no leader that answers")),
             partitions=c.leaderless,
         )
+    if not c.reload_safe:
+        return Remedy(
+            "none",
+            "every partition has a leader, and it is not excluded that some have their marker: "
+            "upgrade their brokers to a version with the mend of KAFKA-19999 (4.3.1 has it), then "
+            "restart the coordinator",
+            refused=(*refused, NO_RESTART),
+        )
     return Remedy(
         "restart-coordinator",
         "every partition has a leader: a restart of the coordinator sends the markers again",
@@ -80,7 +111,9 @@ def resolve(c: Case) -> Remedy:
     return Remedy(
         "resolve",
         f"writes the {outcome} marker that its decision proves, to this partition only",
-        refused=(("abort", f"its coordinator decided {outcome}: copy that, do not guess"),),
+        refused=(
+            ("abort", f"the coordinator already decided {str(outcome).upper()}: use resolve"),
+        ),
         outcome=outcome,
     )
 
@@ -120,15 +153,24 @@ def leave_to_its_system(c: Case) -> Remedy:
     return Remedy(
         "none",
         f"{name} belongs to a system that commits or aborts it itself (two-phase): ask that system",
-        caveats=("fence only with --owner-is-gone: it aborts what that system may still commit",),
-        refused=(_NO_ABORT_OWNED, ("fence", "InitProducerId aborts it silently")),
+        refused=(_NO_ABORT_OWNED, ("fence", ONLY_IF_GONE)),
         transactional_id=name,
     )
 
 
 def fence(c: Case) -> Remedy:
+    """Fence the owner; where something speaks for its being alive: wait, and say what does."""
     row = c.owner
     name = row.transactional_id if row else None
+    if c.gate is not None:
+        return Remedy(
+            "wait",
+            f"let its owner end it: {c.gate}",
+            refused=(_NO_ABORT_OWNED, ("fence", ONLY_IF_GONE)),
+            transactional_id=name,
+            producer_id=row.producer_id if row else None,
+            producer_epoch=row.producer_epoch if row else None,
+        )
     return Remedy(
         "fence",
         f"aborts the open transaction of {name} on all its partitions and shuts its owner out",
@@ -142,10 +184,21 @@ def fence(c: Case) -> Remedy:
 
 def wait_then_fence(c: Case) -> Remedy:
     plain = fence(c)
+    if plain.action != "fence":
+        return plain
+    left, cycle = c.deadline_in, c.abort_cycle
+    if left is not None and cycle is not None and -left >= CYCLES_PATIENCE * cycle:
+        first = "its coordinator does not abort it although it is due; "
+    else:
+        every = (
+            "every 10s by default" if cycle is None else f"every {format_duration(cycle / 1000)}"
+        )
+        first = (
+            f"its coordinator looks for such {every} and aborts it itself: wait for that first; "
+        )
     return Remedy(
         "fence",
-        "the coordinator aborts it in its next cycle (10 s by default): wait one, then fence; "
-        + plain.does,
+        first + plain.does,
         plain.caveats,
         plain.refused,
         plain.transactional_id,
@@ -177,12 +230,11 @@ def abort(c: Case) -> Remedy:
 def wait_for_namesake(c: Case) -> Remedy:
     """Orphan of an id that lives elsewhere: any marker would hit the live owner's next write."""
     row = c.elsewhere[0]
-    two_phase = is_two_phase(row, c.settings)
     danger = (
-        f"{row.transactional_id} is {row.state} with the same producer id: a marker fences its "
-        "next write here or makes it a silent duplicate"
+        f"{row.transactional_id} is still in use elsewhere ({row.state}): an abort marker here "
+        "could break its next write or cause a duplicate"
     )
-    fenced = "fence it first with --owner-is-gone" if two_phase else "fence it first"
+    fenced = "fence it first" + (" with --owner-is-gone" if c.gate else "")
     return Remedy(
         "wait",
         f"wait until {row.transactional_id} has ended its transaction elsewhere, or {fenced}; then "

@@ -1,13 +1,30 @@
-"""May a remedy be carried out, and with exactly which requests. Nothing is sent from here."""
+"""May a remedy be carried out, and with exactly which requests. Nothing is sent from here.
+
+The rule for every marker: it bears E, the epoch that the partition describes, or E + 1. It is
+written only while nobody can write with E any more, so that no marker ever decides records that
+somebody adds between the last look and the marker. `still_able_to_write` tells who could.
+"""
 
 from dataclasses import dataclass
 
 from recovery.facts import ProducerFacts, TransactionFacts, Transactions
-from recovery.history import Decision
-from recovery.observation import OpenTransaction
+from recovery.observation import CLOSED_STATES, OpenTransaction
 from recovery.verdicts import Verdict
 
 MAX_EPOCH = 32_767
+NEVER_KNOWN = frozenset(
+    {
+        "history-replaced",
+        "history-moved",
+        "history-compacted",
+        "earlier-decision-compacted",
+        "decisions-differ",
+        "written-beyond-decision",
+        "order-unclear",
+        "topic-identity",
+    }
+)
+"""Rules of `unknown` that no further look can answer: only these are resolved without proof."""
 
 
 def remedy_allowed(
@@ -15,39 +32,61 @@ def remedy_allowed(
     action: str,
     *,
     owner_is_gone: bool = False,
-    accept_unknown_outcome: bool = False,
+    is_stopped: bool = False,
+    without_proof: bool = False,
 ) -> str | None:
     """None: allowed. Else the refusal, one sentence that names the right remedy (exit status 4).
 
-    For a fence ask this of every partition on which the id is open: one refusal is enough.
+    For a fence ask this of every partition on which the id is open, not of a stray batch of its
+    producer id elsewhere: one refusal is enough. is_stopped: its application is known to be
+    stopped, so that being within the limits is no reason against a fence; a gate still is.
     """
-    if action == "abort" and verdict.remedy.action == "abort":
+    remedy = verdict.remedy
+    if action == "abort" and remedy.action == "abort":
         return None
-    if action == "resolve" and (
-        verdict.remedy.action == "resolve"
-        or (verdict.rule == "history-compacted" and accept_unknown_outcome and not verdict.owner)
-    ):
-        return None
-    why = _fence_refused(verdict, owner_is_gone) if action == "fence" else None
-    if action == "fence" and why is None:
-        return None
-    refused = why or dict(verdict.remedy.refused).get(action, f"{action} is not for this verdict")
+    why = None
+    if action == "resolve":
+        if remedy.action in ("resolve", "write-prepared-marker"):
+            return None
+        why = _without_proof_refused(verdict) if without_proof else None
+        if without_proof and why is None:
+            return None
+    if action == "fence":
+        why = _fence_refused(verdict, owner_is_gone, is_stopped)
+        if why is None:
+            return None
+    refused = why or dict(remedy.refused).get(action, f"{action} is not for this verdict")
     kind = "marker-lost, mixed" if verdict.mixed else verdict.name
     return (
         f"{verdict.about.name} producer id {verdict.about.producer_id} is {kind} "
-        f"({verdict.rule}): {refused}; the remedy is {verdict.remedy.action}: {verdict.remedy.does}"
+        f"({verdict.rule}): {refused}; the remedy is {remedy.action}: {remedy.does}"
     )
 
 
-def _fence_refused(v: Verdict, owner_is_gone: bool) -> str | None:
-    if v.name not in ("open", "long", "overdue", "two-phase", "orphan"):
+def _without_proof_refused(v: Verdict) -> str | None:
+    if v.rule not in NEVER_KNOWN:
+        return "another look may still tell its outcome: --without-proof is not for that"
+    if v.owner is not None:
+        name = v.owner.transactional_id
+        return f"{name} is {v.owner.state} with its producer id: while somebody owns it, wait"
+    if v.samples < 2:
+        return "it was looked at only once"
+    return None
+
+
+def _fence_refused(v: Verdict, owner_is_gone: bool, is_stopped: bool) -> str | None:
+    if v.name not in ("open", "long", "overdue", "two-phase"):
         return dict(v.remedy.refused).get("fence", "fence is not for this verdict")
     if v.owner is None or v.owner.state != "Ongoing":
         return "no id is Ongoing with this producer id: there is nothing to fence"
-    if v.owner_two_phase and not owner_is_gone:
-        return f"{v.owner.transactional_id} is two-phase: only with --owner-is-gone"
-    if v.name != "orphan" and not v.fence_safe:
+    if not v.fence_safe:
         return "whether decided data lies under its transaction is not known: a fence destroys it"
+    if owner_is_gone:
+        return None
+    if v.gate is not None:
+        return f"{v.gate}; only with --owner-is-gone"
+    if v.name not in ("long", "overdue") and not is_stopped:
+        return "it is within its limits and its owner may be at work; only with --owner-is-gone"
     return None
 
 
@@ -87,54 +126,125 @@ class InitRequest:
     timeout_ms: int
 
 
-def _coordinator_epoch(row: ProducerFacts) -> int:
-    # Never above what was described: a higher one fences the real coordinator.
-    return max(row.coordinator_epoch if row.coordinator_epoch is not None else -1, 0)
+@dataclass(frozen=True, slots=True)
+class RaiseRequest:
+    """Raise an idle id above an epoch with which its owner could still write.
 
-
-def abort_marker(
-    about: OpenTransaction,
-    row: ProducerFacts,
-    transactions: Transactions,
-    transaction_version: int,
-    outcome: str = "abort",
-) -> MarkerRequest:
-    """The marker for an orphan, or, with `outcome`, where the operator accepted an unknown one.
-
-    transaction_version: the cluster's finalized feature. Epoch + 1 (version 2) shuts out stray
-    writers, but also a live id with the old epoch: only if no coordinator knows the producer id,
-    or knows it with an epoch at least that high. Else the equal epoch as version 0.
+    end_version: 5 = by EndTxn v5 (abort), which changes nothing if producer id or epoch is stale
+    (Kafka 4.0, KIP-890: an abort without a transaction raises the epoch). None = by InitProducerId
+    twice, which is no compare-and-set. above: the epoch to leave behind.
     """
-    raised = row.producer_epoch + 1
-    raise_it = (
-        transaction_version >= 2
-        and raised <= MAX_EPOCH
-        and all(
-            t.producer_epoch is not None and t.producer_epoch >= raised
-            for t in transactions.owners(row.producer_id)
-        )
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    above: int
+    end_version: int | None
+
+
+def still_able_to_write(
+    row: ProducerFacts, transactions: Transactions
+) -> tuple[TransactionFacts, ...]:
+    """The ids whose owners may still write with the epoch that the partition describes.
+
+    None of them: no coordinator knows the producer id, its id has a later epoch, or the id is in
+    Prepare* for the transaction on this very partition. `transactions` must be of all coordinators.
+    """
+    here = (row.topic, row.partition)
+    return tuple(
+        t
+        for t in transactions.owners(row.producer_id)
+        if (t.producer_epoch is None or t.producer_epoch <= row.producer_epoch)
+        and not (t.state.startswith("Prepare") and here in (t.partitions or ()))
     )
+
+
+def raise_first(
+    row: ProducerFacts, transactions: Transactions, *, end_version: int | None
+) -> RaiseRequest | None:
+    """The raise that must come before a marker; None where nobody can write as it is.
+
+    Raises ValueError, with a sentence, where no raise makes it safe: the id has a transaction open,
+    or is not described.
+    """
+    able = still_able_to_write(row, transactions)
+    for t in able:
+        if t.state not in CLOSED_STATES:
+            raise ValueError(f"{t.transactional_id} is {t.state} with its producer id and epoch")
+        if t.producer_epoch is None or t.timeout_ms is None:
+            raise ValueError(f"{t.transactional_id} has its producer id and could not be described")
+    if len(able) > 1:
+        names = ", ".join(t.transactional_id for t in able)
+        raise ValueError(f"more than one id has its producer id: {names}")
+    for t in able:
+        assert t.producer_epoch is not None
+        assert t.timeout_ms is not None
+        return RaiseRequest(
+            t.transactional_id,
+            t.producer_id,
+            t.producer_epoch,
+            t.timeout_ms,
+            row.producer_epoch,
+            end_version,
+        )
+    return None
+
+
+def is_raised(request: RaiseRequest, now: TransactionFacts | None) -> bool:
+    """Is what the raise aborted over, and can the earlier owner not write with the old epoch?
+
+    now: None = no coordinator knows the id. Another producer id: the epochs of the old one were
+    exhausted (KIP-360).
+    """
+    if now is None:
+        return True
+    if now.producer_id != request.producer_id:
+        return True
+    if now.producer_epoch is None or now.producer_epoch <= request.above:
+        return False
+    # one above and not idle: its owner was quicker, or the abort of what it began is on its way;
+    # who starts anew after the raise is two above
+    return now.state in CLOSED_STATES or now.producer_epoch > request.above + 1
+
+
+def beyond_fence(now: TransactionFacts, producer_id: int, producer_epoch: int) -> str | None:
+    """Say how a transaction that is over ended otherwise than by its fence; None: as planned.
+
+    The fence leaves the id aborted with an epoch above the fenced one; whoever starts anew after
+    that has a later one still.
+    """
+    if now.producer_id != producer_id or now.producer_epoch is None:
+        return None
+    if now.producer_epoch <= producer_epoch + 1:
+        if now.state == "CompleteCommit":
+            return "its owner committed: nothing was aborted, and it was not shut out"
+        if now.state == "Ongoing":
+            return f"an owner goes on with epoch {now.producer_epoch}: it was not shut out"
+    if now.producer_epoch == producer_epoch:
+        return "its owner was not shut out: it may begin again"
+    return None
+
+
+def marker_for(
+    about: OpenTransaction, row: ProducerFacts, outcome: str, *, write_version: int
+) -> MarkerRequest:
+    """The marker of an abort, a resolve or an outcome without proof.
+
+    write_version: of WriteTxnMarkers, as the partition's leader speaks it. With 2 the marker bears
+    E + 1 and transaction version 2, which the leader refuses if somebody has written with E + 1;
+    below, E, refused if somebody has written above E. There is no epoch above 32767. The
+    coordinator epoch is the described one: a higher one would fence the real coordinator.
+    """
+    raised = write_version >= 2 and row.producer_epoch < MAX_EPOCH
     return MarkerRequest(
         about.topic,
         about.partition,
         row.producer_id,
-        raised if raise_it else row.producer_epoch,
+        row.producer_epoch + 1 if raised else row.producer_epoch,
         outcome,
-        _coordinator_epoch(row),
-        2 if raise_it else 0,
-    )
-
-
-def resolve_marker(about: OpenTransaction, row: ProducerFacts, decision: Decision) -> MarkerRequest:
-    """The marker that the coordinator would have written: all copied from its Prepare* record."""
-    return MarkerRequest(
-        about.topic,
-        about.partition,
-        decision.producer_id,
-        decision.producer_epoch,
-        decision.outcome,
-        _coordinator_epoch(row),
-        decision.client_version,
+        max(row.coordinator_epoch if row.coordinator_epoch is not None else -1, 0),
+        2 if raised else 0,
     )
 
 

@@ -19,6 +19,7 @@ from recovery.strategies.decision import (
     Check,
     InputDecision,
     OutputDecision,
+    Promise,
     RestartPlan,
     gathered,
     some,
@@ -34,8 +35,8 @@ from recovery.strategies.positions import (
     refuse_pending,
     spark_checkpoint,
     stored_pair,
-    transactional,
 )
+from recovery.strategies.transactional import transactional
 
 STRATEGIES: Mapping[str, Callable[[App, Observed, TopicPartition], Basis]] = {
     "output-end": output_end,
@@ -54,10 +55,11 @@ _BECAUSE = {
     "checkpoint": "input offset, output offset and state were committed together",
     "changelog": "each change of state carries the input and the output offset",
     "merge-log": "the order of the inputs is recorded, so the same outputs come again",
-    "transactional": "input offsets were committed in the transaction of the outputs",
     "sql": "input offsets were committed in the transaction of the results",
     "spark-checkpoint": "Spark replays the batch in flight with exactly its ranges",
 }
+
+_FROM_BEST = ("exactly-once", "at-least-once", "at-most-once")
 
 
 def wanted(app: App, observed: Observed) -> tuple[Want, ...]:
@@ -175,6 +177,7 @@ def _decide(app: App, observed: Observed) -> RestartPlan:
     merges = {b.merge for b in bases.values() if b.merge is not None}
     inputs += [InputDecision(*merged, at, at, "none", 0) for merged, at in sorted(merges)]
     drops = sum(o.drop_first for o in outputs)
+    promise = _promise(bases) or Promise("exactly-once", _because(app, outputs, drops))
     if drops:
         text = "the application gives the same outputs in the same order again: believed"
         checks.append(Check("deterministic", None, text))
@@ -184,14 +187,28 @@ def _decide(app: App, observed: Observed) -> RestartPlan:
         inputs=tuple(inputs),
         outputs=outputs,
         state=tuple(bound for b in bases.values() for bound in b.state),
-        guarantee="exactly-once",
-        because=_because(app, outputs, drops),
+        guarantee=promise.guarantee,
+        because=promise.because,
         checks=gathered(tuple(checks)),
         store=tuple(kept for b in bases.values() if (kept := _kept(app, b)) is not None),
         starting_offsets=starting_offsets({p: b.input.offset for p, b in bases.items()})
         if app.strategy == "spark-checkpoint"
         else None,
     )
+
+
+def _promise(bases: Mapping[TopicPartition, Basis]) -> Promise | None:
+    """The least of what the partitions promise, with each reason once; None: none says anything."""
+    reasons: dict[Promise, list[str]] = {}
+    for place, basis in bases.items():
+        if basis.promise is not None:
+            reasons.setdefault(basis.promise, []).append(named(place))
+    if not reasons:
+        return None
+    least = max((p.guarantee for p in reasons), key=_FROM_BEST.index)
+    found = {p.because: places for p, places in reasons.items() if p.guarantee == least}
+    told = [b if len(reasons) == 1 else f"{b} ({some(places)})" for b, places in found.items()]
+    return Promise(least, "; ".join(told))
 
 
 def _because(app: App, outputs: tuple[OutputDecision, ...], drops: int) -> str:

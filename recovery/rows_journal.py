@@ -50,15 +50,22 @@ class JournalEventRow(Row):
 
 
 class PlanStepRow(Row):
-    """One step of a plan. status: null while the plan is only shown."""
+    """One step of a plan. status: null while the plan is only shown.
+
+    beyond-plan: it is done, and changed what the plan did not say (exit status 6). about: what a
+    remedy was judged from, one per partition: transactional_id, partition, producer_id, verdict,
+    rule, evidence, dropped, freed. harms: who is harmed, a sentence each.
+    """
 
     step: int
     action: str
     target: str
     parameters: dict[str, Any]
     does: str
-    status: Literal["done", "already-done", "refused", "unverified"] | None
+    status: Literal["done", "already-done", "refused", "unverified", "beyond-plan"] | None
     detail: str | None
+    about: list[dict[str, Any]] = Field(default_factory=list)
+    harms: list[str] = Field(default_factory=list)
 
 
 class PlanRow(Row):

@@ -1,7 +1,7 @@
 """The row of `why`: the story of one partition."""
 
 from recovery.rows import Row, Timestamp
-from recovery.rows_diagnosis import HistoryRow, TxnHangingRow
+from recovery.rows_diagnosis import HistoryRow, TxnHangingRow, place
 
 
 class HeldGroupRow(Row):
@@ -40,19 +40,29 @@ class OwnerRow(Row):
 
 
 class WaitRow(Row):
-    """What happens if one waits. ends_at: the coordinator's abort; deleted_at: retention."""
+    """What happens if one waits, and in a sentence (said).
+
+    ending: how the transaction ends (recovery.prospect.Ending). ends_at: when its coordinator
+    aborts it, by the coordinator's clock; ends_in_seconds: how far off that is, negative once it is
+    due. deleted_at: when retention deletes the oldest record that waits.
+    """
 
     said: str
     ends_at: Timestamp
     deleted_at: Timestamp
+    ending: str | None = None
+    ends_in_seconds: float | None = None
 
 
 class WhyRow(Row):
-    """Why readers of one partition stand, or that they do not stand because of the LSO."""
+    """Why readers of one partition stand, or that they do not stand because of the LSO.
 
-    topic: str
+    topic and partition: null where the story is of a transactional id that holds no partition.
+    """
+
+    topic: str | None
     topic_id: str | None
-    partition: int
+    partition: int | None
     leader: int | None
     stuck: bool | None
     headline: str
@@ -71,4 +81,10 @@ class WhyRow(Row):
     samples: int
     brokers_up: int
     brokers_known: int
+    transactional_id: str | None = None
     error: str | None = None
+
+    @property
+    def where(self) -> str:
+        """What it is about: `orders:3`, or `id NAME` of one that holds no partition."""
+        return place(self.topic, self.partition, self.transactional_id)

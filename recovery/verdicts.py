@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from recovery import remedies
-from recovery.case import Case, is_two_phase
+from recovery import id_remedies, remedies
+from recovery.case import Case
 from recovery.evidence import (
     Evidence,
     about_batch,
@@ -40,6 +40,7 @@ from recovery.remedies import Remedy, nothing
 
 VerdictName = Literal[
     "unknown",
+    "coordinator-fenced",
     "prepare",
     "prepare-stuck",
     "marker-lost",
@@ -49,7 +50,17 @@ VerdictName = Literal[
     "open",
     "orphan",
 ]
-FINDINGS = frozenset({"prepare-stuck", "marker-lost", "two-phase", "overdue", "long", "orphan"})
+FINDINGS = frozenset(
+    {
+        "coordinator-fenced",
+        "prepare-stuck",
+        "marker-lost",
+        "two-phase",
+        "overdue",
+        "long",
+        "orphan",
+    }
+)
 """Verdicts that end a judging command with exit status 1; `unknown` ends it with 3."""
 
 
@@ -60,6 +71,11 @@ class Verdict:
     rule: which rule of the table; for `unknown` it is the reason. proven_outcome: commit or abort
     where a decision proves it. decision: the newest lost one, what `resolve` copies. owner: the id
     that the verdict is about. fence_safe: no older decided data lies under the owner's transaction.
+    gate: why a fence of the owner needs --owner-is-gone; None = nothing speaks against one.
+    deadline: when its coordinator aborts it (ms, by the coordinator's clock), deadline_in: how far
+    off that is (ms; negative: past). None: no Ongoing owner, two-phase (never), or not known.
+    abort_cycle: ms between the coordinator's looks for late transactions; None = not seen.
+    clock_ahead: ms that the clock of its coordinator is ahead of ours; None = not measured.
     age_seconds by the clock named in age_clock (coordinator: since the start of the transaction;
     producer: since its last batch); None if not known or the clocks disagree.
     """
@@ -74,7 +90,11 @@ class Verdict:
     proven_outcome: str | None = None
     decision: Decision | None = None
     owner: TransactionFacts | None = None
-    owner_two_phase: bool = False
+    gate: str | None = None
+    deadline: int | None = None
+    deadline_in: int | None = None
+    abort_cycle: int | None = None
+    clock_ahead: int | None = None
     fence_safe: bool = False
     age_seconds: float | None = None
     age_clock: Literal["coordinator", "producer"] | None = None
@@ -103,6 +123,32 @@ def _unknown(
 
 def _earlier_unclear(c: Case) -> bool:
     return c.owner is not None and not c.nothing_decided_below
+
+
+_KNOWN_OTHERWISE = "if the outcome is known otherwise: txn resolve --without-proof"
+
+
+def _replaced(when: Callable[[Case], bool]) -> Rule:
+    return _unknown(
+        "history-replaced",
+        lambda c: c.replaced is not None and when(c),
+        lambda c: f"{c.replaced}: it does not tell how that transaction ended",
+        _KNOWN_OTHERWISE,
+    )
+
+
+def _past_the_fence(c: Case) -> Remedy:
+    assert c.standing is not None
+    found = id_remedies.past_the_fence(c.refusing, c.standing, reload_safe=c.reload_safe)
+    if found.action == "write-prepared-marker" and c.prepare_proves is None:
+        # what is open here may be older than what was decided: this marker is not proven for it
+        return nothing("none from here: the outcome of the records that are held is not proven")
+    return found
+
+
+def _refusal(c: Case) -> Sequence[Evidence]:
+    assert c.standing is not None
+    return [*rows_here(c), *id_remedies.about_refusal(c.refusing, c.standing)]
 
 
 RULES: tuple[Rule, ...] = (
@@ -153,6 +199,27 @@ RULES: tuple[Rule, ...] = (
         ),
         "grant DESCRIBE on that transactional id and on the topic",
     ),
+    # Decided, and its coordinator cannot write the markers.
+    _unknown(
+        "refused-seen-once",
+        lambda c: bool(c.refusing) and not c.twice,
+        lambda c: "a partition refuses its coordinator's marker, but that was seen only once",
+        "look again after the sample interval",
+    ),
+    Rule(
+        "coordinator-fenced",
+        lambda c: any(r.above for r in c.refusing),
+        "coordinator-fenced",
+        _past_the_fence,
+        _refusal,
+    ),
+    Rule(
+        "producer-epoch-above",
+        lambda c: bool(c.refusing),
+        "coordinator-fenced",
+        _past_the_fence,
+        _refusal,
+    ),
     # Decided, markers on their way.
     Rule(
         "markers-not-written",
@@ -198,6 +265,21 @@ RULES: tuple[Rule, ...] = (
         "wait until that coordinator answers: it may still write the marker",
     ),
     _unknown(
+        "history-moved",
+        lambda c: (
+            c.id_moved is not None
+            and not c.naming(c.newest)
+            and (c.coordinators_seen or bool(c.lost))
+            and (not c.lost or c.open_where_it_was)
+        ),
+        lambda c: (
+            f"the records of {c.id_moved} stand in a partition of __transaction_state that is not "
+            "its home any more (partitions were added): its coordinator does not know what they "
+            "say, and they do not tell how this transaction ended"
+        ),
+        _KNOWN_OTHERWISE,
+    ),
+    _unknown(
         "log-says-open",
         lambda c: (
             c.hidden_in_log is not None
@@ -211,6 +293,7 @@ RULES: tuple[Rule, ...] = (
         ),
         "grant DESCRIBE on that transactional id (a DENY hides it without an error), or ask again",
     ),
+    _replaced(lambda c: c.lost_by_order),
     _unknown(
         "earlier-decision-compacted",
         lambda c: c.may_hide_earlier,
@@ -345,15 +428,7 @@ RULES: tuple[Rule, ...] = (
         lambda c: "__transaction_state has records in a version that is not understood",
         "use a newer eoctl",
     ),
-    _unknown(
-        "order-unclear",
-        lambda c: c.lost is None,
-        lambda c: (
-            "decisions name the partition, and the clocks of two brokers do not tell whether "
-            f"before or after the batch (closer than {seconds(c.settings.clock_skew)})"
-        ),
-        "none from here: the outcome may be commit",
-    ),
+    _replaced(lambda c: True),
     _unknown(
         "history-compacted",
         lambda c: c.history is not None and not c.history.whole,
@@ -361,7 +436,25 @@ RULES: tuple[Rule, ...] = (
             "__transaction_state was compacted since that batch was written, or that cannot "
             "be excluded: a decision may be gone"
         ),
-        "if the outcome is known otherwise: txn resolve --accept-unknown-outcome",
+        _KNOWN_OTHERWISE,
+    ),
+    _unknown(
+        "topic-identity",
+        lambda c: c.topic_unclear,
+        lambda c: (
+            f"decisions name {c.about.name}, and this log has no marker of any: they are about "
+            "an earlier topic of that name, or all their markers were lost"
+        ),
+        _KNOWN_OTHERWISE,
+    ),
+    _unknown(
+        "order-unclear",
+        lambda c: c.lost is None,
+        lambda c: (
+            "decisions name the partition, and its markers do not tell whether the last of them "
+            "came before the batch or after it: one marker may stand twice, or one was lost"
+        ),
+        "none from here: the outcome may be commit",
     ),
     Rule(
         "stray-of-a-live-id",
@@ -413,7 +506,11 @@ def judge(
         proven_outcome=_proven(c, rule),
         decision=lost[-1] if lost else None,
         owner=row,
-        owner_two_phase=row is not None and is_two_phase(row, c.settings),
+        gate=c.gate,
+        deadline=c.deadline,
+        deadline_in=c.deadline_in,
+        abort_cycle=c.abort_cycle,
+        clock_ahead=c.ahead,
         fence_safe=c.owner is not None and c.nothing_decided_below,
         age_seconds=age,
         age_clock=clock,
@@ -433,9 +530,6 @@ def _is_over(c: Case) -> bool:
 def _proven(c: Case, rule: Rule) -> str | None:
     if rule.verdict == "marker-lost" and c.lost:
         return c.lost[-1].outcome
-    row, start = c.preparing, c.start
-    if rule.verdict in ("prepare", "prepare-stuck") and row and start:
-        # a Prepare* of a later transaction says nothing of the batch's own
-        fits = row.producer_epoch in (start.producer_epoch, start.producer_epoch + 1)
-        return row.state.removeprefix("Prepare").lower() if fits and not c.lost_earlier else None
+    if rule.verdict in ("prepare", "prepare-stuck", "coordinator-fenced"):
+        return c.prepare_proves
     return None

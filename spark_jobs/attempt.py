@@ -36,6 +36,7 @@ class Work:
     transaction_timeout_ms: int
     rows_per_transaction: int
     patience: float = 60.0
+    run: str | None = None
 
 
 class Attempt(TakingOver):
@@ -75,7 +76,8 @@ class Attempt(TakingOver):
         """What is committed with the rows before `row`; last: the one right before it, None where
         the transaction has none."""
         work = self.work
-        marker = Marker(work.batch, work.manifest, row, work.file.rows, markers.now_ms())
+        said = work.batch, work.manifest, row, work.file.rows, markers.now_ms(), work.run
+        marker = Marker(*said)
         return {markers.place(work.job, work.partition): marker.position}
 
     def _answer(self, takeovers: int) -> dict[str, int]:
@@ -122,6 +124,7 @@ class Attempt(TakingOver):
 def judge(marker: Marker, work: Work) -> None:
     """Whether this batch may follow what the marker says. Raises RefusedError."""
     where = f"{markers.name(work.job)}:{work.partition}"
+    refuse_other_run(marker, work.run, where)
     if marker.batch == work.batch and (marker.manifest, marker.rows) != (
         work.manifest,
         work.file.rows,
@@ -137,6 +140,25 @@ def judge(marker: Marker, work: Work) -> None:
             where=where,
             remedy=f"run batch {marker.batch} again first",
         )
+
+
+def refuse_other_run(marked: Marker | staging.Manifest, run: str | None, where: str) -> None:
+    """Batches of one job belong to one run: another one's numbers say nothing about these rows.
+
+    Raises RefusedError.
+    """
+    if marked.batch == markers.NO_BATCH or marked.run == run:
+        return
+    owner = "a run that gave no run_id" if marked.run is None else f"run {marked.run}"
+    this = "another run, without a run_id" if run is None else f"another run, {run}"
+    keep = "" if marked.run is None else f", or run_id={marked.run!r} if this run goes on with it"
+    raise RefusedError(
+        f"batch {marked.batch} here belongs to {owner}, this is {this}: its rows would be taken "
+        "for rows that were sent",
+        where=where,
+        remedy=f"give another job name{keep}; rows that the other run sent are then sent again "
+        "if this one reads them again",
+    )
 
 
 def expired(job: str, partitions: list[int]) -> RefusedError:

@@ -7,8 +7,6 @@ where the cluster cannot be reached at all, or our own code fails, the job does.
 import asyncio
 import json
 import math
-import os
-import re
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -84,25 +82,7 @@ def reading(spark: "SparkSession", request: Request, tasks: int) -> Reading:
     """How each of so many tasks reads: those that run at once keep the rate together."""
     if request.max_rate is None:
         return Reading(request.check_crc)
-    at_once = tasks
-    if not executors.is_connect(spark):
-        context = spark.sparkContext
-        at_once = min(tasks, slots(str(context.master), context.defaultParallelism) or tasks)
-    return Reading(request.check_crc, request.max_rate / max(1, at_once))
-
-
-def slots(master: str, parallelism: int) -> int | None:
-    """How many tasks run at once at most; None: it is a cluster, which does not tell.
-
-    parallelism: Spark's default one, which anybody may set below what local[*] runs.
-    """
-    if master == "local":
-        return 1
-    if not (local := re.fullmatch(r"local\[ *(\d+|\*) *(?:,[^]]*)?\]", master)):
-        return None
-    if local[1] != "*":
-        return int(local[1])
-    return max(parallelism, os.cpu_count() or 1)
+    return Reading(request.check_crc, request.max_rate / executors.at_once(spark, tasks))
 
 
 def buckets(request: Request) -> int:

@@ -23,10 +23,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from pydantic import ValidationError
 
 from eoctl.config import SECRET_KEY
+from eoctl.folders import full_disk
 from eoctl.kafka.access import Access
+from eoctl.stores import private
 from eoctl.stores.jobs import JobFolder
 from recovery.errors import EoctlError, Exit, UsageError
-from spark_jobs.executors import is_connect, of_ours, text_of
+from spark_jobs.executors import forget_code, is_connect, of_ours, text_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,6 +104,7 @@ def main(name: str, work: Work) -> NoReturn:
     where.add_argument("--spec", metavar="FILE", help="JSON: access and request")
     given = words.parse_args()
     folder = JobFolder(Path(given.job_folder)) if given.job_folder else None
+    os.umask(private.UMASK)
     status, error, result = Exit.INTERNAL, None, {}
     cancelled = False
     try:
@@ -113,7 +116,10 @@ def main(name: str, work: Work) -> NoReturn:
     except (CancelledError, KeyboardInterrupt):
         status, error, cancelled = Exit.INTERRUPTED, "cancelled", True
     except Exception as failure:
-        if ours := of_ours(text_of(failure)):
+        text = text_of(failure)
+        if ours := of_ours(text) or full_disk(
+            failure if isinstance(failure, OSError) else RuntimeError(text)
+        ):
             status, error = ours.exit_status, ours.sentence
         else:
             error = traceback.format_exc().strip().splitlines()[-1]
@@ -149,6 +155,7 @@ def _run(work: Work, folder: JobFolder | None, spec: str | None) -> Mapping[str,
     finally:
         progress.stop()
         stop(spark)
+        forget_code()
 
 
 def _beside(run: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:

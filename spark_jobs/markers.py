@@ -42,7 +42,7 @@ def place(job: str, partition: int) -> TopicPartition:
 class Marker:
     """next_row of `rows` is to be sent next of batch `batch`, staged as `manifest` (SHA-256).
 
-    written: epoch ms when it was committed.
+    written: epoch ms when it was committed. run: whose batches these are, None where nobody said.
     """
 
     batch: int
@@ -50,6 +50,7 @@ class Marker:
     next_row: int
     rows: int
     written: int
+    run: str | None = None
 
     @property
     def complete(self) -> bool:
@@ -58,7 +59,13 @@ class Marker:
     @property
     def position(self) -> Position:
         """As it is committed: next_row is the offset, the rest the metadata."""
-        rest = {"b": self.batch, "m": self.manifest, "n": self.rows, "t": self.written}
+        rest = {
+            "b": self.batch,
+            "m": self.manifest,
+            "n": self.rows,
+            "t": self.written,
+            "r": self.run,
+        }
         return Position(self.next_row, json.dumps(rest, separators=(",", ":")))
 
     @classmethod
@@ -67,7 +74,7 @@ class Marker:
         try:
             found = json.loads(at.metadata)
             numbers = int(found["n"]), int(found["t"])
-            return cls(int(found["b"]), str(found["m"]), at.offset, *numbers)
+            return cls(int(found["b"]), str(found["m"]), at.offset, *numbers, run=found.get("r"))
         except (ValueError, KeyError, TypeError):
             raise RefusedError(
                 "its committed offset is no marker of the sink: somebody else commits there",

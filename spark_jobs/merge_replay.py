@@ -11,10 +11,10 @@ import shutil
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import aclosing
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eoctl.folders import local_path
 from eoctl.kafka.access import Access
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.failures import Deadline
@@ -51,7 +51,7 @@ def work(
     """The job: read the log, refuse it or stage the merged stream, send it."""
     asked = job.understood(Request.model_validate, request)
     sink.refuse_speculation(spark)
-    parent = Path(asked.staging)
+    parent = local_path(asked.staging)
     shutil.rmtree(parent, ignore_errors=True)  # a killed run's: all is read again from its commit
     folder = parent / uuid.uuid4().hex
     executors.check(spark, folder, PROBES)
@@ -207,7 +207,7 @@ def _staged(
         "isolation": asked.isolation,
     }
     if asked.max_rate is not None:
-        options["max_rate"] = str(_rate_of_a_task(asked, ranges))
+        options["max_rate"] = str(asked.max_rate)
     records = _source(spark, access, INPUTS, asked, inputs, folder, options)
     ordered = _joined_in_order(spark, entries, records, ranges, len(parts))
     return staging.stage(ordered, folder, len(parts), checked(asked))
@@ -228,16 +228,6 @@ def _source(
     options |= {"cut": str(path), "range_offsets": str(asked.range_offsets)}
     register(spark, access, name, **options)
     return spark.read.format(name).load()
-
-
-def _rate_of_a_task(asked: Request, ranges: list[Range]) -> int:
-    """What a task may read a second: all that read for one partition keep its rate together."""
-    assert asked.max_rate is not None
-    tasks = (
-        sum(len(pieces(start, end, asked.range_offsets)) for *_, start, end in found)
-        for _, found in groupby(sorted(ranges), key=lambda r: r[0])
-    )
-    return max(1, asked.max_rate // max(tasks, default=1))
 
 
 def _joined_in_order(

@@ -1,7 +1,8 @@
 """`state rebuild` on Spark: the same tasks as the local engine's, run by executors.
 
 Each task reads its range from Kafka itself, combines it, writes its files below the output
-folder and sends home one row; the job's process publishes. No record passes through the JVM.
+folder, notes there what it has done and sends home one row; the job's process publishes. No
+record passes through the JVM.
 """
 
 import base64
@@ -15,9 +16,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
+from eoctl.folders import local_path
 from eoctl.kafka.access import Access
+from eoctl.stores import private
 from recovery.errors import Exit
 from spark_jobs import executors, job
 
@@ -28,9 +30,6 @@ if TYPE_CHECKING:
 
 TOLD_SECONDS = 1.0
 PROBES = 4
-
-_checked: "WeakKeyDictionary[SparkSession, set[Path]]" = WeakKeyDictionary()
-"""Of each session the folders within which its executors write where this process reads."""
 
 
 class SparkEngine:
@@ -48,15 +47,22 @@ class SparkEngine:
         self._stages = 0
 
     def __call__(self, tasks: "Sequence[Task]") -> "Iterator[TaskRow]":
+        from eoctl.stores.rebuild_task import sharing_rate
+
         self._check(min(PROBES, len(tasks)))
+        tasks = sharing_rate(tasks, executors.at_once(self._spark, len(tasks)))
         told = self._folder / "runs" / f"progress-{uuid.uuid4().hex}"
-        told.mkdir(parents=True, exist_ok=True)
+        private.make_folder(told)
         self._stages += 1
         look = self._looking(tasks, told)
         if self._progress is not None:
             self._progress.watch(look)
         answers = executors.run(
-            self._spark, _work(list(tasks), str(told)), len(tasks), "eoctl state rebuild"
+            self._spark,
+            _work(list(tasks), str(told)),
+            len(tasks),
+            "eoctl state rebuild",
+            told=told,
         )
         if self._progress is not None:  # the files are gone when the result is published
             ended = {**look(), "stages_done": self._stages}
@@ -67,11 +73,8 @@ class SparkEngine:
     def _check(self, tasks: int) -> None:
         """Once for all that this session writes beside each other: it is a job of Spark's."""
         own = self._folder.is_mount()
-        parent = self._folder.resolve() if own else self._folder.resolve().parent
-        known = _checked.setdefault(self._spark, set())
-        if parent not in known:
-            executors.check(self._spark, self._folder, tasks)
-            known.add(parent)
+        parent = self._folder if own else self._folder.resolve().parent
+        executors.check_within(self._spark, self._folder, parent, tasks)
 
     def _looking(self, tasks: "Sequence[Task]", told: Path) -> Callable[[], dict[str, Any]]:
         """What gives the progress of these tasks."""
@@ -94,12 +97,19 @@ class SparkEngine:
 
 
 def _work(tasks: "list[Task]", told: str) -> Any:
-    """The function that Spark calls with a task's number; it closes over the tasks."""
+    """The function that Spark calls with a task's number; it closes over the tasks.
+
+    A task keeps its row itself: what Spark collects comes when all are done, and a job that is
+    killed before that has collected nothing.
+    """
 
     def work(number: int) -> str:
         from eoctl.stores.rebuild_task import run_task
+        from eoctl.stores.state_folder import Attempts
 
-        row = run_task(tasks[number], _Teller(told, number))
+        task = tasks[number]
+        row = run_task(task, _Teller(told, number))
+        Attempts(Path(task.output)).keep(task.key(), row)
         return base64.b64encode(pickle.dumps(row)).decode()
 
     return work
@@ -145,7 +155,7 @@ def work(
     from eoctl.stores.rebuild import Request, rebuild
 
     wanted = job.understood(lambda given: Request.from_json(json.dumps(given)), request)
-    engine = SparkEngine(spark, Path(wanted.output), progress)
+    engine = SparkEngine(spark, local_path(wanted.output), progress)
     manifest = rebuild(wanted, access, engine, "spark")
     return {
         "manifest": str(Path(wanted.output) / "manifest.json"),

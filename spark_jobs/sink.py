@@ -5,7 +5,7 @@
 
     access = Access({"bootstrap.servers": "b1:9092", "sasl.password": "env:KAFKA_PASSWORD"})
     write_exactly_once(df, topic="clean", job="orders-cleanup", batch=0,
-                       staging="/shared/staging", access=access)
+                       staging_folder="/shared/staging", access=access)
 
 Killed at any point, the same call sends what is missing and nothing twice. The rules and what
 each part is for: `staging`, `attempt`, `markers`. A batch is one transaction per partition or
@@ -13,7 +13,9 @@ several, so readers may see part of it while it is written (`atomic: false`).
 """
 
 import json
+import os
 import re
+import shutil
 import threading
 import time
 from contextlib import suppress
@@ -21,9 +23,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eoctl.folders import local_path
 from eoctl.kafka.access import Access
 from eoctl.kafka.cluster import TopicMetadata
 from eoctl.kafka.exactly_once import DECIDED_SECONDS, FencedError, Writer
+from eoctl.stores import private
 from eoctl.stores.state_files import not_written
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError, UsageError
 from spark_jobs import attempt, executors, markers, staging
@@ -37,6 +41,9 @@ TRANSACTION_TIMEOUT_MS = 60_000
 ROWS_PER_TRANSACTION = 500_000
 UNKNOWN_RETENTION_MS = 2 * 3_600_000
 PROBES = 4
+SENT = "batch-*/done.json"
+QUERY_ID = "sql.streaming.queryId"
+"""Spark's StreamExecution sets it for all that a micro-batch runs."""
 
 
 def write_exactly_once(
@@ -48,9 +55,11 @@ def write_exactly_once(
     staging_folder: str | Path,
     access: Access,
     partitions: int | None = None,
+    run_id: str | None = None,
     allow_speculation: bool = False,
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
     rows_per_transaction: int = ROWS_PER_TRANSACTION,
+    keep_batches: int | None = None,
 ) -> dict[str, Any]:
     """Send the rows of `frame` to `topic`, each exactly once; what was done.
 
@@ -58,28 +67,47 @@ def write_exactly_once(
     as Spark's own Kafka sink has them. job names the markers and transactional ids: one name, one
     writer. batch: numbers that rise; a batch that was sent is not sent again. staging_folder is
     seen by executors and by this process. partitions: repartition to so many; None: the frame's
-    own, whose number must not change from batch to batch.
+    own in the first batch, and from then on as many as the sink has: a frame that gives more is
+    coalesced. run_id: whose batches these are, since a batch's number comes again where a
+    checkpoint was deleted; None: the id of the streaming query that calls this in foreachBatch,
+    and outside of one nothing, so that the caller alone vouches for its numbers. Only the thread
+    in which Spark calls foreachBatch knows the query: call this there, or give run_id.
+    keep_batches: of how many batches that were sent, this one among them, the staged files stay;
+    None: of all.
 
     Raises RefusedError for what it cannot guarantee (partition count changed, marker expired,
-    another staging of the same batch, an unfinished batch before it, speculation that is not
-    allowed), UsageError, IncompleteError where Kafka failed: call again, nothing comes twice.
+    another staging of the same batch, another run's batch, an unfinished batch before it,
+    a query's batch before its last, speculation that is not allowed), UsageError, IncompleteError
+    where Kafka failed: call again, nothing comes twice.
     """
     _refuse_words(job, batch)
+    if keep_batches is not None and keep_batches < 1:
+        raise UsageError(f"keep_batches is a number from 1, not {keep_batches}")
     spark = frame.sparkSession
+    run = _run(spark) if run_id is None else run_id
+    in_query = run_id is None and run is not None
     if not allow_speculation:
         refuse_speculation(spark)
-    folder = Path(staging_folder) / job / f"batch-{batch}"
-    executors.check(spark, folder, PROBES)
+    folder = local_path(staging_folder) / job / f"batch-{batch}"
+    executors.check_within(spark, folder, Path(staging_folder), PROBES)
     found = markers.topics(access, [topic, markers.name(job)])
     if topic not in found:
         raise UsageError("no such topic, or no permission to see it", where=topic)
     marker_topic = found.get(markers.name(job))
     manifest = staging.load(folder)
+    if manifest is not None:
+        attempt.refuse_other_run(manifest, run, str(folder))
     if manifest is None:
-        if marker_topic is not None and partitions is not None:
-            _same_count(job, partitions, marker_topic)
-        frame = frame if partitions is None else frame.repartition(partitions)
-        had = None if marker_topic is None else len(marker_topic.partitions)
+        had = None
+        if marker_topic is not None:
+            had = len(marker_topic.partitions)
+            _same_count(job, partitions or had, marker_topic)
+            for p, marker in markers.last_committed(access, job, range(had)).items():
+                attempt.refuse_other_run(marker, run, f"{markers.name(job)}:{p}")
+        if partitions is not None:
+            frame = frame.repartition(partitions)
+        elif had is not None:
+            frame = frame.coalesce(had)
         files = staging.stage(frame, folder, partitions or had)
         marker_topic = _markers_ready(access, job, len(files), found[topic], marker_topic)
         manifest = staging.publish(
@@ -92,10 +120,16 @@ def write_exactly_once(
                 marker_topic_id=marker_topic.topic_id,
                 files=tuple(files),
                 created=markers.now_ms(),
+                run=run,
             ),
         )
+        attempt.refuse_other_run(manifest, run, str(folder))  # which may have published first
     _refuse_changes(manifest, topic, found[topic], marker_topic)
-    return _send(spark, manifest, folder, access, transaction_timeout_ms, rows_per_transaction)
+    limits = transaction_timeout_ms, rows_per_transaction
+    report = _send(spark, manifest, folder, access, *limits, in_query=in_query)
+    if keep_batches is not None:
+        _remove_older(folder, keep_batches)
+    return report
 
 
 def _refuse_words(job: str, batch: int) -> None:
@@ -103,6 +137,32 @@ def _refuse_words(job: str, batch: int) -> None:
         raise UsageError(f"{job!r} cannot name a job: letters, digits, . _ - as in a topic's name")
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 0:
         raise UsageError(f"a batch is a number from 0, not {batch!r}")
+
+
+def _remove_older(folder: Path, kept: int) -> None:
+    """Remove the staged files of batches that were sent before this one, but for the last ones."""
+    numbers = sorted(
+        (int(path.parent.name.removeprefix("batch-")) for path in folder.parent.glob(SENT)),
+        reverse=True,
+    )
+    this = int(folder.name.removeprefix("batch-"))
+    for number in [n for n in numbers if n <= this][kept:]:
+        shutil.rmtree(folder.parent / f"batch-{number}", ignore_errors=True)
+
+
+def _run(spark: "SparkSession") -> str | None:
+    """The id of the streaming query whose foreachBatch runs in this thread, None outside of one.
+
+    Raises UsageError within a Spark Connect server, which does not tell foreachBatch its query.
+    """
+    if not executors.is_connect(spark):
+        return spark.sparkContext.getLocalProperty(QUERY_ID)
+    if "SPARK_CONNECT_LOCAL_URL" in os.environ:  # Spark's foreach_batch_worker has it
+        raise UsageError(
+            "Spark Connect does not tell which streaming query this batch belongs to",
+            remedy="give run_id=, and another one whenever the query's checkpoint is made anew",
+        )
+    return None
 
 
 def refuse_speculation(spark: "SparkSession") -> None:
@@ -224,6 +284,8 @@ def _send(
     access: Access,
     transaction_timeout_ms: int,
     rows_per_transaction: int,
+    *,
+    in_query: bool,
 ) -> dict[str, Any]:
     digest, job = manifest.sha256, manifest.job
     begin = time.monotonic()
@@ -239,6 +301,7 @@ def _send(
             folder=str(folder),
             transaction_timeout_ms=transaction_timeout_ms,
             rows_per_transaction=rows_per_transaction,
+            run=manifest.run,
         )
         for staged in manifest.files
     ]
@@ -248,6 +311,13 @@ def _send(
     _judged(works, before)
     done_before = (folder / "done.json").exists()
     newer = [p for p, marker in before.items() if marker.batch > manifest.batch]
+    if newer and in_query:
+        raise RefusedError(
+            f"batch {before[newer[0]].batch} was sent after it. Spark never repeats a batch before "
+            "its last: its checkpoint was set back, and this batch may hold other rows",
+            where=f"{markers.name(job)}:{newer[0]}",
+            remedy="give the query its newest checkpoint again, or another job name",
+        )
     if newer and not done_before:
         raise RefusedError(
             f"batch {before[newer[0]].batch} was sent after it, and nothing proves that batch "
@@ -280,7 +350,8 @@ def _send(
     }
     if not done_before:
         try:
-            (folder / "done.json").write_text(json.dumps(report, indent=1))
+            with suppress(FileExistsError):  # another run of the batch was as quick
+                private.make_file(folder / "done.json").write_text(json.dumps(report, indent=1))
         except OSError as error:
             raise not_written(folder / "done.json", error) from None
         listed = {staged.file for staged in manifest.files}

@@ -15,7 +15,7 @@ which decides on the spot, or give a cut file.
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NAME = "eoctl-kafka"
+MANY = 1 << 20  # tasks: as many as there are
 RANGE_OFFSETS = 5_000_000
 LOAD_SECONDS = 60.0
 RANGES = ("topics", "start", "end", "cut", "range_offsets", "headers_only")
@@ -57,7 +58,7 @@ OPTIONS = {
     "control": "true: markers too",
     "isolation": "read_committed or read_uncommitted [read_committed]",
     "range_offsets": f"a bigger range is several tasks [{RANGE_OFFSETS}]",
-    "max_rate": "bytes per second, broker and task",
+    "max_rate": "bytes per second and broker, of all tasks that run at once together",
 }
 
 
@@ -95,7 +96,13 @@ def register(spark: "SparkSession", access: Access, name: str = NAME, **options:
     """
     executors.ship(spark)
     spark.dataSource.register(
-        kafka_source(access, name, options, each_action_loads=executors.is_connect(spark))
+        kafka_source(
+            access,
+            name,
+            options,
+            each_action_loads=executors.is_connect(spark),
+            most_at_once=executors.at_once(spark, MANY),
+        )
     )
 
 
@@ -105,10 +112,12 @@ def kafka_source(
     given: Mapping[str, str] | None = None,
     *,
     each_action_loads: bool = False,
+    most_at_once: int = MANY,
 ) -> type[DataSource]:
     """A DataSource class that closes over the access, and over ranges if `given` names them.
 
-    each_action_loads: refuse to decide ranges at load (Spark Connect). Raises what `spans` does.
+    each_action_loads: refuse to decide ranges at load (Spark Connect). most_at_once: tasks that
+    Spark runs beside each other, where that is known. Raises what `spans` does.
     """
     fixed = dict(given or {})
     check_options(fixed)
@@ -131,6 +140,9 @@ def kafka_source(
                 )
             else:
                 self.spans = spans(access, asked)
+            if self.choice.max_rate is not None:
+                share = max(1, min(len(self.spans), most_at_once))
+                self.choice = replace(self.choice, max_rate=self.choice.max_rate / share)
 
         @classmethod
         def name(cls) -> str:

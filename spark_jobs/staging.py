@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eoctl.stores import private
 from eoctl.stores.plan_files import sync_folder
 from eoctl.stores.state_files import not_written
 from recovery.errors import EoctlError, RefusedError, UsageError
@@ -66,7 +67,11 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What one batch sends. topic ids: a topic made anew is another topic."""
+    """What one batch sends. topic ids: a topic made anew is another topic.
+
+    run: whose batch it is, for batch numbers come again (a streaming query whose checkpoint was
+    deleted begins at 0): the query's id, or what the caller gave; None where neither is known.
+    """
 
     job: str
     batch: int
@@ -75,13 +80,18 @@ class Manifest:
     marker_topic_id: str | None
     files: tuple[StagedFile, ...]
     created: int
+    run: str | None = None
 
     @property
     def rows(self) -> int:
         return sum(f.rows for f in self.files)
 
     def encode(self) -> bytes:
-        return (json.dumps(asdict(self), indent=1, sort_keys=True) + "\n").encode()
+        """JSON. A run of None is left out: its hash stands in markers of before there were runs."""
+        said = asdict(self)
+        if self.run is None:
+            del said["run"]
+        return (json.dumps(said, indent=1, sort_keys=True) + "\n").encode()
 
     @property
     def sha256(self) -> str:
@@ -108,7 +118,7 @@ def publish(folder: Path, manifest: Manifest) -> Manifest:
     """
     temporary = folder / f".manifest-{uuid.uuid4().hex}"
     try:
-        with temporary.open("xb") as file:
+        with private.make_file(temporary).open("wb") as file:
             file.write(manifest.encode())
             file.flush()
             os.fsync(file.fileno())
@@ -154,9 +164,9 @@ def stage(
     """Evaluate the frame once: a file per partition of it. Raises UsageError, and IncompleteError
     where the disk is full.
 
-    partitions: how many files without rows a frame gives that Spark knows to be empty, for such a
-    one has no partitions; None: not known. through: makes rows of what the frame gives, in its
-    tasks; None: the frame has their columns.
+    partitions: of the sink, None: not known. A frame may give fewer (one that Spark knows to be
+    empty has none, adaptive execution joins small ones): the rest are files without rows.
+    through: makes rows of what the frame gives, in its tasks; None: the frame has their columns.
     """
     path = str(folder)
     executors.ship(frame.sparkSession)
@@ -173,13 +183,13 @@ def stage(
     rows = executors.collected(frame.sparkSession, written, "eoctl sink: staging")
     answers = [json.loads(row["answer"]) for row in rows]
     _raise_first(answers, folder)
-    if not answers:
-        if partitions is None:
-            raise UsageError(
-                "the DataFrame is empty, and nothing says how many partitions the sink has",
-                remedy="give partitions=",
-            )
-        answers = [{"answer": _write(path, p, iter(()))} for p in range(partitions)]
+    if not answers and partitions is None:
+        raise UsageError(
+            "the DataFrame is empty, and nothing says how many partitions the sink has",
+            remedy="give partitions=",
+        )
+    empty = range(len(answers), partitions or 0)
+    answers += [{"answer": _write(path, p, iter(()))} for p in empty]
     found = sorted((StagedFile(**a["answer"]) for a in answers), key=lambda f: f.partition)
     if [f.partition for f in found] != list(range(len(found))):
         raise RefusedError("the DataFrame's partitions are not numbered from 0", where=path)
@@ -238,11 +248,11 @@ def _written(path: Path, batches: Iterator[Any]) -> tuple[int, str]:
     for batch in batches:
         _refuse_zero_timestamps(batch, rows)
         if writer is None:
-            writer = pq.ParquetWriter(path, batch.schema, compression="zstd")
+            writer = pq.ParquetWriter(private.make_file(path), batch.schema, compression="zstd")
         writer.write_batch(batch)
         rows += batch.num_rows
     if writer is None:
-        writer = pq.ParquetWriter(path, pa.schema([("value", pa.binary())]))
+        writer = pq.ParquetWriter(private.make_file(path), pa.schema([("value", pa.binary())]))
     writer.close()
     with path.open("rb") as file:
         os.fsync(file.fileno())

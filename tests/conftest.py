@@ -1,15 +1,21 @@
-"""For all tests: interruptible processes, no lab left behind, a second try."""
+"""For all tests: interruptible processes, no lab left behind, who shares one, a second try."""
 
+import json
 import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.parts import PARTS, part_of
+from tests.timing import Timing
 
 # a crowded machine is slow to draw examples, which says nothing of the code
 settings.register_profile("crowded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -17,6 +23,8 @@ settings.load_profile("crowded")
 
 RUN_FOLDER = "EOCTL_TEST_RUN"
 """The environment variable with the folder of this run; its workers make their own below it."""
+TOGETHER = "together.json"
+"""In that folder: which tests run on one worker besides those of a file, as its name by test."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,6 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.environ[RUN_FOLDER] = tempfile.mkdtemp(prefix="eoctl-tests-")
+    file = config.getoption("--durations-file")
+    config.pluginmanager.register(Timing(Path(file) if file else None))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -37,7 +47,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if _is_worker(config):
         return
     run = Path(os.environ[RUN_FOLDER])
-    for folder in run.iterdir():
+    for folder in filter(Path.is_dir, run.iterdir()):
         os.environ["EOCTL_STATE_DIR"] = str(folder)
         take_labs_down()
     shutil.rmtree(run, ignore_errors=True)
@@ -57,7 +67,84 @@ def _is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")  # of pytest-xdist
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Brokers that are killed and a crowded machine miss deadlines: once more, reported as R."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--durations-file FILE`: seconds per folder, file, test. `--part NAME`: see tests.parts."""
+    parser.addoption("--durations-file", metavar="FILE", help="write where the time went")
+    parser.addoption("--part", choices=tuple(PARTS), help="only the files of a part")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files of other parts are not even imported."""
+    part = config.getoption("--part")
+    if part and collection_path.is_file() and part_of(collection_path) != part:
+        return True
+    return None
+
+
+SERIAL = {"lab3": "three", "secure_lab": "secure"}
+"""Fixtures of labs that one worker alone starts, and their names.
+
+Their tests stop brokers, or their three brokers are dear. A folder's tests with one of them run on
+one worker, one after the other and before the folder's other tests; then the lab is taken down.
+"""
+WITH_BROKERS = ("kafka", "spark", "tui")
+"""Folders whose tests run against brokers or Spark."""
+
+
+def _folder(item: pytest.Item) -> str:
+    return item.path.parent.name
+
+
+def _serial(item: pytest.Item) -> str | None:
+    """The name of the lab whose tests this one runs among, if it uses one of SERIAL."""
+    used = getattr(item, "fixturenames", ())
+    return next((lab for fixture, lab in SERIAL.items() if fixture in used), None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
+    """A second try for tests with brokers or Spark; and in the end the order.
+
+    Brokers that are killed and a crowded machine miss deadlines: the closing lines say which tests
+    were tried again. A unit test has no such excuse.
+    """
     for item in items:
-        item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=5))
+        if _folder(item) in WITH_BROKERS:
+            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=5))
+    yield
+    labs, folders = [*SERIAL.values(), None], list(dict.fromkeys(map(_folder, items)))
+    items.sort(key=lambda item: (folders.index(_folder(item)), labs.index(_serial(item))))
+    if _is_worker(config):
+        together = {i.nodeid: f"{_folder(i)} {lab}" for i in items if (lab := _serial(i))}
+        own = Path(os.environ[RUN_FOLDER], f"together-{os.getpid()}")
+        own.write_text(json.dumps(together))
+        own.replace(own.with_name(TOGETHER))  # every worker has collected the same
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """A lab of SERIAL ends with the last try of the last of its tests: idle brokers cost time."""
+    lab, following = _serial(item), nextitem and _serial(nextitem)
+    result = yield
+    if lab and lab != following:
+        take_labs_down(set(SERIAL.values()) - {following})
+    return result
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests that share a lab of SERIAL run on one worker, and so do the others of a file."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByLabOrFile(LoadFileScheduling):  # type: ignore[misc]
+        @cached_property
+        def _together(self) -> dict[str, str]:
+            found: dict[str, str] = json.loads(Path(os.environ[RUN_FOLDER], TOGETHER).read_text())
+            return found
+
+        def _split_scope(self, nodeid: str) -> str:
+            return self._together.get(nodeid) or str(super()._split_scope(nodeid))
+
+    return ByLabOrFile(config, log)

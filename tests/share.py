@@ -1,6 +1,10 @@
 """How much of the full test counts to run: one setting for all seeded and large tests."""
 
 import os
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
 
 SHARE = float(os.environ.get("EOCTL_TEST_SHARE", "0.2"))
 """1.0 = the full counts that an issue names (`make test-long`)."""
@@ -9,3 +13,19 @@ SHARE = float(os.environ.get("EOCTL_TEST_SHARE", "0.2"))
 def share(full: int, least: int = 1) -> int:
     """The part of a full count that this run does, at least `least`."""
     return max(least, round(full * SHARE))
+
+
+def kills(full: int, here: int = 1) -> int:
+    """How many seeds of one kind of kill: `here` in `make test`, all in `make test-long`."""
+    return full if SHARE >= 1 else here
+
+
+def only_here(cases: Iterable[Any], *here: Any) -> list[Any]:
+    """Parameters of which `make test` tries those of `here`, and `make test-long` all."""
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)),
+            marks=() if case in here else pytest.mark.long,
+        )
+        for case in cases
+    ]

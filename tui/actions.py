@@ -56,8 +56,7 @@ def show_json(app: "Dashboard") -> None:
     from tui import pages
 
     if app.place.view.kind == "page":
-        snapshot = app.frame.snapshot if app.frame else None
-        answer, _ = head.page_answer(snapshot, app.place.view)
+        answer = head.page_answer(app)
         texts = [line for row in (answer.rows if answer else ()) for line in pages.json_lines(row)]
     else:
         row = app.table.current
@@ -77,8 +76,11 @@ def equal_commands(app: "Shell") -> list[str]:
     view, about = app.place.view, app.place.about
     argv = [*start, *view.argv]
     if view is CHANGE and about.startswith("plan "):
-        plan = snapshot.detail.extra.get("plan") if snapshot and snapshot.detail else None
+        detail = head.page_answer(app)
+        plan = detail.extra.get("plan") if detail else None
         argv = _change_argv(about, plan.get("kind") if isinstance(plan, dict) else None)
+    elif about and view is WHY:
+        argv = [*start, *why_argv(about)]
     elif about and view.kind == "page":
         name = about.removeprefix("job ")
         argv += ["--", name] if name.startswith("-") else [name]
@@ -90,7 +92,7 @@ def equal_commands(app: "Shell") -> list[str]:
     commands = [shell_command(argv)]
     if row is not None:
         if row.opens is not None and row.opens[0] == "why":
-            commands.append(shell_command([*start, "why", row.opens[1]]))
+            commands.append(shell_command([*start, *why_argv(row.opens[1])]))
         elif row.opens is not None and row.opens[0] == "job":
             commands.append(shell_command(["eoctl", "jobs", "show", row.key]))
         elif row.opens is not None and row.opens[0] == "change":
@@ -99,11 +101,18 @@ def equal_commands(app: "Shell") -> list[str]:
         elif row.opens is not None:
             commands.append(shell_command([*start, "txn", "history", "--", row.opens[1]]))
         commands.append(row.command)
-    elif view is WHY and snapshot is not None and snapshot.why is not None:
-        for told in snapshot.why.rows:
+    elif view is WHY and (answer := head.page_answer(app)) is not None:
+        for told in answer.rows:
             held = getattr(told, "held_by", None)
             commands.append(held.remedy.command if held else None)
     return [c for c in commands if c is not None]
+
+
+def why_argv(about: str) -> list[str]:
+    """The words after `eoctl` for a page of why: of a partition, or of `id NAME`."""
+    if about.startswith("id "):
+        return ["why", f"--transactional-id={about[3:]}"]
+    return ["why", *(["--"] if about.startswith("-") else []), about]
 
 
 def _recover_argv(app: "Shell", row: "TableRow | None", connection: list[str]) -> list[str]:

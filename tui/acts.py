@@ -31,14 +31,15 @@ def remedy(app: "Dashboard") -> None:
     if app.paused or head.is_stale(app, head.looked_at(snapshot), head.LOOK):
         app.say("what is shown is old: look again first (p resumes, r asks)", "look")
         return
-    rows = [r for r in _judged(app) if r.remedy.action in ACTIONS and r.remedy.argv is not None]
+    found = _judged(app)
+    rows = [r for r in found if r.remedy.action in ACTIONS and r.remedy.argv is not None]
     if not rows:
-        found = _judged(app)
         why = f"{found[0].remedy.action}: {found[0].remedy.does}" if found else "no verdict on it"
         app.say(f"no remedy that eoctl could carry out: {why}", "look")
         return
 
-    make = partial(ready, app.feed, rows, snapshot.cluster_id)
+    # of marked rows also those without a remedy: the plan says why they are left out
+    make = partial(ready, app.feed, found, snapshot.cluster_id)
     saying = "planning: two looks at the cluster, some seconds apart"
     app.push_screen(Change("Remedy", make, saying), partial(_closed, app))
 
@@ -65,7 +66,7 @@ def change(app: "Dashboard", title: str, what: str, saying: str) -> None:
 def _meant(app: "Dashboard", page: str) -> str | None:
     """What the page is about, or what the cursor's row opens."""
     if app.place.view.name == page:
-        return app.place.about
+        return app.place.about if head.has_answered(app) else None
     row = app.table.current
     return row.opens[1] if row is not None and row.opens is not None else None
 
@@ -127,7 +128,7 @@ def cancel(app: "Dashboard") -> None:
 def _judged(app: "Dashboard") -> "list[TxnHangingRow]":
     """The judged transactions meant: bound to the rows' keys as they are at the key press."""
     if app.place.view.kind == "page":
-        page = app.frame.snapshot.why if app.frame and app.place.view is WHY else None
+        page = head.page_answer(app) if app.place.view is WHY else None
         rows = [getattr(row, "held_by", None) for row in (page.rows if page else ())]
         return [row for row in rows if row is not None][:1]
     state = app.table.state

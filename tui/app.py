@@ -140,7 +140,13 @@ class Dashboard(Shell):
         key = self.ACTIONS.get(action)
         if key is None:
             return self.place.view.kind != "page" if action == "sort" else True
-        return exists(key, self.place.view, replay=self.feed.replay, may_change=self.may_change)
+        return exists(
+            key,
+            self.place.view,
+            replay=self.feed.replay,
+            may_change=self.may_change,
+            answered=head.has_answered(self),
+        )
 
     # -- where one is ------------------------------------------------------------------------
 

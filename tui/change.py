@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
+from eoctl.render.plans import plan_facts
 from eoctl.render.sanitise import visible
 from recovery.errors import EoctlError
-from recovery.times import rfc3339
 from tui.asking import Asking
 from tui.lines import Line
 from tui.text import wrapped
@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from eoctl.operations.acting import Outcome
     from recovery.plan import Plan
 
-ROLES = {"done": "good", "already-done": "good", "refused": "look", "unverified": "act"}
+ROLES = {
+    "done": "good",
+    "already-done": "good",
+    "refused": "look",
+    "unverified": "act",
+    "beyond-plan": "act",
+}
 
 
 @dataclass(frozen=True)
@@ -174,11 +180,7 @@ def plan_lines(plan: "Plan", width: int) -> list[Line]:
          (f"  cluster {visible(plan.cluster_id)}", "dim")),
         (),
     ]  # fmt: skip
-    pairs = [("what", plan.summary)]
-    pairs += [(f"step {n}", step.does) for n, step in enumerate(plan.steps, 1)]
-    pairs += [("lock", plan.lock), ("expires", rfc3339(plan.expires_at) or "-")]
-    pairs += [("sha256", plan.sha256)]
-    for label, text in pairs:
+    for label, text in plan_facts(plan):
         for number, part in enumerate(wrapped(visible(text), width - 12)):
             lines.append(((f" {'' if number else label:<9}", "dim"), (part, "text")))
     return lines

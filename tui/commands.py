@@ -69,7 +69,7 @@ def _open(app: "Dashboard", word: str, rest: str) -> None:
     from tui.shell import Place
 
     view = BY_NAME[word]
-    if view is WHY and rest:
+    if view is WHY and rest and not rest.startswith("id "):
         try:
             parse_selector(rest, where=":why")
         except EoctlError as error:

@@ -220,7 +220,7 @@ def worst_verdicts(answer: "Answer | None") -> dict[str, TxnHangingRow]:
     found: dict[str, TxnHangingRow] = {}
     for r in answer.rows if answer else ():
         assert isinstance(r, TxnHangingRow)
-        found.setdefault(f"{r.topic}:{r.partition}", r)  # the answer has the worst first
+        found.setdefault(r.where, r)  # the answer has the worst first
     return found
 
 

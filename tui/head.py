@@ -18,7 +18,6 @@ from tui.views import (
     PLANS,
     RECOVER,
     WHY,
-    View,
 )
 
 if TYPE_CHECKING:
@@ -146,25 +145,37 @@ def side_title(app: "Shell", width: int) -> Line:
 
 def page_title(app: "Shell", width: int) -> Line:
     """Above a page: what it is about and how old it is."""
-    s = app.frame.snapshot if app.frame else None
     view, about = app.place.view, app.place.about
-    answer, told_of = page_answer(s, view)
-    at = answer.collected_at if answer and told_of == about else None
+    answer = page_answer(app)
+    at = answer.collected_at if answer else None
     named = visible(about) if about else "the worst partition" if view is WHY else ""
     left: Line = ((f" {view.title} ", "title"), (f" {named}", "dim"))
     kind = KEEP if view in (CHANGE, JOB) else JUDGE
     return spread(left, (aged(app, at, kind), (" ", "text")), width)
 
 
-def page_answer(s: "Snapshot | None", view: View) -> "tuple[Answer | None, str | None]":
-    """The answer that a page shows, and what it is about."""
+def page_answer(app: "Shell") -> "Answer | None":
+    """The answer that this page shows; None while what it is about has not been answered.
+
+    A snapshot holds the answer of the page before until then: no key may act on that one.
+    """
+    s, view = app.frame.snapshot if app.frame else None, app.place.view
     if s is None:
-        return None, None
+        return None
     if view in (CHANGE, JOB):
-        return s.detail, s.detail_about
-    if view is MERGE:
-        return s.merge, s.merge_about
-    return (s.why, s.why_about) if view is WHY else (s.history, s.history_about)
+        answer, told_of = s.detail, s.detail_about
+    elif view is MERGE:
+        answer, told_of = s.merge, s.merge_about
+    elif view is WHY:
+        answer, told_of = s.why, s.why_about
+    else:
+        answer, told_of = s.history, s.history_about
+    return answer if told_of == app.place.about else None
+
+
+def has_answered(app: "Shell") -> bool:
+    """Does the screen show what it is about? A table always does: its keys are its rows'."""
+    return app.place.view.kind != "page" or page_answer(app) is not None
 
 
 def status_line(app: "Shell", width: int) -> Line:
@@ -190,7 +201,14 @@ def foot_line(app: "Shell", width: int) -> Line:
     """The keys of this screen."""
     parts: list[tuple[str, str]] = []
     room = width
-    keys = list(footer(app.place.view, replay=app.feed.replay, may_change=app.may_change))
+    keys = list(
+        footer(
+            app.place.view,
+            replay=app.feed.replay,
+            may_change=app.may_change,
+            answered=has_answered(app),
+        )
+    )
     # help is always told, whatever else does not fit
     last = [(f" {keys[-1].shown}", "key"), (f" {keys[-1].footer} ", "dim")]
     room -= line_width(tuple(last))

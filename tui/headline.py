@@ -1,5 +1,6 @@
 """The overview's four sentences: the worst thing in words, then what was counted."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -36,8 +37,8 @@ def sentences(
     total = sum(r.held or 0 for r in held.values())
     open_count = s.transactions.extra.get("open", 0) if s.transactions else 0
     groups = {g.group for g in group_rows(s) if stuck(g, hanging)}
-    verdicts = [(name, sum(h.verdict == name for h in hanging)) for name in ORDER]
-    told = ", ".join(f"{n} {name}" for name, n in verdicts if n)
+    told = _counts(h for h in hanging if h.topic is not None)
+    without = _counts(h for h in hanging if h.topic is None and h.verdict not in QUIET)
     if s.hanging is None:
         told = "being judged"
     elif not told:
@@ -63,6 +64,8 @@ def sentences(
         ("   on held partitions ", "dim"),
         (told, "text"),
     )
+    if without:
+        verdict_line += (("   holding none ", "dim"), (without, "text"))
     ceiling = trend.total
     third: Line = (
         (" held, 30 min ", "dim"),
@@ -70,6 +73,12 @@ def sentences(
         (f"  {count(total)} now (0 to {count(ceiling)})", "dim"),
     )
     return (_headline(s, held, hanging, len(brokers) - up, unseen), second, verdict_line, third)
+
+
+def _counts(hanging: Iterable[TxnHangingRow]) -> str:
+    """`2 orphan, 6 long`, the worst first."""
+    found = Counter(h.verdict for h in hanging)
+    return ", ".join(f"{found[name]} {name}" for name in ORDER if found[name])
 
 
 def _least(answer: "Answer | None") -> str:
@@ -90,8 +99,15 @@ def _headline(
     if findings:
         worst = findings[0].verdict
         sign = mark(worst) or ""
-        places = {(h.topic, h.partition) for h in findings if h.verdict == worst}
-        words = f" {sign} {worst} on {counted(len(places), 'partition')}"
+        mine = {(h.where, h.topic is None) for h in findings if h.verdict == worst}
+        ids = sum(without for _, without in mine)
+        places = len(mine) - ids
+        words = f" {sign} {worst}"
+        if places:
+            words += f" on {counted(places, 'partition')}"
+        if ids:
+            words += f"{' and' if places else ''} of {counted(ids, 'id')} that hold"
+            words += f"{'s' if ids == 1 else ''} no partition"
         words += f"; {count(len(held))} held back in all"
         ages = [(h.age_seconds, h.age_clock) for h in findings if h.age_seconds is not None]
         if ages:
@@ -100,13 +116,17 @@ def _headline(
         return ((f"{words}. enter: why", "act" if sign == "!!" else "look"),)
     if down:
         return ((f" !! {counted(down, 'broker')} down", "act"),)
-    unknown = {(h.topic, h.partition) for h in hanging if h.verdict == "unknown"}
+    unknown = {h.where for h in hanging if h.verdict == "unknown" and h.topic is not None}
+    doubtful = sum(h.verdict == "unknown" and h.topic is None for h in hanging)
     if unknown:
         words = f" ? {counted(len(unknown), 'partition')} held back, why cannot be told"
         return ((words, "unknown"),)
+    if doubtful:
+        words = f" ? {counted(doubtful, 'transactional id')} that cannot be judged"
+        return ((words, "unknown"),)
     if unseen:
         return ((f" ? {counted(unseen, 'thing')} could not be seen", "unknown"),)
-    new = len(held.keys() - {f"{h.topic}:{h.partition}" for h in hanging})
+    new = len(held.keys() - {h.where for h in hanging})
     if new:
         words = f" {counted(len(held), 'partition')} held back, {count(new)} of them not judged yet"
         return ((words, "text"),)

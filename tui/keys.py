@@ -21,7 +21,8 @@ class Key:
     """keys: as Textual names them. shown: as people write them. where: on which kind of screen.
 
     footer: short word for the footer, or "" when only the help tells of it. priority: also while
-    something is typed.
+    something is typed. subject: on a page the key is about what the page shows, so that it does
+    not exist before the page has answered.
     """
 
     keys: tuple[str, ...]
@@ -32,6 +33,7 @@ class Key:
     footer: str = ""
     priority: bool = False
     changes: bool = False
+    subject: bool = False
 
 
 KEYS: tuple[Key, ...] = (
@@ -45,10 +47,20 @@ KEYS: tuple[Key, ...] = (
         "remedies",
         "remedy",
         changes=True,
+        subject=True,
     ),
-    Key(("u",), "u", "undo", "the plan that puts it back", "changes", "undo", changes=True),
-    Key(("v",), "v", "verify", "look whether it is as planned", "changes", "verify"),
-    Key(("z",), "z", "cancel", "stop the job, after a question", "jobs", "cancel"),
+    Key(
+        ("u",),
+        "u",
+        "undo",
+        "the plan that puts it back",
+        "changes",
+        "undo",
+        changes=True,
+        subject=True,
+    ),
+    Key(("v",), "v", "verify", "look whether it is as planned", "changes", "verify", subject=True),
+    Key(("z",), "z", "cancel", "stop the job, after a question", "jobs", "cancel", subject=True),
     Key(("left_square_bracket",), "[", "seek(-1)", "the snapshot before", "replay", "before"),
     Key(("right_square_bracket",), "]", "seek(1)", "the next snapshot", "replay", "next"),
     Key(("less_than_sign",), "<", "seek(-20)", "20 snapshots back", "replay"),
@@ -59,8 +71,8 @@ KEYS: tuple[Key, ...] = (
     Key(("escape",), "esc", "leave", "clear the filter, then go back", "all", "back"),
     Key(("q",), "q", "retreat", "go back; at the root quit", "all", "quit"),
     Key(("space",), "space", "select", "mark the row", "table", "mark"),
-    Key(("y",), "y", "json", "the row (or page) as JSON", "all", "json"),
-    Key(("e",), "e", "equal", "the command that prints the same", "all", "command"),
+    Key(("y",), "y", "json", "the row (or page) as JSON", "all", "json", subject=True),
+    Key(("e",), "e", "equal", "the command that prints the same", "all", "command", subject=True),
     Key(("c",), "c", "copy", "copy the underlined cell", "table", "copy"),
     Key(("ctrl+s",), "ctrl+s", "write", "write what is shown to a file", "all", "write"),
     Key(("p",), "p", "pause", "pause: nothing is asked, nothing moves", "all", "pause"),
@@ -95,7 +107,7 @@ CHANGED, JOBBED = (PLANS, CHANGE), (JOBS, JOB)
 UNSORTED = "U"  # with shift: the worst first again
 
 TAKES = {
-    "why": "[TOPIC:P]",
+    "why": "[TOPIC:P | id ID]",
     "timeline": "ID",
     "change": "ENTRY | plan FILE",
     "job": "ID",
@@ -125,9 +137,11 @@ def bindings() -> list[Binding]:
     return made
 
 
-def exists(key: Key, view: View, *, replay: bool, may_change: bool) -> bool:
-    """Does the key exist on this screen?"""
+def exists(key: Key, view: View, *, replay: bool, may_change: bool, answered: bool = True) -> bool:
+    """Does the key exist on this screen? answered: a page shows what it is about already."""
     if key.changes and not may_change:
+        return False
+    if key.subject and view.kind == "page" and not answered:
         return False
     if key.where == "table":
         return view.kind != "page"
@@ -140,10 +154,12 @@ def exists(key: Key, view: View, *, replay: bool, may_change: bool) -> bool:
     return key.where == "all" or replay
 
 
-def footer(view: View, *, replay: bool, may_change: bool) -> Iterator[Key]:
+def footer(view: View, *, replay: bool, may_change: bool, answered: bool = True) -> Iterator[Key]:
     """The keys that the footer tells of."""
     for key in KEYS:
-        if key.footer and exists(key, view, replay=replay, may_change=may_change):
+        if key.footer and exists(
+            key, view, replay=replay, may_change=may_change, answered=answered
+        ):
             yield key
 
 

@@ -59,7 +59,7 @@ def overview(
 def _judged(
     h: TxnHangingRow, held: dict[str, LsoRow], trend: Trend, text: Callable[[str], str]
 ) -> TableRow:
-    name = f"{h.topic}:{h.partition}"
+    name = h.where
     row = held.get(name)
     owner = h.transactional_id or f"pid {h.producer_id}, no owner"
     says = f"{owner}; {h.remedy.action}" if h.verdict not in QUIET else owner
@@ -78,7 +78,15 @@ def _judged(
             else age_words(h.age_seconds, producer_clock=h.age_clock == "producer"),
             text(says),
         ),
-        (None, ORDER.index(h.verdict), (h.topic, h.partition), amount, None, h.age_seconds, says),
+        (
+            None,
+            ORDER.index(h.verdict),
+            (h.topic or name, h.partition or 0),
+            amount,
+            None,
+            h.age_seconds,
+            says,
+        ),
         sign,
         h,
         ("why", name),

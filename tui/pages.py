@@ -40,15 +40,16 @@ def why_page(s: "Snapshot | None", wanted: str, width: int) -> list[Line]:
     if s.why.rows:
         row = s.why.rows[0]
         assert isinstance(row, WhyRow)
-        lines += [((" the log around the LSO", "title"),)]
-        lines += strip_page(s, f"{row.topic}:{row.partition}", width)
+        if row.topic is not None:
+            lines += [((" the log around the LSO", "title"),)]
+            lines += strip_page(s, row.where, width)
     return lines
 
 
 def _story(row: WhyRow, s: "Snapshot", width: int) -> list[Line]:
     told = why_lines(row, context=s.title, collected_at=s.taken_at, width=width - 1)
     role = HEADLINES.get(row.headline.split(" ")[0], "text")
-    lines: list[Line] = [((f" {visible(f'{row.topic}:{row.partition}  {row.headline}')}", role),)]
+    lines: list[Line] = [((f" {visible(f'{row.where}  {row.headline}')}", role),)]
     end = next((n for n, text in enumerate(told) if text.startswith(" next (")), len(told))
     lines += [((text[:14], "dim"), (text[14:], "text")) for text in told[1:end]]
     command = row.held_by.remedy.command if row.held_by else None
@@ -159,7 +160,7 @@ def _record(r: HistoryRow, before: int | None, width: int) -> Line:
     time = (rfc3339(r.timestamp) or "?")[:23].replace("T", " ")
     gap = "" if before is None or r.timestamp is None else f"+{(r.timestamp - before) / 1000:.3f}s"
     state = "forgotten" if r.tombstone else r.state or "?"
-    role = "act" if r.epoch_bump in ("fence", "timeout") else "text"
+    role = "act" if r.epoch_bump in ("fence", "past-timeout") else "text"
     text = f"{state:<15} pid {r.producer_id} epoch {r.producer_epoch}"
     if r.epoch_bump:
         text += f" ({r.epoch_bump})"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from eoctl.render.plans import subject
 from recovery.rows_diagnosis import TxnHangingRow
 from tui.change import Ready
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from eoctl.operations.remedy_plan import Planned, Wish
     from tui.feed import LiveFeed
 
-ACTIONS = ("abort", "fence", "resolve")
+ACTIONS = ("abort", "fence", "resolve", "write-prepared-marker")
 
 
 def wish_of(row: TxnHangingRow) -> "Wish":
@@ -22,6 +23,8 @@ def wish_of(row: TxnHangingRow) -> "Wish":
     from eoctl.operations.remedy import Wish
 
     action = row.remedy.action
+    if action == "write-prepared-marker":
+        action = "resolve"
     assert action in ("abort", "fence", "resolve")
     if action == "fence":
         argv = row.remedy.argv or []
@@ -60,7 +63,13 @@ def ready(feed: "LiveFeed", rows: Sequence[TxnHangingRow], cluster_id: str | Non
                 feed.settings,
                 sample_interval=feed.sample_interval,
             )
-        names = sorted({f"{r.topic}:{r.partition}" for r in rows})
+        without = [r.where for r in rows if r.topic is None]
+        if without:
+            raise RefusedError(
+                f"{without[0]} holds no partition: its remedy is planned by itself",
+                remedy="unmark it",
+            )
+        names = sorted({r.where for r in rows})
         found = await diagnose(
             cluster,
             Scope(tuple(parse_selector(name) for name in names)),
@@ -83,9 +92,19 @@ def ready(feed: "LiveFeed", rows: Sequence[TxnHangingRow], cluster_id: str | Non
             found,
             {r.verdict for r in rows},
             sample_interval=feed.sample_interval,
+            named=True,
         )
-        return remedy.Planned(many, None if many else "none of these may be carried out now")
+        if many.plan is None:
+            left.extend(f"{subject(row)}: {row['reason']}" for row in many.left_out)
+        seen = {(j.about.name, j.about.producer_id, j.about.start_offset) for j in found.judged}
+        left.extend(
+            f"{r.topic}:{r.partition}  pid {r.producer_id}: it is over"
+            for r in rows
+            if (f"{r.topic}:{r.partition}", r.producer_id, r.start_offset) not in seen
+        )
+        return remedy.Planned(many.plan, None if many.plan else "none of these may be carried out")
 
+    left: list[str] = []
     planned = with_cluster(feed.context, 30.0, use)
-    told = () if planned.plan else (planned.done or "there is nothing to do",)
-    return Ready(planned.plan, told, feed.context)
+    told = [] if planned.plan else [planned.done or "there is nothing to do"]
+    return Ready(planned.plan, (*told, *left), feed.context)

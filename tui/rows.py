@@ -211,7 +211,7 @@ def stray_row(key: str, found: Sequence[TxnHangingRow]) -> TableRow:
         ),
         sign,
         h,
-        ("why", f"{h.topic}:{h.partition}"),
+        ("why", h.where),
         h,
     )
 

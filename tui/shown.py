@@ -70,9 +70,11 @@ def _strip(app: "Shell") -> str | None:
     view, about = app.place.view, app.place.about
     snapshot = app.frame.snapshot if app.frame else None
     if view is WHY:
+        if about.startswith("id "):
+            return None  # an id has no log
         if about or snapshot is None or snapshot.why is None or snapshot.why_about != "":
             return about or None
-        told = [f"{r.topic}:{r.partition}" for r in snapshot.why.rows]  # type: ignore[attr-defined]
+        told = [r.where for r in snapshot.why.rows if r.topic is not None]  # type: ignore[attr-defined]
         return told[0] if told else None
     if view is PARTITIONS and app.side.display:
         return app.table.state.cursor

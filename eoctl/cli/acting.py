@@ -14,6 +14,7 @@ from eoctl.cli.options import Format
 from eoctl.config import Context
 from eoctl.operations.acting import Door, Opened, Outcome, execute, permit
 from eoctl.operations.session import now_ms
+from eoctl.render.plans import plan_facts
 from eoctl.render.sanitise import visible
 from eoctl.render.shell import command
 from eoctl.render.tables import Column, render_table
@@ -23,7 +24,6 @@ from recovery.answers import Answer
 from recovery.errors import Exit
 from recovery.plan import Plan
 from recovery.rows_journal import PlanRow, PlanStepRow
-from recovery.times import rfc3339
 
 _PANEL = "Acting"
 
@@ -55,7 +55,7 @@ STEPS = (
     Column("status", "STATUS", "number", align="left"),
     Column("detail", "DETAIL", "text"),
 )
-_MARKS = {"refused": "!", "unverified": "?"}
+_MARKS = {"refused": "!", "unverified": "?", "beyond-plan": "!"}
 
 PLAN = View(
     columns=STEPS,
@@ -126,23 +126,15 @@ class Change:
 
 
 def _summary(outcome: Outcome) -> str:
-    done = sum(one.status in ("done", "already-done") for one in outcome.steps)
+    done = sum(one.status in ("done", "already-done", "beyond-plan") for one in outcome.steps)
     word = "were done already" if outcome.already_done else "done"
     return f"{done} of {counted(len(outcome.steps), 'step')} {word}; journal entry {outcome.entry}"
 
 
 def plan_lines(plan: Plan) -> list[str]:
     """A plan for eyes, one fact a line."""
-    lines = [
-        f"{plan.action.upper()} on {plan.context} (cluster {plan.cluster_id})",
-        f" what     {plan.summary}",
-    ]
-    lines += [f" step {number:<3} {step.does}" for number, step in enumerate(plan.steps, 1)]
-    lines += [
-        f" lock     {plan.lock}",
-        f" expires  {rfc3339(plan.expires_at)}",
-        f" sha256   {plan.sha256}",
-    ]
+    lines = [f"{plan.action.upper()} on {plan.context} (cluster {plan.cluster_id})"]
+    lines += [f" {label:<8} {text}" for label, text in plan_facts(plan)]
     return [visible(line, spaces=False) for line in lines]
 
 
@@ -164,6 +156,8 @@ def plan_row(plan: Plan, outcome: Outcome | None, words: Sequence[str] = ()) -> 
             does=step.does,
             status=became[number].status if number in became else None,
             detail=became[number].detail if number in became else None,
+            about=step.about,
+            harms=list(step.harms),
         )
         for number, step in enumerate(plan.steps, 1)
     ]

@@ -109,7 +109,7 @@ def show(connection: Connection, output: Format) -> int:
         for key, value in (
             ("read_only", context.read_only),
             ("protected", context.protected),
-            ("socks5", context.socks5),
+            ("socks5", None if context.socks5 is None else _without_login(context.socks5)),
             ("lock", lock_words(context.lock_zookeeper)),
         )
         if value
@@ -121,6 +121,12 @@ def show(connection: Connection, output: Format) -> int:
     answer = Answer("context-show", None, now_ms(), rows, extra={"context": context.title})
     emit(answer, SETTINGS, output)
     return 0
+
+
+def _without_login(address: str) -> str:
+    """A proxy's address as it may be shown: [USER:PASSWORD@]HOST:PORT without the login."""
+    login, at, server = address.rpartition("@")
+    return f"(login hidden)@{server}" if at and login else server
 
 
 def _test_cells(row: ContextTestRow) -> Mapping[str, object]:

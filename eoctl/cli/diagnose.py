@@ -33,7 +33,7 @@ def _hanging_cells(row: TxnHangingRow) -> Mapping[str, object]:
     return {
         "mark": mark(row.verdict),
         "verdict": verdict,
-        "partition": f"{row.topic}:{row.partition}",
+        "partition": None if row.topic is None else f"{row.topic}:{row.partition}",
         "age": age_cell(row.age_seconds, row.age_clock),
         "producer_id": row.producer_id,
         "producer_epoch": row.producer_epoch,
@@ -52,7 +52,10 @@ def _hanging_summary(answer: Answer) -> str:
     quiet = sum(verdicts.get(name, 0) for name in ("open", "prepare"))
     rows = [r for r in answer.rows if isinstance(r, TxnHangingRow)]
     found = ", ".join(f"{count(n)} {name}" for name, n in verdicts.items() if n) or "none open"
-    text = f"{counted(sum(verdicts.values()), 'open transaction')} on held partitions: {found}"
+    text = f"{counted(sum(verdicts.values()), 'open transaction')} judged: {found}"
+    without = sum(r.topic is None for r in rows)
+    if without:
+        text += f"; {count(without)} of them hold no partition"
     if quiet and not any(r.verdict in ("open", "prepare") for r in rows):
         text += " (open and prepare are hidden: --all)"
     if answer.extra["pause_seconds"] is not None:
@@ -139,11 +142,17 @@ async def _write_plan(
     file: Path,
 ) -> None:
     from eoctl.operations import remedy_many
+    from eoctl.render.plans import subject
+    from eoctl.render.sanitise import visible
     from eoctl.stores import plan_files
 
-    made = await remedy_many.plan_many(
+    many = await remedy_many.plan_many(
         cluster, context, found, verdicts or remedy_many.MANY_VERDICTS, sample_interval=interval
     )
+    for row in many.left_out:
+        said = visible(f"left out: {subject(row)}: {row['reason']}", spaces=False)
+        print(f"eoctl: {said}", file=sys.stderr)
+    made = many.plan
     if made is None:
         print("eoctl: no plan is written: no remedy may be carried out", file=sys.stderr)
         return

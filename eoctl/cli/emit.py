@@ -60,7 +60,9 @@ def emit(
     elif kind == "jsonl":
         lines = formats.jsonl_lines(shown)
     elif kind == "csv":
-        lines = formats.csv_lines(answer.rows, view.fields, headers=not output.no_headers)
+        lines = formats.csv_lines(
+            answer.rows, view.fields, headers=not output.no_headers, safe=output.csv_safe
+        )
     elif kind == "name":
         lines = formats.name_lines(answer.rows, view.name_keys)
     else:

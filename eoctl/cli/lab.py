@@ -264,7 +264,7 @@ def break_(
         bool, typer.Option("--no-hold", help="no process holds the transaction open")
     ] = False,
     variant: Annotated[
-        str | None, typer.Option("--kind", metavar="SORT", help="of an orphan")
+        str | None, typer.Option("--kind", metavar="SORT", help="of those the kind has")
     ] = None,
     later: Annotated[
         str | None,
@@ -274,6 +274,14 @@ def break_(
     age: Annotated[
         str | None,
         typer.Option("--age", metavar="D", help="how old an orphan's records say they are"),
+    ] = None,
+    outcome: Annotated[
+        str | None,
+        typer.Option("--outcome", metavar="commit|abort", help="decided, then its marker lost"),
+    ] = None,
+    ahead: Annotated[
+        int | None,
+        typer.Option("--ahead", metavar="N", help="epochs of a foreign marker [1000]"),
     ] = None,
 ) -> int:
     given: dict[str, Any] = {
@@ -290,6 +298,8 @@ def break_(
         "later": later,
         "group": group,
         "age_seconds": None if age is None else duration(age, where="--age"),
+        "outcome": outcome,
+        "ahead": ahead,
     }
     if kind not in breaks.KINDS:
         raise UsageError(
@@ -397,6 +407,8 @@ OPTIONS = {
     "later": "--later",
     "group": "--group",
     "age_seconds": "--age",
+    "outcome": "--outcome",
+    "ahead": "--ahead",
 }
 
 
@@ -404,13 +416,13 @@ def _kinds() -> str:
     """The kinds of break for `--help`: one line each, then what it needs and takes."""
     lines = []
     for kind in breaks.KINDS.values():
-        lines.append(f"{kind.name:<15}  {kind.summary}")
+        lines.append(f"{kind.name:<21}  {kind.summary}")
         needs = [f"--brokers {kind.brokers}"] if kind.brokers > 1 else []
         needs += [f"--set {key}={value}" for key, value in kind.settings.items()]
-        lines += [f"{'':<17}  needs {need}" for need in needs]
+        lines += [f"{'':<23}  needs {need}" for need in needs]
         takes = sorted(OPTIONS[key] for key in kind.takes)
         if takes:
-            lines.append(f"{'':<17}  takes {', '.join(takes)}")
+            lines.append(f"{'':<23}  takes {', '.join(takes)}")
     return "\n".join(lines)
 
 

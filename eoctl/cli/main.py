@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from eoctl import __version__
 from eoctl.cli.options import Connection, flattened, forget_before, remember_before
 from eoctl.cli.tree import TREE, Branch, Commands, Leaf
+from eoctl.folders import full_disk
 from eoctl.stores.unfinished import unfinished_notice
 from recovery.errors import EoctlError, Exit
 
@@ -74,6 +75,11 @@ def run(argv: list[str] | None = None) -> int:
     forget_before()
     if sys.stdout is None:  # closed from the start (`>&-`)
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    if isinstance(getattr(sys.stdout, "buffer", None), io.FileIO):  # PYTHONUNBUFFERED
+        # what it cannot write is lost then, and with it that this was the matter
+        encoding, errors, number = sys.stdout.encoding, sys.stdout.errors, sys.stdout.fileno()
+        buffered = io.BufferedWriter(io.FileIO(number, "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(buffered, encoding, errors)
     try:
         status = _run(watch_words(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
@@ -113,9 +119,12 @@ def _run(words: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         _say("interrupted")
         return Exit.INTERRUPTED
-    except (Exception, SystemExit):  # the latter is the parser's own answer to a closed pipe
+    except (Exception, SystemExit) as error:  # the latter: the parser's answer to a closed pipe
         if (failure := _stdout_failure()) is not None:
             raise failure from None
+        if (full := full_disk(error)) is not None:
+            _say(full.sentence)
+            return full.exit_status
         _say(f"an error of eoctl's own; please report it with {_report(words)}")
         return Exit.INTERNAL
 

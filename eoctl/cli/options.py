@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from eoctl.folders import local_path
 from recovery.errors import RefusedError, UsageError
 from recovery.selectors import Selector, parse_selector, regex_selector
 from recovery.times import duration
@@ -102,7 +103,7 @@ class Connection:
             )
         if self.context and "," in self.context:
             raise UsageError("this command takes one context", where="--context")
-        return resolve(self.asked)
+        return _warned(resolve(self.asked))
 
     def bundle(self) -> Path | None:
         """The bundle to ask, if one is named. Raises UsageError when a cluster is named as well."""
@@ -125,20 +126,29 @@ class Connection:
             if not names:
                 raise UsageError("no context is named", where="--context")
         else:
-            return [resolve(self.asked)]
+            return [_warned(resolve(self.asked))]
         if self.bootstrap_server or any(x.strip().startswith("bootstrap.servers") for x in self.x):
             raise UsageError(
                 "several contexts have an address each",
                 where="--bootstrap-server",
                 remedy="name one context",
             )
-        return [resolve(dataclasses.replace(self.asked, context=name)) for name in names]
+        return [_warned(resolve(dataclasses.replace(self.asked, context=name))) for name in names]
 
     def name_in_force(self) -> str | None:
         """The context that would be used, or None."""
         from eoctl.config import context_name, load_config
 
         return context_name(self.asked, load_config())
+
+
+def _warned(context: "Context") -> "Context":
+    """The context, after its warnings were written to stderr."""
+    from eoctl.cli.progress import note
+
+    for sentence in context.warnings:
+        note(f"eoctl: warning: {sentence}")
+    return context
 
 
 @dataclass(frozen=True)
@@ -156,6 +166,10 @@ class Format:
     columns: Annotated[
         str | None, typer.Option("--columns", metavar="A,B", help="only these columns")
     ] = None
+    csv_safe: Annotated[
+        bool,
+        typer.Option("--csv-safe", help="-o csv for a spreadsheet: no cell is run as a formula"),
+    ] = False
 
     def __post_init__(self) -> None:
         if self.output not in FORMATS:
@@ -264,6 +278,9 @@ def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(**values: Any) -> Any:
+        for value in values.values():
+            if isinstance(value, Path):
+                local_path(value)
         for name, kind in groups.items():
             made = kind(**{f.name: values.pop(f.name) for f in dataclasses.fields(kind)})
             values[name] = made.over(before_command()) if kind is Connection else made

@@ -18,6 +18,7 @@ from eoctl.stores import plan_files
 from recovery.errors import Exit, RefusedError, UsageError
 from recovery.remedies import Action
 from recovery.selectors import parse_selector
+from recovery.strategies.decision import Owner
 
 ACTING_SECONDS = 60.0
 MANY_SECONDS = 600.0
@@ -61,7 +62,7 @@ class OpenHere:
         return f"{selector.literal}:{ranges[0][0]}"
 
     def wish(
-        self, action: Action, outcome: str | None = None, accept_unknown_outcome: bool = False
+        self, action: Action, outcome: str | None = None, without_proof: bool = False
     ) -> operations.Wish:
         """What is asked for. Raises UsageError when a part of it is not named."""
         return operations.Wish(
@@ -70,7 +71,7 @@ class OpenHere:
             producer_id=_required(self.pid, "--pid"),
             start_offset=_required(self.start_offset, "--start-offset"),
             outcome=outcome,
-            accept_unknown_outcome=accept_unknown_outcome,
+            without_proof=without_proof,
         )
 
 
@@ -140,17 +141,23 @@ def resolve(
     outcome: Annotated[
         str | None, typer.Option("--outcome", metavar="commit|abort", help="must be the proven one")
     ] = None,
-    accept_unknown_outcome: Annotated[
+    without_proof: Annotated[
         bool,
         typer.Option(
-            "--accept-unknown-outcome", help="the history is compacted and you know the outcome"
+            "--without-proof",
+            "--accept-unknown-outcome",
+            help="the cluster can never tell the outcome, and you know it otherwise",
         ),
     ] = False,
 ) -> int:
-    """Write the marker that a coordinator decided and that got lost. --execute acts."""
+    """Write the marker that a coordinator decided and that got lost. --execute acts.
+
+    --without-proof is for an `unknown` that no look can ever answer, while nobody owns it: the plan
+    shows the records at stake and what each outcome costs.
+    """
     if outcome not in ("commit", "abort"):
         raise UsageError("is commit or abort", where="--outcome")
-    wish = open_here.wish("resolve", outcome, accept_unknown_outcome)
+    wish = open_here.wish("resolve", outcome, without_proof)
     return _run(connection, output, said, limits, open_here.cluster_id, wish)
 
 
@@ -163,11 +170,18 @@ def fence(
     pid: Pid = None,
     epoch: Annotated[int | None, typer.Option("--epoch", metavar="N")] = None,
     owner_is_gone: Annotated[
-        bool, typer.Option("--owner-is-gone", help="of a two-phase id: its system will not decide")
+        bool,
+        typer.Option(
+            "--owner-is-gone", help="also within its limits, or idle: its owner is gone for good"
+        ),
     ] = False,
     cluster_id: ClusterId = None,
 ) -> int:
-    """Abort a transactional id's open transaction and shut its owner out. --execute acts."""
+    """Abort a transactional id's open transaction and shut its owner out. --execute acts.
+
+    Refused (exit status 4) while the owner may be at work: within its limits, with signs of life,
+    two-phase, idle. Only --owner-is-gone overrides that.
+    """
     wish = operations.Wish(
         "fence",
         transactional_id=transactional_id,
@@ -176,6 +190,20 @@ def fence(
         owner_is_gone=owner_is_gone,
     )
     return _run(connection, output, said, limits, cluster_id, wish)
+
+
+def fence_stopped(
+    connection: Connection, output: Format, said: Execute, limits: Limits, owner: Owner
+) -> int:
+    """Fence the owner of a stopped application's transaction, also within its limits."""
+    wish = operations.Wish(
+        "fence",
+        transactional_id=owner.transactional_id,
+        producer_id=owner.producer_id,
+        producer_epoch=owner.producer_epoch,
+        is_stopped=True,
+    )
+    return _run(connection, output, said, limits, None, wish)
 
 
 def apply(

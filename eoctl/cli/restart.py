@@ -30,6 +30,7 @@ from eoctl.render.words import counted
 from eoctl.stores import plan_files
 from recovery.answers import Answer
 from recovery.errors import EoctlError, Exit, RefusedError, UnverifiedError, UsageError
+from recovery.journal import Entry
 from recovery.plan import Plan
 from recovery.rows_restart import (
     RestartPlanRow,
@@ -131,7 +132,7 @@ def plan(
     try:
         made = with_cluster(context, seconds, planned)
     except PendingError as pending:
-        if not fence or not pending.transactional_ids:
+        if not fence or not pending.owners:
             raise
         fenced = _fence(connection, output, said, pending)
         made = _once_stable(lambda: with_cluster(context, seconds, planned), fenced)
@@ -145,18 +146,21 @@ def plan(
 def _fence(
     connection: Connection, output: Format, said: Execute, pending: PendingError
 ) -> EoctlError | None:
-    """Fence each id that holds commits of the group, as `txn fence` does; why one was refused.
+    """Fence each id that is proven to hold commits of the group; why one was refused.
 
+    As `txn fence` does, with the producer id and epoch that were judged, and also within the
+    limits: the group has no members, so its application is stopped.
     What that shows goes to stderr: stdout is the plan's. Raises PendingError without --execute.
     """
     from eoctl.cli.limits import Limits
-    from eoctl.cli.remedy import fence
+    from eoctl.cli.remedy import fence_stopped
 
     refused: EoctlError | None = None
     with redirect_stdout(sys.stderr):
-        for name in pending.transactional_ids:
+        for owner in pending.owners:
+            name = owner.transactional_id
             try:
-                status = fence(connection, output, said, Limits(), name)
+                status = fence_stopped(connection, output, said, Limits(), owner)
             except RefusedError as error:
                 refused = error  # it may have ended by itself: the group tells
             else:
@@ -188,11 +192,11 @@ def show(
     env_as_json: EnvJson = False,
     export: Export = False,
 ) -> int:
-    """A plan as it was made; nothing is looked at."""
+    """A plan as it was made, and whether it was applied or undone from here; asks no broker."""
     _one_form(env, env_as_json, export)
     made = _read(file)
     if not _short(made, env, env_as_json, export):
-        _show("restart-show", made, output, file)
+        _show("restart-show", made, output, file, operations.became(made))
     return Exit.OK
 
 
@@ -239,7 +243,12 @@ def _verify_summary(answer: Answer) -> str:
         return f"{counted(len(answer.rows), 'finding')}: do not start {answer.extra['app']}"
     if not answer.complete:
         return "INCOMPLETE: not everything could be seen"
-    return f"{answer.extra['app']}: everything is as the plan left it"
+    outputs = answer.extra["outputs"]
+    looked = counted(outputs, "output") if isinstance(outputs, int) and outputs else "no output"
+    return (
+        f"{answer.extra['app']}: everything is as the plan left it ({looked} looked at); "
+        f"{answer.extra['guarantee']}: {answer.extra['because']}"
+    )
 
 
 VERIFY = View(
@@ -292,35 +301,75 @@ def _short(made: Plan, env: bool, env_as_json: bool, export: bool) -> bool:
     return env or env_as_json or export
 
 
-def _show(schema: str, made: Plan, output: Format, file: Path | None) -> None:
+def _show(
+    schema: str,
+    made: Plan,
+    output: Format,
+    file: Path | None,
+    became: operations.Became | None = None,
+) -> None:
+    """Print a plan. became: of a plan that is not just made, what the journal says of it."""
     row = restart_plan_row(decision_of(made))
-    answer = Answer(
-        schema,
-        made.cluster_id,
-        now_ms(),
-        [row],
-        extra={
-            "plan_sha256": made.sha256,
-            "expires": rfc3339(made.expires_at),
-            "file": None if file is None else str(file),
-        },
-    )
+    extra: dict[str, object] = {
+        "plan_sha256": made.sha256,
+        "expires": rfc3339(made.expires_at),
+        "file": None if file is None else str(file),
+    }
+    if became is not None:
+        extra |= {"applied": _entry(became.applied), "undone": _entry(became.undone)}
+    answer = Answer(schema, made.cluster_id, now_ms(), [row], extra=extra)
     if output.output not in ("table", "wide"):
         emit(answer, PLAN, output)
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     wide, headers = output.output == "wide", not output.no_headers
-    for line in (*lines(row, width=width, wide=wide, headers=headers), *_closing(made, file)):
+    for line in (
+        *lines(row, width=width, wide=wide, headers=headers),
+        *_closing(made, file, became),
+    ):
         print(line)
 
 
-def _closing(made: Plan, file: Path | None) -> Iterator[str]:
+def _entry(entry: Entry | None) -> dict[str, object] | None:
+    """A journal entry for scripts. ended_at: null while it is unfinished."""
+    if entry is None:
+        return None
+    return {
+        "entry": entry.id,
+        "state": entry.state,
+        "begun_at": rfc3339(entry.begun.at),
+        "ended_at": rfc3339(entry.ended_at),
+    }
+
+
+_ENDED = {
+    "failed": "refused by the cluster, nothing was changed",
+    "abandoned": "given up",
+}
+
+
+def _told(word: str, entry: Entry) -> str:
+    """`applied      by journal entry ID, ended 2026-...`: what became of an entry, and when."""
+    if entry.state == "unfinished":
+        way = command(["eoctl", "journal", "resume", entry.id])
+        return f" {word:<12} begun by journal entry {entry.id} and not finished: {way}"
+    how = _ENDED.get(entry.state)
+    if how is not None:
+        word, how = f"not {word}", f": {how}"
+    return f" {word:<12} by journal entry {entry.id}, {rfc3339(entry.ended_at)}{how or ''}"
+
+
+def _closing(made: Plan, file: Path | None, became: operations.Became | None) -> Iterator[str]:
     for step in made.steps:
         yield f" step         {step.does}"
     yield f" lock         {made.lock}"
     yield f" expires      {rfc3339(made.expires_at)}"
     yield f" sha256       {made.sha256}"
-    if file is None:
+    if became is not None and became.applied is not None:
+        yield _told("applied", became.applied)
+        if became.undone is not None:
+            yield _told("undone", became.undone)
+    elif file is None:
         yield " nothing is kept: write the plan to a file with --out PLAN to apply it"
     else:
         yield " to carry it out (nothing was sent yet):"

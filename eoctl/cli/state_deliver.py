@@ -59,6 +59,14 @@ class Delivering:
             rich_help_panel=_PANEL,
         ),
     ] = False
+    without_headers: Annotated[
+        bool,
+        typer.Option(
+            "--without-headers",
+            help="deliver it although its records had headers, or may have had some",
+            rich_help_panel=_PANEL,
+        ),
+    ] = False
 
     @property
     def given(self) -> bool:
@@ -71,7 +79,8 @@ class Delivering:
         for option, value in (("--with-offsets", self.with_offsets), ("--input", self.input_topic)):
             found += [option, value] if value is not None else []
         found += ["--replace"] if self.replace else []
-        return found + (["--accept-incomplete"] if self.accept_incomplete else [])
+        found += ["--accept-incomplete"] if self.accept_incomplete else []
+        return found + (["--without-headers"] if self.without_headers else [])
 
     def wish(self, folder: Path, into: str, changelog: str | None = None) -> Wish:
         """folder: or its manifest. Raises UsageError."""
@@ -85,6 +94,7 @@ class Delivering:
             input=self.input_topic,
             replace=self.replace,
             incomplete=self.accept_incomplete,
+            without_headers=self.without_headers,
         )
         wish.check()
         return wish

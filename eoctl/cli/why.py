@@ -24,7 +24,7 @@ from recovery.rows_why import WhyRow
 
 WHY = View(
     columns=(Column("partition", "TOPIC:PARTITION", "partition"),),
-    cells=lambda row: {"partition": f"{row.topic}:{row.partition}"},
+    cells=lambda row: {"partition": row.where},
     name_keys=("topic", "partition"),
     fields=tuple(WhyRow.model_fields),
     summary=lambda answer: "",
@@ -39,14 +39,22 @@ def why(
     group: Annotated[
         str | None, typer.Option("--group", metavar="G", help="why this group stands")
     ] = None,
+    transactional_id: Annotated[
+        str | None,
+        typer.Option("--transactional-id", metavar="ID", help="what this id holds, or waits for"),
+    ] = None,
 ) -> int:
     """What readers see, what holds it, who, since when, and the one safe remedy.
 
-    Without an argument the worst partition; a topic: its held partitions.
+    Without an argument the worst partition, or id; a topic: its held partitions.
     """
     selectors = topics.selectors()
     if group is not None and selectors:
         raise UsageError("give a topic or --group, not both", where="--group")
+    if transactional_id is not None and (selectors or group is not None):
+        raise UsageError(
+            "give a topic, a group or a transactional id, not several", where="--transactional-id"
+        )
 
     async def explained(cluster: Cluster | Source, context: Context) -> Answer:
         return await operation.why(
@@ -56,6 +64,7 @@ def why(
             group,
             limits.settings(context),
             sample_interval=limits.interval,
+            transactional_id=transactional_id,
         )
 
     answer, context = ask(connection, explained)
@@ -83,6 +92,10 @@ def _page(answer: Answer, title: str) -> None:
         print(f"eoctl: {note}", file=sys.stderr)
     for error in answer.errors:
         print(f"? {error_line(error)}", file=sys.stderr)
-    held = [r for r in answer.rows if isinstance(r, WhyRow) and r.stuck]
+    rows = [r for r in answer.rows if isinstance(r, WhyRow)]
+    held = [r for r in rows if r.stuck and r.topic is not None]
     text = f"{counted(len(held), 'partition')} held back" if held else "nothing is held back"
+    stuck = [r for r in rows if r.stuck and r.topic is None]
+    if stuck:
+        text += f"; {counted(len(stuck), 'transactional id')} not at rest"
     print(with_gaps(text, answer), file=sys.stderr)

@@ -41,12 +41,17 @@ READING = frozenset(
 
 Key = TypeVar("Key", bound=Hashable)
 
+PROBE_TOPIC = "eoctl-probe"
+"""A made-up topic: who may not describe all topics is refused it, others hear: unknown."""
 STAGGER_SECONDS = 0.3  # between bootstrap attempts: a dead first server costs no more
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """Who leads a partition. leader None: nobody does. error: Kafka's name, None if none."""
+    """Who leads a partition. leader None: nobody does. error: Kafka's name, None if none.
+
+    in_sync: the replicas that the leader counts as in sync; None = not told.
+    """
 
     topic: str
     partition: int
@@ -55,6 +60,7 @@ class PartitionMetadata:
     replicas: tuple[int, ...]
     error: str | None
     topic_id: str | None = None
+    in_sync: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +373,7 @@ def _topic(t: Any) -> TopicMetadata:
                 replicas=tuple(p.replica_nodes),
                 error=messages.error_name(p.error_code) if p.error_code else None,
                 topic_id=topic_id,
+                in_sync=tuple(p.isr_nodes),
             )
             for p in sorted(t.partitions, key=lambda p: p.partition_index)
         ),

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from eoctl.kafka import collect, messages
-from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.cluster import PROBE_TOPIC, Cluster
 from eoctl.kafka.fetch import Range, read_all
 from eoctl.kafka.groups import (
     NOT_FOUND,
@@ -26,12 +26,12 @@ from recovery.formats.batches import batch_headers
 from recovery.formats.consumer_offsets import OffsetKey, decode_key
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.records import records
+from recovery.observation import OpenTransaction
 
 Rows = dict[TopicPartition, tuple[str, Any]]
 """Kafka's error name or NONE, and the answer's row."""
 
 UNSTABLE = "UNSTABLE_OFFSET_COMMIT"
-PROBE_TOPIC = "eoctl-probe"
 SEVERAL_GROUPS = 8  # from this version of OffsetFetch on (KIP-709)
 MOST_CHUNKS = 8  # of a partition of __consumer_offsets, above its LSO
 STABLE = 7  # below this version, require_stable is silently not sent
@@ -255,14 +255,19 @@ async def groups_at(
     return [g for g in groups if g.offsets], missing + more
 
 
-async def pending_producers(
-    cluster: Cluster, pending: Sequence[GroupOffsetFacts]
-) -> dict[tuple[str, str, int], int]:
-    """(group, topic, partition) → producer id of the transaction that holds a newer commit.
+Place = tuple[str, str, int]
+"""A group's commit: group, topic, partition."""
 
-    Read from the open batches of `__consumer_offsets`: one partition of it serves many groups, so
-    an open transaction there proves nothing by itself. Without READ on that topic, or where much
-    lies above the LSO, some are left out.
+
+async def pending_holders(
+    cluster: Cluster, pending: Sequence[GroupOffsetFacts]
+) -> dict[Place, tuple[OpenTransaction, ...]]:
+    """The open transactions on `__consumer_offsets` that hold newer commits of these places.
+
+    Read from the open batches of each producer, from the first offset of its transaction on: one
+    partition serves many groups, so an open transaction there proves nothing by itself, and the
+    same producer id may be open elsewhere. Without READ on that topic, or where much lies above
+    the LSO, some are left out.
     """
     homes = await offsets_partitions(cluster) if pending else ()
     if isinstance(homes, Missing) or not homes:
@@ -272,8 +277,10 @@ async def pending_producers(
     offsets, _ = await collect.partition_offsets(cluster, (), wanted)
     states, _ = await collect.producers(cluster, wanted)
     opened = {
-        key: {p.producer_id for p in rows if p.current_txn_start_offset is not None}
-        for key, rows in states.items()
+        (p.topic, p.partition, p.producer_id): p.current_txn_start_offset
+        for rows in states.values()
+        for p in rows
+        if p.current_txn_start_offset is not None
     }
     ranges = [
         Range(f.topic, f.partition, f.last_stable_offset, f.high_watermark)
@@ -282,14 +289,27 @@ async def pending_producers(
     ]
     chunks, _ = await read_all(cluster, ranges, most_chunks=MOST_CHUNKS)
     named = {(o.group, o.topic, o.partition) for o in pending}
-    found: dict[tuple[str, str, int], int] = {}
-    for place, mine in chunks.items():
+    found: dict[Place, dict[OpenTransaction, None]] = {}
+    for where, mine in chunks.items():
         for chunk in mine:
             for header in batch_headers(chunk.records):
-                if header.is_control or header.producer_id not in opened.get(place, ()):
+                start = opened.get((*where, header.producer_id))
+                if header.is_control or start is None or header.base_offset < start:
                     continue
                 for record in records(chunk.records, header):
                     key = decode_key(record.key or b"")
-                    if isinstance(key, OffsetKey) and tuple(key) in named:
-                        found[key.group, key.topic, key.partition] = header.producer_id
-    return found
+                    if not isinstance(key, OffsetKey):
+                        continue
+                    commit = (key.group, key.topic, key.partition)
+                    if commit in named:
+                        holder = OpenTransaction(*where, header.producer_id, start)
+                        found.setdefault(commit, {})[holder] = None
+    return {place: tuple(holders) for place, holders in found.items()}
+
+
+async def pending_producers(
+    cluster: Cluster, pending: Sequence[GroupOffsetFacts]
+) -> dict[Place, int]:
+    """The producer id of the newest open transaction that holds each of these commits."""
+    found = await pending_holders(cluster, pending)
+    return {p: pid for p, holders in found.items() if (pid := holders[-1].producer_id) is not None}

@@ -102,6 +102,7 @@ async def transactions(
 
     answers, failures = await cluster.ask_each({b: partial(ask, b) for b in led})
     rows: list[TransactionFacts] = []
+    strays: list[TransactionFacts] = []
     missing: list[Missing] = []
     for broker, failure in failures.items():
         missing.append(_coordinator_not_seen(broker, failure, len(led[broker]), count))
@@ -116,11 +117,14 @@ async def transactions(
             seen[number] = CoordinatorFacts(
                 number, broker, seen=not bad, error=(bad[0] or "NO_ANSWER") if bad else None
             )
-        rows += [
-            TransactionFacts(t.transactional_id, broker, t.producer_id, t.transaction_state)
-            for t in answer.transaction_states
-            if partitions[coordinator_partition(t.transactional_id, count)].leader == broker
-        ]
+        for t in answer.transaction_states:
+            row = TransactionFacts(t.transactional_id, broker, t.producer_id, t.transaction_state)
+            home = partitions[coordinator_partition(t.transactional_id, count)]
+            (rows if home.leader == broker else strays).append(row)
+    # of another broker only what its home does not list: while brokers count the partitions
+    # differently, its coordinator may be anyone (see `described`)
+    at_home = {t.transactional_id for t in rows}
+    rows += [t for t in strays if t.transactional_id not in at_home]
     missing += _unproven(seen.values(), {m.broker for m in missing}, count)
     return Transactions(
         rows=tuple(sorted(rows, key=lambda t: t.transactional_id)),
@@ -189,9 +193,61 @@ async def described(
 ) -> tuple[list[TransactionFacts], list[Missing]]:
     """`rows` with epoch, timeout, start and partitions (DescribeTransactions), in their order.
 
-    An id that ended or moved meanwhile keeps what was known and carries the error's name.
+    An id that ended or moved meanwhile keeps what was known and carries the error's name. One that
+    its present coordinator does not know with the listed producer id is a ghost: another broker
+    still keeps the partition where its records were before partitions were added.
     Topics that may not be described are left out by the broker without an error.
     """
+    result, missing = await _described_once(cluster, rows)
+    doubted = [
+        number
+        for number, (asked, t) in enumerate(zip(rows, result, strict=True))
+        if asked.producer_id >= 0 and t.error in (NOT_FOUND, "NOT_COORDINATOR")
+    ]
+    if not doubted:
+        return result, missing
+    homes = await _homes(cluster, [result[n].transactional_id for n in doubted])
+    known = [n for n in doubted if result[n].transactional_id in homes]
+    again, more = await _described_once(
+        cluster, [replace(rows[n], coordinator=homes[rows[n].transactional_id]) for n in known]
+    )
+    settled = set()
+    for number, t in zip(known, again, strict=True):
+        if t.error == NOT_FOUND or (t.error is None and t.producer_id != rows[number].producer_id):
+            result[number] = replace(rows[number], error=NOT_FOUND, ghost=True)
+        else:
+            result[number] = t
+        settled.add(t.transactional_id)
+    missing = [m for m in missing if m.scope != "transaction" or m.id not in settled]
+    ghosts = {t.transactional_id for t in result if t.ghost}
+    return result, missing + [m for m in more if m.id not in ghosts]
+
+
+async def _homes(cluster: Cluster, ids: Sequence[str]) -> dict[str, int]:
+    """The broker that coordinates each id, where all brokers name the same (FindCoordinator).
+
+    A broker hashes by the number of partitions that it saw when it started.
+    """
+    question = messages.FindCoordinatorRequest(key_type=1, coordinator_keys=list(ids))
+    answers, failures = await cluster.ask_each(
+        {b: partial(cluster.ask, b, question, least=4) for b in cluster.brokers}
+    )
+    if failures:
+        return {}
+    said: dict[str, set[int]] = {}
+    for answer in answers.values():
+        for c in answer.coordinators:
+            said.setdefault(c.key, set()).add(-1 if c.error_code else int(c.node_id))
+    return {
+        name: next(iter(nodes))
+        for name, nodes in said.items()
+        if len(nodes) == 1 and nodes <= cluster.brokers.keys()
+    }
+
+
+async def _described_once(
+    cluster: Cluster, rows: Sequence[TransactionFacts]
+) -> tuple[list[TransactionFacts], list[Missing]]:
     grouped: dict[int, list[str]] = {}
     for t in rows:
         grouped.setdefault(t.coordinator, []).append(t.transactional_id)

@@ -114,7 +114,7 @@ def _certificate(
         held = ", ".join(names)
         return (
             f"the broker's certificate is for {held or 'another name'}, not for {host}",
-            "connect by one of its names, or set ssl.endpoint.identification.algorithm=none",
+            "connect by one of its names, or have a certificate made for this one",
         )
     if error.verify_code in SAYS_WHO:
         return (

@@ -11,6 +11,7 @@ from typing import Protocol
 from eoctl.kafka import collect
 from eoctl.kafka.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.fetch import Chunk, Range, read, read_all
+from eoctl.kafka.log_checks import asked_epoch_ends
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.formats.batches import (
     BatchHeader,
@@ -23,7 +24,7 @@ from recovery.formats.consumer_offsets import OffsetKey
 from recovery.formats.consumer_offsets import decode_key as decode_group_key
 from recovery.formats.reader import CorruptError
 from recovery.formats.records import ControlType, marker, records
-from recovery.formats.state_log import Part, parts_of, state_log
+from recovery.formats.state_log import Former, Part, parts_of, state_log
 from recovery.history import Marker, StateLog
 from recovery.observation import OpenTransaction, StartBatch
 
@@ -171,6 +172,7 @@ async def markers(
 def _markers(w: OpenTransaction, chunks: Iterable[Chunk], begin: int) -> Markers:
     found: list[Marker] = []
     first, expected = begin, begin
+    wrote: bool | None = False if begin == 0 else None  # since the marker before
     assert w.start_offset is not None
     for chunk in chunks:
         for h in batch_headers(chunk.records):
@@ -182,8 +184,13 @@ def _markers(w: OpenTransaction, chunks: Iterable[Chunk], begin: int) -> Markers
                     first = h.base_offset
                 if not whole:
                     first = h.last_offset + 1
+                if first > begin and not wrote:
+                    wrote = None
             expected = h.last_offset + 1
-            if not h.is_control or h.producer_id != w.producer_id:
+            if h.producer_id != w.producer_id:
+                continue
+            if not h.is_control:
+                wrote = True
                 continue
             said = marker(chunk.records, h)
             if said is None or said.type is ControlType.OTHER or said.coordinator_epoch is None:
@@ -195,8 +202,11 @@ def _markers(w: OpenTransaction, chunks: Iterable[Chunk], begin: int) -> Markers
                     producer_epoch=h.producer_epoch,
                     coordinator_epoch=said.coordinator_epoch,
                     timestamp=h.max_timestamp,
+                    data=wrote,
+                    leader_epoch=h.leader_epoch,
                 )
             )
+            wrote = False
     return Markers(tuple(found), first)
 
 
@@ -211,6 +221,14 @@ class Cache(Protocol):
         """Keep these instead."""
         ...
 
+    def retire(self, partition: int) -> None:
+        """Set aside what is kept: the log does not hold it any more."""
+        ...
+
+    def former(self) -> Sequence[Former]:
+        """All that was set aside, and what is kept of earlier topics of this cluster."""
+        ...
+
 
 async def state_logs(
     cluster: Cluster,
@@ -222,41 +240,105 @@ async def state_logs(
     """These partitions of `__transaction_state`, read from log start to high watermark.
 
     With the records of these producer ids and transactional ids (None = of all). What the cache
-    has is not read again: its last batch is, and must be the same, else all is read anew.
+    has is not read again: its last batch is, and must be the same. If it is not there, the leader
+    tells whether compaction took it (the rest is kept with what is new) or the log went another
+    way; then all is read anew, and what the cache knew stands in `forgotten`.
     """
     if not partitions:
         return []
     facts, _ = await collect.partition_offsets(cluster, (), partitions)
     logs: list[StateLog] = []
     ranges: list[Range] = []
-    anew: list[Range] = []
+    whole: dict[int, Range] = {}
     kept: dict[int, Part] = {}
+    doubted: set[int] = set()
+    other: set[int] = set()
     for p in facts:
         if p.error is not None or p.high_watermark is None or p.log_start_offset is None:
-            logs.append(StateLog(p.partition, (), 0, None, error=p.error or "NOT_SEEN"))
+            logs.append(StateLog(p.partition, (), 0, error=p.error or "NOT_SEEN"))
             continue
-        whole = Range(p.topic, p.partition, p.log_start_offset, p.high_watermark)
+        all_of_it = Range(p.topic, p.partition, p.log_start_offset, p.high_watermark)
+        whole[p.partition] = all_of_it
         part = cache.load(p.partition) if cache is not None else None
-        if part is not None and whole.start <= (last := _last_base(part.scan)) < whole.end:
+        if part is not None:
             kept[p.partition] = part
-            ranges.append(replace(whole, start=last))
-            anew.append(whole)
+        if part is not None and all_of_it.start <= (last := _last_base(part.scan)) < all_of_it.end:
+            ranges.append(replace(all_of_it, start=last))
+        elif part is not None:
+            doubted.add(p.partition)
         else:
-            ranges.append(whole)
-    refused: list[Range] = []
-    async for partition, buffers, end, error in _read_each(cluster, ranges):
-        before = kept.get(partition)
-        if before is not None and not _continues(before, buffers):
-            refused += [r for r in anew if r.partition == partition]
+            ranges.append(all_of_it)
+
+    def made(number: int, buffers: Sequence[bytes], end: int, error: str | None) -> StateLog:
+        before = kept.get(number)
+        return _log(number, before, buffers, end, error, producer_ids, transactional_ids, cache)
+
+    async for number, buffers, end, error in _read_each(cluster, ranges):
+        goes_on = _continues(kept[number], buffers) if number in kept and error is None else True
+        if goes_on:
+            logs.append(made(number, buffers, end, error))
+        elif goes_on is None:
+            doubted.add(number)
+        else:
+            other.add(number)
+    going_on = await _go_on(cluster, [p for p in partitions if p.partition in doubted], kept)
+    for number in doubted - going_on.keys():
+        logs.append(StateLog(number, (), 0, error="NOT_SEEN"))
+    going_on |= dict.fromkeys(other, False)
+    for number, same_log in going_on.items():
+        if not same_log:
+            del kept[number]
+            assert cache is not None
+            cache.retire(number)
+    async for number, buffers, end, error in _read_each(cluster, [whole[n] for n in going_on]):
+        logs.append(made(number, buffers, end, error))
+    epochs = {p.partition: p.leader_epoch for p in partitions}
+    logs = [replace(log, leader_epoch=epochs[log.partition]) for log in logs]
+    logs.sort(key=lambda log: log.partition)
+    return _with_former(logs, cache, producer_ids, transactional_ids)
+
+
+async def _go_on(
+    cluster: Cluster, partitions: Sequence[PartitionMetadata], kept: Mapping[int, Part]
+) -> dict[int, bool]:
+    """Whether each log goes on from what is kept of it; absent where its leader did not tell."""
+    wanted = {
+        (p.topic, p.partition): (
+            p.leader,
+            -1 if p.leader_epoch is None else p.leader_epoch,
+            int(kept[p.partition].scan.fields["leader_epoch"][-1]),
+        )
+        for p in partitions
+        if p.leader is not None
+    }
+    ends, _ = await asked_epoch_ends(cluster, wanted) if wanted else ({}, [])
+    return {
+        number: end is not None and end > int(kept[number].scan.last_offset[-1])
+        for (_, number), end in ends.items()
+    }
+
+
+def _with_former(
+    logs: Sequence[StateLog],
+    cache: Cache | None,
+    producer_ids: Collection[int],
+    transactional_ids: Collection[str] | None,
+) -> list[StateLog]:
+    """The logs with what only the cache knows: it stands with the partition of that number."""
+    result = {log.partition: log for log in logs}
+    for old in cache.former() if cache is not None and result else ():
+        number = old.partition if old.partition in result else min(result)
+        try:
+            found = state_log(old.partition, [old.part], 0, producer_ids, transactional_ids)
+        except CorruptError:
             continue
-        logs.append(
-            _log(partition, before, buffers, end, error, producer_ids, transactional_ids, cache)
-        )
-    async for partition, buffers, end, error in _read_each(cluster, refused):
-        logs.append(
-            _log(partition, None, buffers, end, error, producer_ids, transactional_ids, cache)
-        )
-    return sorted(logs, key=lambda log: log.partition)
+        log = result[number]
+        cut = log.cut_epoch
+        if old.same_topic and number == old.partition:
+            cut = max(-1 if cut is None else cut, int(old.part.scan.fields["leader_epoch"][-1]))
+        forgotten = (*log.forgotten, *found.records)
+        result[number] = replace(log, forgotten=forgotten, cut_epoch=cut)
+    return list(result.values())
 
 
 async def _read_each(
@@ -284,11 +366,15 @@ def _last_base(scan: HeaderScan) -> int:
     return int(scan.fields["base_offset"][-1])
 
 
-def _continues(kept: Part, buffers: Sequence[bytes]) -> bool:
-    """The first batch read is the last one kept: the log was neither compacted nor cut there."""
+def _continues(kept: Part, buffers: Sequence[bytes]) -> bool | None:
+    """Is the first batch read the last one kept? False: another stands there. None: none does.
+
+    Compaction takes batches, and it notes in one with a tombstone when that may go.
+    """
     first = next((h for b in buffers for h in batch_headers(b)), None)
-    last = _last_base(kept.scan), int(kept.scan.fields["crc"][-1])
-    return first is not None and (first.base_offset, first.crc) == last
+    if first is None or first.base_offset != _last_base(kept.scan) or first.has_delete_horizon:
+        return None
+    return first.crc == int(kept.scan.fields["crc"][-1])
 
 
 def _log(
@@ -302,7 +388,7 @@ def _log(
     cache: Cache | None,
 ) -> StateLog:
     if error is not None:
-        return StateLog(partition, (), 0, None, error=error)
+        return StateLog(partition, (), 0, error=error)
     parts = [before] if before else []
     seen = int(before.scan.last_offset[-1]) if before else -1
     grown = False
@@ -322,7 +408,7 @@ def _log(
             seen, grown = int(scan.last_offset[-1]), True
         log = state_log(partition, parts, end, producer_ids, transactional_ids)
     except CorruptError as corrupt:
-        return StateLog(partition, (), 0, None, error=corrupt.sentence)
+        return StateLog(partition, (), 0, error=corrupt.sentence)
     if cache is not None and grown:
         cache.save(partition, parts)
-    return log
+    return replace(log, cached_until=int(before.scan.last_offset[-1]) + 1 if before else 0)

@@ -14,9 +14,15 @@ from functools import partial
 from typing import Any, TypeVar
 
 from eoctl.kafka import messages
-from eoctl.kafka.cluster import Cluster, PartitionMetadata, by_leader, missing_broker
+from eoctl.kafka.cluster import (
+    Cluster,
+    PartitionMetadata,
+    TopicMetadata,
+    by_leader,
+    missing_broker,
+)
 from eoctl.kafka.coordinators import probe_ids
-from recovery.facts import GroupFacts, Missing
+from recovery.facts import GroupFacts, Missing, TopicPartition
 from recovery.formats.coordinator import coordinator_partition
 
 Said = TypeVar("Said")
@@ -41,6 +47,23 @@ _DETAILS = {
     "NOT_COORDINATOR": "its coordinator is moving",
     "COORDINATOR_LOAD_IN_PROGRESS": "its coordinator is loading",
 }
+
+
+def group_partition(topic: TopicMetadata, group: str) -> TopicPartition | Missing | None:
+    """Return the partition of `__consumer_offsets`, described as `topic`, that keeps a group.
+
+    None: no group was ever known here. Missing: the topic may not be seen.
+    """
+    if topic.error == "UNKNOWN_TOPIC_OR_PARTITION":
+        return None
+    if topic.error is not None or not topic.partitions:
+        return Missing(
+            "topic",
+            topic.error or "LEADER_NOT_AVAILABLE",
+            "the group's own partition cannot be found without DESCRIBE on this topic",
+            topic=CONSUMER_OFFSETS,
+        )
+    return CONSUMER_OFFSETS, coordinator_partition(group, len(topic.partitions))
 
 
 async def offsets_partitions(cluster: Cluster) -> tuple[PartitionMetadata, ...] | Missing:

@@ -84,5 +84,5 @@ async def _local_start(cluster: Cluster, broker: int, place: TopicPartition) -> 
         answer = await cluster.ask(broker, question, least=8, most=9)
     except WireError as error:  # a broker older than tiered storage has nothing elsewhere
         return 0 if error.error == "UNSUPPORTED_VERSION" else None
-    found = answer.topics[0].partitions[0]
-    return None if found.error_code else int(found.offset)
+    told = [p for t in answer.topics for p in t.partitions if (t.name, p.partition_index) == place]
+    return None if not told or told[0].error_code else int(told[0].offset)

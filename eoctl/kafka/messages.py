@@ -51,6 +51,49 @@ def response_class(request: Any) -> Any:
     return getattr(module, name)[request.API_VERSION]
 
 
+def null_field(answer: Any) -> str | None:
+    """The first list or string of an answer that is null and may not be, None where there is none.
+
+    Java's generated classes refuse such an answer; kafka-python's hand out None.
+    """
+    struct = getattr(answer, "_struct", None)
+    return None if struct is None else _null_field(struct, answer, answer.API_VERSION)
+
+
+def _null_field(struct: Any, value: Any, version: int) -> str | None:
+    for name, nullable, inner in _looked_at(struct, version):
+        found = getattr(value, name)
+        if found is None:
+            if not nullable:
+                return name
+        elif inner is not None:
+            for item in found:
+                if (deeper := _null_field(inner, item, version)) is not None:
+                    return f"{name}.{deeper}"
+    return None
+
+
+_Looked = tuple[tuple[str, bool, Any], ...]
+_looked: dict[tuple[int, int], tuple[Any, _Looked]] = {}  # by a structure's id, which it keeps
+
+
+def _looked_at(struct: Any, version: int) -> _Looked:
+    """The lists and strings of a structure: name, whether it may be null, the structure of its
+    items where they have any such."""
+    if (known := _looked.get((id(struct), version))) is not None:
+        return known[1]
+    found = []
+    for f in struct.untagged_fields(version):
+        nullable = f.nullable_for_version_q(version)
+        inner = f.array_of if f.is_struct_array() else None
+        if inner is not None and not _looked_at(inner, version):
+            inner = None
+        if inner is not None or (not nullable and (f.is_array() or f.type_str == "string")):
+            found.append((f.name, nullable, inner))
+    _looked[id(struct), version] = struct, tuple(found)
+    return tuple(found)
+
+
 # where kafka-python has an older name, or none
 _NAMES = {
     -1: "UNKNOWN_SERVER_ERROR",

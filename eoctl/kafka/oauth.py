@@ -105,14 +105,14 @@ class TokenCommand(CachedToken):
                 self.argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,  # tools write tokens and passwords there, too
                 start_new_session=True,  # to end it with its children
             )
         except (OSError, IndexError) as error:
             reason = getattr(error, "strerror", None) or "it is empty"
             raise failed(f"{self.what} cannot be started: {reason}", None) from None
         try:
-            output, errors = process.communicate(timeout=seconds)
+            output, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
@@ -120,10 +120,9 @@ class TokenCommand(CachedToken):
                 f"{self.what} did not end within {seconds:.1f} s", "raise request.timeout.ms"
             ) from None
         if process.returncode:
-            said = _without_tokens(errors.decode("utf-8", "replace"), output)[-400:]
             raise failed(
-                f"{self.what} ended with status {process.returncode}{f': {said}' if said else ''}",
-                "run it yourself to see",
+                f"{self.what} ended with status {process.returncode}",
+                "run it yourself to see why: what it says may hold a secret and is not shown here",
             )
         printed = _exec_credential(output)
         if printed is None:
@@ -206,13 +205,6 @@ def _exec_credential(output: bytes) -> tuple[str, object] | None:
         return str(printed["token"]), printed.get("expirationTimestamp")
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _without_tokens(text: str, output: bytes) -> str:
-    """A command's complaint without the token it printed, or anything shaped like a JWT."""
-    if printed := _exec_credential(output):
-        text = Secret(printed[0]).hidden_in(text)
-    return " ".join(re.sub(r"[\w-]{8,}\.[\w-]{8,}\.[\w-]*", "***", text).split())
 
 
 def _instant(text: object, what: str) -> float | None:

@@ -1,17 +1,47 @@
 """The requests that change a transaction: markers, ends, fences. Each is sent once, to one broker.
 
-What they answer proves nothing (a marker for nothing answers NONE too): whoever calls these reads
-DescribeProducers and the LSO afterwards.
+What they answer proves nothing (a marker for nothing answers NONE too, and NOT_COORDINATOR may
+come after the change was written): whoever calls these looks afterwards. Only the names in
+MARKER_REFUSED and END_REFUSED say that nothing was changed.
 """
 
 import asyncio
-from typing import Any
+from dataclasses import dataclass
 
 from eoctl.kafka import messages
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.failures import Deadline, WireError
-from recovery.repairs import EndRequest, InitRequest, MarkerRequest
+from recovery.repairs import EndRequest, InitRequest, MarkerRequest, RaiseRequest
 
+MARKER_REFUSED = frozenset(
+    {
+        "INVALID_PRODUCER_EPOCH",
+        "TRANSACTION_COORDINATOR_FENCED",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "UNSUPPORTED_VERSION",
+        "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+    }
+)
+"""Of WriteTxnMarkers: checked before the append. NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS and
+REQUEST_TIMED_OUT are not among them: a leader that is deposed after its append answers these too
+(Kafka's ReplicaManager)."""
+END_REFUSED = frozenset(
+    {
+        "PRODUCER_FENCED",
+        "INVALID_PRODUCER_EPOCH",
+        "INVALID_PRODUCER_ID_MAPPING",
+        "INVALID_TXN_STATE",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "UNSUPPORTED_VERSION",
+        "CONCURRENT_TRANSACTIONS",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+    }
+)
+"""Of EndTxn, sent once: checked before its record is appended. NOT_COORDINATOR and
+COORDINATOR_NOT_AVAILABLE are not among them: a failed append of the Prepare* record, which may
+still reach the other replicas, is answered so (Kafka's TransactionStateManager)."""
 RETRIABLE = frozenset(
     {
         "COORDINATOR_LOAD_IN_PROGRESS",
@@ -74,17 +104,55 @@ async def end_transaction(cluster: Cluster, coordinator: int, end: EndRequest) -
     return messages.error_name(answer.error_code)
 
 
+@dataclass(frozen=True, slots=True)
+class Initialised:
+    """What InitProducerId answered. error: Kafka's name or NONE; the rest holds only with NONE."""
+
+    error: str
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+async def raise_id(
+    cluster: Cluster, coordinator: int, request: RaiseRequest, deadline: Deadline
+) -> str:
+    """Raise an idle id above its owner's epoch. The coordinator's last error name.
+
+    By EndTxn v5 where the plan says so. Else, and where that is refused for want of a transaction,
+    by InitProducerId twice: expecting the id's last epoch but one answers the present epoch
+    unraised (KIP-360), so that only the second, which expects what the first answered, surely
+    raises it.
+    """
+    if request.end_version is not None:
+        end = EndRequest(
+            request.end_version,
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+        )
+        name = await end_transaction(cluster, coordinator, end)
+        if name != "INVALID_TXN_STATE":
+            return name
+    name, timeout = request.transactional_id, request.timeout_ms
+    init = InitRequest(name, request.producer_id, request.producer_epoch, timeout)
+    first = await initialise_producer(cluster, coordinator, init, deadline)
+    if first.error != "NONE":
+        return first.error
+    init = InitRequest(name, first.producer_id, first.producer_epoch, timeout)
+    return (await initialise_producer(cluster, coordinator, init, deadline)).error
+
+
 async def initialise_producer(
     cluster: Cluster, coordinator: int, init: InitRequest, deadline: Deadline
-) -> str:
+) -> Initialised:
     """InitProducerId with the expected producer id and epoch (KIP-360), until it is not busy.
 
-    The coordinator's error name. Only after `end_transaction`: with a stale epoch it aborts all
-    the same.
+    Only after `end_transaction`, or on an id seen idle: with a stale epoch it aborts an open
+    transaction all the same.
     """
-    name = "NO_ANSWER"
+    found = Initialised("NO_ANSWER")
     while not deadline.passed:
-        answer: Any = await cluster.ask(
+        answer = await cluster.ask(
             coordinator,
             messages.InitProducerIdRequest(
                 transactional_id=init.transactional_id,
@@ -96,7 +164,8 @@ async def initialise_producer(
             most=4,
         )
         name = messages.error_name(answer.error_code)
+        found = Initialised(name, answer.producer_id, answer.producer_epoch)
         if name not in RETRIABLE:
-            return name
+            break
         await asyncio.sleep(0.05)
-    return name
+    return found

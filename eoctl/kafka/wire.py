@@ -16,6 +16,7 @@ from eoctl.kafka.security import Security
 
 CLIENT_ID = "eoctl"
 MAX_FRAME = 1 << 28  # bytes; more is not a Kafka broker speaking
+FIRST_BYTES = 4 << 20  # room for a frame before any of it has come: its length is only a claim
 
 
 class _Frames(asyncio.BufferedProtocol):
@@ -28,6 +29,7 @@ class _Frames(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
         self._length = bytearray(4)
         self._body: bytearray | None = None
+        self._claimed = 0  # bytes that the frame will have
         self._got = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -42,16 +44,19 @@ class _Frames(asyncio.BufferedProtocol):
         if self._body is None:
             if self._got == 4:
                 self._begin_frame()
-        elif self._got == len(self._body):
+        elif self._got == self._claimed:
             body, self._body, self._got = self._body, None, 0
             self._deliver(memoryview(body))
+        elif self._got == len(self._body):
+            more = min(self._claimed - self._got, self._got)  # as much as has come
+            self._body = self._body + bytes(more)
 
     def _begin_frame(self) -> None:
         (length,) = struct.unpack(">i", self._length)
         if not 4 <= length <= MAX_FRAME:
             self.fail(diagnosis.not_kafka(bytes(self._length)))
             return
-        self._body, self._got = bytearray(length), 0
+        self._body, self._claimed, self._got = bytearray(min(length, FIRST_BYTES)), length, 0
 
     def _deliver(self, body: memoryview) -> None:
         (correlation_id,) = struct.unpack_from(">i", body)
@@ -175,9 +180,12 @@ class Connection:
             name = type(request).__name__.removesuffix("Request")
             raise WireError("TIMED_OUT", f"no answer to {name} in time") from None
         try:
-            return messages.response_class(request).decode(body, header=True)
+            answer = messages.response_class(request).decode(body, header=True)
         except (ValueError, IndexError, struct.error) as error:
             raise WireError("NOT_KAFKA", f"an answer that cannot be decoded: {error}") from error
+        if (field := messages.null_field(answer)) is not None:
+            raise WireError("NOT_KAFKA", f"an answer whose {field} is null, which it may not be")
+        return answer
 
     def _choose_version(self, request: Any, least: int, most: int | None) -> None:
         low, high = self._versions.get(request.API_KEY, (0, -1))

@@ -51,6 +51,36 @@ async def create_topic(
         await client.until(partial(client.offsets, name, partition))
 
 
+async def delete_topic(client: Client, name: str) -> None:
+    """Delete a topic and wait until no broker knows it: the next one of that name is another."""
+    before = {p.topic_id for p in (await client.partitions(name)).values()}
+    question = messages.DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000)
+    answer = await client.cluster.ask(client.any_broker, question, most=5)
+    refuse(answer.responses[0].error_code, f"DeleteTopics of {name}")
+
+    async def gone() -> None:
+        if name in await client.topics():
+            there = {p.topic_id for p in (await client.partitions(name)).values()}
+            if there & before:
+                raise WireError("NOT_YET", f"{name} is still there")
+
+    await client.until(gone, also=frozenset({"NOT_YET"}))
+
+
+async def add_partitions(client: Client, name: str, count: int) -> None:
+    """Give a topic `count` partitions in all and wait until each is led."""
+    topic = messages.CreatePartitionsRequest.CreatePartitionsTopic
+    question = messages.CreatePartitionsRequest(
+        topics=[topic(name=name, count=count, assignments=None)],
+        timeout_ms=30_000,
+        validate_only=False,
+    )
+    answer = await client.cluster.ask(client.any_broker, question)
+    refuse(answer.results[0].error_code, f"CreatePartitions of {name}")
+    for partition in range(count):
+        await client.until(partial(client.offsets, name, partition))
+
+
 async def broker_settings(
     client: Client, broker: int, names: Sequence[str]
 ) -> dict[str, str | None]:

@@ -95,8 +95,8 @@ STEPS: tuple[Step, ...] = (
         ("journal", "list"),
     ),
     Step(
-        "Every transactional id that a coordinator knows. The owner of the held payments is not "
-        "among them.",
+        "Every transactional id that a coordinator knows. payments.1 is there, but nothing is open "
+        "on it: its coordinator had no transaction to end, so nobody would have freed payments:1.",
         ("txn", "list"),
     ),
     Step(

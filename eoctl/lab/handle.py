@@ -180,7 +180,7 @@ class Lab:
         self, main_class: str, *args: str, timeout: float = 120
     ) -> subprocess.CompletedProcess[str]:
         """Run one of Kafka's own tools, such as org.apache.kafka.tools.TransactionsCommand."""
-        argv = self.runtime().tool_argv(main_class, *args)
+        argv = self.runtime().argv(main_class, *args)
         return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=False)
 
     def write_context(self) -> None:

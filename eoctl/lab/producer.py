@@ -15,12 +15,22 @@ from recovery.facts import TopicPartition
 
 
 class Producer:
-    """One producer incarnation. `sequences` holds the next sequence per partition."""
+    """One producer incarnation. `sequences` holds the next sequence per partition.
+
+    version: of the transactions it speaks; None = the cluster's. Older clients speak 1 to any.
+    """
 
     def __init__(
-        self, client: Client, producer_id: int, epoch: int, transactional_id: str | None
+        self,
+        client: Client,
+        producer_id: int,
+        epoch: int,
+        transactional_id: str | None,
+        *,
+        version: int | None = None,
     ) -> None:
         self.client = client
+        self.version = client.transaction_version if version is None else version
         self.producer_id = producer_id
         self.epoch = epoch
         self.transactional_id = transactional_id
@@ -35,6 +45,7 @@ class Producer:
         timeout_ms: int = 60_000,
         *,
         two_phase: bool = False,
+        version: int | None = None,
     ) -> Self:
         """A new producer id, or the id's next epoch (which aborts what the id has open).
 
@@ -53,12 +64,16 @@ class Producer:
                 producer_epoch=-1,
                 enable2_pc=two_phase,
             )
-            version = 6 if two_phase else 5
-            answer = await client.cluster.ask(
-                broker, question, least=6 if two_phase else 0, most=version
-            )
+            least, most = (6, 6) if two_phase else (0, 5)
+            answer = await client.cluster.ask(broker, question, least=least, most=most)
             refuse(answer.error_code, f"InitProducerId of {transactional_id!r}")
-            return cls(client, answer.producer_id, answer.producer_epoch, transactional_id)
+            return cls(
+                client,
+                answer.producer_id,
+                answer.producer_epoch,
+                transactional_id,
+                version=version,
+            )
 
         return await client.until(attempt)
 
@@ -66,10 +81,10 @@ class Producer:
         """One batch with the next sequence, transactional if this has an id; its first offset."""
         most = 11
         if self.transactional_id is not None:
-            if self.client.transaction_version >= 2:
+            if self.version >= 2:
                 most = 12
             else:
-                await self._add_partition(topic, partition)
+                await self.add_partition(topic, partition)
         return await self.client.until(lambda: self.write(topic, partition, records, most))
 
     async def write(
@@ -104,7 +119,7 @@ class Producer:
     async def end(self, *, commit: bool) -> None:
         """EndTxn. Its answer says that the outcome is decided, not that markers are written."""
         name = self._name
-        version = 5 if self.client.transaction_version >= 2 else 3
+        version = 5 if self.version >= 2 else 3
 
         async def attempt() -> None:
             question = messages.EndTxnRequest(
@@ -135,8 +150,15 @@ class Producer:
 
     async def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit a group's offsets within the transaction."""
-        if self.client.transaction_version < 2:
-            await self._add_group(group)
+        if self.version < 2:
+            await self.add_group(group)
+        most = 5 if self.version >= 2 else 4
+        await self.client.until(lambda: self.write_offsets(group, offsets, most))
+
+    async def write_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int], most: int = 4
+    ) -> None:
+        """The same, tried once. Up to TxnOffsetCommit 4 nothing adds the group to it."""
         topic = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         rows: dict[str, list[object]] = {}
         for (name, partition), offset in offsets.items():
@@ -145,33 +167,29 @@ class Producer:
                     partition_index=partition, committed_offset=offset, committed_metadata=""
                 )
             )
-
-        async def attempt() -> None:
-            question = messages.TxnOffsetCommitRequest(
-                transactional_id=self._name,
-                group_id=group,
-                producer_id=self.producer_id,
-                producer_epoch=self.epoch,
-                generation_id=-1,
-                member_id="",
-                group_instance_id=None,
-                topics=[topic(name=name, partitions=parts) for name, parts in rows.items()],
-            )
-            broker = await self.client.coordinator(group, GROUP)
-            most = 5 if self.client.transaction_version >= 2 else 4
-            answer = await self.client.cluster.ask(broker, question, most=most)
-            for result in answer.topics:
-                for row in result.partitions:
-                    refuse(row.error_code, f"TxnOffsetCommit of group {group!r}")
-
-        await self.client.until(attempt)
+        question = messages.TxnOffsetCommitRequest(
+            transactional_id=self._name,
+            group_id=group,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            generation_id=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=[topic(name=name, partitions=parts) for name, parts in rows.items()],
+        )
+        broker = await self.client.coordinator(group, GROUP)
+        answer = await self.client.cluster.ask(broker, question, most=most)
+        for result in answer.topics:
+            for row in result.partitions:
+                refuse(row.error_code, f"TxnOffsetCommit of group {group!r}")
 
     @property
     def _name(self) -> str:
         assert self.transactional_id is not None, "this producer has no transactional id"
         return self.transactional_id
 
-    async def _add_partition(self, topic: str, partition: int) -> None:
+    async def add_partition(self, topic: str, partition: int) -> None:
+        """AddPartitionsToTxn 3, once per transaction: it begins one, before anything is written."""
         if (topic, partition) in self._joined:
             return
         part = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
@@ -192,7 +210,8 @@ class Producer:
         await self.client.until(attempt)
         self._joined.add((topic, partition))
 
-    async def _add_group(self, group: str) -> None:
+    async def add_group(self, group: str) -> None:
+        """AddOffsetsToTxn, once per transaction."""
         if group in self._joined:
             return
 

@@ -159,7 +159,7 @@ async def carry_out(
             where=door.context.title,
         )
     zookeeper = door.context.lock_zookeeper
-    async with locked(zookeeper, plan.cluster_id, _lock_scope(plan), who()) as ensure_held:
+    async with locked(zookeeper, plan.cluster_id, lock_scope(plan), who()) as ensure_held:
         die_here_in_tests("locked")
         entry = _begun(plan, undoes)
         if entry is not None and entry.state == "done":
@@ -170,7 +170,7 @@ async def carry_out(
         return await walk.to_the_end(door.argv, undoes)
 
 
-def _lock_scope(plan: Plan) -> str:
+def lock_scope(plan: Plan) -> str:
     """What one change at a time holds: all remedies of a cluster exclude each other."""
     return "transactions" if plan.kind.startswith("txn-") else plan.scope
 

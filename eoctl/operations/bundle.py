@@ -3,6 +3,7 @@
 Parts are seen one after the other, so a busy cluster moves on between them; each says when.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,14 @@ from eoctl.operations.session import now_ms
 from eoctl.operations.source import StateLogs
 from eoctl.operations.why import holder_of
 from eoctl.stores import bundle_files
-from eoctl.stores.bundle_files import Bundle, Origin, SeenHistory, listed, without_verdicts
+from eoctl.stores.bundle_files import (
+    Bundle,
+    Origin,
+    SeenHistory,
+    SeenId,
+    listed,
+    without_verdicts,
+)
 from recovery.answers import Answer, error_rows
 from recovery.diagnosis import Diagnosis
 from recovery.facts import GroupFacts, Missing
@@ -33,15 +41,25 @@ async def collect(
     *,
     sample_interval: float,
     history: bool,
+    on_part: Callable[[str], None] | None = None,
 ) -> Bundle:
-    """All that the read commands see. history: of all transactional ids, not only of held ones."""
+    """All that the read commands see. history: of all transactional ids, not only of held ones.
+
+    on_part: called with a few words on what is looked at next.
+    """
+    begins = on_part or (lambda words: None)
     live = Live(cluster)
+    begins("looking at partitions")
     metadata = await cluster.metadata(None)
     offsets = await live.look(Scope())
+    begins("looking at producers")
     producers = await live.producers(Scope(), (), resolve=True)
+    begins("looking at transactions")
     transactions = await live.transactions(TxnFilter(), describe=True)
+    begins("judging open transactions")
     d = await live.diagnose(Scope(), settings, sample_interval=sample_interval)
     rest, opened, looks = without_verdicts(d)
+    begins("looking at groups, settings and history")
     groups, groups_missing = await live.groups(None)
     configs, configs_missing = await live.topic_configs(sorted({p.topic for p in d.partitions}))
     expirations, expirations_missing = await live.expirations()
@@ -66,6 +84,7 @@ async def collect(
         topic_configs_missing=tuple(configs_missing),
         expirations=expirations,
         expirations_missing=tuple(expirations_missing),
+        ids=tuple(SeenId(j.first, j.second, j.record) for j in d.ids),
     )
 
 
@@ -94,7 +113,7 @@ def _without_metadata(g: GroupFacts) -> GroupFacts:
 async def _history(cluster: Cluster, d: Diagnosis, *, everything: bool) -> SeenHistory:
     owners = {j.verdict.owner.transactional_id for j in d.judged if j.verdict.owner}
     known = {name for j in d.judged if j.history for name in j.history.transactional_ids}
-    ids = owners | known
+    ids = owners | known | {j.name for j in d.ids}
     pids = {j.about.producer_id for j in d.judged if j.about.producer_id is not None}
     if not everything and not ids and not pids:
         return SeenHistory(0, (), (), everything=False)

@@ -238,8 +238,17 @@ async def _verdicts(
 async def _why(
     source: Source, context: Context, settings: Settings, sample_interval: float, about: str
 ) -> Parts:
-    named = [parse_selector(about)] if about else []  # none: the worst one
-    answer = await why(source, context, named, None, settings, sample_interval=sample_interval)
+    name = about[3:] if about.startswith("id ") else None
+    named = [parse_selector(about)] if about and name is None else []  # none: the worst one
+    answer = await why(
+        source,
+        context,
+        named,
+        None,
+        settings,
+        sample_interval=sample_interval,
+        transactional_id=name,
+    )
     return {"why": answer, "why_about": about}
 
 

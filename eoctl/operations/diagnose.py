@@ -10,12 +10,14 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from eoctl.kafka import collect, coordinators, evidence, messages
+from eoctl.kafka import clocks, collect, coordinators, evidence
 from eoctl.kafka.cluster import Cluster, PartitionMetadata, TopicMetadata
-from eoctl.kafka.failures import WireError
+from eoctl.kafka.standing import standing
+from eoctl.operations.diagnose_ids import PREPARING, JudgedIds, Past, judge_ids, past_limits
 from eoctl.operations.inspect import Scope, matching_nothing, selected
+from eoctl.operations.owners import Owners, look_for_life
 from eoctl.operations.session import now_ms
-from eoctl.stores.state_cache import state_cache
+from eoctl.stores.state_cache import StateCache, state_cache
 from recovery.diagnosis import Diagnosis, Judged
 from recovery.errors import IncompleteError
 from recovery.facts import (
@@ -26,12 +28,15 @@ from recovery.facts import (
     Transactions,
 )
 from recovery.formats.coordinator import coordinator_partition
-from recovery.history import History, read_history
-from recovery.observation import OpenTransaction, Sample, Settings, StartBatch
+from recovery.history import History, StateLog, names, read_history
+from recovery.id_facts import IdFacts
+from recovery.observation import CLOSED_STATES, OpenTransaction, Sample, Settings, StartBatch
+from recovery.topic_sightings import Sightings
 from recovery.verdicts import judge
 
-SECOND_LOOK_RULES = frozenset({"one-sample", "lost-seen-once"})
-PREPARING = ("PrepareCommit", "PrepareAbort")
+SECOND_LOOK_RULES = frozenset(
+    {"one-sample", "lost-seen-once", "past-timeout", "past-long", "refused-seen-once"}
+)
 QUIET = frozenset({"open", "prepare"})  # verdicts that stand where the history cannot be read
 NOT_JUDGED = frozenset({"partition-not-seen", "producers-not-seen", "no-open-transaction"})
 
@@ -51,6 +56,7 @@ async def diagnose(
 ) -> Diagnosis:
     """Judge every open transaction on the held partitions in scope.
 
+    Without selectors also every transactional id that is not at rest and holds no partition.
     Raises IncompleteError when the second look does not fit into the deadline.
     """
     metadata, wanted, missing = await selected(cluster, scope)
@@ -74,6 +80,15 @@ async def diagnose(
             cluster, look, topics, held, settings, sample_interval
         )
         missing += [m for m in more if m not in missing]
+    others = JudgedIds((), look.transactions if look else Transactions(), ())
+    if not scope.selectors:
+        holding = {
+            t.transactional_id
+            for j in judged
+            if (t := j.verdict.owner) and j.about.topic_partition in (t.partitions or ())
+        }
+        others = await judge_ids(cluster, holding, settings, sample_interval=sample_interval)
+        missing += [m for m in others.missing if m not in missing]
     newest = {j.about.topic_partition: j.partition for j in judged}
     return Diagnosis(
         cluster_id=cluster.cluster_id,
@@ -86,11 +101,12 @@ async def diagnose(
             newest.get((p.topic, p.partition), p) for p in offsets if p.held or p.error is not None
         ),
         judged=tuple(judged),
-        transactions=look.transactions if look else Transactions(),
+        transactions=look.transactions if look else others.transactions,
         missing=tuple(dict.fromkeys(missing)),
-        pause=pause,
+        pause=pause if others.pause is None else others.pause,
         settings=settings,
         notes=matching_nothing(scope, wanted),
+        ids=others.ids,
     )
 
 
@@ -144,8 +160,9 @@ async def _look(
         if p.current_txn_start_offset is not None
     }
     transactions = Transactions()
-    over_timeout = over_long = over_stuck = None
-    named: tuple[PartitionFacts, ...] = ()
+    past = Past(None, None, None)
+    ids: tuple[IdFacts, ...] = ()
+    owners = Owners()
     if unseen:
         preparing = await coordinators.transactions(cluster, states=PREPARING)
         missing += preparing.missing
@@ -154,11 +171,18 @@ async def _look(
         listed = await coordinators.transactions(cluster, producer_ids=sorted(pids))
         described, more = await coordinators.described(cluster, listed.rows)
         # an id that could not be described keeps its row: the rules know what to do with it
-        transactions = replace(listed, rows=tuple(described), missing=(*listed.missing, *more))
+        transactions = replace(
+            listed,
+            rows=tuple(described),
+            missing=(*listed.missing, *more),
+            clocks=await clocks.measured(cluster, described, now_ms),
+        )
         missing += transactions.missing
-        over_timeout, over_long, over_stuck = await _clocks(cluster, described, pids, settings)
-        named, more = await _named(cluster, described)
-        missing += more
+        past = await past_limits(cluster, described, settings, pids)
+        preparing_rows = [t for t in described if t.state in PREPARING]
+        ids = tuple(await standing(cluster, preparing_rows, now_ms())) if preparing_rows else ()
+        owners = await look_for_life(cluster, _late(described, past))
+    named = tuple({p.topic_partition: p.facts for i in ids for p in i.named or ()}.values())
     no_rows = {
         (m.topic, m.partition): m for m in missing if m.scope == "partition" and m.topic is not None
     }
@@ -170,72 +194,27 @@ async def _look(
             collected_at=now_ms(),
             topic_describe=p.error is None,
             producers_missing=no_rows.get((p.topic, p.partition)),
-            over_timeout=over_timeout,
-            over_long=over_long,
-            over_stuck=over_stuck,
-            list_version=None if over_long is None else 1,
+            over_timeout=past.over_timeout,
+            over_long=past.over_long,
+            over_stuck=past.over_stuck,
+            list_version=None if past.over_long is None else 1,
             named=named,
+            abort_cycles=owners.abort_cycles,
+            groups=owners.groups,
+            groups_missing=owners.groups_missing,
+            ids=ids,
         )
         for p in offsets
     }
     return _Look(samples, transactions, tuple(missing), at)
 
 
-async def _clocks(
-    cluster: Cluster,
-    rows: Sequence[TransactionFacts],
-    pids: Collection[int],
-    settings: Settings,
-) -> tuple[frozenset[str] | None, frozenset[str] | None, frozenset[str] | None]:
-    """Ids past their timeout, past long_after, past stuck_after, by the coordinators' clocks."""
-    for broker in sorted({t.coordinator for t in rows}):
-        try:
-            connection = await cluster.connection(broker)
-        except WireError:
-            return None, None, None
-        if not connection.supports(messages.ListTransactionsRequest, 1):
-            return None, None, None
+def _late(rows: Sequence[TransactionFacts], past: Past) -> list[TransactionFacts]:
+    """Those past a limit; all that are Ongoing where no coordinator's clock could be asked."""
     ongoing = [t for t in rows if t.state == "Ongoing"]
-    preparing = [t for t in rows if t.state.startswith("Prepare")]
-
-    async def past(states: Sequence[str], limit: int) -> frozenset[str] | None:
-        found = await coordinators.transactions(
-            cluster, states=states, producer_ids=sorted(pids), running_longer_than_ms=limit
-        )
-        if found.missing:
-            return None
-        return frozenset(t.transactional_id for t in found.rows)
-
-    over_timeout: frozenset[str] | None = frozenset()
-    over_long: frozenset[str] | None = frozenset()
-    over_stuck: frozenset[str] | None = frozenset()
-    if ongoing:
-        over_long = await past(["Ongoing"], settings.long_after)
-    for limit in sorted({t.timeout_ms for t in ongoing if t.timeout_ms is not None}):
-        ids = await past(["Ongoing"], limit)
-        mine = {t.transactional_id for t in ongoing if t.timeout_ms == limit}
-        over_timeout = None if ids is None or over_timeout is None else over_timeout | (ids & mine)
-    if preparing:
-        over_stuck = await past(PREPARING, settings.stuck_after)
-    return over_timeout, over_long, over_stuck
-
-
-async def _named(
-    cluster: Cluster, rows: Sequence[TransactionFacts]
-) -> tuple[tuple[PartitionFacts, ...], list[Missing]]:
-    """The partitions that ids in Prepare* name, with leaders and whether these answer."""
-    wanted = {tp for t in rows if t.state.startswith("Prepare") for tp in (t.partitions or ())}
-    if not wanted:
-        return (), []
-    metadata = await cluster.metadata(sorted({topic for topic, _ in wanted}))
-    partitions = [
-        p
-        for t in metadata.topics.values()
-        for p in t.partitions
-        if (p.topic, p.partition) in wanted
-    ]
-    facts, _ = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)
-    return tuple(facts), []
+    if past.over_timeout is None or past.over_long is None:
+        return ongoing
+    return [t for t in ongoing if t.transactional_id in past.over_timeout | past.over_long]
 
 
 def _open_transactions(look: _Look, held: Collection[TopicPartition]) -> list[OpenTransaction]:
@@ -282,7 +261,7 @@ async def _judge_all(
     if not unclear:
         return judged, None, []
     histories, missing = await _histories(
-        cluster, [j.about for j in unclear], starts, look, facts, settings
+        cluster, [j.about for j in unclear], starts, look, facts, topics
     )
     if all(j.verdict.name in QUIET for j in unclear):
         missing = []
@@ -330,7 +309,7 @@ async def _histories(
     starts: dict[OpenTransaction, StartBatch],
     look: _Look,
     facts: dict[TopicPartition, PartitionFacts],
-    settings: Settings,
+    topics: Sequence[TopicMetadata],
 ) -> tuple[dict[OpenTransaction, History], list[Missing]]:
     """What `__transaction_state` and, for transactions v1, the data logs' markers say."""
     partitions = await coordinators.state_partitions(cluster)
@@ -347,15 +326,17 @@ async def _histories(
     candidates = [w for w in wanted if w in starts and w.producer_id is not None]
     pids = {w.producer_id for w in candidates if w.producer_id is not None}
     ids = {t.transactional_id for t in look.transactions.rows if t.producer_id in pids}
-    needed = partitions
-    if partitions and all(look.transactions.owners(pid) for pid in pids):
-        # a producer id belongs to one transactional id for ever
-        homes = {coordinator_partition(name, len(partitions)) for name in ids}
-        needed = tuple(p for p in partitions if p.partition in homes)
-    topic_id = partitions[0].topic_id if partitions else None
+    cache = state_cache(cluster.cluster_id, partitions[0].topic_id if partitions else None)
+    homes = {coordinator_partition(name, len(partitions)) for name in ids if partitions}
     logs = await evidence.state_logs(
-        cluster, needed, pids, ids, state_cache(cluster.cluster_id, topic_id)
+        cluster, [p for p in partitions if p.partition in homes], pids, ids, cache
     )
+    named = {pid for log in logs for r in log.records for pid in pids if names(r, pid)}
+    if pids - named:
+        # an id lives where its records are, and that need not be where its hash points
+        others = [p for p in partitions if p.partition not in homes]
+        logs += await evidence.state_logs(cluster, others, pids, ids, cache)
+    sighted = _sight(topics, {w.topic for w in candidates}, logs, cache)
     unread = [log for log in logs if log.error is not None]
     missing = [
         Missing(
@@ -369,21 +350,52 @@ async def _histories(
     ]
 
     def history(w: OpenTransaction, markers: evidence.Markers | None) -> History:
-        known = [t.transactional_id for t in look.transactions.owners(w.producer_id or 0)]
+        known = look.transactions.owners(w.producer_id or 0)
         return read_history(
             starts[w],
             w.topic_partition,
             logs,
             len(partitions),
-            known_ids=known,
+            known_ids=[t.transactional_id for t in known],
+            confirmed_ids=[t.transactional_id for t in known if t.error is None],
+            sightings=sighted.get(w.topic),
             markers=markers.found if markers else (),
             markers_from=markers.first if markers else None,
-            skew=settings.clock_skew,
         )
 
     found = {w: history(w, None) for w in candidates}
-    by_order = [w for w, h in found.items() if any(d.client_version < 2 for d in h.decisions)]
-    if by_order:
-        read = await evidence.markers(cluster, by_order, facts)
-        found |= {w: history(w, read.get(w)) for w in by_order}
+    owned = {
+        (t.producer_id, place)
+        for t in look.transactions.rows
+        if t.state not in CLOSED_STATES and not t.ghost
+        for place in t.partitions or ()
+    }
+    # v1 tells by order; of what nobody owns the markers are shown, and must be explained
+    asked = [
+        w
+        for w, h in found.items()
+        if any(d.client_version < 2 for d in h.decisions)
+        or (w.producer_id, w.topic_partition) not in owned
+    ]
+    if asked:
+        read = await evidence.markers(cluster, asked, facts)
+        found |= {w: history(w, read.get(w)) for w in asked}
     return found, missing
+
+
+def _sight(
+    topics: Sequence[TopicMetadata],
+    wanted: Collection[str],
+    logs: Sequence[StateLog],
+    cache: StateCache | None,
+) -> dict[str, Sightings]:
+    """Which ids the names of wanted topics had; what this host sees of all topics now is noted.
+
+    topics: described before the logs were read.
+    """
+    if cache is None:
+        return {}
+    now = {t.name: t.topic_id for t in topics if t.topic_id is not None}
+    cache.sight(now, {log.partition: log.end for log in logs if log.end is not None})
+    seen = cache.sightings(wanted)
+    return {name: Sightings(now.get(name), seen[name]) for name in wanted}

@@ -34,6 +34,7 @@ async def history(
     named = {row.transactional_id for row in rows}
     asked = named | set(ids or ())
     homes = {coordinator_partition(name, found.partitions) for name in asked if found.partitions}
+    homes |= {row.coordinator_partition for row in rows}
     whole = not found.missing and all(
         log.whole_from == 0 for log in found.logs if log.partition in homes
     )
@@ -65,16 +66,15 @@ def unread(found: StateLogs) -> list[Missing]:
 async def read_state_logs(
     cluster: Cluster, ids: Sequence[str] | None, producer_ids: Sequence[int]
 ) -> StateLogs:
-    """The logs in which these ids, or the ids of these producer ids, have records. None = all."""
+    """All logs, with the records of these ids and of the ids of these producer ids. None = of all.
+
+    An id lives where its records are: its hash may point elsewhere since partitions were added.
+    """
     partitions = await coordinators.state_partitions(cluster)
     if isinstance(partitions, Missing):
         return StateLogs(0, (), (partitions,))
-    wanted = partitions
-    if ids is not None and not producer_ids and partitions:
-        homes = {coordinator_partition(name, len(partitions)) for name in ids}
-        wanted = tuple(p for p in partitions if p.partition in homes)
     topic_id = partitions[0].topic_id if partitions else None
     logs = await evidence.state_logs(
-        cluster, wanted, producer_ids, ids, state_cache(cluster.cluster_id, topic_id)
+        cluster, partitions, producer_ids, ids, state_cache(cluster.cluster_id, topic_id)
     )
     return StateLogs(len(partitions), tuple(logs))

@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from eoctl.kafka import collect, coordinators
-from eoctl.kafka.cluster import Cluster, ClusterMetadata, PartitionMetadata
+from eoctl.kafka import clocks, collect, coordinators
+from eoctl.kafka.cluster import PROBE_TOPIC, Cluster, ClusterMetadata, PartitionMetadata
 from eoctl.operations.session import now_ms
 from eoctl.operations.source import Source, source_of
 from recovery.answers import Answer, error_rows
@@ -18,8 +18,8 @@ from recovery.facts import Facts, Missing, TransactionFacts, Transactions
 from recovery.inspection import (
     OPEN_STATES,
     blocking_producer,
+    clock_notes,
     lso_row,
-    open_age,
     producer_rows,
     txn_describe_rows,
     txn_list_rows,
@@ -27,6 +27,7 @@ from recovery.inspection import (
 from recovery.selectors import Selector, unmatched
 from recovery.selectors import missing as missing_names
 
+CLOCK_SKEW_MS = 5_000
 STATES = (
     "Empty",
     "Ongoing",
@@ -107,6 +108,7 @@ def _topic_problem(error: str) -> str:
 async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
     """Offsets of the partitions in scope, and of the held ones what holds them."""
     metadata, wanted, missing = await selected(cluster, scope)
+    missing += await hidden_topics(cluster, scope)
     partitions, more = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
     missing += more
     held = {(p.topic, p.partition) for p in partitions if p.held}
@@ -144,8 +146,46 @@ async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
 async def look_at_owners(cluster: Cluster, producer_ids: Sequence[int]) -> Transactions:
     """The transactional ids whose producer id is one of these, described."""
     listed = await coordinators.transactions(cluster, producer_ids=sorted(set(producer_ids)))
-    rows, missing = await coordinators.described(cluster, listed.rows)
-    return replace(listed, rows=tuple(rows), missing=(*listed.missing, *missing))
+    return await _described(cluster, listed, listed.rows)
+
+
+async def _described(
+    cluster: Cluster, listed: Transactions, rows: Sequence[TransactionFacts]
+) -> Transactions:
+    """`rows` of a listing described, with their coordinators' clocks."""
+    found, missing = await coordinators.described(cluster, rows)
+    return replace(
+        listed,
+        rows=tuple(found),
+        missing=(*listed.missing, *without_history(listed), *missing),
+        clocks=await clocks.measured(cluster, found, now_ms),
+    )
+
+
+def without_history(found: Transactions) -> tuple[Missing, ...]:
+    """Say that there is no `__transaction_state`: never begun, or deleted, nobody can tell."""
+    if found.coordinators or found.missing:
+        return ()
+    return (
+        Missing(
+            "topic",
+            "UNKNOWN_TOPIC_OR_PARTITION",
+            "there is no __transaction_state: no transaction was ever begun here, or it was "
+            "deleted with all that was decided",
+            topic=coordinators.TRANSACTION_STATE,
+        ),
+    )
+
+
+async def hidden_topics(cluster: Cluster, scope: Scope) -> list[Missing]:
+    """Say that topics may be hidden, where all are asked for: brokers leave those out silently."""
+    if topics_named(scope) is not None:
+        return []
+    probe = (await cluster.metadata([PROBE_TOPIC])).topics[PROBE_TOPIC]
+    if probe.error != "TOPIC_AUTHORIZATION_FAILED":
+        return []
+    text = "DESCRIBE on all topics is not granted: hidden topics are not shown"
+    return [Missing("topic", probe.error, text)]
 
 
 async def lso(cluster: Cluster | Source, scope: Scope, *, show_all: bool = False) -> Answer:
@@ -224,10 +264,11 @@ async def txn_list(cluster: Cluster | Source, wanted: TxnFilter) -> Answer:
         schema="txn-list",
         cluster_id=source.cluster_id,
         collected_at=now,
-        rows=txn_list_rows(found.rows, now),
+        rows=txn_list_rows(found.rows, now, found),
         errors=error_rows(found.missing),
+        notes=clock_notes(found, CLOCK_SKEW_MS),
         extra={
-            "open": sum(open_age(t, now) is not None for t in found.rows),
+            "open": len(open_transactions(found.rows)),
             "coordinators": len(found.coordinators),
             "coordinators_seen": sum(c.seen for c in found.coordinators),
         },
@@ -247,8 +288,7 @@ async def look_at_transactions(
     rows = tuple(t for t in listed.rows if wanted.names(t.transactional_id))
     if not describe:
         return replace(listed, rows=rows)
-    found, missing = await coordinators.described(cluster, rows)
-    return replace(listed, rows=tuple(found), missing=(*listed.missing, *missing))
+    return await _described(cluster, listed, rows)
 
 
 async def txn_describe(cluster: Cluster | Source, ids: Sequence[str]) -> Answer:
@@ -256,12 +296,20 @@ async def txn_describe(cluster: Cluster | Source, ids: Sequence[str]) -> Answer:
     source = source_of(cluster)
     found, missing, count = await source.find(ids)
     now = source.now()
+    # its own coordinator says so: that is an answer, and nothing is missing from it
+    absent = [m.id for m in missing if m.error == coordinators.NOT_FOUND and count]
+    missing = [m for m in missing if m.id not in absent]
     return Answer(
         schema="txn-describe",
         cluster_id=source.cluster_id,
         collected_at=now,
         rows=txn_describe_rows(found, count or 1, now),
         errors=error_rows(missing),
+        notes=tuple(
+            f"{name} does not exist: its coordinator does not know this transactional id (it was "
+            "never used, or has expired)"
+            for name in absent
+        ),
     )
 
 
@@ -290,6 +338,7 @@ async def look_at_producers(
 ) -> Facts:
     """The producers of the partitions in scope; resolve: and who owns their producer ids."""
     _, wanted, missing = await selected(cluster, scope)
+    missing += await hidden_topics(cluster, scope)
     found, more = await collect.producers(cluster, wanted)
     missing += more
     if producer_ids:

@@ -95,6 +95,12 @@ class Live:
         with_offsets, more = await committed.with_offsets(self._cluster, found)
         return with_offsets, [*missing, *more]
 
+    async def group_partition(self, group: str) -> TopicPartition | Missing | None:
+        from eoctl.kafka import groups
+
+        metadata = await self._cluster.metadata([groups.CONSUMER_OFFSETS])
+        return groups.group_partition(metadata.topics[groups.CONSUMER_OFFSETS], group)
+
     async def waiting(self, p: PartitionFacts, producer_id: int | None) -> Waiting | None:
         from eoctl.kafka.fetch import Range, read_all
         from recovery.waiting import waiting

@@ -6,6 +6,7 @@ from dataclasses import replace
 from eoctl.config import Context
 from eoctl.kafka.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
 from eoctl.kafka.coordinators import NOT_FOUND, TRANSACTION_STATE, state_partitions_of
+from eoctl.kafka.groups import CONSUMER_OFFSETS, group_partition
 from eoctl.operations.inspect import (
     Scope,
     TxnFilter,
@@ -151,10 +152,12 @@ class Offline:
         if not partitions:
             text = "no transaction was ever begun here"
             return [], [Missing("transaction", NOT_FOUND, text, id=name) for name in ids], 0
+        # what was left out of a listing that saw all coordinators did not exist
+        absent = NOT_FOUND if self._bundle.transactions.complete else "NOT_IN_BUNDLE"
         missing = [
             Missing(
                 "transaction",
-                row.error or NOT_FOUND if (row := known.get(name)) else NOT_FOUND,
+                (row.error or NOT_FOUND if (row := known.get(name)) else absent),
                 "the coordinator did not describe it",
                 broker=partitions[coordinator_partition(name, len(partitions))].leader,
                 id=name,
@@ -189,11 +192,9 @@ class Offline:
             )
             for name in unknown
         ]
-        homes = {coordinator_partition(name, kept.partitions) for name in ids} if ids else set()
         logs = tuple(
             replace(log, records=tuple(r for r in log.records if r.transactional_id in named))
             for log in kept.logs
-            if producer_ids or log.partition in homes
         )
         return StateLogs(kept.partitions, logs, (*kept.missing, *absent))
 
@@ -212,6 +213,7 @@ class Offline:
         wanted, missing = self._chosen(scope, d.missing)
         inside = {(p.topic, p.partition) for p in wanted}
         judged = tuple(j for j in d.judged if j.about.topic_partition in inside)
+        ids = () if scope.selectors else d.ids
         return replace(
             d,
             scanned=len(wanted),
@@ -222,7 +224,8 @@ class Offline:
             judged=judged,
             missing=missing,
             notes=matching_nothing(scope, wanted),
-            pause=d.pause if any(j.second for j in judged) else None,
+            pause=d.pause if any(j.second for j in judged) or any(j.second for j in ids) else None,
+            ids=ids,
         )
 
     async def groups(
@@ -247,6 +250,9 @@ class Offline:
         dead = {n: GroupFacts(n, "Dead", members=()) for n in names} if not missing else {}
         found = {**dead, **known}
         return [found[name] for name in dict.fromkeys(names) if name in found], missing
+
+    async def group_partition(self, group: str) -> TopicPartition | Missing | None:
+        return group_partition(self._topic(CONSUMER_OFFSETS), group)
 
     async def waiting(self, p: PartitionFacts, producer_id: int | None) -> Waiting | None:
         return next(

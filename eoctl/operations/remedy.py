@@ -11,7 +11,7 @@ from eoctl.config import Context
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.failures import Deadline, WireError
 from eoctl.kafka.properties import client_settings
-from eoctl.operations import remedy_fence, remedy_marker
+from eoctl.operations import remedy_fence, remedy_marker, remedy_raise
 from eoctl.operations.diagnose import diagnose, look_again
 from eoctl.operations.inspect import Scope
 from eoctl.operations.remedy_plan import Planned, Wish, is_wish
@@ -73,21 +73,30 @@ class RemedyOperation:
         now: dict[str, object] = {}
         for step in steps:
             if step.action == "fence":
-                row = await remedy_fence.described(self._cluster, step.target)
-                wish = Wish(
-                    "fence",
-                    transactional_id=step.target,
-                    owner_is_gone=bool(step.parameters["owner_is_gone"]),
-                )
-                if row.state == "Ongoing":
-                    await remedy_fence.allowed(
-                        self._cluster, row, wish, self._settings, self._interval
-                    )
-                now[f"id {step.target}"] = remedy_fence.facts(row)
+                now |= await self._observe_fence(step)
+            elif step.action == remedy_raise.ACTION:
+                idle = await remedy_raise.described(self._cluster, step.target)
+                if idle is not None:
+                    now[remedy_raise.subject(step.target)] = remedy_raise.facts(idle)
         markers = [step for step in steps if step.action == "write-marker"]
         if markers:
             now |= await self._observe_partitions(markers)
         return now
+
+    async def _observe_fence(self, step: Step) -> dict[str, object]:
+        row = await remedy_fence.described(self._cluster, step.target)
+        subject = remedy_raise.subject(step.target)
+        if row.state != "Ongoing":
+            return {subject: remedy_raise.facts(row)}
+        wish = Wish(
+            "fence",
+            transactional_id=step.target,
+            owner_is_gone=bool(step.parameters["owner_is_gone"]),
+            is_stopped=bool(step.parameters.get("is_stopped")),
+        )
+        # where its producer stands is held against the plan: that look is the first of two
+        seen = await remedy_fence.judged_for(self._cluster, row, wish, self._settings, interval=0.0)
+        return {subject: remedy_fence.facts(row, seen, wish)}
 
     async def _observe_partitions(self, steps: Sequence[Step]) -> dict[str, object]:
         fresh = self._judged is None
@@ -112,6 +121,8 @@ class RemedyOperation:
         try:
             if step.action == "fence":
                 return await remedy_fence.send(self._cluster, step, ensure_held)
+            if step.action == remedy_raise.ACTION:
+                return await remedy_raise.send(self._cluster, step, ensure_held)
             return await remedy_marker.write(self._cluster, step)
         except WireError as error:
             if error.error == "UNSUPPORTED_VERSION":
@@ -125,4 +136,6 @@ class RemedyOperation:
         self._cluster.forgive()
         if step.action == "fence":
             return await remedy_fence.ended(self._cluster, step)
+        if step.action == remedy_raise.ACTION:
+            return await remedy_raise.ended(self._cluster, step)
         return await remedy_marker.ended(self._cluster, step)

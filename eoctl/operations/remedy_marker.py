@@ -1,21 +1,38 @@
-"""Abort and resolve: one marker to one partition's leader, planned, sent, and looked for after."""
+"""Abort and resolve: one marker to one partition's leader, planned, sent, and looked for after.
 
+The rule for every marker stands in `recovery.repairs`: where an idle id could still write with the
+marker's epoch, the plan raises that id first.
+"""
+
+import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eoctl.config import Context
-from eoctl.kafka import collect, evidence, repairs
+from eoctl.kafka import collect, coordinators, evidence, messages, repairs
 from eoctl.kafka.cluster import Cluster, PartitionMetadata
-from eoctl.operations.diagnose import diagnose
+from eoctl.kafka.failures import WireError
+from eoctl.kafka.fetch import Range, read_all
+from eoctl.operations import remedy_raise, remedy_stake
+from eoctl.operations.diagnose import diagnose, look_again
 from eoctl.operations.inspect import Scope
-from eoctl.operations.live import Live
-from eoctl.operations.remedy_plan import CHANGED_NOTHING, Planned, Wish, made
+from eoctl.operations.remedy_plan import Planned, Wish, amounts, made, told
 from eoctl.operations.steps import Seen
 from recovery.diagnosis import Judged
-from recovery.errors import IncompleteError, RefusedError
+from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
+from recovery.facts import ProducerFacts, TransactionFacts, Transactions
+from recovery.formats.batches import batch_headers
+from recovery.formats.records import ControlType, marker
 from recovery.observation import OpenTransaction, Settings
 from recovery.plan import Step
-from recovery.repairs import MarkerRequest, abort_marker, remedy_allowed, resolve_marker
+from recovery.repairs import (
+    MarkerRequest,
+    marker_for,
+    raise_first,
+    remedy_allowed,
+    still_able_to_write,
+)
 from recovery.selectors import parse_selector
 
 
@@ -42,8 +59,17 @@ async def plan(
         if found.missing and found.partitions:
             raise IncompleteError(found.missing[0].detail, where=wish.partition)
         return Planned(None, await _how_it_ended(cluster, wish))
-    _refuse(judged, wish)
-    step, observed = marker_step(judged, wish, found.transaction_version)
+    if judged.verdict.proven_outcome is not None:
+        wish = replace(wish, without_proof=False)  # it is known: no need to do without
+    if wish.without_proof and judged.second is None:
+        # what can never be known is judged after one look; who may own it is not
+        await asyncio.sleep(sample_interval)
+        [again] = await look_again(cluster, [judged], settings)
+        if again is None:
+            raise RefusedError("it ended meanwhile", where=wish.partition, remedy="look again")
+        judged = again
+    refuse(judged, wish)
+    steps, observed = await marker_steps(cluster, judged, wish)
     return Planned(
         made(
             cluster,
@@ -51,24 +77,47 @@ async def plan(
             kind=f"txn-{wish.action}",
             action=wish.action,
             scope=judged.about.name,
-            summary=await _summary(cluster, judged, wish),
-            steps=(step,),
+            summary=_summary(steps),
+            steps=steps,
             observed=observed,
             settings=settings,
             sample_interval=sample_interval,
+            hits=_hits(steps, wish),
         )
     )
 
 
-def _refuse(judged: Judged, wish: Wish) -> None:
+def _hits(steps: Sequence[Step], wish: Wish) -> str:
+    """What is typed: the partition, an outcome that is not evident, an application shut out."""
+    words = [wish.outcome] if wish.outcome else []
+    words += ["without-proof"] if wish.without_proof else []
+    words.append(steps[-1].target)
+    words += [f"restart-{s.target}" for s in steps if s.action == remedy_raise.ACTION]
+    return "-".join(words)
+
+
+def _summary(steps: Sequence[Step]) -> str:
+    [about] = steps[-1].about
+    name = about["transactional_id"]
+    text = f"{about['partition']} pid {about['producer_id']}" + (f" ({name})" if name else "")
+    text += f"; {amounts(about)}"
+    for step in steps[:-1]:
+        text += f"; the application of {step.target}, if it runs, must be restarted"
+    return text
+
+
+def refuse(judged: Judged, wish: Wish) -> None:
+    """Raises RefusedError or IncompleteError where this remedy is not for this verdict."""
     sentence = remedy_allowed(
         judged.verdict,
         wish.action,
         owner_is_gone=wish.owner_is_gone,
-        accept_unknown_outcome=wish.accept_unknown_outcome,
+        without_proof=wish.without_proof,
     )
+    if sentence is None and wish.without_proof:
+        sentence = remedy_stake.refused(judged)
     if sentence is not None:
-        if judged.verdict.name == "unknown":
+        if judged.verdict.name == "unknown" and not wish.without_proof:
             reasons = judged.verdict.evidence[-1:]
             raise IncompleteError(
                 f"{sentence}" + (f" ({reasons[0].text})" if reasons else ""),
@@ -95,6 +144,7 @@ def facts(judged: Judged) -> dict[str, Any]:
         "start_offset": judged.about.start_offset,
         "start_batch_epoch": judged.start.producer_epoch if judged.start else None,
         "producer_epoch": row.producer_epoch if row else None,
+        "last_sequence": row.last_sequence if row else None,
         "coordinator_epoch": row.coordinator_epoch if row else None,
         "verdict": judged.verdict.name,
         "rule": judged.verdict.rule,
@@ -108,53 +158,98 @@ def subject(about: OpenTransaction) -> str:
     return f"{about.name} pid {about.producer_id}"
 
 
-def marker_step(
-    judged: Judged, wish: Wish, transaction_version: int
-) -> tuple[Step, dict[str, Any]]:
+async def marker_steps(
+    cluster: Cluster, judged: Judged, wish: Wish
+) -> tuple[tuple[Step, ...], dict[str, Any]]:
+    """The marker, behind the raise of an idle id where one is needed, and the facts of both.
+
+    Raises RefusedError where somebody may write with its epoch and no raise can end that.
+    """
     about, row = judged.about, judged.newest.producer(judged.about.producer_id or 0)
-    assert row is not None
-    decision = judged.verdict.decision
-    if wish.action == "resolve" and decision is not None:
-        marker = resolve_marker(about, row, decision)
-    else:
-        marker = abort_marker(
-            about, row, judged.newest.transactions, transaction_version, wish.outcome or "abort"
+    leader = judged.partition.leader
+    if row is None or leader is None:
+        raise IncompleteError("its producer state was not seen", where=about.name)
+    outcome = wish.outcome or "abort"
+    observed: dict[str, Any] = {subject(about): facts(judged)}
+    steps: list[Step] = []
+    raised = await _raise(cluster, judged, row)
+    if raised is not None:
+        step, facts_of_id = raised
+        if outcome == "commit":
+            # no request raises an id only while it is idle: EndTxn and InitProducerId abort
+            harm = (
+                f"a transaction that its application begins in this moment on {about.name} is "
+                "aborted, and that abort drops the committed records that wait there"
+            )
+            step = step.model_copy(update={"harms": (*step.harms, harm)})
+        steps.append(step)
+        observed |= facts_of_id
+    sent = marker_for(about, row, outcome, write_version=await _write_version(cluster, leader))
+    facts_told = await told(cluster, judged, outcome)
+    harms: tuple[str, ...] = ()
+    if wish.without_proof:
+        facts_told |= await remedy_stake.of(cluster, judged)
+        harms = remedy_stake.costs(facts_told, outcome)
+    steps.append(
+        Step(
+            action="write-marker",
+            target=about.name,
+            parameters={
+                "topic": sent.topic,
+                "partition": sent.partition,
+                "producer_id": sent.producer_id,
+                "producer_epoch": sent.producer_epoch,
+                "outcome": sent.outcome,
+                "coordinator_epoch": sent.coordinator_epoch,
+                "transaction_version": sent.transaction_version,
+                "leader": leader,
+                "start_offset": about.start_offset,
+                "described_epoch": row.producer_epoch,
+                "last_sequence": row.last_sequence,
+                "end_offset": judged.partition.high_watermark,
+                "without_proof": wish.without_proof,
+            },
+            does=f"WriteTxnMarkers {sent.outcome.upper()} for producer id {sent.producer_id} "
+            f"(epoch {sent.producer_epoch}) to the leader of {about.name}, broker "
+            f"{leader}, and to no other partition",
+            stands_on=(subject(about),),
+            about=[facts_told],
+            harms=harms,
         )
-    name = subject(about)
-    parameters = {
-        "topic": marker.topic,
-        "partition": marker.partition,
-        "producer_id": marker.producer_id,
-        "producer_epoch": marker.producer_epoch,
-        "outcome": marker.outcome,
-        "coordinator_epoch": marker.coordinator_epoch,
-        "transaction_version": marker.transaction_version,
-        "leader": judged.partition.leader,
-        "start_offset": about.start_offset,
-        "accept_unknown_outcome": wish.accept_unknown_outcome,
-    }
-    step = Step(
-        action="write-marker",
-        target=about.name,
-        parameters=parameters,
-        does=f"WriteTxnMarkers {marker.outcome.upper()} for producer id {marker.producer_id} "
-        f"(epoch {marker.producer_epoch}) to the leader of {about.name}, broker "
-        f"{judged.partition.leader}, and to no other partition",
-        stands_on=(name,),
     )
-    return step, {name: facts(judged)}
+    return tuple(steps), observed
 
 
-async def _summary(cluster: Cluster, judged: Judged, wish: Wish) -> str:
-    about = judged.about
-    text = f"{about.name} pid {about.producer_id}"
-    counted = await Live(cluster).waiting(judged.partition, about.producer_id)
-    if counted is None:
-        return text
-    least = "" if counted.complete else "at least "
-    if wish.action == "abort" or wish.outcome == "abort":
-        return f"{text}; {least}{counted.mine} records dropped, {counted.freed} freed"
-    return f"{text}; {least}{counted.mine + counted.freed} records freed, none dropped"
+async def _raise(
+    cluster: Cluster, judged: Judged, row: ProducerFacts
+) -> tuple[Step, dict[str, Any]] | None:
+    transactions = judged.newest.transactions
+    try:
+        request = raise_first(row, transactions, end_version=None)
+        if request is None:
+            return None
+        named = request.transactional_id
+        idle = next(t for t in transactions.rows if t.transactional_id == named)
+        version = await remedy_raise.end_version(cluster, idle.coordinator)
+        request = raise_first(row, transactions, end_version=version)
+        assert request is not None
+    except ValueError as error:
+        raise RefusedError(
+            f"{error}: somebody may write with the marker's epoch",
+            where=judged.about.name,
+            remedy="wait until it has ended, then look again",
+        ) from None
+    step = remedy_raise.step(request, idle, owner_is_gone=False)
+    return step, {remedy_raise.subject(named): remedy_raise.facts(idle)}
+
+
+async def _write_version(cluster: Cluster, leader: int) -> int:
+    """Of WriteTxnMarkers, the highest that the leader and eoctl speak."""
+    try:
+        connection = await cluster.connection(leader)
+    except WireError as error:
+        raise IncompleteError(error.detail, where=f"broker {leader}") from None
+    return 2 if connection.supports(messages.WriteTxnMarkersRequest, 2) else 1
 
 
 async def _how_it_ended(cluster: Cluster, wish: Wish) -> str:
@@ -194,9 +289,18 @@ async def _how_it_ended(cluster: Cluster, wish: Wish) -> str:
 
 
 async def write(cluster: Cluster, step: Step) -> object:
-    """Send the marker to the partition's leader, and to nobody else."""
+    """Send the marker to the partition's leader, and to nobody else, after one more look.
+
+    Raises RefusedError: nothing was sent, or the leader refused it before it wrote anything.
+    """
     p = step.parameters
-    marker = MarkerRequest(
+    try:
+        await _refuse_if_somebody_may_write(cluster, step)
+    except RefusedError:
+        raise
+    except EoctlError as error:
+        raise RefusedError(f"{error.what}; nothing was sent", where=step.target) from None
+    request = MarkerRequest(
         topic=p["topic"],
         partition=p["partition"],
         producer_id=p["producer_id"],
@@ -205,10 +309,58 @@ async def write(cluster: Cluster, step: Step) -> object:
         coordinator_epoch=p["coordinator_epoch"],
         transaction_version=p["transaction_version"],
     )
-    name = await repairs.write_marker(cluster, p["leader"], marker)
-    if name in CHANGED_NOTHING:
+    name = await repairs.write_marker(cluster, p["leader"], request)
+    if name in repairs.MARKER_REFUSED:
         raise RefusedError(f"the broker refused the marker: {name}", where=step.target)
+    if name != "NONE":
+        raise UnverifiedError(
+            f"the broker answered {name}, which may come after the marker was written",
+            where=step.target,
+        )
     return {"error": name}
+
+
+async def _refuse_if_somebody_may_write(cluster: Cluster, step: Step) -> None:
+    """The last look, the partition before the coordinators. Raises RefusedError: nothing sent."""
+    p = step.parameters
+    if "described_epoch" not in p:  # begun by an earlier version of eoctl
+        raise RefusedError("its plan does not say on which epoch it stands", where=step.target)
+    row = next((r for r in await _producers(cluster, p) if r.producer_id == p["producer_id"]), None)
+    now = row and (row.current_txn_start_offset, row.producer_epoch, row.last_sequence)
+    if row is None or now != (p["start_offset"], p["described_epoch"], p["last_sequence"]):
+        raise RefusedError(
+            "its producer's state changed right before the marker; nothing was sent",
+            where=step.target,
+            remedy="plan again",
+        )
+    listed = await coordinators.transactions(cluster, producer_ids=[row.producer_id])
+    rows, missing = await coordinators.described(cluster, listed.rows)
+    if missing or not listed.complete:
+        told_of = (*missing, *listed.missing)
+        why = told_of[0].detail if told_of else "a coordinator was not seen"
+        raise RefusedError(f"{why}: who may write cannot be told; nothing was sent")
+    able = still_able_to_write(row, Transactions(tuple(rows)))
+    if able:
+        raise RefusedError(
+            f"{_named(able)} may write with epoch {row.producer_epoch}; nothing was sent",
+            where=step.target,
+            remedy="plan again",
+        )
+
+
+def _named(rows: Sequence[TransactionFacts]) -> str:
+    return ", ".join(f"{t.transactional_id} ({t.state})" for t in rows)
+
+
+async def _producers(cluster: Cluster, p: dict[str, Any]) -> Sequence[ProducerFacts]:
+    """DescribeProducers of the partition. Raises IncompleteError."""
+    metadata = await cluster.metadata([p["topic"]])
+    found = [m for m in metadata.topics[p["topic"]].partitions if m.partition == p["partition"]]
+    rows, _ = await collect.producers(cluster, found)
+    here = rows.get((p["topic"], p["partition"]))
+    if here is None:
+        raise IncompleteError("its producers could not be read")
+    return here
 
 
 async def ended(cluster: Cluster, step: Step) -> Seen:
@@ -241,4 +393,58 @@ async def ended(cluster: Cluster, step: Step) -> Seen:
     detail = f"the transaction is over, the LSO is {lso}"
     if others:
         detail += f", held by another transaction from {min(others)}"
-    return Seen(True, {"last_stable_offset": lso}, detail)
+    planned = step.parameters.get("end_offset")
+    high = offsets[0].high_watermark
+    if planned is None or high is None:
+        return Seen(True, {"last_stable_offset": lso}, detail)
+    end = await _end_of(cluster, topic, partition, pid, Range(topic, partition, planned, high))
+    saw = {"last_stable_offset": lso, "planned_end": planned, "marker_offset": end.marker}
+    if end.marker is None:
+        beyond = "which marker ended it was not found"
+    elif end.outcome != step.parameters["outcome"]:
+        beyond = f"another marker ended it first: {end.outcome} at offset {end.marker}"
+    elif end.records:
+        fate = "dropped" if end.outcome == "abort" else "delivered"
+        beyond = (
+            f"its producer wrote {end.records} more records, from offset {end.first} on, before "
+            f"the marker at offset {end.marker}: they are {fate} too"
+        )
+        saw |= {"records_beyond": end.records, "first_beyond": end.first}
+    else:
+        return Seen(True, saw, f"{detail}, its {end.outcome} marker is at offset {end.marker}")
+    return Seen(True, saw, detail, beyond=beyond)
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What stands from the planned end on: records of the producer, and the marker behind them."""
+
+    records: int = 0
+    first: int | None = None
+    marker: int | None = None
+    outcome: str | None = None
+
+
+async def _end_of(
+    cluster: Cluster, topic: str, partition: int, producer_id: int, where: Range
+) -> _End:
+    """Hold the marker's offset against the planned end; where: from that end to the watermark.
+
+    The transaction was open up to the planned end, so its marker cannot stand before it.
+    """
+    if where.start >= where.end:
+        return _End()
+    chunks, _ = await read_all(cluster, [where], most_chunks=evidence.MARKER_CHUNKS)
+    records, first = 0, None
+    for chunk in chunks[topic, partition]:
+        for h in batch_headers(chunk.records):
+            if h.base_offset < where.start or h.producer_id != producer_id:
+                continue
+            if not h.is_control:
+                records += h.records_count
+                first = h.base_offset if first is None else first
+                continue
+            said = marker(chunk.records, h)
+            if said is not None and said.type is not ControlType.OTHER:
+                return _End(records, first, h.base_offset, said.type.value)
+    return _End(records, first)

@@ -7,6 +7,7 @@ is watched; each store compares and sets. `acting` does the rest.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from eoctl.config import Context
@@ -348,11 +349,29 @@ def is_abandoned(entry: Entry) -> bool:
     return Journal().get(entry.id).state == "abandoned"
 
 
+@dataclass(frozen=True, slots=True)
+class Became:
+    """What this host's journal says of a plan. applied: the entry that applied it; undone: the one
+    that put that back. None: no entry."""
+
+    applied: Entry | None
+    undone: Entry | None
+
+
+def became(plan: Plan) -> Became:
+    """Whether a plan was applied from here, and undone."""
+    entries = Journal().find().entries
+    mine = [e for e in entries if e.begun.data["sha256"] == plan.sha256 and e.plan.kind == KIND]
+    entry = mine[-1] if mine else None
+    backs = [e for e in entries if entry is not None and e.undoes == entry.id]
+    return Became(entry, backs[-1] if backs else None)
+
+
 def applied(plan: Plan) -> Entry:
     """The journal entry that applied a plan. Raises RefusedError."""
-    for entry in reversed(Journal().find().entries):
-        if entry.begun.data["sha256"] == plan.sha256 and entry.plan.kind == KIND:
-            return entry
+    entry = became(plan).applied
+    if entry is not None:
+        return entry
     raise RefusedError(
         "this plan was not applied from here: the journal does not know it",
         where=plan.scope,

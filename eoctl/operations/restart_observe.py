@@ -10,10 +10,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eoctl.kafka import collect, committed, configs, log_checks, log_search
+from eoctl.kafka import collect, committed, configs, group_commits, log_checks, log_search
 from eoctl.kafka.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.count import Cuts, count
 from eoctl.kafka.log_ends import read_ends
+from eoctl.operations import pending_owners
+from eoctl.operations.history import read_state_logs
 from eoctl.operations.inspect import look_at_owners
 from eoctl.operations.offsets import Reading
 from eoctl.operations.restart_asked import Asked
@@ -25,13 +27,17 @@ from recovery.formats.reader import CorruptError
 from recovery.formats.records import Record
 from recovery.inspection import stale_epoch
 from recovery.merge_log import Tail, merge_format
+from recovery.store_tables import KafkaGroupStore
+from recovery.strategies.commits import GroupCommit, Shown, decided, written_with
 from recovery.strategies.decision import RestartPlan
 from recovery.strategies.observed import (
     Attached,
     ChangelogTip,
+    CommitOf,
     Count,
     Counted,
     EpochEnd,
+    InCommit,
     Log,
     LogEnd,
     MergeTail,
@@ -193,16 +199,8 @@ class _Observer:
         found = [o for o in (contents.pending if contents else ()) if o.topic in self._asked.inputs]
         if not found:
             return ()
-        producers = await committed.pending_producers(self._cluster, found)
-        owners = await look_at_owners(self._cluster, list(producers.values()))
-        ids = {t.producer_id: t.transactional_id for t in owners.rows}
-        pids = {
-            place: producers.get((place.group, place.topic, place.partition)) for place in found
-        }
-        return tuple(
-            PendingCommit(o.topic, o.partition, None if pid is None else ids.get(pid), pid)
-            for o, pid in pids.items()
-        )
+        holders = await committed.pending_holders(self._cluster, found)
+        return await pending_owners.judged(self._cluster, found, holders)
 
     async def _answered(self, observed: Observed) -> Observed:
         """Ask until nothing is wanted any more; each round has a new question."""
@@ -246,6 +244,10 @@ class _Observer:
             put("attached", *await self._tips(tips))
         if tails := of(MergeTail):
             put("merged", *await self._tails(tails))
+        if commits := of(CommitOf):
+            put("commits", *await self._commits(commits))
+        if outputs := of(InCommit):
+            put("in_commits", *await self._in_commits(outputs))
         return answers, unseen
 
     async def _count(self, wants: Sequence[Count]) -> tuple[dict[Count, Counted], dict[Count, str]]:
@@ -350,6 +352,54 @@ class _Observer:
 
         seen = await log_search.tails(self._cluster, wants, each)
         return {w: tails[w].sources for w in seen.answers}, seen.unseen
+
+    async def _commits(
+        self, wants: Sequence[CommitOf]
+    ) -> tuple[dict[CommitOf, GroupCommit], dict[CommitOf, str]]:
+        """The records behind what the coordinator told of the group's offsets."""
+        store = self._asked.store
+        assert isinstance(store, KafkaGroupStore)
+        assert self.contents is not None
+        told = {e.place: e.kept.get("offset") for e in self.contents.entries}
+        read, why = await group_commits.last_commits(self._cluster, store.group)
+        found: dict[CommitOf, GroupCommit] = {}
+        unseen: dict[CommitOf, str] = {}
+        for want in wants:
+            place = want.topic, want.partition
+            commit = read.get(place)
+            if why is not None:
+                unseen[want] = why
+            elif commit is None or commit.offset != told.get(place):
+                unseen[want] = (
+                    f"__consumer_offsets holds {'nothing' if commit is None else commit.offset}, "
+                    f"the coordinator told {told.get(place)}"
+                )
+            else:
+                found[want] = commit
+        return found, unseen
+
+    async def _in_commits(
+        self, wants: Sequence[InCommit]
+    ) -> tuple[dict[InCommit, Shown], dict[InCommit, str]]:
+        """By the decisions of the ids that committed; then, under v2, by the outputs themselves."""
+        pids = {w.commit.producer_id for w in wants if w.commit.producer_id is not None}
+        owners = await look_at_owners(self._cluster, sorted(pids))
+        ids = sorted({t.transactional_id for t in owners.rows if t.producer_id in pids})
+        logs = (await read_state_logs(self._cluster, ids, [])).logs if ids else ()
+        history = [r for log in logs for r in log.records]
+        found = {w: decided(w.commit, (w.topic, w.partition), history) for w in wants}
+        unseen: dict[InCommit, str] = {}
+        left = [w for w, shown in found.items() if shown is Shown.NOTHING and w.commit.is_v2]
+        for one in log_search.in_turn(left):
+            ends = {place: (w.start, w.end) for place, w in one.items()}
+            read, failed = await group_commits.tails(self._cluster, ends)
+            for place, w in one.items():
+                if place in failed:
+                    unseen[w] = f"its last batches could not be read: {failed[place]}"
+                    del found[w]
+                else:
+                    found[w] = written_with(w.commit, read.get(place, ()))
+        return found, unseen
 
     async def _owned(self, observed: Observed) -> Observed:
         """Of the transactional producers that wrote the outputs, or may still: whose they are, and

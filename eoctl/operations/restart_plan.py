@@ -25,6 +25,7 @@ from recovery.strategies.decision import RestartPlan
 
 KIND, UNDO = "restart", "restart-undo"
 STORE, MIRROR = "store", "mirror"
+GUARANTEE = "guarantee"  # a plan's subject: the evidence that it stands on may be gone by then
 
 _DECISION = TypeAdapter(RestartPlan)
 
@@ -116,6 +117,7 @@ def facts(stores: Stores, look: Look) -> dict[str, Any]:
         }
     for s in decision.state:
         found[f"state {s.topic}:{s.partition}"] = {"end_offset": s.end}
+    found[GUARANTEE] = {"guarantee": decision.guarantee}
     return found
 
 
@@ -132,7 +134,8 @@ def _store_facts(contents: Contents, decision: RestartPlan) -> dict[str, Any]:
 
 
 def summary(decision: RestartPlan) -> str:
-    """`orders-enricher: REWIND 1,204 records on 1 partition; the first 17 outputs dropped`."""
+    """`orders-enricher: REWIND 1,204 records on 1 partition, 17 outputs to be dropped;
+    exactly-once`."""
     parts = []
     for direction in ("rewind", "skip"):
         mine = [i for i in decision.inputs if i.direction == direction]
@@ -147,7 +150,7 @@ def summary(decision: RestartPlan) -> str:
     drops = sum(o.drop_first for o in decision.outputs)
     if drops:
         parts.append(f"{counted(drops, 'output')} to be dropped")
-    return f"{decision.app}: {', '.join(parts)}"
+    return f"{decision.app}: {', '.join(parts)}; {decision.guarantee}"
 
 
 def _writes(store: OffsetStore | None, look: Look) -> tuple[Write, ...]:
@@ -275,5 +278,7 @@ def as_planned(plan: Plan, now: Mapping[str, Any], stores: Stores) -> dict[str, 
             if entries.get(place) == write.after:
                 entries[place], touched = write.before, True
         exists = plan.observed[key]["exists"] if touched else found[key]["exists"]
+        if touched and GUARANTEE in plan.observed:  # what apply wrote is in no transaction
+            found[GUARANTEE] = plan.observed[GUARANTEE]
         found[key] = {**found[key], "entries": entries, "exists": exists}
     return found

@@ -40,7 +40,8 @@ async def verify(cluster: Cluster, plan: Plan, *, pause: float) -> Answer:
     asked = asked_again(plan.details["asked"])
     async with opened_stores(cluster, asked) as stores:
         rows = await _stores(plan, stores)
-    outputs = {(o.topic, o.partition): o for o in decision_of(plan).outputs}
+    decision = decision_of(plan)
+    outputs = {(o.topic, o.partition): o for o in decision.outputs}
     more, missing = await _outputs(cluster, plan, outputs)
     rows += more
     return Answer(
@@ -49,7 +50,12 @@ async def verify(cluster: Cluster, plan: Plan, *, pause: float) -> Answer:
         collected_at=now_ms(),
         rows=rows,
         errors=error_rows(missing),
-        extra={"app": asked.name, "outputs": len(outputs)},
+        extra={
+            "app": asked.name,
+            "outputs": len(outputs),
+            "guarantee": decision.guarantee,
+            "because": decision.because,
+        },
         judging=True,
         finding=bool(rows),
     )

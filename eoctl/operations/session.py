@@ -9,7 +9,7 @@ from eoctl.config import Context
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.failures import Deadline
 from eoctl.kafka.properties import client_settings
-from recovery.errors import EoctlError, IncompleteError
+from recovery.errors import EoctlError, IncompleteError, UnreachableError
 
 Result = TypeVar("Result")
 
@@ -24,13 +24,16 @@ def with_cluster(
 ) -> Result:
     """Run `use` with an open cluster, all within `timeout` seconds.
 
-    Raises IncompleteError when the time is up, UnreachableError when nobody answers.
+    Raises IncompleteError when the time is up, UnreachableError when nobody answers from the
+    first: a cluster that has answered is not unreachable because the time is up.
     """
+    opened: list[Cluster] = []
     settings = client_settings(context.properties, hosts=context.hosts, socks5=context.socks5)
     deadline = Deadline(timeout)
 
     async def run() -> Result:
         async with Cluster(settings, deadline, read_only=context.read_only) as cluster:
+            opened.append(cluster)
             return await use(cluster)
 
     found: list[Result] = []
@@ -45,7 +48,9 @@ def with_cluster(
     try:
         asyncio.run(bounded())
         return found[0]
-    except TimeoutError:
+    except (TimeoutError, UnreachableError) as error:
+        if isinstance(error, UnreachableError) and not (opened and deadline.passed):
+            raise
         raise IncompleteError(
             f"not done within {timeout:g} s", remedy="give more time with --timeout"
         ) from None

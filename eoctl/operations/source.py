@@ -90,6 +90,10 @@ class Source(Protocol):
         """These groups with members and all their offsets; Dead = does not exist."""
         ...
 
+    async def group_partition(self, group: str) -> TopicPartition | Missing | None:
+        """The partition of `__consumer_offsets` that keeps this group; None: there is no topic."""
+        ...
+
     async def waiting(self, p: PartitionFacts, producer_id: int | None) -> Waiting | None:
         """What waits between LSO and high watermark; None where it could not be read."""
         ...

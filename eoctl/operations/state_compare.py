@@ -1,6 +1,6 @@
 """`state compare`: two states, or a state against its live changelog or a dump.
 
-Digests first: rows are only read where they differ.
+Each file against its manifest, then digests: rows are only decoded where these differ.
 """
 
 import base64
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eoctl.config import Context
+from eoctl.folders import local_path
 from eoctl.operations.session import now_ms
 from eoctl.operations.state import (
     NOT_COMPLETE,
@@ -66,7 +67,7 @@ def compare(
             return _states(left, right, asked)
     if asked.at is not None:
         raise UsageError("only the live changelog is cut", where="--at")
-    path = Path(asked.b)
+    path = local_path(asked.b)
     if path.suffix in (".jsonl", ".ndjson"):
         return _dumped(left, read_dump(path), asked)
     return _states(left, StateRows(_folder(path), state_folder.read(path)), asked)
@@ -131,6 +132,11 @@ def _states(left: StateRows, right: StateRows, asked: Comparison) -> Answer:
                     right.rows(place, part, parts) if known_b else _none(),
                     timestamps=asked.timestamps,
                 )
+        else:
+            # A digest is what a manifest says; it is of these files only while they are there.
+            for side in (left, right):
+                if place in side.manifest.by_place():
+                    side.check(place)
         rows.append(_row(place, digest_a.rows, digest_b.rows, found))
         shown += [_entry(place, f) for f in found.found]
     errors = [*_unproven(a, str(asked.a)), *_unproven(b, asked.b)]

@@ -32,7 +32,8 @@ class Wish:
     into: `topic:NAME` or `sql:URL#TABLE`. offsets: a table for the restart offsets, in the rows'
     transaction; its rows name the changelog, or for coast the topic `input`. replace: rows of the
     table that are not of this state are updated and deleted. incomplete: a state that is not
-    provably complete is delivered too.
+    provably complete is delivered too. without_headers: so is one whose records had headers, which
+    a state does not hold, or may have had some.
     """
 
     folder: str
@@ -42,6 +43,7 @@ class Wish:
     input: str | None = None
     replace: bool = False
     incomplete: bool = False
+    without_headers: bool = False
 
     def check(self) -> None:
         """Raises UsageError, which never shows a url: it may hold a password."""
@@ -118,6 +120,14 @@ class Source:
         return sum(p.digest.rows for p in self.partitions.values())
 
     @property
+    def with_headers(self) -> int | None:
+        """Records of the changelog that had headers; None: nobody counted them."""
+        found = [p.counts.get("with_headers") for p in self.partitions.values()]
+        known = [count for count in found if count is not None]
+        total = sum(known)
+        return total if total or len(known) == len(found) else None
+
+    @property
     def facts(self) -> dict[str, Any]:
         """What must be the same when it is written."""
         return {"manifest_sha256": self.sha256, "changelog": self.changelog}
@@ -129,7 +139,15 @@ class Source:
             text += ", NOT PROVABLY COMPLETE"
         if self.manifest.consistent is False:
             text += ", NOT CONSISTENT"
+        if self.with_headers is None:
+            text += ", whether its records had headers is not known"
+        elif self.with_headers:
+            text += f", WITHOUT THE HEADERS of {_records(self.with_headers)}"
         return text
+
+
+def _records(count: int) -> str:
+    return f"{count:,} record{'' if count == 1 else 's'}"
 
 
 def source(wish: Wish) -> Source:
@@ -160,6 +178,21 @@ def source(wish: Wish) -> Source:
         wish.changelog or topics[0],
         hashlib.sha256(content).hexdigest(),
     )
+    if found.with_headers and not wish.without_headers:
+        raise RefusedError(
+            f"{_records(found.with_headers)} of {found.changelog} had headers, which a state does "
+            "not hold: they would be lost",
+            where=str(folder),
+            remedy="--without-headers delivers keys and values alone",
+        )
+    if found.with_headers is None and not wish.without_headers:
+        raise RefusedError(
+            f"whether records of {found.changelog} had headers is not known: not all of them were "
+            "counted, and a state does not hold them",
+            where=str(folder),
+            remedy="rebuild it as a whole with --reader own, which counts them; or "
+            "--without-headers delivers keys and values alone",
+        )
     for place in manifest.by_place():
         if place[0] == found.changelog:
             found.rows.check(place)

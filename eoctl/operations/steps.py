@@ -29,7 +29,8 @@ class Seen:
 
     saw: what was read, for the journal (JSON without floats); detail: the same as a sentence.
     untouched: of a step that is not done, all that it changes was seen exactly as it was before.
-    final: waiting will not change what was seen.
+    final: waiting will not change what was seen. beyond: of a step that is done, what it changed
+    that the plan did not say, as a sentence; None = nothing.
     """
 
     done: bool | None
@@ -37,6 +38,12 @@ class Seen:
     detail: str
     untouched: bool = False
     final: bool = False
+    beyond: str | None = None
+
+    @property
+    def told(self) -> str:
+        """All of it as a sentence."""
+        return self.detail if self.beyond is None else f"{self.detail}; NOT PLANNED: {self.beyond}"
 
 
 class Operation(Protocol):
@@ -75,10 +82,11 @@ class Together(Operation, Protocol):
         ...
 
 
-Status = Literal["done", "already-done", "refused", "unverified"]
+Status = Literal["done", "already-done", "beyond-plan", "refused", "unverified"]
 _EXIT = {
     "done": Exit.OK,
     "already-done": Exit.OK,
+    "beyond-plan": Exit.UNVERIFIED,
     "refused": Exit.REFUSED,
     "unverified": Exit.UNVERIFIED,
 }
@@ -135,7 +143,7 @@ class Walk:
             seen = await self._operation.verify(step)
             if not seen.done:
                 return None
-            self._note(number, "already-done", seen.detail)
+            self._note_done(number, "already-done", seen)
         return self._outcome(entry.id)
 
     async def to_the_end(self, argv: Sequence[str], undoes: str | None) -> Outcome:
@@ -202,8 +210,8 @@ class Walk:
                 )
             if seen.done:
                 if number not in done:
-                    self._record(writer, "step-done", step=number, saw=seen.saw, found=True)
-                self._note(number, "already-done", seen.detail)
+                    self._record_done(writer, number, seen, found=True)
+                self._note_done(number, "already-done", seen)
             elif number in done:
                 changed = f"step {number} ({step.target}) was done and has changed since: "
                 if not self._plan.independent:
@@ -251,9 +259,9 @@ class Walk:
         if not seen.done:
             why = f"{trouble.sentence}; {seen.detail}" if trouble else seen.detail
             raise self._unsure(writer, f"step {number} ({step.target}) is not seen done: {why}")
-        self._record(writer, "step-done", step=number, saw=seen.saw, answer=answer)
+        self._record_done(writer, number, seen, answer=answer)
         die_here_in_tests(f"step-{number}-done")
-        self._note(number, "done", seen.detail)
+        self._note_done(number, "done", seen)
 
     def _start(self, writer: Writer, number: int) -> None:
         if number not in self._started:
@@ -301,7 +309,7 @@ class Walk:
 
     async def _verify_again(self, writer: Writer) -> None:
         for number, step in self._steps():
-            if self._outcomes[number].status not in ("done", "already-done"):
+            if self._outcomes[number].status not in ("done", "already-done", "beyond-plan"):
                 continue
             seen = await self._look(step)
             if seen.done:
@@ -322,6 +330,11 @@ class Walk:
                 remedy="plan again",
             )
 
+    def _record_done(self, writer: Writer, number: int, seen: Seen, **data: Any) -> None:
+        if seen.beyond is not None:
+            data["detail"] = seen.told
+        self._record(writer, "step-done", step=number, saw=seen.saw, **data)
+
     def _record(self, writer: Writer, event: Any, **data: Any) -> None:
         try:
             writer.append(event, **data)
@@ -340,12 +353,18 @@ class Walk:
         step = self._plan.steps[number - 1]
         self._outcomes[number] = StepOutcome(number, step, status, detail)
 
+    def _note_done(self, number: int, status: Status, seen: Seen) -> None:
+        self._note(number, status if seen.beyond is None else "beyond-plan", seen.told)
+
     def _outcome(self, entry: str) -> Outcome:
         return Outcome(entry, [self._outcomes[number] for number, _ in self._steps()])
 
 
 def _ways_out(entry: str) -> str:
-    return f"see `eoctl journal show {entry}`, then resume or undo it"
+    return (
+        f"see `eoctl journal show {entry}`, then resume or undo it; where neither is possible, "
+        f"close it with `eoctl journal resume {entry} --abandon --execute` and plan again"
+    )
 
 
 def die_here_in_tests(point: str) -> None:

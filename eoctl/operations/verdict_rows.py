@@ -1,35 +1,42 @@
 """From a diagnosis to the rows of `txn hanging` and `status`, with the commands they name."""
 
 from collections.abc import Sequence
+from typing import TypedDict
 
 from eoctl.render.shell import command
 from recovery.answers import Answer, error_rows
-from recovery.diagnosis import ORDER, Diagnosis, Judged
+from recovery.diagnosis import ORDER, Diagnosis, Judged, JudgedId
 from recovery.facts import Missing
+from recovery.id_verdicts import IdVerdict
 from recovery.inspection import owner_of
 from recovery.remedies import Remedy
 from recovery.rows_diagnosis import EvidenceRow, RemedyRow, StatusRow, TxnHangingRow
 from recovery.verdicts import Verdict
 
+MARKERS = {"abort": "abort", "resolve": "resolve", "write-prepared-marker": "resolve"}
+"""Remedies that write a marker to one partition, and the command under `txn` that does."""
 HIDDEN = frozenset({"open", "prepare"})  # no finding; shown with --all or when named
 
 
 def remedy_argv(
-    verdict: Verdict, connection: Sequence[str], cluster_id: str | None
+    verdict: Verdict | IdVerdict, connection: Sequence[str], cluster_id: str | None
 ) -> list[str] | None:
     """The command that shows the remedy's plan; None where eoctl has none.
 
     It names the cluster and what was judged, never --execute or --yes: pasted, it changes nothing.
     """
-    about, remedy = verdict.about, verdict.remedy
+    remedy = verdict.remedy
     start = ["eoctl", *connection, "txn"]
     end = ["--cluster-id", cluster_id] if cluster_id else []
-    if remedy.action in ("abort", "resolve"):
+    if isinstance(verdict, Verdict) and remedy.action in MARKERS:
+        about, action = verdict.about, MARKERS[remedy.action]
+        if about.start_offset is None:
+            return None  # its leader answers nobody
         # a topic may begin with a dash, like an id
         dashed = about.name.startswith("-")
-        argv = [*start, remedy.action, *([] if dashed else [about.name])]
+        argv = [*start, action, *([] if dashed else [about.name])]
         argv += ["--pid", str(about.producer_id), "--start-offset", str(about.start_offset)]
-        if remedy.action == "resolve":
+        if action == "resolve":
             argv += ["--outcome", str(remedy.outcome)]
         return [*argv, *end, *(["--", about.name] if dashed else [])]
     if remedy.action == "fence" and remedy.transactional_id is not None:
@@ -39,7 +46,7 @@ def remedy_argv(
     return None
 
 
-def remedy_row(verdict: Verdict, argv: list[str] | None) -> RemedyRow:
+def remedy_row(verdict: Verdict | IdVerdict, argv: list[str] | None) -> RemedyRow:
     """A verdict's remedy for eyes and scripts."""
     remedy: Remedy = verdict.remedy
     return RemedyRow(
@@ -52,8 +59,12 @@ def remedy_row(verdict: Verdict, argv: list[str] | None) -> RemedyRow:
     )
 
 
-def hanging_row(j: Judged, connection: Sequence[str], cluster_id: str | None) -> TxnHangingRow:
-    """One judged transaction as a row."""
+def hanging_row(
+    j: Judged | JudgedId, connection: Sequence[str], cluster_id: str | None
+) -> TxnHangingRow:
+    """One judged transaction, or id that holds no partition, as a row."""
+    if isinstance(j, JudgedId):
+        return _id_row(j, connection, cluster_id)
     v, sample = j.verdict, j.newest
     pid = j.about.producer_id
     producer = None if pid is None else sample.producer(pid)
@@ -84,7 +95,46 @@ def hanging_row(j: Judged, connection: Sequence[str], cluster_id: str | None) ->
         groups=list(j.start.groups) if j.start else [],
         evidence=[EvidenceRow(code=e.code, text=e.text, data=dict(e.data)) for e in v.evidence],
         remedy=remedy_row(v, remedy_argv(v, connection, cluster_id)),
+        gate=v.gate,
+        ends_at=v.deadline,
+        ends_in_seconds=None if v.deadline_in is None else v.deadline_in / 1000,
         error=j.partition.error,
+    )
+
+
+def _id_row(j: JudgedId, connection: Sequence[str], cluster_id: str | None) -> TxnHangingRow:
+    v, row = j.verdict, j.verdict.about
+    wrote = [p.producer.last_timestamp for p in j.first.named or () if p.producer]
+    return TxnHangingRow(
+        topic=None,
+        topic_id=None,
+        partition=None,
+        leader=None,
+        producer_id=row.producer_id,
+        producer_epoch=row.producer_epoch,
+        start_batch_epoch=None,
+        coordinator_epoch=(j.second or j.first).coordinator_epoch,
+        transactional_id=row.transactional_id,
+        start_offset=None,
+        last_timestamp=max((t for t in wrote if t is not None), default=None),
+        age_seconds=v.age_seconds,
+        age_clock=v.age_clock,
+        timeout_ms=row.timeout_ms,
+        start_timestamp=row.start_timestamp,
+        state=row.state,
+        samples=v.samples,
+        verdict=v.name,
+        rule=v.rule,
+        mixed=False,
+        offsets_pending=False,
+        proven_outcome=v.proven_outcome,
+        groups=[],
+        evidence=[EvidenceRow(code=e.code, text=e.text, data=dict(e.data)) for e in v.evidence],
+        remedy=remedy_row(v, remedy_argv(v, connection, cluster_id)),
+        gate=v.gate,
+        ends_at=v.deadline,
+        ends_in_seconds=None if v.deadline_in is None else v.deadline_in / 1000,
+        error=row.error,
     )
 
 
@@ -103,7 +153,7 @@ def hanging_answer(
     """
     judged = [
         j
-        for j in d.judged
+        for j in d.everything
         if (j.verdict.name in verdicts if verdicts else show_all or j.verdict.name not in HIDDEN)
     ]
     judged.sort(key=lambda j: (ORDER.index(j.verdict.name), -(j.verdict.age_seconds or 0)))
@@ -132,27 +182,41 @@ def unknown_as_missing(d: Diagnosis) -> list[Missing]:
             scope="transaction",
             error="UNKNOWN_VERDICT",
             detail=f"{j.verdict.rule}: {j.verdict.remedy.does}",
-            topic=j.about.topic,
-            partition=j.about.partition,
-            id=None if j.about.producer_id is None else f"pid {j.about.producer_id}",
+            **_subject(j),
         )
         for j in d.unknown
     ]
+
+
+class _Subject(TypedDict):
+    topic: str | None
+    partition: int | None
+    id: str | None
+
+
+def _subject(j: Judged | JudgedId) -> _Subject:
+    if isinstance(j, JudgedId):
+        return {"topic": None, "partition": None, "id": j.name}
+    pid = j.about.producer_id
+    name = None if pid is None else f"pid {pid}"
+    return {"topic": j.about.topic, "partition": j.about.partition, "id": name}
 
 
 def status_rows(d: Diagnosis, groups: dict[str, int] | None = None) -> list[StatusRow]:
     """One row per verdict that occurs, the worst first; `open` is told in the summary."""
     rows: list[StatusRow] = []
     for name in ORDER:
-        mine = [j for j in d.judged if j.verdict.name == name]
-        if not mine or name in HIDDEN:
+        every = [j for j in d.everything if j.verdict.name == name]
+        if not every or name in HIDDEN:
             continue
-        oldest = max(mine, key=lambda j: j.verdict.age_seconds or -1.0)
-        worst = max(mine, key=lambda j: j.partition.held or 0)
-        ids = {
-            (j.about.producer_id, j.verdict.owner and j.verdict.owner.transactional_id)
+        mine = [j for j in every if isinstance(j, Judged)]
+        oldest = max(every, key=lambda j: j.verdict.age_seconds or -1.0)
+        ids: set[tuple[int | None, str | None]] = {
+            (j.about.producer_id, o.transactional_id if (o := j.verdict.owner) else None)
             for j in mine
         }
+        ids |= {(j.verdict.about.producer_id, j.name) for j in every if isinstance(j, JudgedId)}
+        worst, look = _worst(every)
         rows.append(
             StatusRow(
                 verdict=name,
@@ -161,8 +225,18 @@ def status_rows(d: Diagnosis, groups: dict[str, int] | None = None) -> list[Stat
                 oldest_seconds=oldest.verdict.age_seconds,
                 age_clock=oldest.verdict.age_clock,
                 groups=None if groups is None else groups.get(name, 0),
-                worst=worst.about.name,
-                next=f"why {'-- ' if worst.about.topic.startswith('-') else ''}{worst.about.name}",
+                worst=worst,
+                next=look,
             )
         )
     return rows
+
+
+def _worst(judged: Sequence[Judged | JudgedId]) -> tuple[str, str]:
+    """What to look at first, and the words after `eoctl` that tell its story."""
+    held = [j for j in judged if isinstance(j, Judged)]
+    if held:
+        first = max(held, key=lambda j: j.partition.held or 0).about
+        return first.name, f"why {'-- ' if first.topic.startswith('-') else ''}{first.name}"
+    name = next(j.name for j in judged if isinstance(j, JudgedId))
+    return name, command(["why", f"--transactional-id={name}"]) or ""

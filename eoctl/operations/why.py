@@ -8,19 +8,20 @@ from eoctl.kafka.cluster import Cluster
 from eoctl.operations.history import history
 from eoctl.operations.inspect import Scope
 from eoctl.operations.source import Source, source_of
-from eoctl.operations.verdict_rows import hanging_row, unknown_as_missing
+from eoctl.operations.verdict_rows import HIDDEN, hanging_row, unknown_as_missing
+from eoctl.render.waiting_words import wait_words
 from recovery.answers import Answer, error_rows
-from recovery.diagnosis import ORDER, Diagnosis, Judged
+from recovery.diagnosis import ORDER, Diagnosis, Judged, JudgedId
 from recovery.facts import GroupFacts, Missing, PartitionFacts, TopicPartition
 from recovery.inspection import blocking_producer
 from recovery.observation import Settings
+from recovery.prospect import prospect
 from recovery.rows_diagnosis import HistoryRow
 from recovery.rows_why import HeldGroupRow, OwnerRow, WaitingRow, WaitRow, WhyRow
 from recovery.selectors import Selector
 from recovery.waiting import Waiting
 
 HISTORY_RECORDS = 8
-NEVER_ENDS = frozenset({"orphan", "marker-lost"})
 
 
 async def why(
@@ -31,32 +32,97 @@ async def why(
     settings: Settings,
     *,
     sample_interval: float,
+    transactional_id: str | None = None,
 ) -> Answer:
-    """One row per partition: those named and held, those of the group, or the worst one."""
+    """One row per partition: those named and held, those of the group, or the worst one.
+
+    transactional_id: those that the id holds; one row without a partition if it holds none.
+    Without anything named the worst: a partition, or an id that holds none.
+    """
     source = source_of(cluster)
     missing: list[Missing] = []
-    facts: list[GroupFacts] | None = None
+    if transactional_id is not None:
+        return await _of_id(source, context, transactional_id, settings, sample_interval)
     if group is not None:
-        facts, more = await source.named_groups([group])
-        missing += more
-        read = sorted({(o.topic, o.partition) for g in facts for o in g.offsets})
-        scope = Scope(tuple(_exactly(tp) for tp in read))
-        if not read:
-            return _answer(source, [], missing, [], group)
-    else:
-        scope = Scope(tuple(selectors))
+        return await _of_group(source, context, group, settings, sample_interval)
+    scope = Scope(tuple(selectors))
     d = await source.diagnose(scope, settings, sample_interval=sample_interval)
     missing += d.missing
-    targets = _targets(d, worst_only=not selectors and group is None)
-    if facts is None:
-        facts, more = await _groups(source, targets)
-        missing += more
+    anything = not selectors
+    targets = _targets(d, worst_only=anything)
+    if anything and (id_first := _worst_id(d, targets)) is not None:
+        rows = [await _id_row(source, context, d, id_first)]
+        return _answer(source, rows, missing, unknown_as_missing(d), None, d)
+    facts, more = await _groups(source, targets)
+    missing += more
     retention, more = await source.topic_configs(sorted({p.topic for p in targets}))
     missing += more
     rows = [await _row(source, context, d, p, facts, retention.get(p.topic, {})) for p in targets]
-    if not rows and (selectors or group):
+    if not rows and selectors:
+        rows = await _healthy(source, scope, d, facts, None)
+    return _answer(source, rows, missing, unknown_as_missing(d), None, d)
+
+
+async def _of_group(
+    source: Source, context: Context, group: str, settings: Settings, sample_interval: float
+) -> Answer:
+    """What holds up a group: on the partitions it reads, and on its own `__consumer_offsets` one.
+
+    That partition serves many groups: only transactions with this group in the keys of their open
+    batches hold it. Until such a one ends, no member learns where to read on.
+    """
+    facts, missing = await source.named_groups([group])
+    read = sorted({(o.topic, o.partition) for g in facts for o in g.offsets})
+    own = await source.group_partition(group)
+    if isinstance(own, Missing):
+        missing.append(own)
+    home = own if isinstance(own, tuple) else None
+    asked = [*read, *([home] if home is not None and home not in read else [])]
+    if not asked:
+        return _answer(source, [], missing, [], group)
+    scope = Scope(tuple(_exactly(tp) for tp in asked))
+    d = await source.diagnose(scope, settings, sample_interval=sample_interval)
+    mine = [j for j in d.judged if j.about.topic_partition != home or _may_hold(j, group)]
+    d = replace(d, judged=tuple(mine))
+    missing += d.missing
+    here = {j.about.topic_partition for j in mine}
+    targets = [
+        p
+        for p in _targets(d, worst_only=False)
+        if (p.topic, p.partition) != home or p.error is not None or home in here
+    ]
+    if home is not None and home not in here and any(o.pending for g in facts for o in g.offsets):
+        text = f"{group} has a commit that is not decided; by which transaction was not found"
+        missing.append(Missing("group", "HOLDER_NOT_FOUND", text, topic=home[0], id=group))
+    retention, more = await source.topic_configs(sorted({p.topic for p in targets}))
+    missing += more
+    rows = []
+    for p in targets:
+        at_home = (p.topic, p.partition) == home
+        # the LSO may be another group's: what holds this one is the transaction with its name
+        first = next((j for j in mine if at_home and j.about.topic_partition == home), None)
+        row = await _row(source, context, d, p, facts, retention.get(p.topic, {}), first)
+        rows.append(_own_row(row, group) if at_home else row)
+    if not rows and read:
+        scope = Scope(tuple(_exactly(tp) for tp in read))
         rows = await _healthy(source, scope, d, facts, group)
     return _answer(source, rows, missing, unknown_as_missing(d), group, d)
+
+
+def _may_hold(j: Judged, group: str) -> bool:
+    """The group is in the keys of its open batches, or these could not be read."""
+    return j.start is None or group in j.start.groups
+
+
+def _own_row(row: WhyRow, group: str) -> WhyRow:
+    """The story of a group's own partition: what waits there is its newest commit."""
+    said = (
+        f"{group}: its newest offset commit waits in this transaction; until that ends no member "
+        "of it learns where to read on (UNSTABLE_OFFSET_COMMIT)"
+    )
+    if row.held_by is not None and group not in row.held_by.groups:
+        said = f"whether {group} is held by it is not known: its batches were not read"
+    return row.model_copy(update={"groups": None, "groups_said": said})
 
 
 async def _groups(
@@ -83,9 +149,15 @@ def _answer(
     unknown: Sequence[Missing],
     group: str | None,
     d: Diagnosis | None = None,
+    notes: Sequence[str] = (),
 ) -> Answer:
     shown = {(r.topic, r.partition) for r in rows}
-    mine = [m for m in unknown if (m.topic, m.partition) in shown]
+    named = {r.transactional_id for r in rows if r.topic is None}
+    mine = [
+        m
+        for m in unknown
+        if (m.id in named if m.topic is None else (m.topic, m.partition) in shown)
+    ]
     return Answer(
         schema="why",
         cluster_id=source.cluster_id,
@@ -94,9 +166,110 @@ def _answer(
         errors=error_rows(dict.fromkeys([*missing, *mine])),
         extra={"group": group},
         judging=True,
-        finding=d is not None and any(j.about.topic_partition in shown for j in d.findings),
-        notes=() if d is None else d.notes,
+        finding=d is not None
+        and any(
+            j.name in named if isinstance(j, JudgedId) else j.about.topic_partition in shown
+            for j in d.findings
+        ),
+        notes=() if d is None else (*d.notes, *notes),
     )
+
+
+async def _of_id(
+    source: Source, context: Context, name: str, settings: Settings, sample_interval: float
+) -> Answer:
+    """What one transactional id holds; a row without a partition where that is nothing."""
+    d = await source.diagnose(Scope(), settings, sample_interval=sample_interval)
+    missing, notes = list(d.missing), []
+    holds = {
+        j.about.topic_partition
+        for j in d.judged
+        if (j.verdict.owner is not None and j.verdict.owner.transactional_id == name)
+        or (j.history is not None and name in j.history.transactional_ids)
+    }
+    targets = [p for p in d.partitions if (p.topic, p.partition) in holds]
+    facts, more = await _groups(source, targets)
+    missing += more
+    retention, more = await source.topic_configs(sorted({p.topic for p in targets}))
+    missing += more
+    rows = [await _row(source, context, d, p, facts, retention.get(p.topic, {})) for p in targets]
+    rows += [await _id_row(source, context, d, j) for j in d.ids if j.name == name]
+    if not rows:
+        found, more, _ = await source.find([name])
+        missing += [m for m in more if m not in missing]
+        notes = [f"{name} is {t.state}: it is at rest and holds nothing" for t in found]
+    else:
+        # a partition without a leader matters only if this id may hold it
+        of_id = [j for j in d.judged if j.about.topic_partition in holds]
+        named = {p.topic_partition for j in d.ids if j.name == name for p in j.first.named or ()}
+        named |= {tp for j in of_id if j.verdict.owner for tp in j.verdict.owner.partitions or ()}
+        missing = [m for m in missing if m.scope != "partition" or (m.topic, m.partition) in named]
+    return _answer(source, rows, missing, unknown_as_missing(d), None, d, notes)
+
+
+def _worst_id(d: Diagnosis, targets: Sequence[PartitionFacts]) -> JudgedId | None:
+    """An id that holds no partition, if nothing worse holds one; `open` and `prepare` never."""
+    held = {(p.topic, p.partition) for p in targets}
+    worst = min(
+        (ORDER.index(j.verdict.name) for j in d.judged if j.about.topic_partition in held),
+        default=len(ORDER),
+    )
+    found = [j for j in d.ids if j.verdict.name not in HIDDEN]
+    first = min(found, key=lambda j: ORDER.index(j.verdict.name), default=None)
+    return first if first and ORDER.index(first.verdict.name) < worst else None
+
+
+async def _id_row(source: Source, context: Context, d: Diagnosis, j: JudgedId) -> WhyRow:
+    """The story of an id that holds no partition."""
+    row, v = j.verdict.about, j.verdict
+    answer = await history(source, [j.name], [])
+    return WhyRow(
+        topic=None,
+        topic_id=None,
+        partition=None,
+        leader=None,
+        stuck=v.name not in HIDDEN if v.name != "unknown" else None,
+        headline=f"{'OPEN' if v.name in HIDDEN else 'STUCK'}  {v.name}",
+        log_start_offset=None,
+        last_stable_offset=None,
+        high_watermark=None,
+        held=None,
+        waiting=None,
+        held_by=hanging_row(j, context.argv, d.cluster_id),
+        others=[],
+        owner=OwnerRow(
+            transactional_id=j.name,
+            coordinator=row.coordinator,
+            clients=[],
+            said=f"{j.name} ({row.state}), coordinator on broker {row.coordinator}; "
+            "Kafka does not record its host: look for this id in your deployments",
+        ),
+        history=[r for r in answer.rows if isinstance(r, HistoryRow)][-HISTORY_RECORDS:],
+        groups=None,
+        groups_said="none: it holds no partition, so no reader waits for it",
+        if_you_wait=WaitRow(
+            said=_id_waits(j),
+            ends_at=v.deadline,
+            deleted_at=None,
+            ends_in_seconds=None if v.deadline_in is None else v.deadline_in / 1000,
+        ),
+        samples=v.samples,
+        brokers_up=d.brokers_up,
+        brokers_known=d.brokers_known,
+        transactional_id=j.name,
+        error=row.error,
+    )
+
+
+def _id_waits(j: JudgedId) -> str:
+    blocked = "its own client waits (CONCURRENT_TRANSACTIONS)"
+    if j.verdict.about.state == "Ongoing":
+        if j.verdict.name == "two-phase":
+            return "ends when the system that owns it decides"
+        return "its coordinator aborts it after its timeout"
+    if j.verdict.name == "prepare":
+        return f"ends when its markers are written; until then {blocked}"
+    return f"{blocked} until its coordinator can complete it"
 
 
 def _targets(d: Diagnosis, *, worst_only: bool) -> list[PartitionFacts]:
@@ -118,9 +291,11 @@ async def _row(
     p: PartitionFacts,
     facts: Sequence[GroupFacts],
     config: Mapping[str, str | None],
+    holder_first: Judged | None = None,
 ) -> WhyRow:
+    """One partition's story. holder_first: whom it is about; None = the transaction at the LSO."""
     judged = [j for j in d.judged if j.about.topic_partition == (p.topic, p.partition)]
-    first = holder_of(p, judged)
+    first = holder_first or holder_of(p, judged)
     counted = await source.waiting(p, first.about.producer_id if first else None)
     rows = [hanging_row(j, context.argv, d.cluster_id) for j in judged]
     holder = next((r for j, r in zip(judged, rows, strict=True) if j is first), None)
@@ -146,6 +321,7 @@ async def _row(
         samples=2 if d.pause is not None else 1,
         brokers_up=d.brokers_up,
         brokers_known=d.brokers_known,
+        transactional_id=None if holder is None else holder.transactional_id,
         error=p.error,
     )
 
@@ -166,6 +342,8 @@ def _headline(p: PartitionFacts, first: Judged | None) -> str:
     if first is None:
         return "HELD  just ending"
     name = "marker-lost, mixed" if first.verdict.mixed else first.verdict.name
+    if name == "two-phase":
+        return "HELD  two-phase: it waits for the system that owns it"
     return f"{'HELD' if name in ('open', 'prepare') else 'STUCK'}  {name}"
 
 
@@ -204,7 +382,7 @@ def _owner(j: Judged, facts: Sequence[GroupFacts]) -> OwnerRow:
         said += (
             f"; clients of its group: {', '.join(clients)}"
             if clients
-            else ("; which client that is, Kafka does not tell")
+            else "; Kafka does not record its host: look for this id in your deployments"
         )
     elif name is not None:
         said = f"none now; its producer id belonged to {name}: {answered}"
@@ -273,35 +451,14 @@ def _groups_said(facts: Sequence[GroupFacts], p: PartitionFacts) -> str:
 def _if_you_wait(
     j: Judged, counted: Waiting | None, config: Mapping[str, str | None], now: int
 ) -> WaitRow:
-    name, owner = j.verdict.name, j.verdict.owner
-    ends_at: int | None = None
-    if name in NEVER_ENDS and not j.verdict.mixed:
-        said = "never ends by itself"
-    elif name in ("prepare", "prepare-stuck"):
-        said = "ends when its markers are written"
-    elif name == "two-phase":
-        said = "ends when the system that owns it decides"
-    elif owner is not None and owner.start_timestamp is not None and owner.timeout_ms is not None:
-        ends_at = owner.start_timestamp + owner.timeout_ms
-        said = "its coordinator aborts it after its timeout"
-    else:
-        said = "whether it ends by itself is not known"
-    deleted_at: int | None = None
-    policy, retention = config.get("cleanup.policy"), config.get("retention.ms")
-    if policy is not None and "delete" not in policy:
-        said += "; nothing is deleted by time (compacted topic)"
-    elif retention is None:
-        said += "; retention is not known"
-    elif int(retention) < 0:
-        said += "; retention never deletes here"
-    elif counted is not None and counted.oldest_timestamp is not None:
-        deleted_at = counted.oldest_timestamp + int(retention)
-        said += (
-            "; retention deletes blocked records"
-            if deleted_at > now
-            else ("; retention may already delete blocked records")
-        )
-    return WaitRow(said=said, ends_at=ends_at, deleted_at=deleted_at)
+    p = prospect(j.verdict, counted.oldest_timestamp if counted else None, config, now)
+    return WaitRow(
+        said=wait_words(p, now),
+        ends_at=p.ends_at,
+        deleted_at=p.deleted_at,
+        ending=p.ending,
+        ends_in_seconds=None if p.ends_in is None else p.ends_in / 1000,
+    )
 
 
 async def _healthy(

@@ -102,25 +102,32 @@ def json_line(value: object) -> str:
     return _ENCODER.encode(value)
 
 
-def csv_lines(rows: Sequence[Row], fields: Sequence[str], *, headers: bool = True) -> Iterator[str]:
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # also as full-width forms
+
+
+def csv_lines(
+    rows: Sequence[Row], fields: Sequence[str], *, headers: bool = True, safe: bool = False
+) -> Iterator[str]:
     """`-o csv`: RFC 4180 quoting, lines end with a newline alone, as other Unix tools write them.
 
     null is an empty cell, the empty text `""`; true and false; lists and objects as JSON. Hidden
-    characters in text are escaped as in tables (`visible`, which can be undone); cells that a
-    spreadsheet takes for a formula are left exact.
+    characters in text are escaped as in tables (`visible`, which can be undone). Cells that a
+    spreadsheet takes for a formula are left exact; safe: such texts get a `'` in front.
     """
     if headers:
         yield ",".join(map(_csv_cell, fields))
     for row in rows:
         known = values(row)
         # A blank line would be no row to many readers.
-        yield ",".join(_csv_cell(known.get(name)) for name in fields) or '""'
+        yield ",".join(_csv_cell(known.get(name), safe=safe) for name in fields) or '""'
 
 
-def _csv_cell(value: object) -> str:
+def _csv_cell(value: object, *, safe: bool = False) -> str:
     if value is None:
         return ""
     text = visible(value) if isinstance(value, str) else json_line(value)
+    if safe and isinstance(value, str) and text.lstrip().startswith(_FORMULA):
+        text = f"'{text}"
     if text and not any(character in text for character in ',"'):
         return text
     return '"' + text.replace('"', '""') + '"'

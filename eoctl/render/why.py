@@ -21,7 +21,7 @@ def why_lines(
     ascii_only: bool = False,
 ) -> list[str]:
     """The page. width: cells of the terminal, None off one; the command stands on one line."""
-    title = f"{row.topic}:{row.partition}  {row.headline}"
+    title = f"{row.where}  {row.headline}"
     clock = (rfc3339(collected_at) or "")[11:19] + "Z"
     seen = f"{context}  {clock}  saw {row.brokers_up}/{row.brokers_known} brokers"
     dots = "..." if ascii_only else "…"
@@ -68,12 +68,14 @@ def _wrapped(text: str, room: int, dots: str) -> list[str]:
 
 
 def _parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
-    parts: list[tuple[str, str]] = [("readers see", _readers(row, now))]
+    parts: list[tuple[str, str]] = []
+    if row.topic is not None:
+        parts.append(("readers see", _readers(row, now)))
     if row.error is not None:
         return [*parts, ("error", row.error)]
     held = row.held_by
     if held is not None:
-        parts.append(("held by", _held_by(held)))
+        parts.append(("held by" if row.topic is not None else "id", _held_by(held)))
         if held.age_seconds is not None:
             clock = (
                 "the coordinator's clock"
@@ -81,7 +83,8 @@ def _parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
                 else ("the producer's clock")
             )
             since = Age(held.age_seconds, producer_clock=held.age_clock == "producer")
-            parts.append(("held since", f"{since} ago by {clock}"))
+            label = "held since" if row.topic is not None else "since"
+            parts.append((label, f"{since} ago by {clock}"))
     if row.owner is not None:
         parts.append(("owner", row.owner.said))
     if row.history:
@@ -108,8 +111,10 @@ def _parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
 def _held_by(held: TxnHangingRow) -> str:
     if held.producer_id is None:
         return "not known"
-    text = f"pid {held.producer_id} epoch {_or_unknown(held.start_batch_epoch)}"
-    text += f", first offset {_or_unknown(held.start_offset)}"
+    epoch = held.producer_epoch if held.topic is None else held.start_batch_epoch
+    text = f"pid {held.producer_id} epoch {_or_unknown(epoch)}"
+    if held.topic is not None:
+        text += f", first offset {_or_unknown(held.start_offset)}"
     text += f", {held.transactional_id or 'no transactional id'}"
     return text + (f", {held.state}" if held.state else "")
 
@@ -143,6 +148,9 @@ def _waiting(row: WhyRow, now: int) -> str:
     wait = row.if_you_wait
     assert wait is not None
     text = wait.said
+    if wait.ending is not None:
+        return text
+    # a row without an ending: made before rows had one (a recording), or of an id's own
     if wait.ends_at is not None:
         left = (wait.ends_at - now) / 1000
         text += f"; timeout in {age(left)}" if left > 0 else "; its timeout has passed"

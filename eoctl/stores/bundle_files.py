@@ -8,15 +8,16 @@ import gzip
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eoctl.kafka.cluster import TopicMetadata
 from eoctl.stores.textfile import write_whole
-from recovery.diagnosis import Diagnosis, Judged
+from recovery.diagnosis import Diagnosis, Judged, JudgedId
 from recovery.errors import UsageError
 from recovery.facts import (
     BrokerFacts,
@@ -26,17 +27,23 @@ from recovery.facts import (
     ProducerFacts,
     Transactions,
 )
-from recovery.history import History, StateLog
+from recovery.history import History, StateLog, StateRecord
+from recovery.id_facts import IdFacts
+from recovery.id_verdicts import judge_id
 from recovery.observation import OpenTransaction, Sample, StartBatch
 from recovery.verdicts import Verdict, judge
 from recovery.waiting import Waiting
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+    from pydantic_core import SchemaValidator
 
 SCHEMA = "eoctl.bundle/v1"
-MOST_BYTES = 4 << 30
-"""More than this is no bundle: a small file can unpack to anything."""
+MOST_BYTES = 128 << 20
+"""Of the facts, unpacked: a small file can unpack to anything, and its facts take some times as
+much memory as their JSON."""
+_MOST_HEADER = 4096
+_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,15 @@ class SeenTransaction:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenId:
+    """What the verdict on an id that holds no partition is judged from."""
+
+    first: IdFacts
+    second: IdFacts | None
+    record: StateRecord | None
+
+
+@dataclass(frozen=True, slots=True)
 class SeenFacts:
     """Facts, with the producers of each partition as a list."""
 
@@ -99,7 +115,7 @@ class Bundle:
     """All that the read commands saw. Times: epoch ms by the clock of the machine that looked.
 
     offsets: every partition, and who holds the held ones. producers: of every partition.
-    diagnosis: without its judged transactions, which stand in `open_transactions`.
+    diagnosis: without what is judged, which stands in `open_transactions` and `ids`.
     waiting: (topic, partition, what waits) of held partitions.
     """
 
@@ -123,6 +139,7 @@ class Bundle:
     topic_configs_missing: tuple[Missing, ...] = ()
     expirations: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
     expirations_missing: tuple[Missing, ...] = ()
+    ids: tuple[SeenId, ...] = ()
 
     @property
     def missing(self) -> list[Missing]:
@@ -170,7 +187,7 @@ def without_verdicts(
         )
         for j in d.judged
     )
-    return replace(d, judged=()), opened, tuple(found)
+    return replace(d, judged=(), ids=()), opened, tuple(found)
 
 
 def judged_again(bundle: Bundle) -> Diagnosis:
@@ -188,7 +205,11 @@ def judged_again(bundle: Bundle) -> Diagnosis:
         verdict: Verdict | None = judge(t.about, t.start, first, second, t.history, settings)
         if verdict is not None:
             judged.append(Judged(t.about, t.start, first, second, t.history, verdict))
-    return replace(bundle.diagnosis, settings=settings, judged=tuple(judged))
+    ids = tuple(
+        JudgedId(i.first, i.second, i.record, judge_id(i.first, i.second, i.record, settings))
+        for i in bundle.ids
+    )
+    return replace(bundle.diagnosis, settings=settings, judged=tuple(judged), ids=ids)
 
 
 @cache
@@ -198,11 +219,51 @@ def _adapter() -> "TypeAdapter[Bundle]":
     return TypeAdapter(Bundle)
 
 
+_MANY = ("dict", "list", "tuple", "set", "frozenset")
+
+
+@cache
+def _validator() -> "SchemaValidator":
+    """Ends at the first wrong item: each error takes some hundred times the item's memory."""
+    from pydantic_core import SchemaValidator
+
+    def fail_fast(schema: Any) -> Any:
+        if isinstance(schema, dict):
+            found = {name: fail_fast(part) for name, part in schema.items()}
+            return found | {"fail_fast": True} if found.get("type") in _MANY else found
+        if isinstance(schema, list | tuple):
+            return type(schema)(fail_fast(part) for part in schema)
+        return schema
+
+    return SchemaValidator(fail_fast(_adapter().core_schema))
+
+
+def _validated(content: bytes) -> Bundle:
+    """Raises ValueError."""
+    from pydantic_core import ValidationError, from_json
+
+    facts = from_json(content)  # once: validate_json makes Python objects of it for each error
+    try:
+        bundle: Bundle = _validator().validate_python(facts)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{where}: {first['msg']}") from None
+    _check_looks(bundle)
+    return bundle
+
+
 def write(bundle: Bundle, path: Path) -> str:
     """Write the file, mode 600; the checksum. Raises UsageError, also if the file exists."""
     if path.exists():
         raise UsageError("exists already", where=str(path), remedy="choose another name")
     content = _adapter().dump_json(bundle)
+    if len(content) > MOST_BYTES:
+        raise UsageError(
+            f"the facts are {len(content) >> 20} MiB, and a bundle holds {MOST_BYTES >> 20} MiB",
+            where=str(path),
+            remedy="leave out --history",
+        )
     checksum = hashlib.sha256(content).hexdigest()
     header = json.dumps({"schema": SCHEMA, "sha256": checksum}).encode()
     write_whole(path, gzip.compress(header + b"\n" + content + b"\n", 6, mtime=0), mode=0o600)
@@ -211,11 +272,38 @@ def write(bundle: Bundle, path: Path) -> str:
 
 def read(path: Path) -> tuple[Bundle, str]:
     """The bundle in a file and its checksum. Raises UsageError when it is none, or damaged."""
-    header, content = _lines(path)
+    with _unpacked(path) as file:
+        checksum = _checksum(path, file.readline(_MOST_HEADER))
+        digest, size, last = hashlib.sha256(), 0, b""
+        while part := file.read(_AT_ONCE):  # before any of it is kept
+            size += len(part)
+            if size > MOST_BYTES + 1:
+                raise _damaged(path, f"it unpacks to more than {MOST_BYTES >> 20} MiB")
+            digest.update(last + part[:-1])
+            last = part[-1:]
+        if last != b"\n":
+            raise _damaged(path, "it is not two lines")
+        if digest.hexdigest() != checksum:
+            raise _damaged(path, "its checksum is wrong")
+    with _unpacked(path) as file:
+        file.readline(_MOST_HEADER)
+        content = file.read(size)
+    try:
+        bundle = _validated(content)
+    except ValueError as error:
+        text = " ".join(str(error).split())[:120]
+        raise _damaged(path, f"its facts cannot be read: {text}") from None
+    return bundle, checksum
+
+
+def _checksum(path: Path, header: bytes) -> str:
+    """What a bundle's first line says. Raises UsageError."""
+    if not header.endswith(b"\n"):
+        raise _damaged(path, "it is not two lines")
     try:
         said = json.loads(header)
         schema, checksum = said["schema"], said["sha256"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise _damaged(path, "it has no header") from None
     if schema != SCHEMA:
         raise UsageError(
@@ -223,21 +311,15 @@ def read(path: Path) -> tuple[Bundle, str]:
             where=str(path),
             remedy=f"this eoctl reads {SCHEMA}",
         )
-    if hashlib.sha256(content).hexdigest() != checksum:
-        raise _damaged(path, "its checksum is wrong")
-    try:
-        bundle = _adapter().validate_json(content)
-        _check_looks(bundle)
-    except ValueError as error:
-        text = " ".join(str(error).split())[:120]
-        raise _damaged(path, f"its facts cannot be read: {text}") from None
-    return bundle, str(checksum)
+    return str(checksum)
 
 
-def _lines(path: Path) -> tuple[bytes, bytes]:
+@contextmanager
+def _unpacked(path: Path) -> Iterator[gzip.GzipFile]:
+    """A bundle's two lines. Raises UsageError, also for what goes wrong while they are read."""
     try:
         with gzip.open(path) as file:
-            data = file.read(MOST_BYTES + 1)
+            yield file
     except OSError as error:
         if isinstance(error, gzip.BadGzipFile):
             raise UsageError("not a bundle, or a damaged one", where=str(path)) from None
@@ -246,10 +328,6 @@ def _lines(path: Path) -> tuple[bytes, bytes]:
         raise _damaged(path, "it is cut off") from None
     except zlib.error:
         raise _damaged(path, "it does not unpack") from None
-    header, newline, content = data.partition(b"\n")
-    if len(data) > MOST_BYTES or not newline or not content.endswith(b"\n"):
-        raise _damaged(path, "it is not two lines")
-    return header, content[:-1]
 
 
 def _check_looks(bundle: Bundle) -> None:

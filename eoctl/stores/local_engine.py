@@ -14,7 +14,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from eoctl.stores.rebuild_task import Progress, Task, TaskRow, run_task
+from eoctl.stores.rebuild_task import Progress, Task, TaskRow, run_task, sharing_rate
 from recovery.errors import EoctlError, IncompleteError
 
 TOLD_SECONDS = 0.25
@@ -48,7 +48,7 @@ class LocalEngine:
         self._workers.clear()
 
     def __call__(self, tasks: Sequence[Task]) -> Iterator[TaskRow]:
-        todo = list(reversed(tasks))
+        todo = sharing_rate(tasks, max(1, min(len(tasks), self._most)))[::-1]
         self.start(len(todo))
         idle = list(self._workers)
         busy: set[Any] = set()

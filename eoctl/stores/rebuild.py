@@ -382,10 +382,11 @@ def _partition(
 
 
 def _added(counts: Iterable[Mapping[str, int | None]]) -> dict[str, int | None]:
-    """Counts of ranges together; what one could not tell, nobody can."""
+    """Counts of ranges together; what one could not tell, or never counted, nobody can."""
+    given = list(counts)
     total: dict[str, int | None] = {}
-    for some in counts:
-        for name, value in some.items():
-            before = total.get(name, 0)
-            total[name] = None if before is None or value is None else before + value
+    for name in dict.fromkeys(name for one in given for name in one):
+        values = [one.get(name) for one in given]
+        known = [value for value in values if value is not None]
+        total[name] = sum(known) if len(known) == len(values) else None
     return total

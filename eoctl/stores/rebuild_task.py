@@ -9,9 +9,9 @@ import asyncio
 import platform
 import resource
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import aclosing
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +94,17 @@ class BucketTask:
 
 
 Task = RangeTask | BucketTask
+
+
+def sharing_rate(tasks: "Sequence[Task]", at_once: int) -> "list[Task]":
+    """The tasks, each with its part of their rate, so that those that run at once keep it
+    together: all of them may read from one broker."""
+    return [
+        replace(task, max_rate=task.max_rate / at_once)
+        if isinstance(task, RangeTask) and task.max_rate is not None
+        else task
+        for task in tasks
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +325,14 @@ def _mask(mask: Any) -> "pa.BooleanArray":
 
 
 def peak_bytes() -> int:
-    """The most memory this process has had resident."""
+    """The most memory this process has had resident.
+
+    Not ru_maxrss, where Linux tells it otherwise: a process begins with its parent's.
+    """
+    with suppress(OSError, ValueError):
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        (line,) = (line for line in lines if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

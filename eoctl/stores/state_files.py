@@ -11,9 +11,10 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from eoctl.stores import private
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UsageError
 from recovery.formats.columns import rows_schema
 
@@ -69,9 +70,9 @@ class StateWriter:
         whole = rows.add_column(0, "partition", _same(self._partition, len(rows)))
         with _writing(self._path):
             if self._writer is None:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+                private.make_folder(self._path.parent)
                 self._writer = pq.ParquetWriter(
-                    self._path,
+                    private.make_file(self._path),
                     whole.schema,
                     compression="zstd",
                     use_dictionary=False,
@@ -137,8 +138,8 @@ def write_run(folder: Path, name: str, buckets: Iterable["pa.Table"]) -> str:
     relative = f"{RUNS}/{name}-{uuid.uuid4()}.arrow"
     path = folder / relative
     with _writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with pa.OSFile(str(path), "wb") as file:
+        private.make_folder(path.parent)
+        with pa.OSFile(str(private.make_file(path)), "wb") as file:
             _write_tables(file, buckets)
     return relative
 
@@ -191,7 +192,14 @@ def read_rows(folder: Path, file: StateFile) -> Iterator["pa.RecordBatch"]:
 
 
 def check_file(folder: Path, file: StateFile) -> None:
-    """Raises RefusedError when a listed file is missing or has changed."""
+    """Raises RefusedError when a listed file is missing, has changed, or is not in the folder."""
+    listed = PurePosixPath(file.path)
+    if listed.is_absolute() or ".." in listed.parts:
+        raise RefusedError(
+            f"its manifest lists {file.path!r}, which leads out of the state's folder",
+            where=str(folder),
+            remedy="do not use this state: rebuild it",
+        )
     path = folder / file.path
     try:
         if path.stat().st_size == file.size and sha256_of(path) == file.sha256:

@@ -19,6 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from eoctl.stores import private
 from eoctl.stores.plan_files import sync_folder
 from eoctl.stores.rebuild_task import TaskRow
 from eoctl.stores.state_files import (
@@ -90,8 +91,8 @@ def held(folder: Path) -> Iterator[None]:
     """
     path = folder / LOCK
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+        private.make_folder(folder)
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
     except OSError as error:
         raise not_written(path, error) from None
     try:
@@ -124,13 +125,12 @@ def write(path: Path, text: str, *, new: bool = False) -> None:
     """
     name = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private.make_folder(path.parent)
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(text)
             file.flush()
             os.fsync(descriptor)
-        Path(name).chmod(0o644)
         if new:
             _link(Path(name), path)
         else:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from eoctl.stores.state_files import StateFile, check_file
 from recovery.combine.arrays import int64_values, one_chunk
 from recovery.combine.latest import key_hash
-from recovery.errors import UsageError
+from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.formats.columns import int64_array, rows_schema
 from recovery.manifest import Manifest, ManifestFile
@@ -47,9 +47,9 @@ class StateRows:
         import pyarrow.parquet as pq
 
         found = []
+        if part == 0:
+            self.check(place)
         for listed in self.manifest.by_place()[place].files:
-            if part == 0:
-                check_file(self.folder, file_of(listed))
             file = pq.ParquetFile(self.folder / listed.path)
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group, columns=rows_schema().names)
@@ -60,6 +60,7 @@ class StateRows:
         """All rows with all columns, a row group at a time."""
         import pyarrow.parquet as pq
 
+        self._check_rows(place)
         for listed in self.manifest.by_place()[place].files:
             check_file(self.folder, file_of(listed))
             file = pq.ParquetFile(self.folder / listed.path)
@@ -105,9 +106,21 @@ class StateRows:
             yield found.take(int64_array(order))
 
     def check(self, place: TopicPartition) -> None:
-        """Raises RefusedError where a file is not what the manifest lists."""
+        """Raises RefusedError where a file is not what the manifest lists, or they are not what its
+        digest is of."""
+        self._check_rows(place)
         for listed in self.manifest.by_place()[place].files:
             check_file(self.folder, file_of(listed))
+
+    def _check_rows(self, place: TopicPartition) -> None:
+        part = self.manifest.by_place()[place]
+        rows = sum(listed.rows for listed in part.files)
+        if rows != part.digest.rows:
+            raise RefusedError(
+                f"the files of its manifest list {rows} rows, its digest is of {part.digest.rows}",
+                where=f"{self.folder}, {place[0]}:{place[1]}",
+                remedy="rebuild the state",
+            )
 
     def _fit(self, place: TopicPartition) -> int:
         """How many rows BYTES_AT_ONCE hold."""

@@ -116,6 +116,10 @@ def changelog_format(name: str, options: Mapping[str, Any]) -> ChangelogFormat:
             f"no format {name!r}", where="--format", remedy=f"one of {known}, or module:Class"
         )
     module, _, wanted = target.partition(":")
+    if not all(part.isidentifier() for part in [*module.split("."), wanted]):
+        raise UsageError(
+            f"{target!r} names no class", where="--format", remedy="write module:Class, no path"
+        )
     try:
         made = getattr(import_module(module), wanted)
     except (ImportError, AttributeError) as error:

@@ -21,7 +21,7 @@ class RangeCounts:
         self._records = {"aborted": 0, "control": 0, "open": 0}
         self._known = True  # what is not visible was seen too
         self._data = self._tombstones = self._invalid = self._ignored = 0
-        self._non_transactional = 0
+        self._non_transactional = self._with_headers = 0
         self._producers: dict[str, dict[str, Any]] = {}
 
     def visible(self, records: ColumnBatch) -> ColumnBatch:
@@ -37,6 +37,7 @@ class RangeCounts:
         found = records.select(~hidden) if hidden.any() else records
         self._data += len(found)
         self._non_transactional += int((found.outcome == 0).sum())
+        self._with_headers += int((found.headers.length > 1).sum())  # one byte says: none
         return found
 
     def add_visible(self, count: int) -> None:
@@ -54,7 +55,8 @@ class RangeCounts:
         """data + aborted + control + open + missing = end - start; null: this reader can't tell.
 
         tombstones, invalid (no key, or not one of the format) and ignored (too late when it was
-        replayed) are among data; non_transactional are the data records outside transactions.
+        replayed) are among data; non_transactional are the data records outside transactions,
+        with_headers those that have headers, which no state holds.
         """
         hidden = self._records if self._known else dict.fromkeys(self._records)
         missing = None
@@ -68,6 +70,7 @@ class RangeCounts:
             "invalid": self._invalid,
             "ignored": self._ignored,
             "non_transactional": self._non_transactional if self._known else None,
+            "with_headers": self._with_headers if self._known else None,
         }
 
     def producers(self) -> dict[str, dict[str, Any]]:

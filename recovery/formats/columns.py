@@ -26,7 +26,7 @@ from recovery.formats.batches import (
 from recovery.formats.columns_walk import record_starts, varints
 from recovery.formats.counting import Aborted, aborted_batches
 from recovery.formats.reader import Buffer, CorruptError
-from recovery.formats.records import decompressed, headers_of, records
+from recovery.formats.records import LEAST_RECORD, decompressed, headers_of, records
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,6 +41,8 @@ _PADDING = 64  # bytes behind the records: what a malformed last one may touch
 # what `decode` decodes at once: it stays in the processor's cache, and its memory is used again
 _PART_BYTES = 2 << 20  # as stored
 _PART_RECORDS = 1 << 15
+_PART_EXPANDED = 16 << 20  # as decompressed, unless one batch is larger
+_MOST_AT_ONCE = 1 << 19  # records of one batch
 
 
 def rows_schema() -> "pa.Schema":
@@ -142,7 +144,7 @@ class Batches:
     def reaching(self, start: int, end: int) -> "Batches":
         """The batches that have an offset in [start, end)."""
         inside = (self.scan.last_offset >= start) & (self.scan.column("base_offset") < end)
-        return self if inside.all() else self._some(inside)
+        return self if inside.all() else self.some(inside)
 
     def parts(self) -> Iterator["Batches"]:
         """The same in parts of about as many bytes and records as are decoded at once. Batches
@@ -155,11 +157,12 @@ class Batches:
         low = 0
         for edge in (np.flatnonzero(full) + 1).tolist():
             if (count[low - 1] if low else 0) < count[edge - 1] < count[-1]:
-                yield self._some(slice(low, edge))
+                yield self.some(slice(low, edge))
                 low = edge
-        yield self._some(slice(low, len(self)))
+        yield self.some(slice(low, len(self)))
 
-    def _some(self, rows: "NDArray[np.bool_] | slice") -> "Batches":
+    def some(self, rows: "NDArray[np.bool_] | slice") -> "Batches":
+        """The batches of a mask, or of a slice of rows."""
         scan = HeaderScan(self.scan.positions[rows], self.scan.fields[rows], self.scan.end)
         return Batches(scan, self.outcome[rows])
 
@@ -306,19 +309,38 @@ def decode(
         buffer, aborted, last_stable_offset=last_stable_offset, check_crc=check_crc
     )
     for part in batches.reaching(start, end).parts():
-        yield _records(buffer, part).between(start, end)
+        for content in _contents(buffer, part):
+            for found in _records(buffer, content):
+                yield found.between(start, end)
 
 
-def _records(buffer: Buffer, batches: Batches) -> ColumnBatch:
+def _records(buffer: Buffer, content: "_Content") -> Iterator[ColumnBatch]:
+    """The records of some batches: all at once, unless they are very many."""
     import numpy as np
 
-    scan = batches.scan
-    data, first, behind = _content(buffer, scan)
+    scan = content.batches.scan
     count = scan.column("records_count")
-    start, walked = record_starts(data, first, behind, count)
+    for row in np.flatnonzero(count * LEAST_RECORD > content.behind - content.first).tolist():
+        raise _explained(buffer, scan, row)
+    start, walked = record_starts(content.data, content.first, content.behind, count)
     if walked < len(scan):
         raise _explained(buffer, scan, walked)
     batch = np.repeat(np.arange(len(scan)), count)
+    for low in range(0, max(1, len(start)), _MOST_AT_ONCE):
+        before = max(0, low - 1)  # offsets must rise from the one before, too
+        rows = slice(before, low + _MOST_AT_ONCE)
+        found = _columns(buffer, content, start[rows], batch[rows])
+        yield found if before == low else found.select(np.arange(1, len(found)))
+
+
+def _columns(
+    buffer: Buffer, content: "_Content", start: "NDArray[np.int64]", batch: "NDArray[np.int64]"
+) -> ColumnBatch:
+    """The records that begin at `start`. batch: each record's row."""
+    import numpy as np
+
+    batches, data = content.batches, content.data
+    scan = batches.scan
     length, at = varints(data, start)
     record_end = at + length
     time_delta, at = varints(data, at + 1)  # one byte of attributes, unused
@@ -355,30 +377,49 @@ def _records(buffer: Buffer, batches: Batches) -> ColumnBatch:
     )
 
 
-def _content(
-    buffer: Buffer, scan: HeaderScan
-) -> tuple["NDArray[np.uint8]", "NDArray[np.int64]", "NDArray[np.int64]"]:
-    """Where each batch's records are: the bytes, first int64[m], behind int64[m].
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """Batches, and where the records of each are in the bytes: first int64[m], behind int64[m].
 
-    The response itself where nothing is compressed, else the decompressed bytes of all batches.
     At least _PADDING bytes follow the last record.
     """
+
+    batches: Batches
+    data: "NDArray[np.uint8]"
+    first: "NDArray[np.int64]"
+    behind: "NDArray[np.int64]"
+
+
+def _contents(buffer: Buffer, batches: Batches) -> Iterator[_Content]:
+    """The response itself where nothing is compressed, else decompressed bytes: of as many
+    batches as make _PART_EXPANDED of them, and of one at least."""
     import numpy as np
 
+    scan = batches.scan
     first = scan.positions + HEADER_SIZE
     behind = scan.positions + LOG_OVERHEAD + scan.column("length")
     if not (scan.fields["attributes"] & CODEC_MASK).any():
         if not len(scan):
-            return np.zeros(_PADDING, np.uint8), first, behind
+            yield _Content(batches, np.zeros(_PADDING, np.uint8), first, behind)
+            return
         low, high = int(first[0]), int(behind[-1])
         data = np.frombuffer(buffer, np.uint8)[low : high + _PADDING]
         if len(data) < high - low + _PADDING:
             data = np.concatenate((data[: high - low], np.zeros(_PADDING, np.uint8)))
-        return data, first - low, behind - low
-    parts = [decompressed(buffer, header_at(buffer, p)) for p in scan.positions.tolist()]
-    behind = np.cumsum([len(part) for part in parts], dtype=np.int64)
-    first = np.concatenate((np.zeros(1, np.int64), behind[:-1]))
-    return np.frombuffer(b"".join((*parts, bytes(_PADDING))), np.uint8), first, behind
+        yield _Content(batches, data, first - low, behind - low)
+        return
+    low, size, parts = 0, 0, list[bytes]()
+    for row, position in enumerate(scan.positions.tolist()):
+        parts.append(decompressed(buffer, header_at(buffer, position)))
+        size += len(parts[-1])
+        if size >= _PART_EXPANDED or row == len(scan) - 1:
+            behind = np.cumsum([len(part) for part in parts], dtype=np.int64)
+            first = np.concatenate((np.zeros(1, np.int64), behind[:-1]))
+            parts.append(bytes(_PADDING))
+            data = np.frombuffer(b"".join(parts), np.uint8)
+            parts.clear()
+            yield _Content(batches.some(slice(low, row + 1)), data, first, behind)
+            low, size = row + 1, 0
 
 
 def _explained(buffer: Buffer, scan: HeaderScan, row: int) -> CorruptError:

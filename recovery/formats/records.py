@@ -6,11 +6,11 @@ Source: Kafka's classes DefaultRecord, ControlRecordType, EndTransactionMarker; 
 SnappyCompression for the framings.
 """
 
-import gzip
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 from recovery.formats.batches import CODEC_MASK, HEADER_SIZE, TIMESTAMP_TYPE, BatchHeader
@@ -19,6 +19,14 @@ from recovery.formats.reader import Buffer, CorruptError, Reader
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16  # magic, version, compatible version
 _MOST_SNAPPY_EXPANDS = 64  # a copy of 3 bytes makes 64 at most
+_AT_ONCE = 1 << 20  # bytes asked of a decompressor at a time
+
+MOST_EXPANDED = 128 << 20
+"""Bytes that the records of one batch may expand to: 10 KB of zstd can hold gigabytes."""
+MOST_RECORDS = 4 << 20
+"""Records of one batch; each costs more memory than the seven bytes it may consist of."""
+LEAST_RECORD = 7
+"""Bytes of the shortest record: its length, attributes, two deltas, and three lengths."""
 
 
 class Record(NamedTuple):
@@ -196,48 +204,96 @@ def replaced(name: str) -> str:
 
 
 def decompressed(buffer: Buffer, header: BatchHeader) -> bytes:
-    """The bytes of a batch's records. Raises CorruptError when they do not decompress."""
+    """The bytes of a batch's records.
+
+    Raises CorruptError when they do not decompress, or are more bytes or records than are opened
+    (MOST_EXPANDED, MOST_RECORDS): decompression stops there, so that memory stays bounded.
+    """
     start, end = header.position + HEADER_SIZE, header.position + header.size
     data = bytes(memoryview(buffer)[start:end])
+    if header.records_count > MOST_RECORDS:
+        raise _corrupt(header, f"{header.records_count} records in one batch are not opened")
     if not header.attributes & CODEC_MASK or not data:
         return data
-    codec = header.codec
+    if header.codec not in _STREAMS:
+        raise _corrupt(header, f"{header.codec} is not one that Kafka 4.3 writes")
+    parts: list[bytes] = []
+    size = 0
     try:
-        if codec == "gzip":
-            return gzip.decompress(data)
-        if codec == "snappy":
-            return _snappy(data)
-        if codec in ("lz4", "zstd"):
-            import pyarrow as pa
-
-            # As a stream: Java writes frames of unknown content size, and may write several.
-            return bytes(pa.CompressedInputStream(pa.BufferReader(data), codec).read())
+        for part in _STREAMS[header.codec](data):
+            size += len(part)
+            if size > MOST_EXPANDED:
+                raise _too_large(header)
+            parts.append(part)
     except CorruptError as error:
-        raise error.within(_where(header)) from error
+        raise error if error.where == _where(header) else error.within(_where(header)) from error
     except (OSError, EOFError, ValueError, zlib.error, struct.error) as error:
-        raise _corrupt(header, f"they do not decompress as {codec}: {error}") from error
-    raise _corrupt(header, f"{codec} is not one that Kafka 4.3 writes")
+        raise _corrupt(header, f"they do not decompress as {header.codec}: {error}") from error
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _snappy(data: bytes) -> bytes:
+def _too_large(header: BatchHeader) -> CorruptError:
+    return CorruptError(
+        f"a batch of {header.size} bytes ({header.codec}) expands to more than "
+        f"{MOST_EXPANDED >> 20} MiB, and is not opened",
+        where=_where(header),
+        remedy="find who wrote it; choose a range without this batch",
+    )
+
+
+def _gzip(data: bytes) -> Iterator[bytes]:
+    """One member after the other, as gzip.decompress reads them."""
+    while data:
+        member = zlib.decompressobj(31)
+        while not member.eof:
+            part = member.decompress(data, _AT_ONCE)
+            data = member.unconsumed_tail
+            if not part and not data and not member.eof:
+                raise EOFError("the bytes end within it")
+            yield part
+        data = member.unused_data.lstrip(b"\0")
+
+
+def _arrow(codec: str, data: bytes) -> Iterator[bytes]:
+    """As a stream: Java writes frames of unknown content size, and may write several."""
+    import pyarrow as pa
+
+    stream = pa.CompressedInputStream(pa.BufferReader(data), codec)
+    while part := stream.read(_AT_ONCE):
+        yield part
+
+
+def _snappy(data: bytes) -> Iterator[bytes]:
     """Raw snappy (librdkafka), or the xerial framing (Java): blocks, each after its length."""
     if not data.startswith(_XERIAL):
-        return _snappy_block(data)
-    blocks, position = [], _XERIAL_HEADER
+        yield from _snappy_block(data)
+        return
+    position = _XERIAL_HEADER
     while position < len(data):
         (length,) = struct.unpack_from(">i", data, position)
         position += 4
         if not 0 <= length <= len(data) - position:
             raise ValueError(f"a block of {length} bytes, {len(data) - position} left")
-        blocks.append(_snappy_block(data[position : position + length]))
+        yield from _snappy_block(data[position : position + length])
         position += length
-    return b"".join(blocks)
 
 
-def _snappy_block(block: bytes) -> bytes:
+def _snappy_block(block: bytes) -> Iterator[bytes]:
+    """A block, which can only be had whole; of one that claims too much as much as is too much."""
     import pyarrow as pa
 
     size = Reader(block, "snappy block").uvarint()
     if size > _MOST_SNAPPY_EXPANDS * len(block):
         raise ValueError(f"{len(block)} bytes claim to be {size}")
-    return bytes(pa.Codec("snappy").decompress(block, decompressed_size=size, asbytes=True))
+    if size > MOST_EXPANDED:
+        yield bytes(MOST_EXPANDED + 1)
+    yield bytes(pa.Codec("snappy").decompress(block, decompressed_size=size, asbytes=True))
+
+
+_STREAMS: Mapping[str, Callable[[bytes], Iterator[bytes]]] = {
+    "gzip": _gzip,
+    "snappy": _snappy,
+    "lz4": partial(_arrow, "lz4"),
+    "zstd": partial(_arrow, "zstd"),
+}
+"""Of each codec what gives the decompressed bytes in parts."""

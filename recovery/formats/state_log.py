@@ -7,7 +7,7 @@ keys and values of all of them are found at once (numpy); only what is meant is 
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from recovery.formats.batches import (
@@ -21,8 +21,8 @@ from recovery.formats.batches import (
 from recovery.formats.columns_walk import varints
 from recovery.formats.reader import Buffer, CorruptError, UnknownVersion
 from recovery.formats.records import records
-from recovery.formats.transaction_state import TransactionValue, decode_key, decode_value
-from recovery.history import StateLog, StateRecord
+from recovery.formats.transaction_state import decode_key, decode_value
+from recovery.history import StateLog, StateRecord, names
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 _MARGIN = 64  # bytes behind a batch within which a malformed one may be looked at
 _KEY_HEAD = 4  # version, length of the id
 _VALUE_HEAD = 10  # version, producer id
+_TAGGED = (8, 12, 16)
+"""Bytes before a value's end at which tag 0 or 1 holds another producer id than the value's own.
+
+Behind it at most the two short tags 2 and 3 follow, of 4 bytes each. Where both tags 0 and 1 stand,
+tag 0 still holds the value's own (Kafka's TransactionMetadata).
+"""
 
 
 @dataclass(frozen=True)
@@ -51,12 +57,18 @@ class Part:
         return frozenset(range(len(self.scan))).difference(self.lone.rows.tolist())
 
     def of_producers(self, producer_ids: Collection[int]) -> list[int]:
-        """Rows that may be of these producer ids."""
+        """Rows that may name these producer ids, those in tags 0 and 1 included."""
         import numpy as np
 
         wanted = np.array(sorted(producer_ids), np.int64)
+        lone = self.lone
+        meant = np.isin(lone.producer_id, wanted)
+        for distance in _TAGGED:
+            at = lone.end - distance
+            inside = np.flatnonzero(at >= 0)
+            meant[inside] |= np.isin(_number(self.data, at[inside], 8), wanted)
         return self._with_others(
-            self.lone.rows[np.isin(self.lone.producer_id, wanted)],
+            lone.rows[meant],
             [pid.to_bytes(8, "big", signed=True) for pid in producer_ids],
         )
 
@@ -84,13 +96,29 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Former:
+    """What was once read of a partition and is not in the present log.
+
+    same_topic: the present topic lost it; else it is of an earlier topic of the same name.
+    """
+
+    partition: int
+    part: Part
+    same_topic: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Lone:
-    """Batches of one record. rows: of the scan; id_start: bytes; producer_id: -1 in tombstones."""
+    """Batches of one record. rows: of the scan; id_start: bytes; producer_id: -1 in tombstones.
+
+    end: where the value ends, one byte before the batch does (Kafka writes no headers here).
+    """
 
     rows: "NDArray[np.int64]"
     id_start: "NDArray[np.int64]"
     id_length: "NDArray[np.int64]"
     producer_id: "NDArray[np.int64]"
+    end: "NDArray[np.int64]"
 
 
 def _lone(data: Buffer, scan: HeaderScan) -> Lone:
@@ -107,13 +135,7 @@ def _lone(data: Buffer, scan: HeaderScan) -> Lone:
         plain & (scan.column("records_count") == 1) & (ends <= len(raw) - _MARGIN)
     )
 
-    def number(at: "NDArray[np.int64]", size: int) -> "NDArray[np.int64]":
-        if not len(at):
-            return np.zeros(0, np.int64)
-        windows = np.lib.stride_tricks.sliding_window_view(raw, size)[at]
-        found: NDArray[np.int64] = windows.view(f">i{size}")[:, 0].astype(np.int64)
-        return found
-
+    number = partial(_number, data)
     length, at = varints(raw, scan.positions[rows] + HEADER_SIZE)
     end = at + length
     _, at = varints(raw, at + 1)
@@ -133,7 +155,21 @@ def _lone(data: Buffer, scan: HeaderScan) -> Lone:
     producer_id = np.full(len(rows), -1, np.int64)
     whole = np.flatnonzero(sound & ~tombstone)
     producer_id[whole] = number(value[whole] + 2, 8)
-    return Lone(rows[sound], key[sound] + _KEY_HEAD, id_length[sound], producer_id[sound])
+    return Lone(
+        rows[sound], key[sound] + _KEY_HEAD, id_length[sound], producer_id[sound], end[sound] - 1
+    )
+
+
+def _number(data: Buffer, at: "NDArray[np.int64]", size: int) -> "NDArray[np.int64]":
+    """Big-endian numbers of `size` bytes at these places."""
+    import numpy as np
+
+    if not len(at):
+        return np.zeros(0, np.int64)
+    raw = np.frombuffer(data, np.uint8)
+    windows = np.lib.stride_tricks.sliding_window_view(raw, size)[at]
+    found: NDArray[np.int64] = windows.view(f">i{size}")[:, 0].astype(np.int64)
+    return found
 
 
 def parts_of(buffers: Iterable[bytes]) -> list[Part]:
@@ -159,26 +195,26 @@ def state_log(
         for part in parts:
             found |= {r.offset: r for r in _decoded(partition, part, range(len(part.scan)))}
     else:
-        names = set(transactional_ids)
+        wanted = set(transactional_ids)
         for part in parts if producer_ids else ():
             for record in _decoded(partition, part, part.of_producers(producer_ids)):
                 value = record.value
                 # a value of a later version may be this producer's: its id is listed, and said so
-                if isinstance(value, UnknownVersion) or (
-                    isinstance(value, TransactionValue) and value.producer_id in producer_ids
+                if isinstance(value, UnknownVersion) or any(
+                    names(record, pid) for pid in producer_ids
                 ):
-                    names.add(record.transactional_id)
-        names -= {""}  # no id at all
-        encoded = {name.encode("utf-8", "surrogatepass") for name in names}
-        for part in parts if names else ():
+                    wanted.add(record.transactional_id)
+        wanted -= {""}  # no id at all
+        encoded = {name.encode("utf-8", "surrogatepass") for name in wanted}
+        for part in parts if wanted else ():
             for record in _decoded(partition, part, part.of_ids(encoded)):
-                if record.transactional_id in names:
+                if record.transactional_id in wanted:
                     found[record.offset] = record
     return StateLog(
         partition=partition,
         records=tuple(found[offset] for offset in sorted(found)),
         whole_from=whole_from,
-        whole_since=_time_at(parts, whole_from),
+        end=end,
     )
 
 
@@ -205,17 +241,6 @@ def _whole_from(parts: Sequence[Part], end: int) -> int:
     return max(whole_from, end) if expected < end else whole_from
 
 
-def _time_at(parts: Sequence[Part], offset: int) -> int | None:
-    """The time of the first record at or after an offset."""
-    for part in parts:
-        for row in (part.scan.column("base_offset") >= offset).nonzero()[0]:
-            header = header_at(part.data, int(part.scan.positions[row]))
-            first = next(records(part.data, header), None)
-            if first is not None:
-                return first.timestamp
-    return None
-
-
 def _decoded(partition: int, part: Part, rows: Iterable[int]) -> Iterator[StateRecord]:
     for row in rows:
         header = header_at(part.data, int(part.scan.positions[row]))
@@ -226,4 +251,6 @@ def _decoded(partition: int, part: Part, rows: Iterable[int]) -> Iterator[StateR
                 where = f"__transaction_state-{partition} offset {r.offset}"
                 raise CorruptError("a record with a key of an unknown version", where=where)
             time = header.max_timestamp if r.timestamp is None else r.timestamp
-            yield StateRecord(name, partition, r.offset, time, decode_value(r.value))
+            yield StateRecord(
+                name, partition, r.offset, time, decode_value(r.value), header.leader_epoch
+            )

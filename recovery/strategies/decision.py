@@ -11,17 +11,30 @@ Direction = Literal["rewind", "skip", "none"]
 Guarantee = Literal["exactly-once", "at-least-once", "at-most-once"]
 
 
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """An id that is proven to hold commits of the group, with what a fence expects of it."""
+
+    transactional_id: str
+    producer_id: int | None
+    producer_epoch: int | None
+
+
 class PendingError(RefusedError):
     """An open transaction holds commits of the group: fence its owners first, then plan again.
 
-    transactional_ids: all of them; fewer than the pending commits where some were not found.
+    owners: all of them; none where a fence does not free the group (its marker was lost, nobody
+    owns it, its judgement is not known).
     """
 
-    def __init__(
-        self, what: str, *, where: str, remedy: str, transactional_ids: tuple[str, ...]
-    ) -> None:
+    def __init__(self, what: str, *, where: str, remedy: str, owners: tuple[Owner, ...]) -> None:
         super().__init__(what, where=where, remedy=remedy)
-        self.transactional_ids = transactional_ids
+        self.owners = owners
+
+    @property
+    def transactional_ids(self) -> tuple[str, ...]:
+        """The names of the owners."""
+        return tuple(owner.transactional_id for owner in self.owners)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +65,7 @@ class Basis:
 
     outputs: from there on, what was written is written again by the restart. merge: where its
     merge log restarts. until: an exact end, where the restart has one (Spark's batch). new: the
-    store has no entry.
+    store has no entry. promise: None = exactly-once, for the strategy's own reason.
     """
 
     input: StoredOffset
@@ -62,6 +75,15 @@ class Basis:
     state: tuple[StateBound, ...] = ()
     checks: tuple[Check, ...] = ()
     stored: StoredPartition | None = None
+    promise: "Promise | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What is known of one partition's restart. because: the evidence, or what is missing of it."""
+
+    guarantee: Guarantee
+    because: str
 
 
 @dataclass(frozen=True, slots=True)

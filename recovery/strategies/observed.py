@@ -15,6 +15,7 @@ from recovery.facts import ProducerFacts, TopicPartition
 from recovery.formats.counting import Counts
 from recovery.formats.spark_checkpoint import Checkpoint
 from recovery.stored import StoredPartition
+from recovery.strategies.commits import GroupCommit, Shown
 from recovery.strategies.producers import Producers
 
 
@@ -89,8 +90,32 @@ class ChangelogTip:
     end: int
 
 
-Want = Count | Walk | TimeAt | OffsetAt | EpochEnd | MergeTail | ChangelogTip
-W = TypeVar("W", Count, Walk, TimeAt, OffsetAt, EpochEnd, MergeTail, ChangelogTip)
+@dataclass(frozen=True, slots=True)
+class CommitOf:
+    """Which record of `__consumer_offsets` holds the group's commit of this input partition?"""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class InCommit:
+    """What shows that this output was written in the transaction of a commit?
+
+    start, end: the output's log.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    commit: GroupCommit
+
+
+Want = Count | Walk | TimeAt | OffsetAt | EpochEnd | MergeTail | ChangelogTip | CommitOf | InCommit
+W = TypeVar(
+    "W", Count, Walk, TimeAt, OffsetAt, EpochEnd, MergeTail, ChangelogTip, CommitOf, InCommit
+)
 A = TypeVar("A")
 
 
@@ -163,12 +188,19 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class PendingCommit:
-    """A group's commit that an open transaction holds. transactional_id: None = not found."""
+    """A group's commit that an open transaction holds. transactional_id: None = not found.
+
+    Proven by the group in the keys of that transaction's batches. way_out: where the id is not
+    known to own them: what was judged of the transaction on `__consumer_offsets`, and the command
+    that ends it.
+    """
 
     topic: str
     partition: int
     transactional_id: str | None
     producer_id: int | None
+    producer_epoch: int | None = None
+    way_out: str | None = None
 
 
 class Unobserved(Exception):  # noqa: N818  (a question, no error)
@@ -219,6 +251,8 @@ class Observed:
     epoch_ends: Mapping[EpochEnd, int | None] = field(default_factory=dict)
     merged: Mapping[MergeTail, Mapping[TopicPartition, SourceRange]] = field(default_factory=dict)
     attached: Mapping[ChangelogTip, Attached | None] = field(default_factory=dict)
+    commits: Mapping[CommitOf, GroupCommit] = field(default_factory=dict)
+    in_commits: Mapping[InCommit, Shown] = field(default_factory=dict)
     unseen: Mapping[Want, str] = field(default_factory=dict)
     _by_place: Mapping[TopicPartition, StoredPartition] = field(
         init=False, repr=False, compare=False
@@ -268,6 +302,14 @@ class Observed:
     def changelog_tip(self, want: ChangelogTip) -> Attached | None:
         """None: there is no record."""
         return None if want.end == 0 else self._answer(self.attached, want)
+
+    def commit_of(self, want: CommitOf) -> GroupCommit | str:
+        """A sentence where it could not be read: no reason to refuse, but no evidence either."""
+        return self.unseen[want] if want in self.unseen else self._answer(self.commits, want)
+
+    def in_commit(self, want: InCommit) -> Shown | str:
+        """A sentence where it could not be looked at."""
+        return self.unseen[want] if want in self.unseen else self._answer(self.in_commits, want)
 
     def _answer(self, answers: Mapping[W, A], want: W) -> A:
         if want in answers:

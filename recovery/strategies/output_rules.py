@@ -16,6 +16,8 @@ from recovery.strategies.input_rules import identity
 from recovery.strategies.observed import Count, Counted, Log, Observed
 from recovery.strategies.producers import Producers, ended_a_transaction, next_sequence
 
+_EMPTY = "no record was looked at: nothing was written from the counted start to the end"
+
 
 def final_end(log: Log) -> tuple[int, Check]:
     """The end of a log to which nothing can be added that is written already.
@@ -85,6 +87,8 @@ def counted_range(
             "outputs there were cannot be counted",
             where=where,
         )
+    if start == end:
+        return found, (Check("range-whole", None, _EMPTY, where),)
     return found, (Check("range-whole", True, "no output is missing or open", where),)
 
 
@@ -123,9 +127,9 @@ def written_by_one(
         )
     checks = [Check("sequences", True, "one producer at a time, no gap in the sequences", where)]
     if not producers.runs:
-        checks = [Check("sequences", True, "nothing was written after the commit", where)]
+        checks = [Check("sequences", None, _EMPTY, where)]
     checks += _stored_producer(stored, producers, log)
-    checks.append(_exclusive(producers.producer_ids, stored, app, observed, where))
+    checks.append(_exclusive(producers, stored, app, observed, where))
     checks.append(_fenced(producers, stored, log, observed))
     return tuple(checks)
 
@@ -169,19 +173,21 @@ def _stored_producer(stored: StoredOutput, producers: Producers, log: Log) -> li
 
 
 def _exclusive(
-    ids: Sequence[int], stored: StoredOutput, app: App, observed: Observed, where: str
+    producers: Producers, stored: StoredOutput, app: App, observed: Observed, where: str
 ) -> Check:
     """Did only this application write? Proven only where the store names the one producer: a
     process that was started anew has another id, so all that wrote are shown."""
-    owners = observed.owners
+    owners, ids = observed.owners, producers.producer_ids
     told = some(
         [f"{i} (transactional id {owners[i]!r})" if i in owners else str(i) for i in ids], most=5
     )
+    if app.exclusive:
+        _refuse_two_applications(producers, observed, where, told)
     if not app.exclusive:
         text = "exclusive = false: that only this application's outputs were counted is believed"
         return Check("exclusive", None, f"{text}; written by {told or 'nobody'}", where)
     if not ids:
-        return Check("exclusive", True, "nobody wrote", where)
+        return Check("exclusive", None, _EMPTY, where)
     alone = len(ids) == 1
     text = f"written by producer {told}" if alone else f"producers {told} wrote one after the other"
     if alone and stored.producer_id == ids[0]:
@@ -194,6 +200,25 @@ def _exclusive(
     if not alone:
         text += ", each having dropped what the one before wrote"
     return Check("exclusive", None, text, where)
+
+
+def _refuse_two_applications(
+    producers: Producers, observed: Observed, where: str, told: str
+) -> None:
+    """Two transactional ids, or a transactional and a plain producer, are not one process that was
+    started again. Raises RefusedError."""
+    names = {observed.owners[i] for i in producers.producer_ids if i in observed.owners}
+    kinds = {run.transactional for run in producers.runs}
+    if len(names) < 2 and len(kinds) < 2:
+        return
+    what = f"{len(names)} transactional ids" if len(names) > 1 else "two kinds of producers"
+    raise RefusedError(
+        f"exclusive = true, but {what} wrote what is counted: {told}; n would count the outputs of "
+        "another application too",
+        where=where,
+        remedy="find out whose they are; say exclusive = false only if every one of them is this "
+        "application's",
+    )
 
 
 def _fenced(producers: Producers, stored: StoredOutput, log: Log, observed: Observed) -> Check:

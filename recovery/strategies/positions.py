@@ -1,6 +1,6 @@
 """Strategies whose store says where to restart, and at which output offset that was committed.
 
-commit-pair, checkpoint, sql, transactional: the stored entry itself. changelog: the last record of
+commit-pair, checkpoint, sql: the stored entry itself. changelog: the last record of
 the changelog. spark-checkpoint: the start of the batch in flight. Each gives the `Basis` of one
 input partition.
 """
@@ -12,10 +12,9 @@ from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TopicPartition
 from recovery.store_tables import SparkCheckpointStore, TopicStore
 from recovery.stored import StoredOffset, StoredOutput, StoredPartition
-from recovery.strategies.decision import Basis, Check, PendingError, StateBound, some
+from recovery.strategies.decision import Basis, Check, Owner, PendingError, StateBound, some
 from recovery.strategies.observed import ChangelogTip, Observed
 from recovery.strategies.output_rules import final_end
-from recovery.strategies.producers import ended_a_transaction
 
 
 def stored_pair(app: App, observed: Observed, place: TopicPartition) -> Basis:
@@ -38,61 +37,40 @@ def checkpoint(app: App, observed: Observed, place: TopicPartition) -> Basis:
     return Basis(basis.input, basis.outputs, checks=(*basis.checks, check), stored=entry)
 
 
-def transactional(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    """Offsets committed in the transaction of the outputs: restart at the commit, n = 0."""
-    entry = observed.stored_at(place)
-    if entry is not None:
-        basis = Basis(entry.input, (), stored=entry)
-    else:
-        start = stored_or_base(app, observed, place)
-        basis = Basis(start.input, (), checks=start.checks)
-    outputs = []
-    checks = [Check("pending", True, "no commit of the group is pending", named(place))]
-    for output in app.outputs_of(place):
-        end, _ = final_end(observed.log(output))
-        outputs.append(StoredOutput(topic=output[0], partition=output[1], offset=end))
-        checks.append(_in_transactions(app, observed, output))
-    return Basis(basis.input, tuple(outputs), checks=(*basis.checks, *checks), stored=basis.stored)
-
-
 def refuse_pending(observed: Observed) -> None:
     """Raises PendingError while a transaction holds a newer commit of the group."""
     if not observed.pending:
         return
-    ids = sorted({p.transactional_id for p in observed.pending if p.transactional_id})
-    raise PendingError(
-        "an open transaction holds commits of the group that are not decided: fence first"
-        + ("" if ids else "; its transactional id was not found"),
-        where=some(sorted({named((p.topic, p.partition)) for p in observed.pending})),
-        remedy=" and ".join(shlex.join(["eoctl", "txn", "fence", name]) for name in ids)
-        or "find it with `eoctl txn list`",
-        transactional_ids=tuple(ids),
+    owners = sorted(
+        {
+            (p.transactional_id, p.producer_id, p.producer_epoch)
+            for p in observed.pending
+            if p.transactional_id
+        },
+        key=lambda owner: str(owner),
     )
-
-
-def _in_transactions(app: App, observed: Observed, output: TopicPartition) -> Check:
-    """n = 0 holds only for outputs inside the transaction: who wrote there outside of one?"""
-    where, log = named(output), observed.log(output)
-    if log.producers is None:
-        text = "which producers wrote outside of transactions could not be seen"
-        return Check("outputs-in-transaction", None, text, where)
-    plain = [str(p.producer_id) for p in log.producers if not ended_a_transaction(p)]
-    if plain and app.exclusive:
-        raise RefusedError(
-            f"producers wrote outside of transactions: {some(plain, most=5)}; outputs that are not "
-            "in the transaction are not taken back with it",
-            where=where,
-            remedy="count them with the strategy commit-pair, or say exclusive = false if they "
-            "are not this application's",
+    ways = tuple(sorted({p.way_out for p in observed.pending if p.way_out}))
+    what = "an open transaction holds commits of the group that are not decided: "
+    if ways:
+        what += "its owner does not hold them, so no fence frees them"
+    else:
+        what += "fence first (--fence does that)" + (
+            "" if owners else "; its transactional id was not found"
         )
-    if plain:
-        text = f"producers outside of transactions ({some(plain, most=5)}) are believed foreign"
-        return Check("outputs-in-transaction", None, text, where)
-    text = (
-        "every producer that the broker remembers there wrote in transactions; one without an id "
-        "(PID -1), or forgotten since, is not seen: believed that there was none"
+    fences = " and ".join(shlex.join(_fence(*owner)) for owner in owners)
+    raise PendingError(
+        what,
+        where=some(sorted({named((p.topic, p.partition)) for p in observed.pending})),
+        remedy="; ".join(ways) or fences or "find it with `eoctl txn list`",
+        owners=() if ways else tuple(Owner(*owner) for owner in owners),
     )
-    return Check("outputs-in-transaction", None, text, where)
+
+
+def _fence(name: str, producer_id: int | None, producer_epoch: int | None) -> list[str]:
+    words = ["eoctl", "txn", "fence", name]
+    if producer_id is not None and producer_epoch is not None:
+        words += ["--pid", str(producer_id), "--epoch", str(producer_epoch)]
+    return words
 
 
 def changelog(app: App, observed: Observed, place: TopicPartition) -> Basis:

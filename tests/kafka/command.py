@@ -1,20 +1,29 @@
-"""Running eoctl as people do: a process of its own, its exit status, stdout and stderr."""
+"""Running eoctl as people do, by its words: its exit status, stdout and stderr."""
 
+import asyncio
+import io
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from eoctl import __main__ as eoctl_main
+from eoctl.cli.main import run
 from eoctl.lab.cluster import Lab
+from recovery.errors import Exit
 from tests.started import started
 
 EOCTL = (sys.executable, "-m", "eoctl")
+FAST = ("--sample-interval", "0.3s")
+"""For commands that judge: 0.3 s between the two looks instead of 5 s."""
 
 
 @dataclass(frozen=True)
@@ -59,21 +68,78 @@ def said(stderr: str) -> list[str]:
 
 
 def eoctl(
-    *words: str, lab: Lab | None = None, env: Mapping[str, str] | None = None, timeout: float = 60
+    *words: str,
+    lab: Lab | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 60,
+    process: bool = False,
 ) -> Ran:
-    """Run `eoctl WORDS`, against a plaintext lab when one is given."""
+    """Run `eoctl WORDS`, against a plaintext lab when one is given.
+
+    In this process, which saves the start of another; in one of its own where `process` says so
+    and where this one cannot stand for it (`_needs_process`). timeout: of a process of its own.
+    """
     server = ["--bootstrap-server", lab.bootstrap_servers] if lab else []
+    asked, environ = [*server, *words], dict(environment() if env is None else env)
     begin = time.monotonic()
+    if not process and not _needs_process(words, environ):
+        return _here(asked, environ)
     done = subprocess.run(
-        [*EOCTL, *server, *words],
+        [*EOCTL, *asked],
         capture_output=True,
         stdin=subprocess.DEVNULL,
         text=True,
-        env=dict(environment() if env is None else env),
+        env=environ,
         timeout=timeout,
         check=False,
     )
     return Ran(done.returncode, done.stdout, done.stderr, time.monotonic() - begin)
+
+
+def _needs_process(words: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Kills, Spark and completion end or replace the process; threads and event loops of the test
+    cannot share it; and only eoctl's own variables are read after its start."""
+    changed = {key for key in {*environ, *os.environ} if environ.get(key) != os.environ.get(key)}
+    with suppress(RuntimeError):
+        return asyncio.get_running_loop() is not None
+    return (
+        threading.current_thread() is not threading.main_thread()
+        or "EOCTL_TEST_KILL_AT" in environ
+        or not all(key.startswith("EOCTL_") for key in changed)
+        or "spark" in words
+        or words[:1] in (("completion",), ("lab",), ("tui",))
+    )
+
+
+def _here(words: Sequence[str], environ: Mapping[str, str]) -> Ran:
+    """Run it in this process: its environment, words and streams are put back afterwards."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    begin, before, argv = time.monotonic(), dict(os.environ), sys.argv
+    with redirect_stdout(out), redirect_stderr(err), Path(os.devnull).open() as stdin:
+        stood = sys.stdin
+        sys.stdin, sys.argv = stdin, [str(Path(eoctl_main.__file__)), *words]
+        try:
+            _become(environ)
+            status = run(list(words))
+        finally:
+            sys.stdin, sys.argv = stood, argv
+            _become(before)
+    if status == Exit.INTERRUPTED:  # no test's doing: the whole run was asked to end
+        raise KeyboardInterrupt
+    return Ran(status, _written(out), _written(err), time.monotonic() - begin)
+
+
+def _written(stream: io.TextIOWrapper) -> str:
+    stream.flush()
+    raw = stream.buffer
+    assert isinstance(raw, io.BytesIO)
+    return raw.getvalue().decode()
+
+
+def _become(environ: Mapping[str, str]) -> None:
+    for key in set(os.environ) - set(environ):
+        del os.environ[key]
+    os.environ.update(environ)
 
 
 def eoctl_running(lab: Lab, *words: str) -> AbstractContextManager["subprocess.Popen[str]"]:

@@ -14,7 +14,7 @@ def judged(
     lab: Lab,
     *topics: str,
     settings: Settings | None = None,
-    sample_interval: float = 1.0,
+    sample_interval: float = 0.3,
     timeout: float = 120.0,
     properties: dict[str, str] | None = None,
 ) -> Diagnosis:

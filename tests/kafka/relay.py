@@ -1,7 +1,7 @@
 """A relay in front of every broker of a lab: which requests eoctl sends, and to whom.
 
 It parses Kafka's framing and nothing else: a length, an API key, a version. The answers to some
-requests can be lost on the way: the broker has done what was asked, and nobody is told.
+requests can be lost on the way, or say something else: the broker has done what was asked.
 """
 
 import asyncio
@@ -28,6 +28,7 @@ class Relay:
     def __init__(self, lab: Lab) -> None:
         self.requests: list[tuple[int, int, bytes]] = []
         self.lose: frozenset[int] = frozenset()
+        self.alter: dict[int, tuple[int, int]] = {}  # key -> (place of the error code, the code)
         self._targets = {n.id: n.ports["PLAINTEXT"] for n in lab.record.nodes}
         self._ports: dict[int, int] = {}
         self._serving: set[asyncio.Task[None]] = set()
@@ -90,13 +91,19 @@ class Relay:
         assert task is not None
         self._serving.add(task)
         there, back = await asyncio.open_connection("127.0.0.1", self._targets[broker])
-        lost: list[bool] = []  # of each request under way: answers come in the same order
+        asked: list[int] = []  # keys of the requests under way: answers come in the same order
 
         async def answers() -> None:
             while True:
                 frame = await _frame(there)
-                if lost.pop(0):
+                key = asked.pop(0)
+                if key in self.lose:
                     return
+                if key in self.alter:
+                    place, code = self.alter[key]
+                    changed = bytearray(frame)
+                    struct.pack_into(">h", changed, place % len(frame), code)
+                    frame = bytes(changed)
                 writer.write(frame)
 
         async def requests() -> None:
@@ -104,7 +111,7 @@ class Relay:
                 frame = await _frame(reader)
                 (key,) = struct.unpack_from(">h", frame, 4)
                 self.requests.append((broker, key, frame))
-                lost.append(key in self.lose)
+                asked.append(key)
                 back.write(frame)
 
         both = [asyncio.create_task(answers()), asyncio.create_task(requests())]

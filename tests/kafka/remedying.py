@@ -17,7 +17,7 @@ def abort_words(lab: Lab, t: GroundTruth, *more: str) -> list[str]:
         "--start-offset",
         str(t.start_offset),
         "--sample-interval",
-        "0.5s",
+        "0.3s",
         "--bootstrap-server",
         lab.bootstrap_servers,
         *more,

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -209,7 +210,7 @@ def test_long_is_within_its_timeout(lab1: Lab) -> None:
     assert_pinned(lab1, truth)
 
 
-VARIANTS = ("fresh", "marked", "late", "foreign")
+VARIANTS = ("fresh", "marked", "late", "foreign", "nameless")
 
 
 def test_no_coordinator_owns_an_orphan(lab1: Lab) -> None:
@@ -224,10 +225,17 @@ def test_no_coordinator_owns_an_orphan(lab1: Lab) -> None:
         assert_pinned(lab1, truths[0])
     assert {as_hanging(truths[0]) for truths in made.values()} <= found_hanging(lab1)
     known = {row["ProducerId"]: row["TransactionalId"] for row in table(lab1, "list")}
+    named = producer_ids(lab1)
     for variant, (truth, *others) in made.items():
         assert known.get(str(truth.producer_id)) == truth.transactional_id
-        assert (truth.transactional_id is None) == (variant in ("fresh", "marked"))
+        assert named.get(truth.producer_id or 0) == truth.transactional_id
+        assert (truth.transactional_id is None) == (variant == "nameless")
+        assert truth.verdict == ("unknown" if variant == "nameless" else "orphan")
         assert len(others) == (1 if variant == "foreign" else 0)
+    for variant in ("fresh", "marked"):
+        row = described_id(lab1, made[variant][0])
+        assert (row["TransactionState"], row["TopicPartitions"]) == ("Empty", "")
+        assert int(row["ProducerEpoch"]) == (made[variant][0].producer_epoch or 0) + 1
     late = described_id(lab1, made["late"][0])
     assert (late["TransactionState"], late["TopicPartitions"]) == ("CompleteCommit", "")
     stray, live = made["foreign"]
@@ -242,6 +250,16 @@ def test_a_marked_orphan_has_a_marker_of_its_producer_before_it(lab1: Lab) -> No
     markers = [b for b in dumped_batches(lab1, truth) if b["isControl"] == "true"]
     assert [(b["producerId"], b["baseOffset"]) for b in markers] == [(str(truth.producer_id), "3")]
     assert truth.start_offset == 7
+
+
+def test_a_second_orphan_on_a_partition_has_a_producer_id_of_its_own(lab1: Lab) -> None:
+    name = f"two-orphans-{uuid.uuid4().hex[:8]}"
+    (first,) = break_(lab1, "orphan", topic=name)
+    (second,) = break_(lab1, "orphan", topic=name)
+    assert first.transactional_id != second.transactional_id
+    assert_pinned(lab1, first.model_copy(update={"high_watermark": second.high_watermark}))
+    row = described_producer(lab1, second)
+    assert row["CurrentTransactionStartOffset"] == str(second.start_offset)
 
 
 def test_verification_is_on_again_after_an_orphan(lab1: Lab) -> None:
@@ -410,6 +428,7 @@ def test_words_that_are_no_break_are_refused(lab1: Lab) -> None:
         ("two-phase", "--set unstable.api.versions.enable=true"),
         ("marker-lost", "--brokers 2"),
         ("prepare-stuck", "--brokers 2"),
+        ("prepare-holds-nothing", "--brokers 3"),
     ],
 )
 def test_what_a_lab_lacks_is_named_and_nothing_is_made(lab1: Lab, kind: str, named: str) -> None:
@@ -434,7 +453,9 @@ def topics(lab: Lab) -> set[str]:
 def test_every_kind_is_described() -> None:
     assert set(KINDS) == {
         *("open", "long", "overdue", "two-phase", "zombie", "offsets-pending", "orphan"),
-        *("mixed", "marker-lost", "prepare-stuck"),
+        *("mixed", "marker-lost", "prepare-stuck", "marker-twice", "idle-owner"),
+        *("offsets-marker-lost", "offsets-orphan", "coordinator-fenced", "holds-nothing"),
+        *("prepare-holds-nothing", "replaced-history", "grown-history", "topic-made-anew"),
     }
     assert all(kind.summary and name == kind.name for name, kind in KINDS.items())
 
@@ -495,16 +516,38 @@ def pair(start_lab: Callable[[LabSpec], Lab]) -> Iterator[Lab]:
     lab.down()
 
 
+def producer_ids(lab: Lab) -> dict[int, str]:
+    """The transactional id of each producer id that stands in a log of __transaction_state."""
+    return {value["producerId"]: name for name, value in transaction_state(lab)}
+
+
 def decisions(lab: Lab) -> list[tuple[str, int, list[str]]]:
-    """(id, transactionStatus, partitions) that __transaction_state holds, by Kafka's formatter.
+    """(id, transactionStatus, partitions) of each record of __transaction_state.
 
     Status 1 Ongoing, 2 PrepareCommit, 3 PrepareAbort, 4 CompleteCommit, 5 CompleteAbort.
     """
+    return [
+        (
+            name,
+            value["transactionStatus"],
+            [
+                f"{t['topic']}-{p}"
+                for t in value["transactionPartitions"] or ()
+                for p in t["partitionIds"]
+            ],
+        )
+        for name, value in transaction_state(lab)
+    ]
+
+
+def transaction_state(lab: Lab) -> list[tuple[str, dict[str, Any]]]:
+    """(id, value) of each record that __transaction_state holds, by Kafka's formatter."""
     from confluent_kafka import Consumer, TopicPartition
 
     # one client for all: fifty would take a quarter of a minute
     consumer = Consumer({**lab.client_properties(), "group.id": "reads-breaks"})
-    places = [TopicPartition("__transaction_state", p) for p in range(50)]
+    there = consumer.list_topics("__transaction_state", timeout=20).topics["__transaction_state"]
+    places = [TopicPartition("__transaction_state", p) for p in there.partitions]
     count = sum(consumer.get_watermark_offsets(place, timeout=20)[1] for place in places)
     consumer.close()
     done = lab.run_tool(
@@ -520,13 +563,7 @@ def decisions(lab: Lab) -> list[tuple[str, int, list[str]]]:
         text = text[end:].lstrip()
         value = (record["value"] or {}).get("data")
         if value:
-            names = [
-                f"{t['topic']}-{p}"
-                for t in value["transactionPartitions"] or ()
-                for p in t["partitionIds"]
-            ]
-            name = record["key"]["data"]["transactionalId"]
-            found.append((name, value["transactionStatus"], names))
+            found.append((record["key"]["data"]["transactionalId"], value))
     return found
 
 

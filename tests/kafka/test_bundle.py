@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 
 from eoctl.cli import main, options
+from eoctl.kafka import clocks
+from eoctl.kafka.wire import Connection
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
-from tests.kafka.command import environment, eoctl
+from tests.kafka.command import FAST, environment, eoctl
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,11 @@ class Said:
     status: int
     out: str
     err: str
+
+
+async def agree(*_: object) -> int:
+    """Ours is stopped: a coordinator's clock would seem to run ahead of it."""
+    return 0
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> Said:
@@ -77,6 +84,7 @@ def scene(
         patch = pytest.MonkeyPatch()
         now = time.time_ns()
         patch.setattr(time, "time_ns", lambda: now)
+        patch.setattr(clocks, "_ahead", agree)
         status = main.run([*_create(lab, path), "--history"])
         patch.undo()
         assert status == 0
@@ -158,8 +166,10 @@ def test_live_and_bundle_say_the_same(
     scene: Scene,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: scene.now)
+    monkeypatch.setattr(clocks, "_ahead", agree)
     asked = words(question, scene)
     if JUDGING & set(question):
         asked += ["--sample-interval", "300ms"]
@@ -167,6 +177,8 @@ def test_live_and_bundle_say_the_same(
     if "--nagios" in question:
         formats = ((),)
     for form in formats if question in (("lso",), ("why",)) else formats[:2]:
+        # what a cache knew is told: as when the bundle was made, nothing is cached
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "-".join(("cache", *form))))
         live = run(capsys, *asked, *form, "--bootstrap-server", scene.lab.bootstrap_servers)
         kept = run(capsys, *asked, *form, "--from", str(scene.bundle))
         assert kept == live
@@ -288,7 +300,7 @@ def test_no_secret_is_in_it(secure_lab: Lab, tmp_path: Path) -> None:
     file = secure.client_file(secure_lab.folder, "viewer", "SCRAM")
     password = secure.passwords(secure_lab.folder)["viewer"]
     ran = eoctl(
-        *("bundle", "create", str(path), "--command-config", str(file)),
+        *("bundle", "create", str(path), "--command-config", str(file), *FAST),
         *("--bootstrap-server", secure_lab.record.bootstrap_servers("SCRAM")),
         *("-X", "client.id=from-the-command-line", "-o", "json"),
     )
@@ -297,3 +309,29 @@ def test_no_secret_is_in_it(secure_lab: Lab, tmp_path: Path) -> None:
     for secret in (password, "sasl", "jaas", "from-the-command-line"):
         assert secret not in text
     assert password in file.read_text()
+
+
+def test_a_deadline_is_not_an_unreachable_cluster(lab1: Lab) -> None:
+    """Of 10,000 partitions a bundle needs 91 s: what ran out is the time."""
+    import asyncio
+
+    from eoctl.config import Connect, resolve
+    from eoctl.kafka.cluster import Cluster
+    from eoctl.operations.session import with_cluster
+    from recovery.errors import IncompleteError, UnreachableError
+
+    async def slow(cluster: Cluster) -> None:
+        """Its connections are gone when it goes on, and by then so is the time."""
+        for connection in (cluster._bootstrap, *cluster._connections.values()):
+            if isinstance(connection, Connection):
+                connection.close()
+        await asyncio.sleep(1.1)
+        await cluster.metadata(None)
+        await asyncio.sleep(60)
+
+    context = resolve(Connect(bootstrap_server=lab1.bootstrap_servers))
+    with pytest.raises(IncompleteError, match=r"not done within 1 s.*--timeout"):
+        with_cluster(context, 1.0, slow)
+    nobody = resolve(Connect(bootstrap_server="127.0.0.1:1"))
+    with pytest.raises(UnreachableError):
+        with_cluster(nobody, 1.0, slow)

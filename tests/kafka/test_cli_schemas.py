@@ -11,7 +11,7 @@ import pytest
 
 from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
-from tests.kafka.command import environment, eoctl
+from tests.kafka.command import FAST, environment, eoctl
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 
@@ -31,12 +31,12 @@ def troubled(lab1: Lab) -> Lab:
 
 
 COMMANDS = {
-    "status": ["status"],
-    "why": ["why"],
+    "status": ["status", *FAST],
+    "why": ["why", *FAST],
     "lso": ["lso", "--all", "--internal"],
     "txn-list": ["txn", "list"],
     "txn-describe": ["txn", "describe", "schema-open", "nobody"],
-    "txn-hanging": ["txn", "hanging", "--all", "--sample-interval", "1s"],
+    "txn-hanging": ["txn", "hanging", "--all", *FAST],
     "txn-history": ["txn", "history", "schema-open"],
     "producers": ["producers", "--resolve"],
     "offsets-show": ["offsets", "show"],

@@ -98,7 +98,7 @@ def test_lso_names_what_blocks(lab3: Lab, troubles: list[GroundTruth]) -> None:
         assert blocking["producer_epoch"] == truth.producer_epoch
         assert blocking["start_offset"] == truth.start_offset == row["last_stable_offset"]
         owned = truth.kind != "orphan"
-        assert blocking["transactional_id"] == (truth.transactional_id if owned else None)
+        assert blocking["transactional_id"] == truth.transactional_id  # idle, of an orphan
         assert blocking["age_clock"] == ("coordinator" if owned else "producer")
     zombie = next(truth for truth in troubles if truth.kind == "zombie")
     assert (zombie.topic, zombie.partition) not in rows

@@ -18,7 +18,7 @@ from eoctl.lab.cluster import Lab
 from tests.kafka.command import environment, eoctl, eoctl_running
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import World, consumed, contents, entries, write_copies
-from tests.share import share
+from tests.share import kills
 from tests.started import started
 
 MOMENTS = 70  # of a replay of 120 records in transactions of 25, roughly
@@ -80,7 +80,7 @@ def world(lab1: Lab) -> World:
 
 
 @pytest.mark.timeout(600)  # a run waits up to 30 s for the transaction of the one before
-@pytest.mark.parametrize("seed", range(share(50)))
+@pytest.mark.parametrize("seed", range(kills(50, 2)))
 def test_killed_anywhere(runs: Runs, world: World, topic: MakeTopic, seed: int) -> None:
     """An application committed, wrote some outputs more and died; then replays die as well."""
     draw = random.Random(seed)
@@ -158,7 +158,7 @@ def anew(lab: Lab, name: str) -> None:
     admin.create_topics([new], operation_timeout=10)[name].result(20)
 
 
-@pytest.mark.parametrize("seed", range(share(10)))
+@pytest.mark.parametrize("seed", range(kills(10)))
 def test_follow_killed_anywhere(lab1: Lab, topic: MakeTopic, runs: Runs, seed: int) -> None:
     """The log names a part of the inputs; what follows it is logged first, then emitted."""
     draw = random.Random(seed)

@@ -11,8 +11,9 @@ from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
-from tests.kafka.command import environment, eoctl, unfinished
+from tests.kafka.command import FAST, environment, eoctl, unfinished
 from tests.kafka.remedying import abort_words, held, markers_of, read_committed
+from tests.share import only_here
 
 POINTS = (
     "locked",
@@ -47,7 +48,7 @@ def test_abort_frees_readers_and_drops_only_its_records(lab3: Lab) -> None:
     assert "already" in again.stdout + again.stderr
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", only_here(POINTS, "step-1-performed"))
 def test_killed_anywhere_the_next_run_ends_it(lab3: Lab, point: str) -> None:
     """kill -9 at every journal step of abort; the same command again finishes or finds it done."""
     [orphan] = break_(lab3, "orphan", hold=False)
@@ -65,7 +66,14 @@ def test_killed_anywhere_the_next_run_ends_it(lab3: Lab, point: str) -> None:
 def test_an_unfinished_abort_of_another_transaction_is_not_carried_out(lab3: Lab) -> None:
     """Killed before it was sent; then another producer's abort is asked for on that partition."""
     [first] = break_(lab3, "orphan", hold=False)
-    [second] = break_(lab3, "orphan", topic=first.topic, partition=first.partition, hold=False)
+    [second] = break_(
+        lab3,
+        "orphan",
+        topic=first.topic,
+        partition=first.partition,
+        transactional_id=f"{first.topic}.second",
+        hold=False,
+    )
     assert first.producer_id != second.producer_id
     words = abort_words(lab3, first, "--execute", "--yes")
     assert eoctl(*words, env=environment(EOCTL_TEST_KILL_AT="begun")).status == -signal.SIGKILL
@@ -138,7 +146,8 @@ def test_the_id_begins_anew_between_plan_and_fence(lab3: Lab) -> None:
             producer = await Producer.init(client, name)
             await producer.send(first.topic, first.partition, [Record(b"one")])
             server = ("--bootstrap-server", lab3.bootstrap_servers)
-            shown = eoctl("txn", "fence", name, *server, "-o", "json")
+            gone = ("--owner-is-gone", "--sample-interval", "0.3s")
+            shown = eoctl("txn", "fence", name, *gone, *server, "-o", "json")
             assert shown.status == 0, shown.stderr
             row = shown.rows[0]
             observed = row["observed"][f"id {name}"]
@@ -159,6 +168,7 @@ def test_the_id_begins_anew_between_plan_and_fence(lab3: Lab) -> None:
                 str(observed["producer_epoch"]),
                 "--plan-sha256",
                 row["sha256"],
+                *gone,
                 *server,
                 "--execute",
                 "--yes",
@@ -168,6 +178,35 @@ def test_the_id_begins_anew_between_plan_and_fence(lab3: Lab) -> None:
         assert b"two" in read_committed(lab3, first.topic, first.partition)
 
     asyncio.run(scenario())
+
+
+def test_an_outcome_that_nobody_knows_is_written_only_without_proof(lab3: Lab) -> None:
+    """The producer id stands in no log of __transaction_state: no look will ever tell."""
+    [lost] = break_(lab3, "orphan", variant="nameless", hold=False)
+    where, pid, start = f"{lost.topic}:{lost.partition}", lost.producer_id, lost.start_offset
+    which = ("--pid", str(pid), "--start-offset", str(start), "--sample-interval", "0.3s")
+    words = ("txn", "resolve", where, *which, "--outcome", "commit")
+    plain = eoctl(*words, "--execute", "--yes", lab=lab3)
+    assert plain.status in (3, 4), plain.stdout
+    assert eoctl(*abort_words(lab3, lost, "--execute", "--yes")).status in (3, 4)
+    before = read_committed(lab3, lost.topic, lost.partition)
+    shown = eoctl(*words, "--without-proof", lab=lab3)
+    assert shown.status == 0, shown.stderr
+    mine = [n for n, o in enumerate(lost.offsets, start=0) if o.content == "open"]
+    assert f"{len(mine)} records, offsets " in shown.stdout
+    assert "commit delivers" in shown.stdout
+    assert "abort drops" in shown.stdout
+    assert held(lab3, lost) == ["unknown"], "showing a plan changed something"
+    done = eoctl(*words, "--without-proof", "--execute", "--yes", "-o", "json", lab=lab3)
+    assert done.status == 0, done.stderr
+    step = done.rows[0]["steps"][-1]
+    assert step["parameters"]["without_proof"] is True
+    stake = step["about"][0]["at_stake"]
+    assert (stake["records"], stake["first_offset"]) == (len(mine), start)
+    assert step["about"][0]["verdict"] == "unknown"
+    assert markers_of(lab3, lost) == ["commit"]
+    after = read_committed(lab3, lost.topic, lost.partition)
+    assert len(after) >= len(before) + len(mine)
 
 
 def break_sync(lab: Lab) -> list[GroundTruth]:
@@ -196,13 +235,13 @@ def test_fence_ends_an_overdue_transaction(start_lab: Callable[[LabSpec], Lab]) 
         [late] = break_(lab, "overdue")
         row = json.loads(
             eoctl(
-                "txn", "hanging", "--bootstrap-server", lab.bootstrap_servers, "-o", "json"
+                "txn", "hanging", "--bootstrap-server", lab.bootstrap_servers, *FAST, "-o", "json"
             ).stdout
         )["rows"][0]
         assert row["verdict"] == "overdue"
         assert row["remedy"]["action"] == "fence"
         argv = row["remedy"]["argv"][1:]
-        shown = eoctl(*argv)
+        shown = eoctl(*argv[:-2], *FAST, *argv[-2:])
         assert shown.status == 0, shown.stderr
         assert held(lab, late) == ["overdue"]
         stale = eoctl(
@@ -215,34 +254,44 @@ def test_fence_ends_an_overdue_transaction(start_lab: Callable[[LabSpec], Lab]) 
             str((late.current_producer_epoch or 0) + 5),
             "--bootstrap-server",
             lab.bootstrap_servers,
+            *FAST,
             "--execute",
             "--yes",
         )
         assert stale.status == 4
         assert held(lab, late) == ["overdue"]
-        done = eoctl(*argv[:-2], "--execute", "--yes", *argv[-2:])
+        done = eoctl(*argv[:-2], *FAST, "--execute", "--yes", *argv[-2:])
         assert done.status == 0, done.stderr
         assert held(lab, late) == []
     finally:
         lab.down()
 
 
-@pytest.mark.parametrize("version", [2, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("version", "points"),
+    [
+        (2, ("step-1-performed",)),
+        pytest.param(2, POINTS, marks=pytest.mark.long),
+        pytest.param(1, POINTS, marks=pytest.mark.long),
+    ],
+    ids=("2-here", "2", "1"),
+)
 def test_fence_killed_anywhere_the_next_run_ends_it(
-    start_lab: Callable[[LabSpec], Lab], version: int
+    start_lab: Callable[[LabSpec], Lab], version: int, points: tuple[str, ...]
 ) -> None:
     """kill -9 at every journal step of fence, on transactions v2 and v1."""
     lab = start_lab(LabSpec(name=f"fencekill{version}", transaction_version=version))
     before = unfinished("txn")
     try:
-        for point in POINTS:
+        for point in points:
             [live] = break_(lab, "open", hold=False)
             words = [
                 "txn",
                 "fence",
                 live.transactional_id or "",
+                "--owner-is-gone",
                 "--sample-interval",
-                "0.5s",
+                "0.3s",
                 "--bootstrap-server",
                 lab.bootstrap_servers,
                 "--execute",

@@ -246,7 +246,7 @@ def test_a_plan_for_another_cluster(lab1: Lab, lab3: Lab, topic: MakeTopic, tmp_
 SCRIPT = """
 set -e
 e="{python} -m eoctl --bootstrap-server {servers}"
-$e txn fence {owner} --sample-interval 0.2s --execute --yes || test $? = 4
+$e txn fence {owner} --owner-is-gone --sample-interval 0.2s --execute --yes || test $? = 4
 $e restart plan {app} --out {plan} --pause 0.2s
 $e restart apply {plan} --execute --yes
 $e restart verify {plan} --pause 0.2s

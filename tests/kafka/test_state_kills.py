@@ -41,7 +41,7 @@ def test_a_killed_leader(lab3: Lab, topic: MakeTopic, tmp_path: Path, number: in
     words = ["state", "rebuild", name, "--format", "plain", "--at", "lso", "--engine", "local"]
     words += ["--output", str(folder)]
     # each partition has some 270 KiB: all three are read at once, for 2.5 s at least
-    slowly = ("--processes", "3", "--max-rate", "80KiB", "--no-crc")
+    slowly = ("--processes", "3", "--max-rate", "240KiB", "--no-crc")
     (port,) = [node.ports["PLAINTEXT"] for node in lab3.record.nodes if node.id == leader]
     try:
         with eoctl_running(lab3, *words, *slowly) as process:

@@ -16,7 +16,7 @@ from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from recovery.observation import Settings
-from tests.kafka.command import eoctl
+from tests.kafka.command import FAST, eoctl
 from tests.kafka.conftest import REBALANCE
 from tests.kafka.diagnosing import judged
 from tests.share import share
@@ -80,14 +80,21 @@ def test_every_orphan_is_found_and_nothing_else(
                 assert v.remedy.action == ("wait" if a.topic_partition in foreign else "abort")
         file = str(tmp_path / "plan.json")
         server = ("--bootstrap-server", lab.bootstrap_servers, "--timeout", "200s")
-        only = ("--verdict", "orphan", "--sample-interval", "1s")
+        only = ("--verdict", "orphan", *FAST)
         planned = eoctl("txn", "hanging", *only, *server, "--plan", file, timeout=240)
         assert planned.status == 1, planned.stderr
+        # under v1 the id of a late batch is idle at its epoch: raising it is asked for one by one
+        late = {(t.topic, t.partition) for t in truth if t.variant == "late"}
+        idle = late if version == 1 else set()
+        for t, p in foreign | idle:  # cannot be acted on: listed with the reason
+            [line] = [s for s in planned.stderr.splitlines() if f"left out: {t}:{p}  " in s]
+            why = "is idle with its producer id" if (t, p) in idle else "its remedy is wait"
+            assert why in line
         words = ("txn", "apply", file, *server, "--execute", "--yes", "-o", "json")
         applied = eoctl(*words, timeout=240)
         assert applied.status == 0, applied.stderr
         steps = applied.rows[0]["steps"]
-        may_be = {key for key in expected if key[:2] not in foreign}
+        may_be = {key for key in expected if key[:2] not in foreign | idle}
         assert {s["target"] for s in steps} == {f"{t}:{p}" for t, p, _ in may_be}
         assert {s["status"] for s in steps} == {"done"}
         left = judged(lab)
@@ -117,11 +124,11 @@ def test_without_permission_nothing_is_called_orphan(secure_lab: Lab, user: str,
     )
     client = str(secure.client_file(secure_lab.folder, user, "SCRAM"))
     server = ("--bootstrap-server", secure_lab.record.bootstrap_servers("SCRAM"))
-    asked = eoctl("txn", "hanging", orphan.topic, *server, "--command-config", client)
+    asked = eoctl("txn", "hanging", orphan.topic, *server, "--command-config", client, *FAST)
     assert asked.status == 3, asked.stderr
     where = f"{orphan.topic}:{orphan.partition}"
     which = ("--pid", str(orphan.producer_id), "--start-offset", str(orphan.start_offset))
-    act = ("--execute", "--yes")
+    act = (*FAST, "--execute", "--yes")
     refused = eoctl("txn", "abort", where, *which, *server, "--command-config", client, *act)
     assert refused.status in (3, 4), refused.stdout
     assert {j.verdict.name for j in seen.judged} == {"unknown"}
@@ -221,7 +228,7 @@ def test_a_two_phase_transaction_is_left_to_its_system(
         [judged_] = judged(lab, owned.topic).judged
         assert judged_.verdict.name == "two-phase"
         assert judged_.verdict.remedy.action == "none"
-        server = ("--bootstrap-server", lab.bootstrap_servers)
+        server = ("--bootstrap-server", lab.bootstrap_servers, *FAST)
         name = owned.transactional_id or ""
         for more in ([], ["--execute", "--yes"]):
             refused = eoctl("txn", "fence", name, *server, *more)
@@ -262,6 +269,7 @@ def test_a_stuck_prepare_names_the_leader_that_is_missing(
             stuck.transactional_id or "",
             "--bootstrap-server",
             lab.bootstrap_servers,
+            *FAST,
             "--execute",
             "--yes",
         )

@@ -15,7 +15,7 @@ from eoctl.lab.breaks.truth import STRAY_NOT_YET, GroundTruth
 from eoctl.lab.client import Client, Record
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
-from tests.kafka.command import Ran, environment, eoctl, unfinished
+from tests.kafka.command import FAST, Ran, environment, eoctl, unfinished
 from tests.kafka.relay import (
     END_TXN,
     INIT_PRODUCER_ID,
@@ -25,7 +25,15 @@ from tests.kafka.relay import (
     relayed,
 )
 
-FAST = ("--sample-interval", "0.3s")
+# where an answer has its error code: EndTxn v5 behind length, correlation id, tags and throttle
+# time; WriteTxnMarkers before the empty tags of partition, topic, marker and answer
+END_ERROR, MARKER_ERROR = 4 + 4 + 1 + 4, -6
+NOT_LEADER_OR_FOLLOWER, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, NOT_ENOUGH_REPLICAS = (
+    6,
+    15,
+    16,
+    19,
+)
 ACT = ("--execute", "--yes")
 
 
@@ -72,7 +80,8 @@ def test_a_fence_is_one_request_to_the_coordinator(lab3: Lab, relay: Relay, tmp_
     [live] = break_(lab3, "open", hold=False)
     described = eoctl("txn", "describe", live.transactional_id or "", "-o", "json", lab=lab3)
     coordinator = described.rows[0]["coordinator"]
-    done = through(relay, tmp_path, "txn", "fence", live.transactional_id or "", *FAST, *ACT)
+    gone = (*FAST, "--owner-is-gone")
+    done = through(relay, tmp_path, "txn", "fence", live.transactional_id or "", *gone, *ACT)
     assert done.status == 0, done.stderr
     assert relay.changing == [(coordinator, END_TXN)]
     assert not relay.sent(INIT_PRODUCER_ID)
@@ -90,7 +99,7 @@ def test_looking_and_planning_send_nothing_that_changes(
         (("txn", "hanging", orphan.topic, *FAST, "--plan", plan), 1),
         (("txn", "apply", plan), 0),
         (abort(orphan), 0),
-        (("txn", "fence", live.transactional_id or "", *FAST), 0),
+        (("txn", "fence", live.transactional_id or "", *FAST, "--owner-is-gone"), 0),
         ((*abort(live), *ACT), 4),
         (("bundle", "create", str(tmp_path / "b"), *FAST), 0),
     ):
@@ -156,20 +165,38 @@ async def _begin_another(lab: Lab, orphan: GroundTruth) -> int:
         return offset
 
 
-@pytest.mark.parametrize("kind", ["orphan", "open"])
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        ("orphan", None),
+        ("open", None),
+        ("orphan", (MARKER_ERROR, NOT_LEADER_OR_FOLLOWER)),
+        ("orphan", (MARKER_ERROR, NOT_ENOUGH_REPLICAS)),
+        ("open", (END_ERROR, NOT_COORDINATOR)),
+        ("open", (END_ERROR, COORDINATOR_NOT_AVAILABLE)),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "lost" if v is None else str(v[1]),
+)
 def test_an_answer_that_is_lost_on_the_way(
-    lab3: Lab, relay: Relay, tmp_path: Path, kind: str
+    lab3: Lab, relay: Relay, tmp_path: Path, kind: str, answer: tuple[int, int] | None
 ) -> None:
-    """The broker did it and nobody was told: seen done; the next run finds it so and sends none."""
+    """The broker did it and nobody was told: seen done; the next run finds it so and sends none.
+
+    Nor is it "refused" when a broker, deposed after its append, says that it is no leader.
+    """
     [t] = break_(lab3, kind, hold=False)
-    words = abort(t) if kind == "orphan" else ("txn", "fence", t.transactional_id or "", *FAST)
+    fence = ("txn", "fence", t.transactional_id or "", *FAST, "--owner-is-gone")
+    words = abort(t) if kind == "orphan" else fence
     key = WRITE_TXN_MARKERS if kind == "orphan" else END_TXN
     before = unfinished("txn")
-    relay.lose = frozenset({key})
+    if answer is None:
+        relay.lose = frozenset({key})
+    else:
+        relay.alter = {key: answer}
     first = through(relay, tmp_path, *words, *ACT)
     assert first.status == 0, first.stderr
     assert relay.sent(key).total() == 1, "sent once, never again on a guess"
-    relay.lose = frozenset()
+    relay.lose, relay.alter = frozenset(), {}
     relay.requests.clear()
     again = through(relay, tmp_path, *words, *ACT)
     assert again.status == 0, again.stderr

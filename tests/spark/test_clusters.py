@@ -121,7 +121,7 @@ def test_a_killed_executor_changes_nothing(
     thread.start()
     words = ("--engine", "spark", "--master", standalone, "--conf", "spark.executor.memory=512m")
     try:
-        found = rebuilt(lab1, changelog, folder, *words, "--max-rate", "600k")
+        found = rebuilt(lab1, changelog, folder, *words, "--max-rate", "2M")
     finally:
         ended.set()
         thread.join()

@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+import time
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.errors import RefusedError, UsageError
+from recovery.errors import IncompleteError, RefusedError, UnreachableError, UsageError
 from spark_jobs import executors
 from tests.spark.starting import home
 
@@ -90,3 +92,36 @@ def test_a_folder_that_is_not_shared(
     with pytest.raises(RefusedError, match=f"{said}; name a folder that all of them share"):
         executors.check(spark, out, 2)
     assert list(out.iterdir()) == []
+
+
+def test_a_task_that_is_refused_ends_the_others(spark: "SparkSession", tmp_path: Path) -> None:
+    """At once, not when the stage is over; tried again is only what may pass."""
+    told = str(tmp_path)
+
+    def work(number: int) -> int:
+        Path(told, f"begun-{number}-{uuid.uuid4().hex}").touch()
+        if number == 1:
+            raise RefusedError("not this one", where="here", remedy="another")
+        time.sleep(200)
+        return number
+
+    begin = time.monotonic()
+    with pytest.raises(RefusedError, match="here: not this one; another"):
+        executors.run(spark, work, 2, told=tmp_path)
+    assert time.monotonic() - begin < 150
+    assert len(list(tmp_path.glob("begun-1-*"))) == 1
+    assert not list(tmp_path.glob("refused*"))
+
+    def passing(number: int) -> int:
+        if not list(Path(told).glob(f"failed-{number}")):
+            Path(told, f"failed-{number}").touch()
+            raise IncompleteError("the leader moved")
+        return number * 10
+
+    assert executors.run(spark, passing, 2, told=tmp_path) == [0, 10]
+
+    def never(number: int) -> int:
+        raise UnreachableError("no broker answers", where="b1:9092")
+
+    with pytest.raises(UnreachableError, match="b1:9092: no broker answers"):
+        executors.run(spark, never, 1, told=tmp_path)

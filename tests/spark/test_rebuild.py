@@ -78,7 +78,7 @@ def test_a_killed_worker_changes_nothing(
 
     thread = threading.Thread(target=kill)
     thread.start()
-    wanted = Wanted((changelog,), "plain", "lso", tmp_path / "out", "spark", max_rate=400_000.0)
+    wanted = Wanted((changelog,), "plain", "lso", tmp_path / "out", "spark", max_rate=800_000.0)
     try:
         found = on_session(spark, lab1, wanted)
     finally:
@@ -139,9 +139,14 @@ def reading(state: Path, process: "subprocess.Popen[str]") -> dict[str, Any]:
 
 
 def test_job_shows_no_secret_and_gives_the_local_digest(
-    secure_lab: Lab, tmp_path: Path, launched: ExitStack
+    secure_lab: Lab, tmp_path: Path, launched: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not on Spark's pages, in its event log, in logs, command lines, environments, records."""
+    """Not on Spark's pages, in its event log, in logs, command lines, environments, records.
+
+    What it leaves is for its owner alone, and nothing of it stays in the temporary folder.
+    """
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     from confluent_kafka.admin import AdminClient, NewTopic
 
     properties = secure_lab.client_properties()
@@ -161,7 +166,7 @@ def test_job_shows_no_secret_and_gives_the_local_digest(
         launched,
         state,
         *(*words, "--at", "lso", "--output", str(tmp_path / "spark"), "-o", "json"),
-        *("--engine", "spark", "--master", "local[2]", "--max-rate", "150k"),
+        *("--engine", "spark", "--master", "local[2]", "--max-rate", "300k"),
         *("--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={events}"),
         *("--conf", f"spark.ui.port={port}"),
     )
@@ -213,6 +218,9 @@ def test_job_shows_no_secret_and_gives_the_local_digest(
         row["records_total"],
     )
     assert session_members(job["pid"]) == []
+    made = [*state.rglob("*"), *(tmp_path / "spark").rglob("*")]
+    assert [p for p in made if p.stat().st_mode & 0o077] == []
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def _page(port: int, path: str) -> bytes:
@@ -251,7 +259,7 @@ def test_cancelled_job_leaves_no_java_and_no_result(
         *("--format", "plain", "--at", "lso", "--output", str(output)),
     )
     process = start(
-        launched, state, *words, "--engine", "spark", "--master", "local[2]", "--max-rate", "20k"
+        launched, state, *words, "--engine", "spark", "--master", "local[2]", "--max-rate", "40k"
     )
     job = reading(state, process)
     assert len(session_members(job["pid"])) >= 3
@@ -287,7 +295,7 @@ def test_interrupted_launcher_cancels_its_job(
         *("--bootstrap-server", lab1.bootstrap_servers, "state", "rebuild", changelog),
         *("--format", "plain", "--at", "lso", "--output", str(output)),
     )
-    process = start(launched, state, *words, "--engine", "spark", "--max-rate", "20k")
+    process = start(launched, state, *words, "--engine", "spark", "--max-rate", "40k")
     job = reading(state, process)
     process.send_signal(number)
     process.communicate(timeout=60)
@@ -305,7 +313,7 @@ def test_killed_job_is_lost_and_its_java_ends(
         *("--bootstrap-server", lab1.bootstrap_servers, "state", "rebuild", changelog),
         *("--format", "plain", "--at", "lso", "--output", str(output)),
     )
-    process = start(launched, state, *words, "--engine", "spark", "--max-rate", "20k")
+    process = start(launched, state, *words, "--engine", "spark", "--max-rate", "40k")
     job = reading(state, process)
     process.kill()  # nobody is left to say how the job ended
     process.communicate(timeout=60)

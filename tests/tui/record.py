@@ -3,6 +3,7 @@
 orders: three brokers, trouble of several kinds, hostile names. dead: its brokers go away while it
 looks (made with orders). empty: a fresh broker. denied: the same questions by a user that may see
 next to nothing. jobs: a rebuild runs on Spark, another one has ended, a merge log was replayed.
+again: no lab; writes those in FOLDER again, with the fields that the rows have got since.
 """
 
 import os
@@ -29,6 +30,7 @@ from eoctl.stores.journal import Journal
 from recovery.observation import Settings
 from tests.kafka.merging import World
 from tui.feed import LiveFeed
+from tui.recording import Writer, read
 
 HOSTILE = "[/x] \x1b[31m\u202egnp \U0001f600"
 UNCHECKED = {"transaction.partition.verification.enable": "false"}
@@ -146,7 +148,7 @@ def jobs(folder: Path) -> None:
         producer.flush(30)
         rebuild = ["state", "rebuild", "counts-changelog", "--format", "plain", "--at", "hw"]
         eoctl(lab, *rebuild, "--engine", "spark", "--output", str(kept / "counts"))
-        slow = [*rebuild, "--output", str(kept / "counts-again"), "--max-rate", "150KB"]
+        slow = [*rebuild, "--output", str(kept / "counts-again"), "--max-rate", "300KB"]
         argv = [sys.executable, "-m", "eoctl", "--context", f"lab-{lab.name}", *slow]
         process = subprocess.Popen([*argv, "--engine", "spark"], start_new_session=True)
         while not any(j.state == "running" and j.records for j in list_jobs()):
@@ -177,8 +179,18 @@ def replayed(lab: Lab) -> Path:
     return app
 
 
+def again(folder: Path) -> None:
+    for path in folder.glob("*.jsonl"):
+        kept = list(read(path))
+        path.unlink()
+        writer = Writer(path)
+        for snapshot in kept:
+            writer.add(snapshot)
+        writer.close()
+
+
 RECORDINGS = {"orders": orders_and_dead, "empty": empty, "denied": denied, "jobs": jobs}
 
 if __name__ == "__main__":
     for name in sys.argv[2:] or RECORDINGS:
-        RECORDINGS[name](Path(sys.argv[1]))
+        (RECORDINGS | {"again": again})[name](Path(sys.argv[1]))

@@ -3,6 +3,7 @@
 import csv
 import inspect
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,12 +12,13 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
+from recovery.answers import Answer
 from tests.tui.driving import lines_of, recording, run, running, text_of, until
 from tui.app import Dashboard
 from tui.keys import COMMANDS, KEYS, bindings, exists
 from tui.overlays import Overlay
 from tui.shell import Place
-from tui.views import NUMBERED, VIEWS, View
+from tui.views import CHANGE, JOB, NUMBERED, VIEWS, WHY, View
 
 TABLES = [v for v in NUMBERED if v.columns]
 NAMED = ("timeline", "change", "job", "merge")  # `:` takes what they are about
@@ -339,6 +341,42 @@ def test_pages_have_json_a_command_and_a_file(
             await pilot.press("escape", "ctrl+s")
             path = written(tmp_path, "eoctl-why-*.txt")
             assert "orders:3  STUCK  orphan" in path.read_text(encoding="utf-8")
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("view", "shown", "other"),
+    [
+        (WHY, "orders:0", "other:0"),
+        (CHANGE, "plan a", "plan b"),
+        (JOB, "job a", "job b"),
+    ],
+    ids=lambda v: v.name if isinstance(v, View) else "",
+)
+def test_keys_on_a_subject_do_not_exist_before_its_page_has_answered(
+    view: View, shown: str, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The snapshot still holds the answer of another page, which x, e, y would act on."""
+    monkeypatch.setattr(Dashboard, "may_change", True)
+
+    async def test() -> None:
+        async with running(recording("orders")) as (app, pilot):
+            assert app.frame is not None
+            answer = Answer("why", None, 0, [])
+            seen = replace(app.frame.snapshot, why=answer, why_about=shown)
+            seen = replace(seen, detail=answer, detail_about=shown)
+            app.frame = replace(app.frame, snapshot=seen)
+            mine = [k for k in KEYS if k.subject]
+            assert {"x", "e", "y", "u", "v", "z"} == {k.shown for k in mine}
+            for key in mine:
+                app.go(Place(view, shown))
+                there = exists(key, view, replay=True, may_change=True)
+                assert app.check_action(key.action, ()) is there, key.shown
+                app.go(Place(view, other))
+                assert app.check_action(key.action, ()) is False, key.shown
+                await pilot.press(*key.keys)
+                assert len(app.screen_stack) == 1, key.shown
 
     run(test)
 

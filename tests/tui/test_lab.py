@@ -17,6 +17,7 @@ from tests.tui.driving import run, running, text_of, until
 from tui.app import Dashboard
 from tui.change import Change
 from tui.feed import LiveFeed
+from tui.head import has_answered
 
 UNCHECKED = {"transaction.partition.verification.enable": "false"}
 StartLab = Callable[[LabSpec], Lab]
@@ -72,6 +73,8 @@ def test_an_orphan_shows_is_aborted_from_here_and_gone(start_lab: StartLab) -> N
             assert rounds() - before <= 2, "visible within two refreshes"
             assert truth.topic == "orders"
             assert str(hw - lso) in text_of(app)
+            await nothing_is_aborted_under_another_title(app, pilot)
+            assert await asyncio.to_thread(offsets, lab, "orders", 0) == (lso, hw)
             await abort_it(app, pilot)
             now = await asyncio.to_thread(offsets, lab, "orders", 0)
             assert now == (hw + 1, hw + 1), "one marker, nothing else"
@@ -86,6 +89,25 @@ def test_an_orphan_shows_is_aborted_from_here_and_gone(start_lab: StartLab) -> N
         run(test)
     finally:
         lab.down()
+
+
+async def nothing_is_aborted_under_another_title(app: Dashboard, pilot: Pilot[str]) -> None:
+    """The page of the orphan has answered; `:why well:0`, and `x` before that page has."""
+    await pilot.press("g", "enter")
+    assert app.place.about == "orders:0"
+    await until(pilot, lambda: has_answered(app), 30)
+    assert " x remedy" in text_of(app)
+    await pilot.press("colon", *"why well:0", "enter")
+    assert app.place.about == "well:0"
+    assert not has_answered(app)
+    await pilot.press("x")
+    assert len(app.screen_stack) == 1, "a dialog of another partition's remedy"
+    assert " x remedy" not in text_of(app)
+    await until(pilot, lambda: has_answered(app), 30)
+    await pilot.press("x")
+    assert len(app.screen_stack) == 1
+    assert "no remedy that eoctl could carry out" in text_of(app)
+    await pilot.press("1")
 
 
 async def abort_it(app: Dashboard, pilot: Pilot[str]) -> None:

@@ -31,6 +31,7 @@ from tests.tui.test_lab import live, offsets
 from tui.app import Dashboard
 from tui.change import Change
 from tui.feed import BundleFeed
+from tui.head import has_answered
 from tui.overlays import Overlay
 from tui.recover import FormScreen, RunScreen
 
@@ -219,7 +220,9 @@ def test_a_restart_is_planned_applied_verified_and_undone(lab: Lab) -> None:
             assert "as the plan left it" in over_.said
             await pilot.press("escape", "enter")
             assert app.place.view.name == "change"
-            await until(pilot, lambda: "sha256" in text_of(app) or "step 1" in text_of(app), 30)
+            # not the text: the list's is still drawn, and `u` does not exist before the answer
+            await until(pilot, lambda: has_answered(app), 30)
+            assert "step 1" in text_of(app)
             await pilot.press("u")
             await word(app, pilot)
             assert committed(lab, group, name) == 12, app.screen.said  # type: ignore[attr-defined]
@@ -242,7 +245,7 @@ def test_a_rebuild_on_spark_is_followed_and_cancelled(lab: Lab, tmp_path: Path) 
                 cut="lso",
                 folder=str(tmp_path / "state"),
                 engine="spark",
-                max_rate="10KB",
+                max_rate="20KB",
             )
             await pilot.press("escape", "8")
 

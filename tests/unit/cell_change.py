@@ -107,6 +107,7 @@ class CellOperation:
             {"value": value},
             f"{step.target} is {value}",
             untouched=self._expected.get(step.target) == {"value": value},
+            beyond="one cell more was written" if trouble("beyond", step.target) else None,
         )
 
 

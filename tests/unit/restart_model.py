@@ -14,17 +14,20 @@ from recovery.facts import TopicPartition
 from recovery.formats.batches import TRANSACTIONAL, BatchHeader
 from recovery.formats.counting import Counts
 from recovery.formats.spark_checkpoint import Checkpoint
-from recovery.restart import decide, wanted
+from recovery.restart import changes, decide, wanted
 from recovery.rows_restart import env_lines
 from recovery.skip import DropFirst, Seen, restart_offset
 from recovery.stored import StoredPartition, as_kept, dump_stored, next_positions, parse_stored
+from recovery.strategies.commits import GroupCommit, Shown
 from recovery.strategies.decision import RestartPlan
 from recovery.strategies.observed import (
     Attached,
     ChangelogTip,
+    CommitOf,
     Count,
     Counted,
     EpochEnd,
+    InCommit,
     Log,
     LogEnd,
     MergeTail,
@@ -113,11 +116,15 @@ class ModelLog:
 
 @dataclass
 class World:
-    """A cluster with its stores. stored: as JSON text, as the application wrote it."""
+    """A cluster with its stores. stored: as JSON text, as the application wrote it.
+
+    committers: whose transaction the newest commit of an input was in; absent: in none.
+    """
 
     logs: dict[TopicPartition, ModelLog] = field(default_factory=dict)
     stored: str = '{"partitions":[]}'
     position: Any = "next"
+    committers: dict[TopicPartition, int] = field(default_factory=dict)
     pending: list[PendingCommit] = field(default_factory=list)
     fenced: set[int] = field(default_factory=set)
     results: list[Any] = field(default_factory=list)
@@ -135,8 +142,13 @@ class World:
     def entries(self) -> tuple[StoredPartition, ...]:
         return next_positions(parse_stored(self.stored, "store"), self.position)
 
-    def commit(self, *entries: StoredPartition) -> None:
-        """Atomic, as every store here is: entries replace those of the same input."""
+    def commit(self, *entries: StoredPartition, producer: int | None = None) -> None:
+        """Atomic, as every store here is: entries replace those of the same input. producer: in
+        whose transaction."""
+        for e in entries:
+            self.committers.pop(e.input.place, None)
+            if producer is not None:
+                self.committers[e.input.place] = producer
         held = {e.input.place: e for e in self.entries()} | {e.input.place: e for e in entries}
         self.stored = dump_stored(as_kept(held.values(), self.position))
 
@@ -188,6 +200,13 @@ class World:
                 return "offsets_at", after[0] if after else None
             case EpochEnd():
                 return "epoch_ends", log.end
+            case CommitOf():
+                return "commits", self.committed((want.topic, want.partition))
+            case InCommit():
+                mine = [e.producer_id for e in log.entries if e.kind == DATA]
+                return "in_commits", (
+                    Shown.DECISION if want.commit.producer_id in mine else Shown.NOTHING
+                )
             case ChangelogTip():
                 seen_records = log.visible(log.log_start, want.end)
                 if not seen_records:
@@ -209,6 +228,15 @@ class World:
                         )
                     )
                 return "merged", sources
+
+    def committed(self, place: TopicPartition) -> GroupCommit:
+        """The record of a group's commit, in its transaction or in none."""
+        [offset] = [e.input.offset for e in self.entries() if e.input.place == place]
+        plain = GroupCommit(partition=0, at=1, offset=offset, timestamp=0)
+        producer = self.committers.get(place)
+        if producer is None:
+            return plain
+        return replace(plain, producer_id=producer, producer_epoch=0, marker_at=2, marker_epoch=0)
 
     def plan(self, app: App) -> RestartPlan:
         """Ask, answer, ask again, decide. Fails when the questions never end."""
@@ -240,7 +268,7 @@ class Start:
     @classmethod
     def by(cls, world: World, plan: RestartPlan) -> "Start":
         """Apply the plan: the store as planned, then the variables."""
-        world.commit(*(e for e in plan.store))
+        world.commit(*(change.after for change in changes(plan, world.observe())))
         return cls(world, dict(line.split("=", 1) for line in env_lines(plan)))
 
     def offset(self, topic: str, partition: int = 0) -> int:

@@ -112,6 +112,20 @@ def test_an_undo_killed_anywhere_is_resumed(cells: Cells, point: str) -> None:
     assert cells.writes[2:] == ["a=1", "b=2"]
 
 
+def test_what_a_step_changed_beyond_its_plan_is_told_and_kept(cells: Cells) -> None:
+    """It is done, so nothing is resumed; and nobody calls it a success."""
+    done = cells.run(*SET, *ACT, "-o", "json", CELL_TROUBLE="beyond:a")
+    assert done.returncode == 6, done.stderr
+    first, second = json.loads(done.stdout)["rows"][0]["steps"]
+    assert (first["status"], second["status"]) == ("beyond-plan", "done")
+    assert "NOT PLANNED: one cell more was written" in first["detail"]
+    assert cells.now == {"a": 5, "b": 7}
+    [entry] = cells.entries()
+    assert entry["state"] == "done"
+    kept = cells.run("journal", "show", entry["id"])
+    assert "NOT PLANNED: one cell more was written" in " ".join(kept.stdout.split())
+
+
 def test_a_finished_change_is_undone_once(cells: Cells) -> None:
     cells.run(*SET, *ACT)
     [entry] = cells.entries()

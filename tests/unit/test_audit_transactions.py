@@ -245,6 +245,24 @@ def test_data_below_a_later_transactions_marker() -> None:
     assert (torn.kind, torn.decision) == ("wrong-marker", None)
 
 
+def test_a_marker_ends_every_stretch_that_is_open() -> None:
+    """Data of two epochs of one id below one marker: a lost COMMIT and the next transaction."""
+    written = [
+        batch(0, [Item(0)], producer=(7, 4, 0), transactional=True),
+        batch(1, [Item(0)], producer=(7, 5, 0), transactional=True),
+        batch(2, [Item(0)], producer=(8, 0, 0), transactional=True),
+        marker(3, 7, ABORT, epoch=6),
+    ]
+    found = PartitionTransactions(0)
+    buffer = b"".join(written)
+    found.add(buffer, scan_headers(buffer), 4)
+    seen = [
+        (pid, e.data.epoch if e.data else None, e.mark.offset if e.mark else None)
+        for pid, e in found.endings()
+    ]
+    assert sorted(seen, key=str) == [(7, 4, 3), (7, 5, 3), (8, 0, None)]
+
+
 def test_a_stray_write_of_a_committed_transaction_is_not_torn() -> None:
     """Data that the decision does not name is an orphan: aborting it tears nothing."""
     records = tuple(

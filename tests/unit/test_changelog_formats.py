@@ -4,6 +4,7 @@ import json
 import random
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.combine.changelog import FORMATS, ChangelogFormat, LogFacts, Seen, changelog_format
-from recovery.combine.latest import Latest
+from eoctl.kafka.access import Access
+from eoctl.stores import rebuild_task
+from recovery.combine.changelog import FORMATS, ChangelogFormat, LogFacts, changelog_format
 from recovery.errors import UsageError
 from recovery.formats import samza
 from recovery.formats.columns import rows_schema
@@ -42,15 +44,12 @@ def batches(records: Sequence[Record], parts: int) -> list[pa.RecordBatch]:
 
 
 def live(form: ChangelogFormat, records: Sequence[Record], parts: int) -> list[dict[str, Any]]:
-    """Through the calls that a rebuild makes of one range."""
-    latest = Latest(form, 1 << 20, lambda table: None)
-    seen: Seen = {}
-    for whole in batches(records, parts):
-        rows = whole.filter(pa.array(form.valid(whole).tolist()))
-        kept = form.keep(rows, seen)
-        seen = form.observe(rows, seen)
-        latest.add(rows if kept is None else rows.filter(pa.array(kept.tolist())))
-    found: list[dict[str, Any]] = form.finish(latest.table(), seen).to_pylist()
+    """Through a rebuild's own work on a range: all of it but the reading and the writing."""
+    task = rebuild_task.RangeTask(Access({}), "t", 0, 0, 1 << 62, "", {}, output="")
+    work = rebuild_task._Range(task, form, None)
+    for rows in batches(records, parts):
+        work._add(rows)
+    found: list[dict[str, Any]] = form.finish(work._latest.table(), work._seen).to_pylist()
     return sorted(found, key=lambda row: (row["key"], row["timestamp"]))
 
 
@@ -145,6 +144,34 @@ def test_versions_as_a_store_keeps_them(seed: int, parts: int) -> None:
         (r["key"], r["valid_from"], r["valid_to"], r["value"], r["offset"]) for r in found
     ] == expected
     assert all(r["timestamp"] == r["valid_from"] for r in found)
+
+
+def test_a_version_as_old_as_the_history_is_kept() -> None:
+    """RocksDBVersionedStore drops what is older, `timestamp < observedStreamTime - history`."""
+    form = changelog_format("streams-versioned", {"retention_ms": RETENTION})
+    records: list[Record] = [
+        (0, 1000, b"k", b"new"),
+        (1, 1000 - RETENTION, b"at the edge", b"kept"),
+        (2, 1000 - RETENTION - 1, b"beyond", b"dropped"),
+    ]
+    assert [row["key"] for row in live(form, records, 1)] == [b"at the edge", b"k"]
+
+
+def test_expired_counts_no_tombstones(tmp_path: Path) -> None:
+    """Of four last records one is live, one too old, and two are null: only one has expired."""
+    form = changelog_format("streams-window", {"retention_ms": RETENTION})
+    records: list[Record] = [
+        (0, 1000, window_key(b"live", 1000), b"v"),
+        (1, 100, window_key(b"old", 100), b"v"),
+        (2, 1000, window_key(b"deleted", 1000), None),
+        (3, 100, window_key(b"old and deleted", 100), None),
+    ]
+    [rows] = batches(records, 1)
+    parts = iter([pa.Table.from_batches([rows])])
+    files, found, expired = rebuild_task._finish(
+        form, tmp_path, "log", 0, parts, form.observe(rows, {})
+    )
+    assert (sum(f.rows for f in files), found.rows, expired) == (1, 1, 1)
 
 
 @pytest.mark.parametrize("kind", ["streams-window", "streams-session"])

@@ -102,6 +102,7 @@ def test_counts_have_every_verdict_zeros_too() -> None:
     assert set(counts) == {
         "orphan",
         "marker-lost",
+        "coordinator-fenced",
         "prepare-stuck",
         "overdue",
         "long",
@@ -232,6 +233,7 @@ def test_rows_stand_in_the_order_of_the_config_file() -> None:
         "held_age",
         "verdicts.orphan",
         "verdicts.marker-lost",
+        "verdicts.coordinator-fenced",
         "verdicts.prepare-stuck",
         "verdicts.overdue",
         "verdicts.long",

@@ -1,8 +1,11 @@
 """Exit statuses, streams and the report of eoctl's own errors, at the command line's one place."""
 
 import os
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -175,8 +178,9 @@ def test_a_reader_that_has_seen_enough(words: str) -> None:
 
 
 @pytest.mark.parametrize("words", ["--version", "context list", "--help"])
-def test_a_full_disk_is_not_silent(words: str) -> None:
-    done = shell(f"eoctl {words} > /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "PYTHONUNBUFFERED=1 "])
+def test_a_full_disk_is_not_silent(words: str, unbuffered: str) -> None:
+    done = shell(f"{unbuffered}eoctl {words} > /dev/full")
     assert done.returncode == 3
     assert done.stderr == "eoctl: stdout cannot be written: No space left on device\n"
 
@@ -201,3 +205,85 @@ def test_a_stdout_that_is_closed_from_the_start(words: str) -> None:
 )
 def test_watch_without_its_number(words: list[str], expected: list[str]) -> None:
     assert watch_words(words) == expected
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["state", "rebuild", "t", "--format", "plain", "--at", "lso", "--output", "s3a://b/x"],
+        ["state", "show", "hdfs://name/x"],
+        ["state", "compare", "hdfs://n/x", "b"],
+        ["dedup", "a", "b", "--staging", "gs://b"],
+        ["bundle", "open", "s3://b/x"],
+    ],
+)
+def test_an_address_is_no_folder_of_this_machine(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(words) == 2
+    address = next(word for word in words if "://" in word)
+    assert f"eoctl: {address}: an address, and only folders" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../x:Y", ".x:Y", "a b:C", ":Y", "x:"])
+def test_a_format_that_names_no_class(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--bootstrap-server", "127.0.0.1:1", "state", "rebuild", "t", "--at", "lso"]
+    assert run([*words, "--format", name, "--output", "x"]) == 2
+    assert "--format" in capsys.readouterr().err
+
+
+def test_a_full_temporary_folder_is_said() -> None:
+    import errno
+
+    from eoctl.folders import full_disk
+
+    failures = (
+        OSError(errno.ENOSPC, "No space left on device", "/tmp/x"),
+        FileNotFoundError(2, "No usable temporary directory found in ['/tmp']"),
+        RuntimeError("java.io.IOException: No space left on device"),
+    )
+    for failure in failures:
+        said = full_disk(failure)
+        assert said is not None
+        assert said.exit_status == 3
+        assert "no space is left" in said.sentence
+    assert full_disk(FileNotFoundError(2, "No such file")) is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("words", [["lso"], ["lso", "--watch", "1"], ["check"], ["state", "show"]])
+def test_a_signal_ends_every_command_alike(words: list[str], number: signal.Signals) -> None:
+    """One that waits for a broker that never answers, or for whoever writes its file."""
+    with socket.socket() as silent, tempfile.TemporaryDirectory() as folder:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        server = f"127.0.0.1:{silent.getsockname()[1]}"
+        if words[0] == "state":
+            os.mkfifo(f"{folder}/manifest.json")
+            words = [*words, folder]
+        else:
+            words = ["--bootstrap-server", server, *words, "--timeout", "60s"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "eoctl", *words],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env=os.environ | {"EOCTL_STATE_DIR": folder},
+            text=True,
+        )
+        if words[0] == "state":
+            with Path(folder, "manifest.json").open("w"):  # it has begun to read
+                process.send_signal(number)
+                said = process.communicate(timeout=60)[1]
+        else:
+            silent.settimeout(60)
+            connection, _ = silent.accept()
+            with connection:
+                process.send_signal(number)
+                said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert said == "eoctl: interrupted\n"

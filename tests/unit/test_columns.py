@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.formats import columns
-from recovery.formats.batches import batch_headers
+from recovery.formats.batches import OldMessageFormatError, batch_headers
 from recovery.formats.columns import ABORTED, COMMITTED, NONE, OPEN, OUTCOMES, decode
 from recovery.formats.counting import AbortedTransactions
 from recovery.formats.reader import CorruptError
@@ -198,13 +198,27 @@ def test_damage_is_found_or_does_no_harm(buffer: bytes, data: st.DataObject) -> 
     damaged = bytearray(buffer)
     if at < len(damaged):
         damaged[at] ^= data.draw(st.integers(1, 255))
+    as_the_exact_decoder_says(bytes(damaged))
+
+
+@pytest.mark.parametrize("magic", [0, 1, 3])
+def test_a_magic_that_damage_made(magic: int) -> None:
+    first, second = batch(0, [Item(0)]), bytearray(batch(1, [Item(0)]))
+    second[16] = magic
+    with pytest.raises(OldMessageFormatError if magic < 2 else CorruptError):
+        decoded(first + bytes(second), (), check_crc=False)
+    as_the_exact_decoder_says(first + bytes(second))
+
+
+def as_the_exact_decoder_says(damaged: bytes) -> None:
+    """The same records, or the same error: of a magic byte, CorruptError or that of old clients."""
     try:
-        expected = [r for h in batch_headers(damaged) for r in records(bytes(damaged), h)]
-    except CorruptError:
-        with pytest.raises(CorruptError):  # headers are only looked at when asked for
-            fast(decoded(bytes(damaged), (), check_crc=False))
+        expected = [r for h in batch_headers(damaged) for r in records(damaged, h)]
+    except (CorruptError, OldMessageFormatError) as error:
+        with pytest.raises(type(error)):  # headers are only looked at when asked for
+            fast(decoded(damaged, (), check_crc=False))
         return
-    found = decoded(bytes(damaged), (), check_crc=False)
+    found = decoded(damaged, (), check_crc=False)
     assert [(o, None if t == -1 else t, k, v, h) for o, t, k, v, h in fast(found)] == [
         tuple(r) for r in expected
     ]

@@ -370,3 +370,72 @@ def test_one_address_is_not_asked_under_several_names(other: dict[str, str], hom
     for more in ({"bootstrap_server": "b:1"}, {"x": ["bootstrap.servers=b:1"]}):
         with pytest.raises(UsageError, match="several contexts"):
             Connection(**other, **more).several(not other)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("where", ["flag", "environment", "-X", "file"])
+def test_a_login_among_the_servers_is_refused_and_not_repeated(
+    where: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = f"b0:1,user:{SECRET}@b1:9092"
+    asked = Connect()
+    if where == "flag":
+        asked = Connect(bootstrap_server=servers)
+    elif where == "environment":
+        monkeypatch.setenv("EOCTL_BOOTSTRAP_SERVER", servers)
+    elif where == "-X":
+        asked = Connect(properties=(f"bootstrap.servers={servers}",))
+    else:
+        (home / "client.properties").write_text(f"bootstrap.servers={servers}\n")
+        asked = Connect(command_config=str(home / "client.properties"))
+    with pytest.raises(UsageError, match="a login does not belong there") as refused:
+        resolve(asked)
+    assert SECRET not in refused.value.sentence
+
+
+def test_context_show_hides_the_proxys_login(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from eoctl.cli.context import show
+    from eoctl.cli.options import Format
+
+    for login in (f"socks5h://user:{SECRET}@", f"user:{SECRET}@", f"a@b:{SECRET}@", ""):
+        text = f'[contexts.p]\nbootstrap_servers = "b:1"\nsocks5 = "{login}proxy:1080"\n'
+        write(home, text)
+        show(Connection(context="p"), Format(output="json"))
+        out = capsys.readouterr().out
+        assert "proxy:1080" in out
+        assert SECRET not in out
+
+
+@pytest.mark.parametrize("chosen_by", ["environment", "use", "file"])
+@pytest.mark.parametrize("guard", ["read_only", "protected"])
+def test_a_guard_that_an_option_drops_says_so(
+    chosen_by: str,
+    guard: str,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = f'[contexts.ro]\nbootstrap_servers = "b:1"\n{guard} = true\n'
+    if chosen_by == "environment":
+        monkeypatch.setenv("EOCTL_CONTEXT", "ro")
+    elif chosen_by == "use":
+        use(home, "ro")
+    else:
+        text = 'context = "ro"\n' + text
+    write(home, text)
+    word = guard.replace("_", "-")
+    said = f"warning: context ro is {word}, but --bootstrap-server names a cluster without it"
+    assert not getattr(Connection(bootstrap_server="b:1").one(), guard)
+    assert said in capsys.readouterr().err
+    kept = Connection(context="ro", bootstrap_server="b:1").one()
+    assert getattr(kept, guard)
+    assert capsys.readouterr().err == ""
+
+
+def test_certificates_that_are_not_checked_are_warned_of_each_time(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        Connection(bootstrap_server="b:1", x=["enable.ssl.certificate.verification=false"]).one()
+        assert "the brokers' certificates are not checked" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from recovery.errors import EoctlError, Exit
 from recovery.formats.batches import (
     CONTROL,
     TRANSACTIONAL,
+    BatchHeader,
     OldMessageFormatError,
     batch_headers,
     crc_matches,
@@ -239,16 +241,29 @@ def test_damage_never_raises_anything_else(buffer: bytes, data: st.DataObject) -
     for _ in range(data.draw(st.integers(1, 3))):
         out[data.draw(st.integers(0, len(out) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(EoctlError):
-        for header in batch_headers(out):
+        for header in within(out):
             crc_matches(out, header)
             list(records(out, header))
     with contextlib.suppress(EoctlError):
         verify_crcs(out, scan_headers(out))
+    with contextlib.suppress(EoctlError):
+        scanned = scan_headers(out).positions.tolist()
+        assert [header.position for header in within(out)] == scanned
+
+
+def within(buffer: bytes | bytearray) -> Iterator[BatchHeader]:
+    """The headers: one behind the other, none behind the end, with offsets that rise."""
+    end, offset = 0, -1
+    for header in batch_headers(buffer):
+        assert header.position == end
+        assert offset < header.base_offset <= header.last_offset
+        end, offset = header.position + header.size, header.last_offset
+        assert end <= len(buffer)
+        yield header
 
 
 @given(st.binary(max_size=300))
 def test_noise_never_raises_anything_else(noise: bytes) -> None:
     with contextlib.suppress(EoctlError):
-        list(batch_headers(noise))
-    with contextlib.suppress(EoctlError):
-        scan_headers(noise)
+        scanned = scan_headers(noise).positions.tolist()
+        assert [header.position for header in within(noise)] == scanned

@@ -85,15 +85,15 @@ def test_initialised_again_while_one_was_open_v1() -> None:
 @pytest.mark.parametrize(
     ("after", "past"), [(TIMEOUT - 1, False), (TIMEOUT, True), (TIMEOUT + 9_000, True)]
 )
-def test_the_coordinator_aborts_what_passed_its_timeout(
+def test_aborted_past_its_timeout_may_be_a_fence_as_well(
     version: int, after: int, past: bool
 ) -> None:
-    """lastUpdate of a Prepare* record is when it was prepared."""
+    """lastUpdate of a Prepare* record is when it was prepared. A fence writes the same record."""
     got = bumps(
         value(S.ONGOING, 4, version=version),
         value(S.PREPARE_ABORT, 5, version=version, after=after),
     )[1]
-    assert got == ("timeout" if past else "end" if version == 2 else "fence")
+    assert got == ("past-timeout" if past else "end" if version == 2 else "fence")
 
 
 def test_a_late_commit_is_its_owners() -> None:

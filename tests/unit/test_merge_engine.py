@@ -3,6 +3,7 @@
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,19 +12,21 @@ from eoctl.cli.main import run
 from eoctl.cli.merge import _Replay
 from eoctl.cli.options import Format
 from eoctl.config import Context
-from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.cluster import Cluster, ClusterMetadata, PartitionMetadata, TopicMetadata
 from eoctl.kafka.failures import Deadline
 from eoctl.kafka.properties import client_settings
+from eoctl.operations import merge, merge_acting
 from eoctl.operations.acting import refuse_beside_running
 from eoctl.operations.merge import Merge
-from eoctl.operations.merge_acting import KIND, Running, scope_of
+from eoctl.operations.merge_acting import KIND, Replaying, Running, scope_of
 from eoctl.operations.merge_waiting import own_ended
 from eoctl.operations.spark_launch import Spark
 from eoctl.operations.spark_step import Launch, launched
 from eoctl.stores.journal import Journal
 from recovery.errors import Exit, RefusedError
+from recovery.facts import PartitionFacts
 from recovery.journal import unfinished
-from recovery.merge_replay import Base
+from recovery.merge_replay import Base, Position
 from recovery.merge_request import Part, Request
 from recovery.plan import VALID_MS, Plan, Step
 from spark_jobs.merge_replay import _refuse_other_rows
@@ -133,3 +136,51 @@ def test_a_running_replay_is_not_waited_for(journal: Journal) -> None:
         asyncio.run(own_ended(nobody, asked, print))
     writer.close()
     refuse_beside_running("c", scope_of(asked))  # it was killed: its transaction is waited for
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_what_a_replay_left_is_looked_at_twice(
+    monkeypatch: pytest.MonkeyPatch, grows: bool
+) -> None:
+    """An end that moved between two looks is no end: one look would take it for one."""
+    reads = 0
+
+    class Topics(Cluster):
+        async def metadata(self, topics: Any = None) -> ClusterMetadata:
+            found = {
+                name: TopicMetadata(
+                    name, name, False, (PartitionMetadata(name, 0, 1, 0, (1,), None),), None
+                )
+                for name in topics
+            }
+            return ClusterMetadata("c", 1, {}, found)
+
+    async def read_ends(cluster: Any, topics: Any, wanted: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        end = 5 + (reads if grows else 0)
+        facts = [PartitionFacts(p.topic, 0, p.topic, 1, 0, (1,), 0, end, end) for p in wanted]
+        return facts, {(p.topic, 0): end for p in wanted}, []
+
+    async def reached(cluster: Any, asked: Merge, given: Any, seen: merge.Look) -> Any:
+        tip, end = seen.final((asked.topic, 0)), seen.final(("o", 0))
+        at = Position(tip)
+        return {0: merge.Reached(at, tip, end, tip, tip, at)}
+
+    monkeypatch.setattr(merge, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(merge, "read_ends", read_ends)
+    monkeypatch.setattr(merge_acting, "reached", reached)
+    cluster = Topics(client_settings({"bootstrap.servers": "127.0.0.1:1"}), Deadline(5))
+    parameters = {
+        "format": "json",
+        "inputs": ["a"],
+        "output": "o",
+        "isolation": "read_committed",
+        "follow": False,
+        "bases": {"0": [0, 0]},
+    }
+    step = Step(action="replay", target="m", parameters=parameters, does="", stands_on=())
+    seen = asyncio.run(Replaying(cluster, Running(), None).verify(step))
+    assert seen.done is not grows
+    if grows:
+        assert "its end is not final: it moved from 6 to 7" in seen.detail

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from eoctl.operations.acting import KINDS, lock_scope
+from eoctl.render.plans import plan_facts
 from eoctl.stores import plan_files
 from recovery.errors import RefusedError, UsageError
-from recovery.plan import VALID_MS, Plan, Step, differences, dump, load
+from recovery.plan import VALID_MS, Plan, Step, differences, dump, load, typeable
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=12),
@@ -151,6 +153,66 @@ def test_floats_and_facts_that_are_missing_make_no_plan() -> None:
         make(observed={"orders:3": {"age": 1.5}})
     with pytest.raises(ValidationError, match="not observed"):
         make(observed={"orders:4": {}})
+
+
+def test_the_word_names_what_is_hit() -> None:
+    assert make(hits="orders:3").word == "abort-orders:3"
+    assert make(hits="orders:3").question.endswith("Type abort-orders:3:")
+    assert make(hits="orders:3").sha256 == make().sha256
+    assert load(dump(make(hits="orders:3")), "f").word == "abort-orders:3"
+
+
+@pytest.mark.parametrize("name", ["a b", "a\nb", "\x1b[2J", "ö", "", "x" * 101, "\ud800"])
+def test_what_no_keyboard_has_is_typed_with_digits_of_a_hash(name: str) -> None:
+    typed = typeable(name)
+    assert typed.isascii()
+    assert typed.isprintable()
+    assert " " not in typed
+    assert len(typed) <= 65
+    assert typed != typeable(name + "?")
+    assert typeable(typed) == typed
+
+
+def test_a_plan_tells_what_each_step_stands_on_and_what_has_none() -> None:
+    about = {
+        "transactional_id": "billing-1",
+        "partition": "orders:3",
+        "producer_id": 4001,
+        "verdict": "orphan",
+        "rule": "nobody-owns-it",
+        "evidence": [{"code": "nobody", "text": "no coordinator owns it", "data": {}}],
+        "dropped": 3,
+        "freed": 4,
+        "counted_whole": False,
+        "at_stake": {
+            "records": 3,
+            "first_offset": 7,
+            "last_offset": 9,
+            "keys": ["k1"],
+            "whole": True,
+        },
+    }
+    left = about | {"reason": "still-writing", "verdict": "unknown", "transactional_id": None}
+    plain_step = make().steps[0]
+    step = plain_step.model_copy(update={"about": [about], "harms": ("billing-1 is shut out",)})
+    told = list(plan_facts(make(steps=(step,), details={"left_out": [left]})))
+    assert ("on", "orders:3  pid 4001  billing-1  orphan (nobody-owns-it)") in told
+    assert ("records", "at least 3 dropped, at least 4 freed") in told
+    assert ("at stake", "3 records, offsets 7 to 9, keys k1") in told
+    assert ("because", "no coordinator owns it") in told
+    assert ("harm", "billing-1 is shut out") in told
+    assert ("left out", "orders:3  pid 4001  unknown (nobody-owns-it): still-writing") in told
+    assert make(steps=(step,)).sha256 == make().sha256
+
+
+def test_all_remedies_of_a_cluster_exclude_one_another() -> None:
+    """One lock for every kind of remedy, whatever it is about; other changes have their own."""
+    kinds = [kind for kind in KINDS if kind.startswith("txn-")]
+    assert len(kinds) == 4
+    scopes = ("orders:3", "orders:4", "id billing-1", "transactions")
+    locks = {lock_scope(make(kind=k, scope=s)) for k in kinds for s in scopes}
+    assert locks == {"transactions"}
+    assert lock_scope(make(kind="restart", scope="group a")) == "group a"
 
 
 def test_the_approved_hash_is_of_the_change_not_of_its_times_and_words() -> None:

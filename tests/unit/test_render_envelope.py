@@ -173,3 +173,14 @@ def test_names() -> None:
     ]
     assert list(name_lines(rows, ["topic", "partition"])) == ["orders:3", r"a\nb:0"]
     assert list(name_lines(rows, ["topic"])) == ["orders", r"a\nb"]
+
+
+def test_csv_for_a_spreadsheet() -> None:
+    """Names are somebody's text: `=HYPERLINK(...)` runs where the file is opened."""
+    hostile = ["=1+1", "+1", "-1", "@SUM(A1)", " =1", "\uff1d1", "a=b", "", "'"]
+    rows = [{"a": text, "b": -5} for text in hostile]
+    exact, safe = (list(csv_lines(rows, ["a", "b"], safe=on)) for on in (False, True))
+    assert [line.split(",")[0].strip('"') for line in exact[1:]] == hostile
+    expected = [f"'{text}" for text in hostile[:6]] + hostile[6:]
+    assert [line.split(",")[0].strip('"') for line in safe[1:]] == expected
+    assert all(line.endswith(",-5") for line in safe[1:])

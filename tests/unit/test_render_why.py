@@ -122,9 +122,10 @@ def page_row(**more: Any) -> WhyRow:
         "groups_said": "orders-enricher (lag 0 to LSO, 1204 to HW), "
         "billing (lag 0 to LSO, 9 to HW)",
         "if_you_wait": WaitRow(
-            said="never ends by itself; then retention deletes blocked records",
+            said="it never ends by itself; retention deletes the waiting records in 6d 2h",
             ends_at=None,
             deleted_at=NOW + (6 * 24 + 2) * 3_600_000,
+            ending="never",
         ),
         "samples": 2,
         "brokers_up": 3,

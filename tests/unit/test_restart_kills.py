@@ -261,7 +261,8 @@ def in_transactions(every: int) -> Any:
                 out.marker(producer, DATA)
                 world.pending.clear()
                 world.commit(
-                    StoredPartition(input=StoredOffset(topic="in", partition=0, offset=offset + 1))
+                    StoredPartition(input=StoredOffset(topic="in", partition=0, offset=offset + 1)),
+                    producer=producer,
                 )
                 yield
 

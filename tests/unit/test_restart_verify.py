@@ -6,16 +6,20 @@ from typing import Any
 
 import pytest
 
+from eoctl.kafka.cluster import Cluster, ClusterMetadata, PartitionMetadata, TopicMetadata
+from eoctl.kafka.failures import Deadline
+from eoctl.kafka.properties import client_settings
+from eoctl.operations import restart_verify
 from eoctl.operations.restart_observe import Look
 from eoctl.operations.restart_plan import KIND, _producers
-from eoctl.operations.restart_verify import _compared, _same_log, _zombies
+from eoctl.operations.restart_verify import _compared, _outputs, _same_log, _zombies
 from eoctl.stores.offsets.store import Contents, open_store
 from recovery.facts import GroupOffsetFacts, PartitionFacts
 from recovery.plan import VALID_MS, Plan, Step
 from recovery.store_tables import FileStore
 from recovery.strategies.decision import OutputDecision, RestartPlan
 from recovery.strategies.observed import Count, Counted, Log, LogEnd, Observed
-from recovery.strategies.producers import Producers
+from recovery.strategies.producers import Producers, Run
 
 OUT = OutputDecision("out", 0, 3, 10, 5, 7, ())
 
@@ -70,3 +74,37 @@ def test_a_commit_in_an_open_transaction_is_a_finding(tmp_path: Path, places: in
 def test_another_leader_epoch_is_a_finding(epoch: int | None, findings: list[str]) -> None:
     facts = PartitionFacts("out", 0, "id", leader_epoch=epoch, high_watermark=10)
     assert [r.finding for r in _same_log(plan({}), facts, OUT)] == findings
+
+
+def test_a_producer_without_an_id_is_a_finding_whoever_it_is() -> None:
+    """It is in no list of those before: nobody can tell it from the application."""
+    found = Producers(runs=(Run(-1, 10, 12, False),))
+    rows = list(_zombies(plan({"out:0": [7]}), ("out", 0), OUT, found))
+    assert [(r.finding, r.where, r.producer_id) for r in rows] == [
+        ("written-beyond", "out:0", None)
+    ]
+    assert "a producer without an id wrote behind 10" in rows[0].detail
+
+
+@pytest.mark.parametrize(("log_end", "findings"), [(10, []), (11, ["written-beyond"])])
+def test_records_that_are_not_replicated_yet_are_a_finding(
+    monkeypatch: pytest.MonkeyPatch, log_end: int, findings: list[str]
+) -> None:
+    """High watermark and last stable offset are as counted; the leader's log goes on."""
+    there = PartitionMetadata("out", 0, 1, 5, (1, 2), None, "id")
+    facts = PartitionFacts("out", 0, "id", 1, 5, (1, 2), 0, 10, 10)
+
+    class OneTopic(Cluster):
+        async def metadata(self, topics: Any = None) -> ClusterMetadata:
+            topic = TopicMetadata("out", "id", False, (there,), None)
+            return ClusterMetadata("c", 1, {}, {"out": topic})
+
+    async def read_ends(*given: Any) -> Any:
+        return [facts], {("out", 0): log_end}, []
+
+    monkeypatch.setattr(restart_verify, "read_ends", read_ends)
+    cluster = OneTopic(client_settings({"bootstrap.servers": "127.0.0.1:1"}), Deadline(5))
+    rows, missing = asyncio.run(_outputs(cluster, plan({}), {("out", 0): OUT}))
+    assert missing == []
+    assert [r.finding for r in rows] == findings
+    assert all("from 10 on that are not replicated" in r.detail for r in rows)

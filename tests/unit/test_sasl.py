@@ -155,7 +155,7 @@ def test_a_fresh_token_is_kept_and_a_stale_one_is_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        ("import sys; sys.exit('log in first')", "ended with status 1: log in first"),
+        ("import sys; sys.exit('log in first')", "ended with status 1"),
         ("print('hello')", "printed no JSON with a token"),
         ("print('[1]')", "printed no JSON with a token"),
         ('print(\'{"token": "abc", "expirationTimestamp": 5}\')', "not RFC 3339"),
@@ -177,7 +177,9 @@ def test_a_failing_command_does_not_give_its_token_away() -> None:
     )
     with pytest.raises(WireError) as caught:
         token_of(command(script))
-    assert "refresh of *** failed, was Bearer ***" in caught.value.detail
+    # its own words may hold any secret, in any shape: none of them is repeated
+    assert "refresh of" not in caught.value.detail
+    assert not any(s in str(caught.value) for s in (token, "opaque-token-1"))
 
 
 def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:

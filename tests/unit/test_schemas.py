@@ -76,6 +76,7 @@ def test_new_fields_are_written_down() -> None:
 @pytest.mark.parametrize("path", OUTPUTS, ids=lambda path: path.stem)
 def test_golden_output_is_valid(path: Path) -> None:
     output = json.loads(path.read_text(encoding="utf-8"))
+    assert output["schema"] == f"eoctl.{path.stem}/v1"
     jsonschema.validate(output, schema(path.stem))
     jsonschema.validate(output, nothing_more(schema(path.stem)))  # every field is described
 

@@ -1,20 +1,53 @@
 """What Spark's jobs make of errors, of their spec file and of a cluster that is not there."""
 
+import hashlib
 import json
 import random
+import subprocess
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from eoctl.kafka.access import Access
+from eoctl.kafka.cluster import TopicMetadata
 from eoctl.kafka.exactly_once import FencedError
-from recovery.errors import EoctlError, IncompleteError, RefusedError, UnreachableError, UsageError
+from recovery.errors import (
+    EoctlError,
+    IncompleteError,
+    RefusedError,
+    UnreachableError,
+    UnverifiedError,
+    UsageError,
+)
 from recovery.merge_request import Request
-from spark_jobs import executors, job, taking_over
+from spark_jobs import executors, job, markers, sink, staging, taking_over
 from spark_jobs.attempt import Attempt, Work
-from spark_jobs.staging import StagedFile
+from spark_jobs.markers import Marker
+from spark_jobs.staging import Manifest, StagedFile
+
+BEFORE_RUNS = """{
+ "batch": 4,
+ "created": 0,
+ "files": [
+  {
+   "bytes": 9,
+   "file": "part-0.parquet",
+   "partition": 0,
+   "rows": 3,
+   "sha256": ""
+  }
+ ],
+ "job": "j",
+ "marker_topic_id": "m",
+ "topic": "t",
+ "topic_id": "id"
+}
+"""
 
 TRACE = """Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent \
 failure: Lost task 0.3 in stage 3.0 (TID 9) (127.0.0.1 executor driver): \
@@ -159,3 +192,176 @@ def test_an_attempt_that_was_fenced_waits_in_vain_for_an_unreachable_cluster(
         one.run()
     assert time.monotonic() - begin >= 0.5
     assert one.asked <= 2  # a look every half second, not as many as it can
+
+
+@pytest.mark.parametrize("next_row", [3, 2, None])
+def test_a_batch_counts_as_sent_once_its_markers_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, next_row: int | None
+) -> None:
+    """Every task came back without an error; what the markers hold then decides.
+
+    next_row: of 3, in the last partition's marker; None: it is still of the batch before.
+    """
+    manifest = Manifest(
+        job="j",
+        batch=4,
+        topic="t",
+        topic_id="id",
+        marker_topic_id="m",
+        files=tuple(StagedFile(p, f"part-{p}.parquet", 3, 9, "") for p in range(2)),
+        created=0,
+    )
+    before = Marker(3, "earlier", 1, 1, markers.now_ms())
+    done = Marker(4, manifest.sha256, 3, 3, markers.now_ms())
+    last = before if next_row is None else replace(done, next_row=next_row)
+    now = {0: before, 1: before}
+
+    def run(*given: Any) -> list[Any]:
+        now.update({0: done, 1: last})
+        return [{"sent": 3, "transactions": 1, "takeovers": 0}] * 2
+
+    monkeypatch.setattr(executors, "run", run)
+    monkeypatch.setattr(markers, "last_committed", lambda *given: dict(now))
+    monkeypatch.setattr(markers, "committed", lambda *given: dict(now))
+    monkeypatch.setattr(markers, "retention_ms", lambda access: 3_600_000)
+
+    def send() -> Any:
+        access = Access({"bootstrap.servers": "127.0.0.1:1"})
+        return sink._send(None, manifest, tmp_path, access, 60_000, 10, in_query=False)  # type: ignore[arg-type]
+
+    if next_row == 3:
+        assert send()["rows_sent_now"] == 6
+        assert (tmp_path / "done.json").exists()
+        return
+    with pytest.raises(UnverifiedError, match="the marker says batch") as caught:
+        send()
+    assert caught.value.where == f"{markers.name('j')}:1"
+    assert not (tmp_path / "done.json").exists(), "the next run must not take it for sent"
+
+
+def staged(batch: int = 4, run: str | None = None) -> Manifest:
+    files = (StagedFile(0, "part-0.parquet", 3, 9, ""),)
+    return Manifest("j", batch, "t", "id", "m", files, created=0, run=run)
+
+
+def test_a_query_whose_checkpoint_was_set_back_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batch 4 was sent, and 5 after it. Spark never repeats 4 then: its rows are others."""
+    later = Marker(5, "later", 1, 1, markers.now_ms(), run="q")
+    monkeypatch.setattr(markers, "last_committed", lambda *given: {0: later})
+    (tmp_path / "done.json").write_text("{}")
+    access = Access({"bootstrap.servers": "127.0.0.1:1"})
+    given: Any = (None, staged(run="q"), tmp_path, access, 60_000, 10)
+    assert sink._send(*given, in_query=False)["rows_sent_now"] == 0
+    with pytest.raises(RefusedError, match="batch 5 was sent after it") as refused:
+        sink._send(*given, in_query=True)
+    assert "its checkpoint was set back" in refused.value.what
+
+
+def test_another_run_that_published_first_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs stage batch 4 at once: the manifest that stands is the other one's."""
+    topics = {
+        "t": TopicMetadata("t", "id", False, (), None),
+        markers.name("j"): TopicMetadata(markers.name("j"), "m", False, (), None),
+    }
+    folder = tmp_path / "j" / "batch-4"
+
+    def stage(*given: Any) -> list[StagedFile]:
+        folder.mkdir(parents=True)
+        staging.publish(folder, staged(run="other"))
+        return list(staged().files)
+
+    def send(*given: Any, **named: Any) -> Any:
+        raise AssertionError("it sends the rows of another run")
+
+    monkeypatch.setattr(executors, "check_within", lambda *given: None)
+    monkeypatch.setattr(markers, "topics", lambda *given: topics)
+    monkeypatch.setattr(markers, "last_committed", lambda *given: {})
+    monkeypatch.setattr(staging, "stage", stage)
+    monkeypatch.setattr(sink, "_same_count", lambda *given: None)
+    monkeypatch.setattr(sink, "_markers_ready", lambda *given: topics[markers.name("j")])
+    monkeypatch.setattr(sink, "_send", send)
+    frame: Any = SimpleNamespace(sparkSession=None, coalesce=lambda count: None)
+    with pytest.raises(RefusedError, match="belongs to run other, this is another run, mine"):
+        sink.write_exactly_once(
+            frame,
+            topic="t",
+            job="j",
+            batch=4,
+            staging_folder=tmp_path,
+            access=Access({"bootstrap.servers": "127.0.0.1:1"}),
+            run_id="mine",
+            allow_speculation=True,
+        )
+
+
+def test_a_manifest_without_a_run_keeps_the_hash_that_earlier_markers_hold() -> None:
+    """Its bytes are those of the version that knew of no runs."""
+    assert b'"run"' not in staged().encode()
+    assert b'"run": "q"' in staged(run="q").encode()
+    told = hashlib.sha256(BEFORE_RUNS.encode()).hexdigest()
+    assert staged().sha256 == told
+
+
+def test_a_task_of_a_rebuild_keeps_its_own_row(tmp_path: Path) -> None:
+    """Killed before Spark has collected anything, a job has lost nothing that was done."""
+    import pyarrow as pa
+
+    from eoctl.stores import state_folder
+    from eoctl.stores.rebuild_task import BucketTask
+    from eoctl.stores.state_files import BUCKETS, write_run
+    from recovery.formats.columns import rows_schema
+    from spark_jobs.rebuild import _work
+
+    nothing = pa.Table.from_batches([], schema=rows_schema())
+    run = write_run(tmp_path, "t-0", [nothing] * BUCKETS)
+    task = BucketTask("t", 0, (run,), 0, 1, {}, "plain", {}, str(tmp_path))
+    _work([task], str(tmp_path))(0)
+    found = state_folder.Attempts(tmp_path).find(task.key())
+    assert found is not None
+    state_folder.sweep(tmp_path)  # as the next run does first
+    assert [(tmp_path / f.path).exists() for f in found.files] == [True]
+
+
+@pytest.mark.parametrize(("tasks", "most", "expected"), [(10, 4, 250), (2, 4, 500), (1, 4, 1000)])
+def test_tasks_that_run_at_once_keep_a_rate_together(tasks: int, most: int, expected: int) -> None:
+    from eoctl.kafka.access import Access
+    from eoctl.stores.rebuild_task import RangeTask, sharing_rate
+
+    one = RangeTask(Access({}), "t", 0, 0, 9, "plain", {}, "/x", max_rate=1000.0)
+    shared = sharing_rate([one] * tasks, min(tasks, most))
+    assert [task.max_rate for task in shared if isinstance(task, RangeTask)] == [expected] * tasks
+    assert {task.key() for task in shared} == {one.key()}
+
+
+def test_a_frame_that_spark_cannot_evaluate_again_is_a_sentence() -> None:
+    from types import SimpleNamespace
+
+    from recovery.errors import IncompleteError
+    from spark_jobs import executors
+
+    class Frame:
+        def collect(self) -> list[object]:
+            raise RuntimeError(
+                "An error occurred while calling o45.collectToPython.\n: org.apache.spark."
+                "SparkException: Job aborted due to stage failure: A shuffle map stage with "
+                "indeterminate output was failed and retried. However, Spark cannot rollback the "
+                "ShuffleMapStage 1 to re-process the input data\n\tat org.apache.spark"
+            )
+
+    context = SimpleNamespace(setLocalProperty=lambda *_: None)
+    with pytest.raises(IncompleteError, match="gives other rows each time") as said:
+        executors.collected(SimpleNamespace(sparkContext=context), Frame(), "x")  # type: ignore[arg-type]
+    assert "o45" not in said.value.sentence
+
+
+def test_the_memory_of_a_process_is_its_own() -> None:
+    """Started by one that holds 300 MB, it has not had them."""
+    held = bytearray(300 << 20)
+    held[::4096] = b"x" * len(held[::4096])
+    script = "from eoctl.stores.rebuild_task import peak_bytes; print(peak_bytes())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert 10 << 20 < int(done.stdout) < 250 << 20

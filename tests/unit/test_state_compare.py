@@ -3,18 +3,22 @@
 import base64
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eoctl.operations.state_compare import Comparison, compare
+from eoctl.operations.state_delivery import Wish, source
 from eoctl.operations.state_show import Shown, show
 from eoctl.stores import state_folder
 from eoctl.stores.serdes import serde
 from eoctl.stores.state_files import StateWriter
 from recovery.combine.changelog import changelog_format
+from recovery.combine.compare import Compared, Side
 from recovery.combine.digest import digest
+from recovery.combine.range_counts import merged
 from recovery.cut import Behind, Cut, CutPartition, CutTopic, differences, judge, load, ranges
 from recovery.errors import RefusedError, UsageError
 from recovery.formats.columns import rows_schema
@@ -56,7 +60,7 @@ def state(folder: Path, entries: Entries, **changes: Any) -> Path:
                 partition=number,
                 start=0,
                 end=9,
-                counts={"data": len(rows)},
+                counts={"data": len(rows), "with_headers": 0},
                 expired=0,
                 digest=ManifestDigest.of(digest(number, table)),
                 files=(
@@ -176,6 +180,84 @@ def test_a_file_that_was_changed_is_refused(tmp_path: Path) -> None:
     file.write_bytes(content)
     with pytest.raises(RefusedError, match="has changed"):
         compared(a, b)
+
+
+def removed(folder: Path, manifest: Any) -> None:
+    next((folder / "data" / "log").glob("1-*.parquet")).unlink()
+
+
+def damaged(folder: Path, manifest: Any) -> None:
+    file = next((folder / "data" / "log").glob("1-*.parquet"))
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+
+
+def absolute(folder: Path, manifest: Any) -> None:
+    """The very file, which has the hash that is listed: it is not in the state's folder."""
+    [file] = manifest["partitions"][1]["files"]
+    elsewhere = folder.parent / "elsewhere.parquet"
+    elsewhere.write_bytes((folder / file["path"]).read_bytes())
+    file["path"] = str(elsewhere)
+
+
+def above(folder: Path, manifest: Any) -> None:
+    absolute(folder, manifest)
+    manifest["partitions"][1]["files"][0]["path"] = "data/../../elsewhere.parquet"
+
+
+def nothing_listed(folder: Path, manifest: Any) -> None:
+    manifest["partitions"][1]["files"] = []
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (removed, "cannot be read"),
+        (damaged, "has changed since"),
+        (absolute, "leads out of the state's folder"),
+        (above, "leads out of the state's folder"),
+        (nothing_listed, "list 0 rows, its digest is of 1"),
+    ],
+)
+@pytest.mark.parametrize("side", [0, 1])
+def test_equal_digests_prove_nothing_of_files_that_are_not_there(
+    tmp_path: Path, damage: Any, said: str, side: int
+) -> None:
+    """Both manifests hold the same digests; the files of one are not what they list."""
+    both = [state(tmp_path / name, A) for name in ("a", "b")]
+    assert compared(*both).exit_status == 0
+    path = both[side] / "manifest.json"
+    manifest = json.loads(path.read_text())
+    damage(both[side], manifest)
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(RefusedError, match=said) as caught:
+        compared(*both)
+    assert caught.value.exit_status == 4
+    if damage is not nothing_listed:  # which key it was is not known
+        with pytest.raises(RefusedError, match=said):
+            show(Shown(both[side], "nobody"))
+
+
+@pytest.mark.parametrize("null", [0, 1])
+def test_a_null_value_is_not_an_empty_one(null: int) -> None:
+    """A window store keeps a null; the digest tells them apart, so must the entries."""
+    import pyarrow as pa
+
+    values: list[bytes | None] = [b"", b""]
+    values[null] = None
+    sides = [
+        pa.Table.from_pylist(
+            [{"offset": 0, "timestamp": 1, "key": b"k", "value": v}], schema=rows_schema()
+        )
+        for v in values
+    ]
+    found = Compared(most=5)
+    found.add(changelog_format("plain", {}), *sides)
+    assert (found.equal, found.different) == (False, 1)
+    [entry] = found.found
+    assert (entry.a, entry.b) == (Side(1, values[0]), Side(1, values[1]))
+    same = Compared(most=5)
+    same.add(changelog_format("plain", {}), sides[null], sides[null])
+    assert same.equal
 
 
 def dump(path: Path, entries: Entries, *fields: str) -> Path:
@@ -313,6 +395,25 @@ def last(epoch: int, offset: int, outcome: str = "committed", marker: int | None
 
 
 P, Q = ("a", 0), ("b", 0)
+
+
+def test_a_range_that_saw_only_the_marker_keeps_what_the_range_before_it_saw() -> None:
+    """A partition read in two ranges: data in the first, its marker in the second. In the other
+    changelog the same transaction's data lies above the end: the cut divides it."""
+    only_marker = dict.fromkeys(("epoch", "last_offset", "outcome")) | {
+        "marker": 6,
+        "marker_epoch": 2,
+    }
+    both = merged({"7": last(1, 5)}, {"7": only_marker, "8": last(3, 9)})
+    assert both["7"] == last(1, 5) | {"marker": 6, "marker_epoch": 2}
+    assert both["8"] == last(3, 9)
+    found = judge(
+        {P: both, Q: {}},
+        {Q: {7: Behind((3, 1), (4, 2))}},
+        epoch_per_transaction=True,
+        atomic=True,
+    )
+    assert (found.consistent, len(found.split)) == (False, 1)
 
 
 @pytest.mark.parametrize(
@@ -457,3 +558,29 @@ def test_when_an_earlier_state_is_not_enough(
     why = why_full(**asked | changed)
     assert (why is None) == (reason is None), why
     assert reason is None or reason in (why or "")
+
+
+@pytest.mark.parametrize(
+    ("counted", "what"),
+    [
+        ({}, "whether records of log had headers is not known"),
+        ({"with_headers": None}, "whether records of log had headers is not known"),
+        ({"with_headers": 2}, "2 records of log had headers, which a state does not hold"),
+        ({"with_headers": 0}, None),
+    ],
+)
+def test_a_delivery_of_a_state_whose_headers_are_not_known(
+    tmp_path: Path, counted: dict[str, int | None], what: str | None
+) -> None:
+    folder = state(tmp_path / "a", {0: {b"k": (1, b"v")}})
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["partitions"][0]["counts"] = {"data": 1, **counted}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    wish = Wish(str(folder), "topic:new")
+    if what is None:
+        assert source(wish).count == 1
+        return
+    with pytest.raises(RefusedError, match=what) as refused:
+        source(wish)
+    assert "--without-headers" in (refused.value.remedy or "")
+    assert source(replace(wish, without_headers=True)).count == 1

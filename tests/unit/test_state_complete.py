@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from eoctl.stores.rebuild import Request, _compacted
+from eoctl.stores.rebuild import Request, _added, _compacted
 from eoctl.stores.rebuild_task import TaskRow
 from recovery.combine.changelog import changelog_format
 from recovery.combine.range_counts import RangeCounts
@@ -185,3 +185,11 @@ def test_a_cut_at_an_instant_is_as_old_as_the_instant(
     # the same cut at the log's end is a second old
     plain = replace(request, cut=cut.model_copy(update={"instant": None}))
     assert _compacted(plain, ("t", 0), [row], log) is None
+
+
+def test_a_base_that_never_counted_headers_leaves_them_unknown() -> None:
+    earlier, now = {"data": 4, "missing": 1}, {"data": 2, "missing": 0, "with_headers": 0}
+    expected = {"data": 6, "missing": 1, "with_headers": None}
+    assert _added([earlier, now]) == _added([now, earlier]) == expected
+    assert _added([now, {**now, "with_headers": 3}]) == {"data": 4, "missing": 0, "with_headers": 3}
+    assert _added([]) == {}

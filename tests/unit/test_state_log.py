@@ -41,12 +41,13 @@ def value(pid: int, epoch: int, version: int, previous: int = -1) -> bytes:
 
 @dataclass
 class Put:
-    """A record as it was written: pid None = tombstone, epoch its epoch."""
+    """A record as it was written: pid None = tombstone, epoch its epoch, previous: its tag 0."""
 
     offset: int
     name: str
     pid: int | None
     epoch: int
+    previous: int = -1
 
 
 def random_log(r: random.Random) -> tuple[list[bytes], list[Put], list[bool], int]:
@@ -67,10 +68,12 @@ def random_log(r: random.Random) -> tuple[list[bytes], list[Put], list[bool], in
             name = r.choice(IDS)
             # a producer id that ran out of epochs is followed by another
             pid = HOMES[name] + r.choice([0, 0, 0, 100]) if r.random() < 0.85 else None
-            put = Put(base + i, name, pid, r.randrange(100))
+            version = r.choice([0, 1])
+            tagged = version == 1 and pid is not None and r.random() < 0.2
+            previous = HOMES[r.choice(IDS)] if tagged else -1
+            put = Put(base + i, name, pid, r.randrange(100), previous)
             left.append(put)
-            previous = HOMES[r.choice(IDS)] if r.random() < 0.2 else -1
-            data = None if pid is None else value(pid, put.epoch, r.choice([0, 1]), previous)
+            data = None if pid is None else value(pid, put.epoch, version, previous)
             items.append(Item(i, T + base + i, key(name), data))
         if items or r.random() < 0.5:  # an empty batch stays, or goes
             last, codec = base + n - 1, r.choice([0, 0, 1])
@@ -109,7 +112,8 @@ def test_as_the_records_say(seed: int) -> None:
     asked = r.choice([(), None, r.sample(IDS, 2)])
     log = state_log(4, parts_of(responses(r, batches)), end, pids, asked)
 
-    names = set(IDS) if asked is None else set(asked) | {p.name for p in left if p.pid in pids}
+    naming = {p.name for p in left if p.pid in pids or (p.previous in pids)}
+    names = set(IDS) if asked is None else set(asked) | naming
     wanted = [p for p in left if p.name in names]
     assert [r.offset for r in log.records] == [p.offset for p in wanted]
     for record, put in zip(log.records, wanted, strict=True):
@@ -131,8 +135,6 @@ def test_as_the_records_say(seed: int) -> None:
         # nor later than the first batch behind the last gap
         ends = [struct.unpack_from(">q", b)[0] for b in batches] + [end]
         assert log.whole_from == min(e for e in ends if e > gaps[-1])
-    behind = [p for p in left if p.offset >= log.whole_from]
-    assert log.whole_since == (T + behind[0].offset if behind else None)
 
 
 def log_of(*records: tuple[bytes | None, bytes | None]) -> bytes:
@@ -162,6 +164,32 @@ def test_all_records_of_every_id_that_ever_bore_the_producer_id() -> None:
     assert [r.offset for r in log.records] == [0, 1, 3, 4]
 
 
+@pytest.mark.parametrize(
+    "tags",
+    [
+        {0: 7, 2: 2},
+        {0: 7},
+        {0: 5, 1: 7, 2: 2},
+        {0: 5, 1: 7},
+        {0: 5, 1: 7, 2: 2, 3: 0},
+        {0: 7, 2: 2, 3: 0},
+    ],
+)
+def test_a_producer_id_that_stands_in_a_tag_alone_is_found(tags: dict[int, int]) -> None:
+    """Tag 0, the id's earlier producer id; tag 1, its next one; 2 and 3 are of two bytes."""
+    made = b"".join(
+        struct.pack(">bb", number, 8 if number < 2 else 2)
+        + struct.pack(">q" if number < 2 else ">h", tag)
+        for number, tag in tags.items()
+    )
+    data = value(5, 0, 1)[:-1] + bytes([len(tags)]) + made
+    for many in (1, 2):  # alone in its batch, or with another record
+        items = [Item(i, T, key("a"), data) for i in range(many)]
+        padding = batch(many, [Item(0, T, key("b"), value(6, 0, 1))] * 1)
+        log = state_log(0, parts_of([batch(0, items) + padding]), many + 1, [7])
+        assert [r.offset for r in log.records] == list(range(many))
+
+
 def test_a_value_of_a_later_version_is_said() -> None:
     later = struct.pack(">hq", 2, 7) + b"whatever comes"
     log = state_log(0, parts_of([log_of((key("a"), later), (key("b"), value(6, 0, 0)))]), 2, [7])
@@ -184,7 +212,7 @@ def test_an_id_that_no_coordinator_has(name: str) -> None:
 def test_an_empty_partition() -> None:
     for buffers in ([], [b""]):
         log = state_log(0, parts_of(buffers), 0, [7])
-        assert (log.records, log.whole_from, log.whole_since) == ((), 0, None)
+        assert (log.records, log.whole_from) == ((), 0)
         assert state_log(0, parts_of(buffers), 9, [7]).whole_from == 9
 
 

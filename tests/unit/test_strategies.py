@@ -15,10 +15,13 @@ from recovery.formats.spark_checkpoint import Checkpoint
 from recovery.restart import changes, decide, wanted
 from recovery.store_tables import FileStore, KafkaGroupStore, SparkCheckpointStore
 from recovery.stored import StoredOffset, StoredOutput, StoredPartition
-from recovery.strategies.decision import PendingError, RestartPlan
+from recovery.strategies.commits import Shown
+from recovery.strategies.decision import Owner, PendingError, RestartPlan
 from recovery.strategies.observed import (
+    CommitOf,
     Count,
     EpochEnd,
+    InCommit,
     LogEnd,
     Observed,
     PendingCommit,
@@ -140,7 +143,7 @@ def test_aborted_outputs_and_markers_are_not_counted() -> None:
     out.marker(8, ABORTED)
     out.write("y", 8, transactional=True)
     out.marker(8, DATA)
-    (o,) = plan(made).outputs
+    (o,) = plan(made, app(exclusive=False)).outputs
     assert (o.start, o.end_offset, o.drop_first) == (2, 9, 4)
 
 
@@ -240,7 +243,9 @@ def test_one_producer_is_the_applications_own_only_where_the_store_names_it() ->
     assert held(found, "exclusive") is True
     assert "written by producer 7 alone, which the store names" in said(found, "exclusive")
     found = plan(world(entry(4, 5)))
-    assert (held(found, "exclusive"), said(found, "exclusive")) == (True, "nobody wrote")
+    for name in ("exclusive", "sequences", "range-whole"):
+        assert held(found, name) is None, "an empty range proves nothing"
+        assert "no record was looked at" in said(found, name)
 
 
 def test_a_producer_that_is_not_the_stored_one() -> None:
@@ -648,6 +653,17 @@ def test_pending_commits_are_fenced_first() -> None:
     assert error.remedy == "eoctl txn fence tx-0 and eoctl txn fence tx-1"
     # A group is a group, whatever the strategy that keeps its offsets there.
     assert isinstance(refused(made, app(store=GROUP)), PendingError)
+    made.pending = [PendingCommit("in", 0, "tx", 7, 3)]
+    error = refused(made, app(store=GROUP))
+    assert error.remedy == "eoctl txn fence tx --pid 7 --epoch 3"
+    assert isinstance(error, PendingError)
+    assert error.owners == (Owner("tx", 7, 3),)
+    # beside an owner there is a batch of nobody: no fence frees the group
+    made.pending.append(PendingCommit("in", 1, None, 9, way_out="pid 9 is orphan: eoctl txn abort"))
+    error = refused(made, app(store=GROUP))
+    assert isinstance(error, PendingError)
+    assert error.owners == ()
+    assert error.remedy == "pid 9 is orphan: eoctl txn abort"
     made.pending = [PendingCommit("in", 0, "a'b; rm", 7)]
     error = refused(made, app(store=GROUP))
     assert shlex.split(error.remedy or "") == ["eoctl", "txn", "fence", "a'b; rm"]
@@ -670,6 +686,151 @@ def test_outputs_outside_of_the_transaction() -> None:
     assert held(foreign, "outputs-in-transaction") is None
     unseen = plan(made, described, lambda o: with_reads(o, OUT, producers=None))
     assert held(unseen, "outputs-in-transaction") is None
+
+
+def in_transaction(*entries: StoredPartition, written: bool = True) -> World:
+    """`in` with 8 records, committed in a transaction; `out` with 5, of that one unless told."""
+    made = World()
+    for number in range(8):
+        made.log("in").write(number)
+    for number in range(5):
+        made.log("out").write(number, 7, transactional=True)
+    made.log("out").marker(7, DATA)
+    made.log("in", 1), made.log("out", 1)
+    made.commit(*entries, producer=7 if written else 8)
+    return made
+
+
+GROUPED = app("transactional", store=GROUP, base={"in:1": 0})
+
+
+def test_the_guarantee_stands_on_how_the_offset_was_committed() -> None:
+    found = plan(in_transaction(entry(8)), GROUPED)
+    assert found.guarantee == "exactly-once"
+    assert held(found, "commit-in-transaction") is True
+    assert "transaction of the outputs" in found.because
+    found = plan(in_transaction(entry(8), written=False), GROUPED)
+    assert found.guarantee == "exactly-once"
+    assert held(found, "outputs-in-commit") is None
+    assert found.because.startswith("input offsets were committed in a transaction; that")
+    made = in_transaction(entry(8))
+    made.commit(entry(8))
+    found = plan(made, GROUPED)
+    assert found.guarantee == "at-least-once"
+    assert held(found, "commit-in-transaction") is False
+    assert "outside of a transaction: the outputs may be ahead of it (in:0)" in found.because
+    assert found.inputs[0].restart_offset == 8
+
+
+def test_a_commit_that_cannot_be_read_is_no_evidence() -> None:
+    def denied(observed: Observed) -> Observed:
+        return replace(observed, unseen={CommitOf(*IN): "it could not be read: DENIED"})
+
+    found = plan(in_transaction(entry(8)), GROUPED, denied)
+    assert found.guarantee == "at-least-once"
+    assert held(found, "commit-in-transaction") is None
+    assert said(found, "commit-in-transaction") == "it could not be read: DENIED"
+
+
+@pytest.mark.parametrize(
+    ("shown", "guarantee", "worst"),
+    [
+        (Shown.MARKERS, "exactly-once", True),
+        (Shown.NOTHING, "exactly-once", None),
+        (Shown.LATER, "at-least-once", False),
+    ],
+)
+def test_what_shows_outputs_in_the_commit(shown: Shown, guarantee: str, worst: bool | None) -> None:
+    made = in_transaction(entry(8))
+    want = InCommit(*OUT, 0, 6, made.committed(IN))
+    found = plan(made, GROUPED, lambda o: replace(o, in_commits={want: shown}))
+    of_out = next(c for c in found.checks if (c.name, c.where) == ("outputs-in-commit", "out:0"))
+    assert (found.guarantee, of_out.held) == (guarantee, worst)
+    unseen = plan(made, GROUPED, lambda o: replace(o, in_commits={}, unseen={want: "TIMED_OUT"}))
+    of_out = next(c for c in unseen.checks if c.detail == "TIMED_OUT")
+    assert (unseen.guarantee, of_out.held) == ("exactly-once", None)
+
+
+def test_a_group_whose_offsets_are_gone() -> None:
+    described = app("transactional", store=GROUP)
+    error = refused(in_transaction(), described)
+    assert "out:0 holds 5 records from 0 on: its offsets are gone" in error.what
+    assert '[app.base]: "in:0" = OFFSET' in (error.remedy or "")
+    assert "eoctl restart plan --group g --topic in:0 --to-datetime T" in (error.remedy or "")
+    made = in_transaction()
+    made.log("out").log_start = 6
+    assert "out:0 starts at 6, and what was below it is deleted" in refused(made, described).what
+
+
+def test_records_outside_of_transactions_are_the_applications_where_it_is_exclusive() -> None:
+    """Written by a producer without an id (PID -1), which the broker does not remember."""
+    made = World()
+    for log in ("in", "out"):
+        for number in range(3):
+            made.log(log).write(number, -1)
+    error = refused(made, app("transactional", store=GROUP))
+    assert "out:0 holds 3 records from 0 on: its offsets are gone" in error.what
+    based = {"in:0": 0}
+    found = plan(made, app("transactional", store=GROUP, base=based))
+    assert found.guarantee == "at-least-once"
+    foreign = plan(made, app("transactional", store=GROUP, exclusive=False))
+    assert foreign.guarantee == "exactly-once"
+    assert foreign.because.startswith(
+        "nothing was committed, and the outputs hold no record of the application"
+    )
+
+
+def test_a_base_that_is_said_is_no_evidence_beside_outputs() -> None:
+    described = app("transactional", store=GROUP, base={"in:0": 3, "in:1": 0})
+    found = plan(in_transaction(), described)
+    assert (found.inputs[0].restart_offset, found.guarantee) == (3, "at-least-once")
+    assert held(found, "base") is None
+    # the outputs from their base on are none
+    based = app("transactional", store=GROUP, base={"in:0": 3, "in:1": 0, "out:0": 6})
+    assert plan(in_transaction(), based).guarantee == "exactly-once"
+
+
+def test_a_group_that_never_committed() -> None:
+    """Aborted outputs are none; and what an earlier plan wrote there is as good as nothing."""
+    described = app("transactional", store=GROUP)
+    made = World()
+    made.log("in").write(0)
+    made.log("out").write("x", 7, transactional=True)
+    made.log("out").marker(7, ABORTED)
+    assert plan(made, described).guarantee == "exactly-once"
+    made.commit(StoredPartition(input=StoredOffset(topic="in", partition=0, offset=0)))
+    found = plan(made, described)
+    assert (found.guarantee, held(found, "commit-in-transaction")) == ("exactly-once", None)
+    made.commit(StoredPartition(input=StoredOffset(topic="in", partition=0, offset=1)))
+    assert plan(made, described).guarantee == "at-least-once"
+    made.commit(StoredPartition(input=StoredOffset(topic="in", partition=0, offset=0)))
+    made.log("out").write("y", 7, transactional=True)
+    made.log("out").marker(7, DATA)
+    assert plan(made, described).guarantee == "at-least-once"
+
+
+@pytest.mark.parametrize("strategy", ["commit-pair", "output-end"])
+def test_two_applications_in_the_range_are_refused(strategy: str) -> None:
+    def world_of(*transactional: bool) -> World:
+        made = world()
+        for number, of in enumerate(transactional, 8):
+            for e in made.log("out").entries:
+                e.transactional = transactional[0]
+            made.log("out").write(str(number), number, transactional=of)
+            if of:
+                made.log("out").marker(number, DATA)
+        return made
+
+    two = lambda o: replace(o, owners={7: "a", 8: "b"})  # noqa: E731
+    one = lambda o: replace(o, owners={7: "a", 8: "a"})  # noqa: E731
+    error = refused(world_of(True), app(strategy), two)
+    assert "exclusive = true, but 2 transactional ids wrote what is counted" in error.what
+    assert "7 (transactional id 'a'), 8 (transactional id 'b')" in error.what
+    assert plan(world_of(True), app(strategy), one).guarantee == "exactly-once"
+    foreign = app(strategy, exclusive=False)
+    assert held(plan(world_of(True), foreign, two), "exclusive") is None
+    error = refused(world_of(False, True), app(strategy))
+    assert "two kinds of producers wrote what is counted" in error.what
 
 
 def test_transactional_waits_for_open_outputs() -> None:
@@ -859,6 +1020,8 @@ def test_merge_logs_that_do_not_fit() -> None:
     assert "the commit is at 0, the merge log is [1, 5)" in refused(made, MERGING).what
     made = merging("llllllll")
     assert "names the offset 7, the log ends at 6" in refused(made, MERGING).what
+    made = merging("lllllll")  # the end is the next offset: there is no record at it
+    assert "names the offset 6, the log ends at 6" in refused(made, MERGING).what
     for foreign in (("other", 0), ("left", 7)):
         made = merging("llr")
         made.log("m").write((foreign, 0))

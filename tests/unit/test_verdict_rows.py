@@ -245,11 +245,13 @@ def test_the_worst_first_then_the_oldest() -> None:
 
 def test_every_verdict_has_its_place_and_its_mark() -> None:
     findings = {"orphan", "marker-lost", "prepare-stuck", "two-phase", "overdue", "long"}
+    findings |= {"coordinator-fenced"}
     assert set(FINDINGS) == findings
     assert set(ORDER) == findings | {"unknown", "open", "prepare"}
     assert {v: mark(v) for v in ORDER} == {
         "orphan": "!!",
         "marker-lost": "!!",
+        "coordinator-fenced": "!!",
         "prepare-stuck": "!!",
         "overdue": "!!",
         "long": "!",

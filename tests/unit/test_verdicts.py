@@ -18,6 +18,7 @@ from recovery.facts import (
     TransactionFacts,
     Transactions,
 )
+from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.history import History, StateRecord
@@ -67,7 +68,7 @@ def look(
         w.tick(5000)
         between()
         second = change(sample(w, about.topic_partition, then or eyes, settings))
-    past = history(w, about, start, then or eyes, settings) if start else None
+    past = history(w, about, start, then or eyes) if start else None
     return judge(about, start, first, second, past, settings)
 
 
@@ -78,13 +79,18 @@ def judged(*args: object, **kwargs: object) -> Verdict:
 
 
 def live(version: int = 2, name: str = "orders", timeout: int = 3_600_000) -> tuple[World, Id]:
-    """An id that has committed twice on P and has its next transaction open there."""
+    """An id that has committed twice on P and has its next transaction open there.
+
+    Under v1 its application was started again after the first: that one measures the clocks.
+    """
     w = World()
     i = w.init(name, version, timeout)
     for _ in range(2):
         w.write(i, P)
         w.end(i, "commit")
         w.tick(20_000)
+        if version == 1 and i.epoch == 0:
+            w.init(name)
     w.write(i, P)
     return w, i
 
@@ -235,10 +241,17 @@ def _() -> Verdict:
     return judged(w)
 
 
-@case("two-phase: an id as Flink gives it", "two-phase", "none")
+@case("overdue, an id as Flink gives it: only gated", "overdue", "wait")
 def _() -> Verdict:
     w, _i = live(name="flink-sink-3-17", timeout=60_000)
     w.tick(3_600_000)
+    return judged(w)
+
+
+@case("long, an id as Flink gives it: only gated", "long", "wait")
+def _() -> Verdict:
+    w, _i = live(name="flink-sink-3-17")
+    w.tick(15 * 60_000 + 1)
     return judged(w)
 
 
@@ -261,7 +274,7 @@ def _leader_silent(young: bool, state: str = "PrepareCommit") -> Verdict:
     decided = TransactionValue(
         pid, epoch + 1, 60_000, TransactionState(state), (P,), at, at, client_transaction_version=2
     )
-    past = History(pid, (name,), (), (StateRecord(name, HOME, 9, at, decided),), None, 0, None)
+    past = History(pid, (name,), (), (StateRecord(name, HOME, 9, at, decided),), None, 0)
     about = OpenTransaction(*P, pid, None)
     verdict = judge(about, None, unseen, None, past, SETTINGS)
     assert verdict is not None
@@ -313,7 +326,7 @@ def _() -> Verdict:
     return judged(w)
 
 
-@case("prepare: decided since nobody knows when is not stuck", "prepare", "wait", "commit")
+@case("prepare: decided since nobody knows when is not stuck", "prepare", "wait", None)
 def _() -> Verdict:
     w, i = live()
     w.end(i, "commit", stalled=True)
@@ -346,6 +359,136 @@ def _() -> Verdict:
     v = judged(w)
     assert v.remedy.broker == 1
     return v
+
+
+@case("prepare-stuck on v2, no marker is written", "prepare-stuck", "restart-coordinator", "commit")
+def _() -> Verdict:
+    w, i = live()
+    w.write(i, Q)
+    w.end(i, "commit", stalled=True)
+    w.tick(65_001)
+    return judged(w)
+
+
+@case("prepare-stuck on v2, one marker is written: KAFKA-19999", "prepare-stuck", "none", "commit")
+def _() -> Verdict:
+    w, i = live()
+    w.write(i, Q)
+    w.end(i, "commit", stalled=True)
+    w.marker(Q, i.pid, i.epoch, "commit", 0)
+    w.tick(65_001)
+    v = judged(w)
+    assert "restart-coordinator" in dict(v.remedy.refused)
+    assert "KAFKA-19999" in v.remedy.does
+    return v
+
+
+@case(
+    "prepare-stuck on v2, one marker acknowledged and no longer named",
+    "prepare-stuck",
+    "none",
+    "commit",
+)
+def _() -> Verdict:
+    w, i = live()
+    w.write(i, Q)
+    w.end(i, "commit", stalled=True)
+    w.marker(Q, i.pid, i.epoch, "commit", 0)
+    i.partitions.discard(Q)
+    w.tick(65_001)
+    return judged(w)
+
+
+def refused(version: int, above: int, *, elsewhere: bool = False) -> World:
+    """A commit in Prepare* that a foreign coordinator epoch on P (or only on Q) keeps out."""
+    w, i = live(version)
+    w.write(i, Q)
+    w.logs[Q if elsewhere else P].producers[i.pid].coordinator_epoch = above
+    w.end(i, "commit", stalled=True)
+    return w
+
+
+@case(
+    "coordinator-fenced: one epoch above, v1", "coordinator-fenced", "restart-coordinator", "commit"
+)
+def _() -> Verdict:
+    v = judged(refused(1, 1))
+    assert "once" in v.remedy.does
+    return v
+
+
+@case(
+    "coordinator-fenced: 3 epochs above, v2", "coordinator-fenced", "restart-coordinator", "commit"
+)
+def _() -> Verdict:
+    v = judged(refused(2, 3))
+    assert "3 times" in v.remedy.does
+    return v
+
+
+@case(
+    "coordinator-fenced: 1000 epochs above", "coordinator-fenced", "write-prepared-marker", "commit"
+)
+def _() -> Verdict:
+    return judged(refused(2, 1000))
+
+
+@case(
+    "coordinator-fenced: by another partition that it names",
+    "coordinator-fenced",
+    "write-prepared-marker",
+    "commit",
+)
+def _() -> Verdict:
+    w = refused(2, 1000, elsewhere=True)
+    return judged(w)
+
+
+@case(
+    "coordinator-fenced: by a producer epoch above the Prepare's",
+    "coordinator-fenced",
+    "write-prepared-marker",
+    "commit",
+)
+def _() -> Verdict:
+    w, i = live()
+    w.write(i, Q)
+    w.end(i, "commit", stalled=True)
+    w.logs[Q].producers[i.pid].epoch = i.epoch + 1
+    v = judged(w)
+    assert v.rule == "producer-epoch-above"
+    return v
+
+
+@case(
+    "coordinator-fenced: v1, an earlier COMMIT on the batch may be forgotten",
+    "coordinator-fenced",
+    "none",
+    None,
+)
+def _() -> Verdict:
+    """Its Prepare* is of the later transaction: its ABORT would drop what was committed."""
+    w, i = live(1)
+    w.end(i, "commit", lost=[P])
+    w.tick(20_000)
+    w.write(i, P)
+    w.logs[P].producers[i.pid].coordinator_epoch = 1000
+    w.end(i, "abort", stalled=True)
+    v = judged(w, eyes=Eyes(history=False))
+    assert v.proven_outcome is None
+    return v
+
+
+@unknown("coordinator-fenced, seen only once", "refused-seen-once")
+def _() -> Verdict:
+    return judged(refused(2, 1), once=True)
+
+
+@case("prepare: refused in the first look, gone from it in the second", "prepare", "wait", "commit")
+def _() -> Verdict:
+    w = refused(2, 1)
+    later = iter((False, True))
+    return judged(w, change=lambda s: replace(s, ids=()) if next(later) else s)
 
 
 @case(
@@ -384,17 +527,211 @@ def _() -> Verdict:
     return judged(w)
 
 
+def first_ever(sighted: bool) -> Verdict:
+    """v1: the first transaction on the partition loses its marker: one outage, or another topic."""
+    w = World()
+    i = w.init("orders", 1)
+    if sighted:
+        w.sight()
+    w.write(i, P)
+    w.end(i, "commit", lost=[P])
+    return judged(w)
+
+
+@unknown("v1: no decision has a marker in this log: is it the topic they name", "topic-identity")
+def _() -> Verdict:
+    return first_ever(sighted=False)
+
+
 @case(
-    "marker-lost: the first transaction ever on the partition, v1",
+    "marker-lost: the first transaction ever on the partition, v1: its topic's id was seen before",
     "marker-lost",
     "resolve",
     "commit",
 )
 def _() -> Verdict:
+    return first_ever(sighted=True)
+
+
+def remade(*, sighted: bool = False, stray: bool = False) -> World:
+    """v1: commits on P, whose topic is then made anew; its next transaction there, or a stray."""
+    w, i = live(1)
+    w.end(i, "commit")
+    if sighted:
+        w.sight()
+        w.sight()
+    w.remake(P)
+    if stray:
+        w.stray(i, P)
+    else:
+        w.write(i, P)
+    return w
+
+
+@case("open on v1: its topic was made anew and holds no marker of its commits", "open", "wait")
+def _() -> Verdict:
+    v = judged(remade())
+    assert "earlier-unclear" in {e.code for e in v.evidence}
+    assert not v.fence_safe
+    return v
+
+
+@unknown("an orphan on a topic made anew, v1", "topic-identity")
+def _() -> Verdict:
+    return judged(remade(stray=True))
+
+
+@case("an orphan on a topic made anew, v1, the earlier id was seen", "orphan", "abort")
+def _() -> Verdict:
+    return judged(remade(sighted=True, stray=True))
+
+
+@unknown("v1: commit, commit, the second marker lost and the first one twice", "order-unclear")
+def _() -> Verdict:
     w = World()
     i = w.init("orders", 1)
     w.write(i, P)
+    w.end(i, "commit")
+    w.repeat(i, P)
+    w.write(i, P)
     w.end(i, "commit", lost=[P])
+    return judged(w)
+
+
+@unknown("the log was made anew: a lost commit stands in none of them", "history-replaced")
+def _() -> Verdict:
+    w, _i = lost(2)
+    w.replace_state(seen=False)
+    return judged(w)
+
+
+@unknown("the log was made anew, v1", "history-replaced")
+def _() -> Verdict:
+    w, _i = lost(1)
+    w.replace_state(seen=False)
+    w.init("orders", 1)
+    return judged(w)
+
+
+@case("the log was made anew, and a cache knows the decision", "marker-lost", "resolve", "commit")
+def _() -> Verdict:
+    w, _i = lost(2)
+    w.replace_state(seen=True)
+    v = judged(w)
+    assert [e.data["source"] for e in v.evidence if e.code == "decision"] == ["forgotten"]
+    return v
+
+
+@unknown("the log was made anew, v1: a later decision may be unknown", "history-replaced")
+def _() -> Verdict:
+    w, _i = lost(1)
+    w.replace_state(seen=True)
+    return judged(w)
+
+
+@unknown("no transactional id ever bore the producer id", "history-replaced")
+def _() -> Verdict:
+    w, _i = live()
+    w.nameless(Q)
+    return judged(w, only(w, Q))
+
+
+@unknown("the epoch of the batch stands nowhere: the log lost its end", "history-replaced")
+def _() -> Verdict:
+    w, i = live()
+    w.end(i, "commit")
+    w.stray(i, Q)
+    last = max(n for n, r in enumerate(w.state[HOME]) if "Ongoing" in str(r.value))
+    w.state[HOME], w.ends[HOME] = w.state[HOME][:last], last
+    del w.ids["orders"]
+    return judged(w, only(w, Q))
+
+
+@unknown("a marker of a coordinator epoch that the log has not reached", "history-replaced")
+def _() -> Verdict:
+    w, i = live()
+    w.end(i, "commit")
+    w.stray(i, P)
+    w.logs[P].producers[i.pid].coordinator_epoch = 7
+    return judged(w)
+
+
+@unknown("the log lost an end that a cache had read", "history-replaced")
+def _() -> Verdict:
+    w, i = live()
+    w.end(i, "commit")
+    w.stray(i, P)
+    w.cut_epochs[HOME] = 0
+    return judged(w)
+
+
+@case("the log lost an end, and the epoch began after that", "orphan", "abort")
+def _() -> Verdict:
+    w, i = live()
+    w.end(i, "commit")
+    w.cut_epochs[HOME] = 0
+    w.fail_over(HOME, 0)
+    w.init("orders")
+    w.stray(i, P)
+    return judged(w)
+
+
+MOVES = "moves-2"
+"""An id whose home is another partition of `__transaction_state` once there are five."""
+
+
+def moved(version: int = 2) -> tuple[World, Id]:
+    w = World()
+    i = w.init(MOVES, version, 3_600_000)
+    w.write(i, P)
+    w.end(i, "commit")
+    if version == 1:
+        w.init(MOVES)
+    w.write(i, P)
+    return w, i
+
+
+@pytest.mark.parametrize("version", [2, 1])
+def test_the_id_of_the_cases_moves(version: int) -> None:
+    w, i = moved(version)
+    w.grow()
+    assert [g.name for g in w.ghosts] == [MOVES]
+    assert i.home != coordinator_partition(MOVES, len(w.state))
+
+
+@case("the decision stands in the id's former partition", "marker-lost", "resolve", "commit")
+def _() -> Verdict:
+    w, i = moved()
+    w.end(i, "commit", lost=[P])
+    w.grow()
+    w.init(MOVES)
+    return judged(w)
+
+
+@case(
+    "Prepare in the former partition: nobody writes its marker", "marker-lost", "resolve", "commit"
+)
+def _() -> Verdict:
+    w, i = moved()
+    w.end(i, "commit", stalled=True)
+    w.grow()
+    return judged(w)
+
+
+@unknown("Ongoing in the former partition: a ghost's listing is no owner", "history-moved")
+def _() -> Verdict:
+    w, _i = moved()
+    w.grow()
+    return judged(w)
+
+
+@unknown("a stray of an id that moved", "history-moved")
+def _() -> Verdict:
+    w, i = moved()
+    w.end(i, "commit")
+    w.stray(i, P)
+    w.grow()
+    w.init(MOVES)
     return judged(w)
 
 
@@ -505,8 +842,11 @@ def _() -> Verdict:
     return judged(w)
 
 
-@unknown(
-    "only a decision two epochs above (Kafka 4.0.0 raises twice): not proven", "decisions-differ"
+@case(
+    "an abort two epochs above, which is the next record (Kafka 4.0.0 raises twice)",
+    "marker-lost",
+    "resolve",
+    "abort",
 )
 def _() -> Verdict:
     w, i = live()
@@ -756,7 +1096,7 @@ def _() -> Verdict:
 @unknown("the history has a record in a version that is not understood", "history-unreadable")
 def _() -> Verdict:
     w = World()
-    w.fresh(P)
+    w.nameless(P)
     unreadable = StateRecord("x", 1, 0, w.now, UnknownVersion(9))
     w.state[1].append(unreadable)
     w.ends[1] = 1
@@ -781,46 +1121,31 @@ def _() -> Verdict:
     return judged(w)
 
 
-@unknown("no id known: one partition with a gap is enough", "history-compacted")
+@case("compacted until its epoch began: no offset is missing since", "orphan", "abort")
 def _() -> Verdict:
     w, i = live()
-    w.fresh(Q)
     w.end(i, "commit")
     w.compact(HOME, w.ends[HOME])
+    w.stray(i, Q)
     return judged(w, only(w, Q))
 
 
-@case("the gap ends before the batch by the leader's clock (a marker before it)", "orphan", "abort")
+@unknown("compacted behind the beginning of its epoch, v1", "history-compacted")
 def _() -> Verdict:
-    w, i = live()
+    w, i = live(1)
     w.end(i, "commit")
     w.compact(HOME, w.ends[HOME])
-    w.write(i, P)
-    w.end(i, "commit")
-    w.tick(60_000)
-    w.write(i, P)
-    w.end(i, "commit")  # its marker: what follows was written after it
-    w.fresh(P)
-    return judged(w)
-
-
-@unknown("the gap ends before the batch only by the producer's clock", "history-compacted")
-def _() -> Verdict:
-    w, i = live()
-    w.end(i, "commit")
-    w.compact(HOME, w.ends[HOME])
-    w.tick(60_000)
-    w.fresh(Q)
+    w.stray(i, Q)
     return judged(w, only(w, Q))
 
 
-@case("the same on LogAppendTime: the time is the broker's", "orphan", "abort")
+@unknown("compacted, and by every clock before the batch: times prove nothing", "history-compacted")
 def _() -> Verdict:
-    w, i = live()
+    w, i = live(1)
     w.end(i, "commit")
     w.compact(HOME, w.ends[HOME])
-    w.tick(60_000)
-    w.fresh(APPEND_TIME)
+    w.tick(86_400_000)
+    w.stray(i, APPEND_TIME)
     return judged(w, only(w, APPEND_TIME))
 
 
@@ -873,7 +1198,7 @@ def _() -> Verdict:
     markers = w.logs[P].markers.copy()
     w.end(i, "commit")
     w.logs[P].markers = markers  # the data log was read before, the coordinators' after
-    v = judge(about, start, first, second, history(w, about, start, CLEAR, SETTINGS))
+    v = judge(about, start, first, second, history(w, about, start, CLEAR))
     assert v is not None
     return v
 
@@ -998,22 +1323,23 @@ def compacted() -> Verdict:
 @pytest.mark.parametrize(
     ("name", "plain", "overridden"),
     [
-        ("open: owned, within its timeout and 15 min", {"fence"}, {"fence"}),
+        ("open: owned, within its timeout and 15 min", set(), {"fence"}),
         ("long: past 15 min, within its timeout", {"fence"}, {"fence"}),
         ("overdue: past its timeout", {"fence"}, {"fence"}),
         ("two-phase: timeout 2147483647 (KIP-939), however old", set(), {"fence"}),
-        ("two-phase: an id as Flink gives it", set(), {"fence"}),
+        ("overdue, an id as Flink gives it: only gated", set(), {"fence"}),
+        ("long, an id as Flink gives it: only gated", set(), {"fence"}),
         ("prepare: decided, markers on their way", set(), set()),
         ("prepare-stuck, all have a leader", set(), set()),
         ("marker-lost: a commit, v2", {"resolve"}, {"resolve"}),
         ("mixed, v1: both have one epoch", set(), set()),
         ("mixed, v2: the next transaction is open on it", set(), set()),
         ("orphan: fresh, no coordinator ever knew the producer id", {"abort"}, {"abort"}),
-        ("orphan: foreign, its id is Ongoing elsewhere: no marker yet", {"fence"}, {"fence"}),
+        ("orphan: foreign, its id is Ongoing elsewhere: no marker yet", set(), set()),
         ("orphan: its id is in Prepare elsewhere: no marker yet", set(), set()),
         ("a lost commit whose Prepare was compacted away", set(), {"resolve"}),
-        ("two lost decisions that differ: no one marker is right", set(), set()),
-        ("v1: a transaction right after another, one marker: whose is it", set(), set()),
+        ("two lost decisions that differ: no one marker is right", set(), {"resolve"}),
+        ("v1: a transaction right after another, one marker: whose is it", set(), {"resolve"}),
         ("one sample only", set(), set()),
         ("a DENY on one id hides it without an error: its log tells", set(), set()),
     ],
@@ -1021,7 +1347,7 @@ def compacted() -> Verdict:
 def test_remedies_allowed(name: str, plain: set[str], overridden: set[str]) -> None:
     v = CASES[name][0]()
     assert allowed(v) == plain
-    assert allowed(v, owner_is_gone=True, accept_unknown_outcome=True) == overridden
+    assert allowed(v, owner_is_gone=True, without_proof=True) == overridden
 
 
 def test_open_is_not_fenced_while_decided_data_may_lie_below() -> None:
@@ -1038,17 +1364,71 @@ def test_on_v2_an_owner_is_fenced_although_the_history_is_compacted() -> None:
     w, _i = live(2)
     for number in w.state:
         w.compact(number, w.ends[number])
-    assert allowed(judged(w)) == {"fence"}
+    assert allowed(judged(w)) == set()
+    assert allowed(judged(w), owner_is_gone=True) == {"fence"}
 
 
-def test_a_foreign_orphan_of_a_two_phase_id_needs_the_override() -> None:
+ORDINARY = (
+    "etl-7-0",
+    "orders-0-1",
+    "connect-cluster-orders-2-0",
+    "app-2024-01",
+    "sums-6b1d1c6e-6f0e-4b1a-9f5a-123456789012-1",
+)
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_a_name_never_makes_a_verdict(name: str) -> None:
+    w, _i = live(name=name)
+    v = judged(w)
+    assert (v.name, v.rule) == ("open", "within-limits")
+    assert v.gate is not None
+    assert "looks like a Flink sink (by its name)" in v.gate
+
+
+def test_only_what_speaks_for_an_owner_gates() -> None:
+    assert judged(live()[0]).gate is None
+    two_phase = judged(live(timeout=2_147_483_647)[0]).gate
+    assert two_phase is not None
+    assert "KIP-939" in two_phase
+    named = Settings(two_phase_patterns=("order.*",))
+    assert judged(live()[0], settings=named).gate is not None
+
+
+def test_a_pattern_means_the_whole_name() -> None:
+    assert judged(live(name="etl-7-0b")[0]).gate is None
+    part = Settings(two_phase_patterns=("order",))
+    assert judged(live(name="orders")[0], settings=part).gate is None
+
+
+def test_a_fence_is_judged_where_the_id_is_open_and_not_by_its_stray() -> None:
     w = World()
     i = w.init("flink-sink-3-17")
     w.write(i, Q)
     w.stray(i, P)
-    v = judged(w)
+    assert allowed(judged(w), owner_is_gone=True) == set()
+    v = judged(w, only(w, Q))
     assert allowed(v) == set()
+    assert "looks like a Flink sink" in (remedy_allowed(v, "fence") or "")
     assert allowed(v, owner_is_gone=True) == {"fence"}
+
+
+def test_only_what_no_look_can_answer_is_resolved_without_proof() -> None:
+    """Each rule of `unknown`: either it never can be known, or another look may tell."""
+    rules = {r.name for r in RULES if r.verdict == "unknown"}
+    may_tell = rules - repairs.NEVER_KNOWN
+    assert {"one-sample", "lost-seen-once", "coordinators-not-seen", "history-not-read"} <= may_tell
+    v = compacted()
+    assert v.rule == "history-compacted"
+    for name in may_tell:
+        assert remedy_allowed(replace(v, rule=name), "resolve", without_proof=True) is not None
+    for name in repairs.NEVER_KNOWN & rules:
+        assert remedy_allowed(replace(v, rule=name), "resolve", without_proof=True) is None
+        assert remedy_allowed(replace(v, rule=name), "resolve") is not None
+        once = replace(v, rule=name, samples=1)
+        assert remedy_allowed(once, "resolve", without_proof=True) is not None
+        owned = replace(v, rule=name, owner=id_at(4, "Ongoing"))
+        assert remedy_allowed(owned, "resolve", without_proof=True) is not None
 
 
 def test_an_unknown_outcome_is_not_resolved_while_the_id_lives_elsewhere() -> None:
@@ -1059,7 +1439,7 @@ def test_an_unknown_outcome_is_not_resolved_while_the_id_lives_elsewhere() -> No
     w.compact(HOME, w.ends[HOME])
     v = judged(w, only(w, P))
     assert v.rule == "history-compacted"
-    assert allowed(v, accept_unknown_outcome=True) == set()
+    assert allowed(v, without_proof=True) == set()
 
 
 def test_a_refusal_is_a_sentence_that_names_the_right_remedy() -> None:
@@ -1083,46 +1463,129 @@ def known(epoch: int | None) -> Transactions:
 
 
 @pytest.mark.parametrize(
-    ("epoch", "transactions", "feature", "expected"),
+    ("epoch", "write_version", "expected"),
     [
-        (4, Transactions(), 2, (5, 2)),  # no coordinator knows it
-        (4, known(5), 2, (5, 2)),  # its epoch is at least that already
-        (4, known(6), 2, (5, 2)),
-        (4, known(4), 2, (4, 0)),  # + 1 would fence the id's next write
-        (4, known(None), 2, (4, 0)),
-        (4, Transactions(), 1, (4, 0)),  # the cluster has no transactions v2
-        (4, Transactions(), 0, (4, 0)),
-        (32_767, Transactions(), 2, (32_767, 0)),  # there is no higher epoch
+        (4, 2, (5, 2)),
+        (0, 2, (1, 2)),
+        (4, 1, (4, 0)),  # the leader speaks WriteTxnMarkers v1: refused if somebody wrote above
+        (32_766, 2, (32_767, 2)),
+        (32_767, 2, (32_767, 0)),  # there is no higher epoch
+        (32_767, 1, (32_767, 0)),
     ],
 )
-def test_abort_marker(
-    epoch: int, transactions: Transactions, feature: int, expected: tuple[int, int]
+@pytest.mark.parametrize("outcome", ["abort", "commit"])
+def test_the_rule_for_every_marker(
+    epoch: int, write_version: int, expected: tuple[int, int], outcome: str
 ) -> None:
-    marker = repairs.abort_marker(ABOUT, described(epoch), transactions, feature)
+    marker = repairs.marker_for(ABOUT, described(epoch), outcome, write_version=write_version)
     assert (marker.producer_epoch, marker.transaction_version) == expected
-    assert (marker.outcome, marker.producer_id) == ("abort", 4001)
+    assert (marker.outcome, marker.producer_id) == (outcome, 4001)
+    assert (marker.topic, marker.partition) == ("t", 0)
 
 
 @pytest.mark.parametrize(("seen", "sent"), [(None, 0), (-1, 0), (0, 0), (7, 7)])
 def test_the_coordinator_epoch_is_never_raised(seen: int | None, sent: int) -> None:
     row = described(coordinator_epoch=seen)
-    assert repairs.abort_marker(ABOUT, row, Transactions(), 2).coordinator_epoch == sent
-    decision = judged(lost(2)[0]).decision
-    assert decision is not None
-    assert repairs.resolve_marker(ABOUT, row, decision).coordinator_epoch == sent
+    assert repairs.marker_for(ABOUT, row, "abort", write_version=2).coordinator_epoch == sent
 
 
-@pytest.mark.parametrize(("version", "epoch", "tag"), [(2, 3, 2), (1, 0, 0)])
-def test_resolve_copies_the_prepare_record(version: int, epoch: int, tag: int) -> None:
-    # two commits before: on v2 the third transaction has epoch 2 and is ended with 3
-    w, i = lost(version)
+def test_a_v2_marker_is_the_one_that_its_coordinator_would_have_written() -> None:
+    # two commits before: the third transaction has epoch 2 and is ended with 3
+    w, i = lost(2)
     v = judged(w)
     row = sample(w, P, CLEAR, SETTINGS).producer(i.pid)
     assert v.decision is not None
     assert row is not None
-    marker = repairs.resolve_marker(v.about, row, v.decision)
-    assert (marker.producer_id, marker.producer_epoch, marker.outcome) == (i.pid, epoch, "commit")
-    assert marker.transaction_version == tag
+    marker = repairs.marker_for(v.about, row, "commit", write_version=2)
+    assert (marker.producer_id, marker.producer_epoch) == (i.pid, v.decision.producer_epoch)
+
+
+def id_at(
+    epoch: int | None,
+    state: str = "Empty",
+    *,
+    partitions: tuple[tuple[str, int], ...] = (),
+    timeout: int | None = 60_000,
+) -> TransactionFacts:
+    return TransactionFacts("x", 1, 4001, state, epoch, timeout, 1, partitions)
+
+
+@pytest.mark.parametrize(
+    ("ids", "able", "raised"),
+    [
+        ([], False, None),  # no coordinator knows the producer id
+        ([id_at(5)], False, None),  # its epoch is above
+        ([id_at(5, "Ongoing")], False, None),
+        ([id_at(4)], True, "raise"),  # idle at the same epoch: a living owner may begin to write
+        ([id_at(4, "CompleteCommit")], True, "raise"),
+        ([id_at(3)], True, "raise"),  # a restart gives it 4
+        ([id_at(4, "Ongoing")], True, "refuse"),
+        ([id_at(4, "PrepareCommit", partitions=(("t", 0),))], False, None),  # for this very one
+        ([id_at(4, "PrepareCommit", partitions=(("t", 1),))], True, "refuse"),
+        ([id_at(4, "PrepareCommit", partitions=(("u", 0),))], True, "refuse"),
+        ([id_at(None)], True, "refuse"),  # could not be described
+        ([id_at(4, timeout=None)], True, "refuse"),
+        ([id_at(4), replace(id_at(4), transactional_id="y")], True, "refuse"),
+        ([replace(id_at(4), producer_id=4002)], False, None),  # another producer's
+    ],
+)
+def test_nobody_may_write_with_the_marker_s_epoch(
+    ids: list[TransactionFacts], able: bool, raised: str | None
+) -> None:
+    transactions = Transactions(tuple(ids))
+    assert bool(repairs.still_able_to_write(described(4), transactions)) is able
+    if raised == "refuse":
+        with pytest.raises(ValueError, match=r"is |has "):
+            repairs.raise_first(described(4), transactions, end_version=5)
+        return
+    found = repairs.raise_first(described(4), transactions, end_version=5)
+    if raised is None:
+        assert found is None
+        return
+    assert found is not None
+    assert (found.transactional_id, found.producer_id, found.above) == ("x", 4001, 4)
+    assert found.producer_epoch == ids[0].producer_epoch
+
+
+@pytest.mark.parametrize(
+    ("now", "raised"),
+    [
+        (None, True),  # forgotten: nobody has the producer id any more
+        (id_at(5), True),
+        (id_at(5, "CompleteAbort"), True),
+        (id_at(4), False),  # expected = last epoch answers the present one unraised
+        (id_at(5, "Ongoing"), False),  # its owner was quicker: look at what it does
+        (id_at(5, "PrepareAbort"), False),
+        (id_at(6, "Ongoing"), True),  # its application was started anew
+        (id_at(None), False),
+        (replace(id_at(0), producer_id=4002), True),  # epochs exhausted: another producer id
+    ],
+)
+def test_an_id_is_raised_when_its_coordinator_says_so(
+    now: TransactionFacts | None, raised: bool
+) -> None:
+    asked = repairs.RaiseRequest("x", 4001, 4, 60_000, 4, 5)
+    assert repairs.is_raised(asked, now) is raised
+
+
+@pytest.mark.parametrize(
+    ("now", "beyond"),
+    [
+        (id_at(5, "CompleteAbort"), None),
+        (id_at(6, "Ongoing"), None),  # its application was started anew
+        (id_at(5, "CompleteCommit"), "committed"),
+        (id_at(4, "CompleteCommit"), "committed"),  # v1
+        (id_at(5, "Ongoing"), "goes on"),
+        (id_at(4, "CompleteAbort"), "may begin again"),  # v1: the second request failed
+        (replace(id_at(0), producer_id=4002), None),
+    ],
+)
+def test_what_ended_otherwise_than_by_its_fence_is_told(
+    now: TransactionFacts, beyond: str | None
+) -> None:
+    """Fenced at epoch 4: its owner may have been quicker, and the plan was to abort."""
+    told = repairs.beyond_fence(now, 4001, 4)
+    assert told is None if beyond is None else told is not None and beyond in told
 
 
 def test_fence_is_compare_and_set() -> None:
@@ -1178,9 +1641,9 @@ def test_every_combination_of_facts_has_one_verdict() -> None:
             samples = [replace(s, topic_describe=False) for s in samples]
         made = {
             "none": None,
-            "clean": History(pid, (), (), (), None, 0, None, markers_from=0),
-            "lost": History(pid, ("x",), (decision,), (), None, 0, None, markers_from=0),
-            "compacted": History(pid, (), (), (), "history-compacted", 9, 1, markers_from=0),
+            "clean": History(pid, (), (), (), None, 0, markers_from=0),
+            "lost": History(pid, ("x",), (decision,), (), None, 0, markers_from=0),
+            "compacted": History(pid, (), (), (), "history-compacted", 9, markers_from=0),
         }[past]
         second = None if view == "once" else samples[1]
         v = judge(about, start, samples[0], second, made)

@@ -1,8 +1,10 @@
 """A model of coordinators and partitions that knows the truth, and what an observer sees of it.
 
 `World` does what Kafka 4.3 does (coordinator states and epochs of transactions v1 and v2, markers,
-lost markers, timeouts, epoch exhaustion, compaction), each clock off by its own amount. `Eyes` says
-what the observer may see. The truth is kept beside each batch and never shown.
+lost and repeated markers, timeouts, epoch exhaustion, compaction), each clock off by its own
+amount, and what happens to a cluster: topics made anew, leaders that change, `__transaction_state`
+made anew, cut short or given more partitions. `Eyes` says what the observer may see and what its
+cache holds. The truth is kept beside each batch and never shown.
 Sources: Kafka's TransactionCoordinator, TransactionMetadata, ProducerStateManager, Cleaner.
 """
 
@@ -20,7 +22,9 @@ from recovery.facts import (
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.history import History, Marker, StateLog, StateRecord, read_history
+from recovery.id_facts import IdFacts, NamedPartition
 from recovery.observation import OpenTransaction, Sample, Settings, StartBatch
+from recovery.topic_sightings import Sighting, Sightings
 
 STATE_PARTITIONS = 3
 MAX_EPOCH = 32_767
@@ -58,6 +62,9 @@ class Producer:
 @dataclass
 class DataLog:
     append_time: bool = False
+    topic_id: str = "first"
+    leader_epoch: int = 0
+    clock: int = 0
     end: int = 0
     batches: list[Batch] = field(default_factory=list)
     markers: list[tuple[int, Marker]] = field(default_factory=list)
@@ -77,6 +84,7 @@ class Id:
     started_true: int = 0
     partitions: set[Tp] = field(default_factory=set)
     txn: Txn | None = None
+    home: int = 0
     lost_ever: bool = False
     retired: list[int] = field(default_factory=list)
 
@@ -90,11 +98,19 @@ class World:
         self.now = 2_000_000_000_000
         self.coordinator, self.leader, self.producer = coordinator, leader, producer
         self.logs: dict[Tp, DataLog] = {
-            ("t", n): DataLog(append_time=n == 2) for n in range(topics)
+            ("t", n): DataLog(append_time=n == 2, clock=leader) for n in range(topics)
         }
         self.ids: dict[str, Id] = {}
+        self.versions: dict[str, int] = {}
+        self.ghosts: list[Id] = []
+        """Ids that a broker still lists from a partition that is not their home any more."""
         self.state: dict[int, list[StateRecord]] = {n: [] for n in range(STATE_PARTITIONS)}
         self.ends = dict.fromkeys(range(STATE_PARTITIONS), 0)
+        self.epochs = dict.fromkeys(range(STATE_PARTITIONS), 0)
+        self.clocks = dict.fromkeys(range(STATE_PARTITIONS), coordinator)
+        self.forgotten: dict[int, list[StateRecord]] = {n: [] for n in range(STATE_PARTITIONS)}
+        self.cut_epochs: dict[int, int] = {}
+        self.sightings: dict[Tp, list[Sighting]] = {}
         self.next_pid = 4000
         self.compacted = False
 
@@ -106,8 +122,8 @@ class World:
     def _record(
         self, i: Id, state: str, *, epoch: int | None = None, named: Iterable[Tp] = ()
     ) -> None:
-        number = coordinator_partition(i.name, STATE_PARTITIONS)
-        when = self.now + self.coordinator
+        number = i.home
+        when = self.now + self.clocks[number]
         value = TransactionValue(
             producer_id=i.pid,
             producer_epoch=i.epoch if epoch is None else epoch,
@@ -116,9 +132,12 @@ class World:
             partitions=tuple(sorted(named)),
             last_update_ms=when,
             start_ms=i.started,
+            previous_producer_id=i.retired[-1] if i.epoch == 0 and i.retired else i.pid,
             client_transaction_version=2 if i.version == 2 else 0,
         )
-        self.state[number].append(StateRecord(i.name, number, self.ends[number], when, value))
+        self.state[number].append(
+            StateRecord(i.name, number, self.ends[number], when, value, self.epochs[number])
+        )
         self.ends[number] += 1
         self.tick(1)
 
@@ -126,7 +145,9 @@ class World:
         """InitProducerId: a new id, or a bumped epoch; an open transaction is fenced first."""
         i = self.ids.get(name)
         if i is None:
+            version = self.versions.setdefault(name, version)
             i = self.ids[name] = Id(name, version, self._pid(), epoch, timeout)
+            i.home = coordinator_partition(name, len(self.state))
         elif i.state.startswith("Prepare"):
             return i
         else:
@@ -157,7 +178,7 @@ class World:
             return
         if i.state != "Ongoing":
             i.state, i.partitions, i.txn = "Ongoing", set(), Txn("live")
-            i.started = self.now + self.coordinator
+            i.started = self.now + self.clocks[i.home]
             i.started_true = self.now
         if tp not in i.partitions:
             i.partitions.add(tp)
@@ -167,7 +188,7 @@ class World:
 
     def _append(self, tp: Tp, pid: int, epoch: int, txn: Txn) -> None:
         log = self.logs[tp]
-        batch = Batch(log.end, pid, epoch, txn, self.now + self.producer, self.now + self.leader)
+        batch = Batch(log.end, pid, epoch, txn, self.now + self.producer, self.now + log.clock)
         log.end += 1
         log.batches.append(batch)
         p = log.producers.setdefault(pid, Producer(epoch))
@@ -177,13 +198,23 @@ class World:
         p.open.append(batch)
         self.tick()
 
-    def _marker(self, tp: Tp, pid: int, epoch: int, outcome: str) -> None:
+    def marker(self, tp: Tp, pid: int, epoch: int, outcome: str, coordinator_epoch: int) -> None:
+        """A marker as the partition's leader appends it, whoever sent it."""
         log = self.logs[tp]
-        marker = Marker(log.end, outcome, epoch, 0, self.now + self.leader)
+        before = max((m.offset for who, m in log.markers if who == pid), default=-1)
+        marker = Marker(
+            log.end,
+            outcome,
+            epoch,
+            coordinator_epoch,
+            self.now + log.clock,
+            data=any(b.pid == pid and b.offset > before for b in log.batches),
+            leader_epoch=log.leader_epoch,
+        )
         log.markers.append((pid, marker))
         log.end += 1
         p = log.producers.setdefault(pid, Producer(epoch))
-        p.epoch, p.coordinator_epoch, p.start, p.open = epoch, 0, None, []
+        p.epoch, p.coordinator_epoch, p.start, p.open = epoch, coordinator_epoch, None, []
         self.tick()
 
     def end(self, i: Id, outcome: str, *, lost: Iterable[Tp] = (), stalled: bool = False) -> None:
@@ -215,7 +246,7 @@ class World:
             if tp in lost:
                 i.lost_ever = True
             else:
-                self._marker(tp, i.pid, i.epoch, outcome)
+                self.marker(tp, i.pid, i.epoch, outcome, self.epochs[i.home])
         if i.version == 2 and i.epoch >= MAX_EPOCH:
             self._rotate(i)
         i.state, i.partitions, i.txn = "Complete" + outcome.title(), set(), None
@@ -223,12 +254,18 @@ class World:
 
     # Strays: verification switched off.
 
-    def fresh(self, tp: Tp, *, marked: bool = False) -> None:
-        pid = self._pid()
+    def fresh(self, tp: Tp, *, marked: bool = False) -> Id:
+        """Of an id that was initialised and did nothing else, or committed here before."""
+        i = self.init(f"stray-{self.next_pid}")
         if marked:
-            self._append(tp, pid, 0, Txn("stray"))
-            self._marker(tp, pid, 0, "abort")
-        self._append(tp, pid, 0, Txn("stray"))
+            self.write(i, tp)
+            self.end(i, "commit")
+        self.stray(i, tp)
+        return i
+
+    def nameless(self, tp: Tp) -> None:
+        """Of a producer id that no transactional id ever bore."""
+        self._append(tp, self._pid(), 0, Txn("stray"))
 
     def stray(self, i: Id, tp: Tp) -> None:
         """late (the id has ended) or foreign (it is Ongoing, but not on this partition)."""
@@ -245,6 +282,70 @@ class World:
         kept = [r for r in records if r.offset >= upto or r.offset == newest[r.transactional_id]]
         self.compacted |= len(kept) < len(records)
         self.state[number] = kept
+
+    # What happens to a cluster.
+
+    def remake(self, tp: Tp) -> None:
+        """The topic is deleted and made anew under its name: no batch, no marker, no producer."""
+        old = self.logs[tp]
+        self.logs[tp] = DataLog(old.append_time, f"{old.topic_id}'", clock=old.clock)
+
+    def lead(self, tp: Tp, clock: int) -> None:
+        """Another broker leads the partition, with a clock of its own."""
+        log = self.logs[tp]
+        log.leader_epoch, log.clock = log.leader_epoch + 1, clock
+
+    def fail_over(self, number: int, clock: int) -> None:
+        """Another broker leads a partition of `__transaction_state`."""
+        self.epochs[number] += 1
+        self.clocks[number] = clock
+
+    def repeat(self, i: Id, tp: Tp) -> None:
+        """The last decision's marker is sent again (failover, a lost answer): before any write."""
+        p = self.logs[tp].producers.get(i.pid)
+        last = [m for pid, m in self.logs[tp].markers if pid == i.pid][-1:]
+        if p is None or p.open or not last or last[0].producer_epoch != p.epoch:
+            return
+        self.marker(tp, i.pid, p.epoch, last[0].outcome, self.epochs[i.home])
+
+    def replace_state(self, *, seen: bool) -> None:
+        """`__transaction_state` is deleted and made anew. seen: the observer had read all of it."""
+        for i in self.ids.values():
+            self._abandon(i)
+        self.ids.clear()
+        self.ghosts.clear()
+        for number, records in self.state.items():
+            self.forgotten[number] = list(records) if seen else []
+            self.state[number], self.ends[number], self.epochs[number] = [], 0, 0
+        self.cut_epochs.clear()
+        self.sightings.clear()
+
+    def grow(self) -> None:
+        """`__transaction_state` gets two partitions more, and all brokers restart."""
+        size = len(self.state) + 2
+        if size > STATE_PARTITIONS + 2:
+            return
+        for number in (size - 2, size - 1):
+            self.state[number], self.ends[number], self.epochs[number] = [], 0, 0
+            self.clocks[number], self.forgotten[number] = self.coordinator, []
+        for name, i in list(self.ids.items()):
+            if coordinator_partition(name, size) != i.home:
+                self._abandon(i)
+                self.ghosts.append(self.ids.pop(name))
+
+    def _abandon(self, i: Id) -> None:
+        """Its coordinator forgets it: what is not decided will never be."""
+        if i.state == "Ongoing" and i.txn is not None:
+            i.txn.fate = "stray"
+
+    def sight(self) -> None:
+        """The observer notes the ids of the topics, and then the ends of the state partitions."""
+        for tp, log in self.logs.items():
+            rows = self.sightings.setdefault(tp, [])
+            if not rows or rows[-1].topic_id != log.topic_id:
+                rows.append(Sighting(log.topic_id, dict(self.ends), {}))
+            else:  # seen again: what stood there at the first look was written before
+                rows[-1] = replace(rows[-1], before=rows[-1].after)
 
     # The truth.
 
@@ -304,8 +405,8 @@ def sample(w: World, tp: Tp, eyes: Eyes, settings: Settings) -> Sample:
             for pid, p in log.producers.items()
         )
     rows, over_timeout, over_long, over_stuck = [], set(), set(), set()
-    for i in w.ids.values():
-        number = coordinator_partition(i.name, STATE_PARTITIONS)
+    for i in (*w.ids.values(), *w.ghosts):
+        number = i.home
         if i.name in eyes.denied or number in eyes.unseen or not eyes.ids_describe:
             continue
         ran = w.now - i.started_true
@@ -321,8 +422,10 @@ def sample(w: World, tp: Tp, eyes: Eyes, settings: Settings) -> Sample:
                 row, producer_epoch=i.epoch, timeout_ms=i.timeout, start_timestamp=started,
                 partitions=named,
             )  # fmt: skip
+        if i in w.ghosts:
+            row = replace(row, ghost=True, error="TRANSACTIONAL_ID_NOT_FOUND")
         rows.append(row)
-    seen = {n: eyes.ids_describe and n not in eyes.unseen for n in range(STATE_PARTITIONS)}
+    seen = {n: eyes.ids_describe and n not in eyes.unseen for n in w.state}
     holes = tuple(Missing("coordinator", "NOT_COORDINATOR", "") for s in seen.values() if not s)
     return Sample(
         partition=partition,
@@ -338,6 +441,27 @@ def sample(w: World, tp: Tp, eyes: Eyes, settings: Settings) -> Sample:
         over_stuck=frozenset(over_stuck) if eyes.filters else None,
         list_version=2 if eyes.filters else 0,
         named=tuple(PartitionFacts(*t, leader=None if t in eyes.no_leader else 1) for t in w.logs),
+        ids=tuple(standing(w, row, eyes) for row in rows if row.state.startswith("Prepare")),
+    )
+
+
+def standing(w: World, row: TransactionFacts, eyes: Eyes) -> IdFacts:
+    """What is seen of an id in Prepare* and of the partitions that it names."""
+    named = []
+    for tp in row.partitions or ():
+        p = w.logs[tp].producers.get(row.producer_id)
+        seen = tp not in eyes.no_leader and eyes.topic_read
+        producer = None
+        if seen and p is not None:
+            epochs = (p.coordinator_epoch, p.start)
+            producer = ProducerFacts(
+                *tp, row.producer_id, p.epoch, p.sequence, p.last_time, *epochs
+            )
+        facts = PartitionFacts(*tp, error=None if tp not in eyes.no_leader else "NO_LEADER")
+        named.append(NamedPartition(facts, seen, producer))
+    number = coordinator_partition(row.transactional_id, STATE_PARTITIONS)
+    return IdFacts(
+        row, w.now + eyes.clock, number, coordinator_epoch=w.epochs[number], named=tuple(named)
     )
 
 
@@ -360,28 +484,36 @@ def start_batch(w: World, about: OpenTransaction, eyes: Eyes) -> StartBatch | No
     )
 
 
-def history(
-    w: World, about: OpenTransaction, start: StartBatch, eyes: Eyes, settings: Settings
-) -> History | None:
+def history(w: World, about: OpenTransaction, start: StartBatch, eyes: Eyes) -> History | None:
     """`__transaction_state` as read now, and the producer's markers in the data log."""
     if not eyes.history:
         return None
+    log = w.logs[about.topic_partition]
     logs = []
     for number, records in w.state.items():
         present = {r.offset for r in records}
         whole = w.ends[number]
         while whole > 0 and whole - 1 in present:
             whole -= 1
-        at = next((r.timestamp for r in records if r.offset == whole), None)
-        logs.append(StateLog(number, tuple(records), whole, at))
-    log = w.logs[about.topic_partition]
+        logs.append(
+            StateLog(
+                number,
+                tuple(records),
+                whole,
+                end=w.ends[number],
+                leader_epoch=w.epochs[number],
+                forgotten=tuple(w.forgotten[number]),
+                cut_epoch=w.cut_epochs.get(number),
+            )
+        )
     return read_history(
         start,
         about.topic_partition,
         logs,
-        STATE_PARTITIONS,
-        known_ids=[i.name for i in w.ids.values() if i.pid == start.producer_id],
+        len(w.state),
+        known_ids=[i.name for i in (*w.ids.values(), *w.ghosts) if i.pid == start.producer_id],
+        confirmed_ids=[i.name for i in w.ids.values() if i.pid == start.producer_id],
+        sightings=Sightings(log.topic_id, w.sightings.get(about.topic_partition, ())),
         markers=[m for pid, m in log.markers if pid == about.producer_id],
         markers_from=0,
-        skew=settings.clock_skew,
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eoctl.kafka.failures import WireError
-from eoctl.lab.breaks import markers, mixed, orphans, owned
+from eoctl.lab.breaks import histories, markers, mixed, offsets, orphans, owned, unheld
 from eoctl.lab.breaks.stage import COMMON, Kind, Options, Stage
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.client import Client
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from eoctl.lab.cluster import Lab
 
 KINDS: dict[str, Kind] = {
-    kind.name: kind for kind in (*owned.KINDS, *orphans.KINDS, *mixed.KINDS, *markers.KINDS)
+    kind.name: kind
+    for module in (owned, orphans, mixed, markers, offsets, unheld, histories)
+    for kind in module.KINDS
 }
 OWNER_SECONDS = 120.0
 

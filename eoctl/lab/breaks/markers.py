@@ -5,20 +5,25 @@ coordinator, elsewhere, decides the transaction.
 """
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
+from eoctl.kafka import messages
 from eoctl.lab import admin
 from eoctl.lab.breaks.owned import Begun, begin, longest_timeout
-from eoctl.lab.breaks.stage import Kind, Stage, batch
+from eoctl.lab.breaks.stage import Kind, Place, Stage, batch
 from eoctl.lab.breaks.truth import GroundTruth, Ledger
-from eoctl.lab.client import Client
+from eoctl.lab.client import Client, refuse
 from eoctl.lab.producer import Producer
 from recovery.errors import RefusedError, UnverifiedError, UsageError
 from recovery.formats.coordinator import coordinator_partition
 
 TRANSACTION_STATE = "__transaction_state"
-RESOLVE = "never abort: write the COMMIT marker that was decided (resolve)"
+REPAIR = {
+    "commit": "never abort: write the COMMIT marker that was decided (resolve)",
+    "abort": "write the ABORT marker that was decided (resolve)",
+}
 WAIT_FOR_NEXT = (
     "never abort or fence: its next transaction is open here; that one's commit saves both, "
     "its abort or timeout destroys committed records"
@@ -30,33 +35,46 @@ SESSION_TIMEOUT = "broker.session.timeout.ms"
 LONGEST_SESSION_MS = 30_000
 
 
-async def make_marker_lost(stage: Stage) -> list[GroundTruth]:
-    """COMMITs decided while their partition had no leader: their markers are skipped for good.
-
-    The broker that holds the only replica is stopped cleanly and started again.
-    """
-    later = stage.options.later
-    if later not in (None, "elsewhere", "open"):
-        raise UsageError(f"{later!r} is nothing that can come later", remedy="elsewhere or open")
+@asynccontextmanager
+async def stoppable(stage: Stage) -> AsyncIterator[int]:
+    """A broker that may be stopped and comes back; the stage asks it only for what it leads."""
     victim = await _victim(stage.client)
     settings = await admin.broker_settings(stage.client, victim, [SESSION_TIMEOUT])
     if int(settings[SESSION_TIMEOUT] or 0) > LONGEST_SESSION_MS:
         raise RefusedError(
-            "`marker-lost` restarts a broker, which would not come back: "
+            f"`{stage.kind}` restarts a broker, which would not come back: "
             f"{SESSION_TIMEOUT}={settings[SESSION_TIMEOUT]}",
             remedy="eoctl lab down, then eoctl lab up --brokers 2 without that --set",
         )
     async with stage.client.without(victim) as client:
         stage.client = client
+        yield victim
+
+
+async def make_marker_lost(stage: Stage) -> list[GroundTruth]:
+    """Transactions decided while their partition had no leader: markers are skipped for good.
+
+    The broker that holds the only replica is stopped cleanly and started again.
+    """
+    later, outcome = stage.options.later, stage.options.outcome
+    if later not in (None, "elsewhere", "open"):
+        raise UsageError(f"{later!r} is nothing that can come later", remedy="elsewhere or open")
+    if outcome not in REPAIR:
+        raise UsageError(f"{outcome!r} is no outcome", remedy="commit or abort")
+    async with stoppable(stage) as victim:
+        client = stage.client
         # one more place each, where the id's next transaction goes
         per_trouble = 2 if later == "elsewhere" else 1
         places = await stage.places(replicas=[victim], per_trouble=per_trouble)
         timeout_ms = await longest_timeout(stage)
         begun = []
         for place in places[::per_trouble]:
+            ledger = await Ledger.begin(client, place.topic, place.partition)
+            if client.transaction_version < 2:
+                await _session_before(stage, place, ledger)
             producer = await Producer.init(client, place.transactional_id, timeout_ms)
-            begun.append(await begin(stage, place, producer))
-        await _commit_while_stopped(stage, victim, begun)
+            begun.append(await begin(stage, place, producer, ledger))
+        await decide_while_stopped(stage, victim, begun)
         truths = []
         for number, b in enumerate(begun):
             if later == "elsewhere":
@@ -69,22 +87,92 @@ async def make_marker_lost(stage: Stage) -> list[GroundTruth]:
                 await b.truth(
                     stage,
                     "marker-lost",
-                    WAIT_FOR_NEXT if later == "open" else RESOLVE,
+                    WAIT_FOR_NEXT if later == "open" else REPAIR[outcome],
                     variant=later,
                     mixed=later == "open",
-                    outcome="commit",
+                    outcome=outcome,
                 )
             )
         return truths
 
 
-async def _commit_while_stopped(stage: Stage, victim: int, begun: list[Begun]) -> None:
+async def _session_before(stage: Stage, place: Place, ledger: Ledger) -> None:
+    """The application has committed here before it was started again.
+
+    Under v1 this commit's marker shows that later decisions mean this topic, and not an earlier one
+    of its name.
+    """
+    producer = await Producer.init(stage.client, place.transactional_id)
+    await ledger.send(producer, batch(stage.options.records, "session-before"))
+    await producer.commit()
+    await ledger.ended(producer.producer_id, commit=True)
+
+
+async def make_marker_twice(stage: Stage) -> list[GroundTruth]:
+    """Two commits of one epoch (v1): the first one's marker stands twice, the second's nowhere.
+
+    A coordinator that did not get an answer writes a marker once more. Here a client does so.
+    """
+    async with stoppable(stage) as victim:
+        begun = []
+        for place in await stage.places(replicas=[victim]):
+            timeout_ms = await longest_timeout(stage)
+            producer = await Producer.init(
+                stage.client, place.transactional_id, timeout_ms, version=1
+            )
+            ledger = await Ledger.begin(stage.client, place.topic, place.partition)
+            await ledger.send(producer, batch(stage.options.records, "first"))
+            await producer.commit()
+            await ledger.ended(producer.producer_id, commit=True)
+            rows = await stage.client.producers(place.topic, place.partition)
+            epoch = rows[producer.producer_id].coordinator_epoch or 0
+            await write_marker(stage.client, place, producer, commit=True, coordinator_epoch=epoch)
+            await ledger.marked()
+            begun.append(await begin(stage, place, producer, ledger))
+        await decide_while_stopped(stage, victim, begun)
+        return [
+            await b.truth(
+                stage,
+                "unknown",
+                "none is proven by counting: the marker that stands twice may be either one's; "
+                "never abort, a COMMIT was decided",
+                outcome="commit",
+            )
+            for b in begun
+        ]
+
+
+async def write_marker(
+    client: Client, place: Place, producer: Producer, *, commit: bool, coordinator_epoch: int
+) -> None:
+    """A marker as a coordinator of transactions v1 writes it, of this coordinator epoch."""
+    marker = messages.WriteTxnMarkersRequest.WritableTxnMarker
+    topic = marker.WritableTxnMarkerTopic(name=place.topic, partition_indexes=[place.partition])
+    question = messages.WriteTxnMarkersRequest(
+        markers=[
+            marker(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                transaction_result=commit,
+                topics=[topic],
+                coordinator_epoch=coordinator_epoch,
+            )
+        ]
+    )
+    broker = await client.leader(place.topic, place.partition)
+    answer = await client.cluster.ask(broker, question, most=1)
+    refuse(answer.markers[0].topics[0].partitions[0].error_code, "WriteTxnMarkers")
+
+
+async def decide_while_stopped(stage: Stage, victim: int, begun: list[Begun]) -> None:
+    """Stop the broker, end the transactions, start it again; their markers were skipped."""
     lab, client = stage.lab, stage.client
     try:
         await asyncio.to_thread(lab.terminate, victim)
         client.cluster.forgive()
         for b in begun:
-            await b.producer.commit()
+            await b.producer.end(commit=stage.options.outcome == "commit")
+            await b.producer.completed()
     finally:
         # one that did not stop in time still would, after `start` had seen it alive
         with suppress(UsageError):  # it has stopped, as it should
@@ -138,7 +226,7 @@ async def make_prepare_stuck(stage: Stage) -> list[GroundTruth]:
         truths = []
         for b in begun:
             await b.producer.end(commit=True)
-            await _prepared(client, b.place.transactional_id)
+            await prepared(client, b.place.transactional_id)
             b.ledger.decided(b.producer_id)
             truths.append(
                 await b.truth(
@@ -152,7 +240,7 @@ async def make_prepare_stuck(stage: Stage) -> list[GroundTruth]:
         return truths
 
 
-async def _prepared(client: Client, name: str) -> None:
+async def prepared(client: Client, name: str) -> None:
     """Raises UnverifiedError unless the id is PrepareCommit."""
     seen = await client.until(lambda: client.transaction(name))
     if seen is None or seen.state != "PrepareCommit":
@@ -165,7 +253,13 @@ KINDS = (
         "a decided COMMIT whose marker was skipped (--later elsewhere, open)",
         make_marker_lost,
         brokers=2,
-        takes=frozenset({"later"}),
+        takes=frozenset({"later", "outcome"}),
+    ),
+    Kind(
+        "marker-twice",
+        "of two commits (v1) one marker stands twice, the other's was skipped",
+        make_marker_twice,
+        brokers=2,
     ),
     Kind(
         "prepare-stuck",

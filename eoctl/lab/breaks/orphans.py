@@ -1,5 +1,8 @@
 """Transactions that no coordinator owns: orphans, in the four ways in which they come about.
 
+Each bears an id that a coordinator gave, as real ones do: `__transaction_state` names its producer
+id. A fifth, `nameless`, bears a producer id that stands in no log: nothing can be said of it.
+
 Verification of transactional writes (KIP-890) is switched off for a moment on every broker:
 `transaction.partition.verification.enable` is dynamic per broker. Produce up to version 11 then
 takes a transactional batch from anybody.
@@ -7,29 +10,29 @@ takes a transactional batch from anybody.
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 
-from eoctl.kafka import messages
 from eoctl.lab import admin
 from eoctl.lab.admin import BROKER
-from eoctl.lab.breaks.owned import HOLD, longest_timeout
+from eoctl.lab.breaks.owned import HOLD, held, longest_timeout
 from eoctl.lab.breaks.stage import Kind, Place, Stage, batch
 from eoctl.lab.breaks.truth import GroundTruth, Ledger
-from eoctl.lab.client import Client, refuse
+from eoctl.lab.client import Client
 from eoctl.lab.producer import Producer
-from recovery.errors import UsageError
 
 VERIFICATION = "transaction.partition.verification.enable"
-VARIANTS = ("fresh", "marked", "late", "foreign")
+VARIANTS = ("fresh", "marked", "late", "foreign", "nameless")
 ABORT = "abort it: no coordinator will ever end it"
+RAISE_FIRST = (
+    "raise its id's epoch first (that ends its application, which may begin to write here at any "
+    "moment), then abort it"
+)
 
 
 async def make_orphan(stage: Stage) -> list[GroundTruth]:
     """`count` orphans of one variant. `foreign` also lists the live transactions it needs."""
-    variant = stage.options.variant or "fresh"
-    if variant not in VARIANTS:
-        raise UsageError(
-            f"{variant!r} is no sort of orphan", remedy=f"one of {', '.join(VARIANTS)}"
-        )
+    variant = stage.variant(*VARIANTS)
     if variant in ("late", "foreign"):  # these need a partition where the id is at home
         places = await stage.places(per_trouble=2)
         pairs = list(zip(places[::2], places[1::2], strict=True))
@@ -38,14 +41,25 @@ async def make_orphan(stage: Stage) -> list[GroundTruth]:
     # makes `__transaction_state`: where there is none, no coordinator can say that it owns nothing
     await stage.client.until(lambda: stage.client.coordinator("lab"))
     truths = []
-    async with _unverified(stage.client):
+    async with unverified(stage.client):
         for place, home in pairs:
-            truths += await _MAKERS[variant](stage, place, home)
+            own = await _with_an_id_of_its_own(stage, place)
+            truths += await _MAKERS[variant](stage, own, home)
     return truths
 
 
+async def _with_an_id_of_its_own(stage: Stage, place: Place) -> Place:
+    """An earlier break of this partition has used its id, and so its producer id: take another."""
+    name, number = place.transactional_id, 1
+    if stage.options.transactional_id is None:
+        while await stage.client.until(partial(stage.client.transaction, name)) is not None:
+            number += 1
+            name = f"{place.transactional_id}.{number}"
+    return replace(place, transactional_id=name)
+
+
 @asynccontextmanager
-async def _unverified(client: Client) -> AsyncIterator[None]:
+async def unverified(client: Client) -> AsyncIterator[None]:
     """Verification off on all brokers, and as it was afterwards."""
     brokers = list(client.cluster.brokers)
     for broker in brokers:
@@ -57,24 +71,30 @@ async def _unverified(client: Client) -> AsyncIterator[None]:
             await admin.set_config(client, BROKER, str(broker), {VERIFICATION: None})
 
 
-async def _stray(
+async def stray(
     stage: Stage,
     ledger: Ledger,
     producer: Producer,
-    variant: str,
-    transactional_id: str | None = None,
+    variant: str | None,
+    *,
+    raised: bool = False,
+    verdict: str = "orphan",
+    rule: str | None = None,
     repair: str = ABORT,
 ) -> GroundTruth:
-    """Records before, the stray ones, records behind. transactional_id: if anybody knows it."""
+    """Records before, the stray ones, records behind. raised: the id then gets its next epoch."""
     options = stage.options
     await ledger.plain(batch(options.records, "before", options.age_seconds))
     start = await ledger.stray(producer, batch(options.records, "stray", options.age_seconds))
     await ledger.plain(batch(options.records, "behind", options.age_seconds))
+    if raised:
+        await Producer.init(stage.client, producer.transactional_id)
     return await stage.truth(
         ledger,
-        transactional_id,
+        None if variant == "nameless" else producer.transactional_id,
         variant=variant,
-        verdict="orphan",
+        verdict=verdict,
+        rule=rule,
         producer_id=producer.producer_id,
         producer_epoch=producer.epoch,
         start_offset=start,
@@ -82,46 +102,33 @@ async def _stray(
     )
 
 
-async def _unknown_producer(stage: Stage, place: Place) -> Producer:
-    """A producer id from the broker that no transactional id has."""
-    plain = await Producer.init(stage.client)
-    return Producer(stage.client, plain.producer_id, plain.epoch, place.transactional_id)
-
-
 async def _fresh(stage: Stage, place: Place, _: Place) -> list[GroundTruth]:
-    producer = await _unknown_producer(stage, place)
+    """The id never had a transaction; whoever owned it has been replaced since."""
+    producer = await Producer.init(stage.client, place.transactional_id)
     ledger = await Ledger.begin(stage.client, place.topic, place.partition)
-    return [await _stray(stage, ledger, producer, "fresh")]
+    return [await stray(stage, ledger, producer, "fresh", raised=True)]
 
 
 async def _marked(stage: Stage, place: Place, _: Place) -> list[GroundTruth]:
-    """The same producer id has an earlier marker in this partition."""
-    producer = await _unknown_producer(stage, place)
+    """The same, and the id committed in this partition before."""
+    producer = await Producer.init(stage.client, place.transactional_id)
     ledger = await Ledger.begin(stage.client, place.topic, place.partition)
-    await ledger.stray(producer, batch(stage.options.records, "earlier"))
-    await _write_marker(stage.client, place, producer)
+    await ledger.send(producer, batch(stage.options.records, "earlier"))
+    await producer.commit()
     await ledger.ended(producer.producer_id, commit=True)
-    return [await _stray(stage, ledger, producer, "marked")]
+    return [await stray(stage, ledger, producer, "marked", raised=True)]
 
 
-async def _write_marker(client: Client, place: Place, producer: Producer) -> None:
-    """A COMMIT marker as a coordinator of transaction version 1 writes it."""
-    marker = messages.WriteTxnMarkersRequest.WritableTxnMarker
-    topic = marker.WritableTxnMarkerTopic(name=place.topic, partition_indexes=[place.partition])
-    question = messages.WriteTxnMarkersRequest(
-        markers=[
-            marker(
-                producer_id=producer.producer_id,
-                producer_epoch=producer.epoch,
-                transaction_result=True,
-                topics=[topic],
-                coordinator_epoch=0,
-            )
-        ]
+async def _nameless(stage: Stage, place: Place, _: Place) -> list[GroundTruth]:
+    """A producer id of an idempotent producer: no transactional id ever had it."""
+    plain = await Producer.init(stage.client)
+    nobody = Producer(stage.client, plain.producer_id, plain.epoch, place.transactional_id)
+    ledger = await Ledger.begin(stage.client, place.topic, place.partition)
+    repair = (
+        "none is proven: no log of __transaction_state names this producer id, so what was decided "
+        "about it, if anything, may be lost"
     )
-    broker = await client.leader(place.topic, place.partition)
-    answer = await client.cluster.ask(broker, question, most=1)
-    refuse(answer.markers[0].topics[0].partitions[0].error_code, "WriteTxnMarkers")
+    return [await stray(stage, ledger, nobody, "nameless", verdict="unknown", repair=repair)]
 
 
 async def _late(stage: Stage, place: Place, home: Place) -> list[GroundTruth]:
@@ -131,7 +138,7 @@ async def _late(stage: Stage, place: Place, home: Place) -> list[GroundTruth]:
     late = Producer(stage.client, producer.producer_id, producer.epoch, place.transactional_id)
     await producer.commit()
     ledger = await Ledger.begin(stage.client, place.topic, place.partition)
-    return [await _stray(stage, ledger, late, "late", place.transactional_id)]
+    return [await stray(stage, ledger, late, "late")]
 
 
 async def _foreign(stage: Stage, place: Place, home: Place) -> list[GroundTruth]:
@@ -143,7 +150,7 @@ async def _foreign(stage: Stage, place: Place, home: Place) -> list[GroundTruth]
     stage.open_producers.append(producer)
     ledger = await Ledger.begin(stage.client, place.topic, place.partition)
     repair = "no marker while the id lives: wait until it ends, or fence it; then abort"
-    stray = await _stray(stage, ledger, producer, "foreign", place.transactional_id, repair)
+    orphan = await stray(stage, ledger, producer, "foreign", repair=repair)
     live = await stage.truth(
         at_home,
         place.transactional_id,
@@ -153,17 +160,50 @@ async def _foreign(stage: Stage, place: Place, home: Place) -> list[GroundTruth]
         start_offset=start,
         repair="wait: it is alive, and only needed for the orphan beside it",
     )
-    return [stray, live.model_copy(update={"kind": "open"})]
+    return [orphan, live.model_copy(update={"kind": "open"})]
 
 
-_MAKERS = {"fresh": _fresh, "marked": _marked, "late": _late, "foreign": _foreign}
+async def make_idle_owner(stage: Stage) -> list[GroundTruth]:
+    """Orphans of ids at rest, whose owners live and may begin to write there at any moment.
+
+    They speak transactions v1: the epoch of their next transaction is the orphan's.
+    """
+    truths = []
+    places = await stage.places(per_trouble=2)
+    for place, home in zip(places[::2], places[1::2], strict=True):
+        own = await _with_an_id_of_its_own(stage, place)
+        producer = await Producer.init(stage.client, own.transactional_id, version=1)
+        await producer.send(home.topic, home.partition, batch(stage.options.records, "at-home"))
+        await producer.commit()
+        stage.open_producers.append(producer)
+        late = Producer(stage.client, producer.producer_id, producer.epoch, own.transactional_id)
+        ledger = await Ledger.begin(stage.client, place.topic, place.partition)
+        async with unverified(stage.client):
+            truths.append(await stray(stage, ledger, late, None, repair=RAISE_FIRST))
+    return truths
+
+
+_MAKERS = {
+    "fresh": _fresh,
+    "marked": _marked,
+    "late": _late,
+    "foreign": _foreign,
+    "nameless": _nameless,
+}
 
 KINDS = (
     Kind(
         "orphan",
-        "a transaction that no coordinator owns (--kind fresh, marked, late or foreign)",
+        "a transaction that no coordinator owns (--kind fresh, marked, late, foreign, nameless)",
         make_orphan,
         takes=HOLD | {"variant", "age_seconds"},
         leaves_open=lambda options: options.hold and options.variant == "foreign",
+    ),
+    Kind(
+        "idle-owner",
+        "an orphan whose id is at rest and whose owner lives",
+        make_idle_owner,
+        takes=frozenset({"hold"}),
+        leaves_open=held,
     ),
 )

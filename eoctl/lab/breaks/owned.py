@@ -46,9 +46,11 @@ class Begun:
         )
 
 
-async def begin(stage: Stage, place: Place, producer: Producer) -> Begun:
-    """Records before, an open transaction, records behind it."""
-    ledger = await Ledger.begin(stage.client, place.topic, place.partition)
+async def begin(
+    stage: Stage, place: Place, producer: Producer, ledger: Ledger | None = None
+) -> Begun:
+    """Records before, an open transaction, records behind it. ledger: of what came before."""
+    ledger = ledger or await Ledger.begin(stage.client, place.topic, place.partition)
     await ledger.plain(batch(stage.options.records, "before"))
     start = await ledger.send(producer, batch(stage.options.records, "in-transaction"))
     await ledger.plain(batch(stage.options.records, "behind"))

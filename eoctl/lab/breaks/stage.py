@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from eoctl.kafka import messages
 from eoctl.lab import admin
@@ -22,8 +22,10 @@ PARTITIONS_PER_TOPIC = 10  # when many are made
 class Options:
     """What can be asked of a break. Each kind names those it takes beyond the first five.
 
-    variant: the sort of orphan. later: what the id does after its marker was lost. hold: keep
+    variant: the sort of this kind. later: what the id does after its marker was lost. hold: keep
     a process alive that owns what is open. age_seconds: how old the records say they are.
+    outcome: what was decided before the marker was lost. ahead: how many epochs a foreign marker
+    is ahead of the coordinator.
     """
 
     topic: str | None = None
@@ -37,6 +39,8 @@ class Options:
     later: str | None = None
     group: str | None = None
     age_seconds: float = 0.0
+    outcome: Literal["commit", "abort"] = "commit"
+    ahead: int = 1000
 
 
 COMMON = frozenset({"topic", "partition", "count", "transactional_id", "records"})
@@ -129,6 +133,15 @@ class Stage:
         if len(places) == 1:
             return [Place(places[0].topic, places[0].partition, given)]
         return [Place(p.topic, p.partition, f"{given}.{i}") for i, p in enumerate(places)]
+
+    def variant(self, *known: str) -> str:
+        """The sort that is asked for, else the first. Raises UsageError for one not known."""
+        asked = self.options.variant or known[0]
+        if asked not in known:
+            raise UsageError(
+                f"{asked!r} is no sort of {self.kind}", remedy=f"one of {', '.join(known)}"
+            )
+        return asked
 
     async def truth(
         self, ledger: Ledger, transactional_id: str | None = None, **known: Any

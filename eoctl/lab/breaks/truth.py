@@ -13,7 +13,11 @@ from recovery.errors import UnverifiedError
 from recovery.rows import Row
 
 # With verification switched off a moment ago, the broker may not have heard of that yet.
-STRAY_NOT_YET = NOT_NOW | {"INVALID_TXN_STATE", "INVALID_PRODUCER_ID_MAPPING"}
+STRAY_NOT_YET = NOT_NOW | {
+    "INVALID_TXN_STATE",
+    "INVALID_PRODUCER_ID_MAPPING",
+    "TRANSACTION_ABORTABLE",  # what newer requests are told instead
+}
 
 Content = Literal[
     "committed", "aborted", "control", "plain", "idempotent", "missing", "open", "lost"
@@ -34,17 +38,20 @@ class OffsetTruth(Row):
 class GroundTruth(Row):
     """One trouble that was made. Null = does not apply. Offsets before a break are not listed.
 
-    verdict: what recovery's rules should call it (interface: txn-hanging). producer_id,
-    producer_epoch: of the batch at start_offset, the first offset of the trouble.
+    verdict: what recovery's rules should call it (interface: txn-hanging), rule: by which of them,
+    where only one fits. producer_id, producer_epoch: of the batch at start_offset, the first
+    offset of the trouble (null: nothing is held).
     coordinator: broker that coordinates transactional_id; coordinator_state and
     current_producer_epoch: what it says of the id, null when it knows no such id.
     outcome: what was decided for `lost` records. refused: Kafka's error for the zombie's write.
-    frozen_broker: answers nothing until it is thawed. owner_pid: process that holds it open.
+    frozen_broker: answers nothing until it is thawed. stopped_broker: was stopped and left so.
+    owner_pid: process that holds it open.
     """
 
     kind: str
     variant: str | None = None
     verdict: str | None = None
+    rule: str | None = None
     mixed: bool = False
     cluster_id: str | None
     transaction_version: int
@@ -70,6 +77,7 @@ class GroundTruth(Row):
     outcome: Literal["commit", "abort"] | None = None
     refused: str | None = None
     frozen_broker: int | None = None
+    stopped_broker: int | None = None
     owner_pid: int | None = None
     repair: str
 
@@ -129,6 +137,12 @@ class Ledger:
         """The producer's transaction got its marker here. Raises UnverifiedError if it did not."""
         for offset in self._open.pop(producer_id):
             self.content[offset] = "committed" if commit else "aborted"
+        self.content[self.end] = "control"
+        self.end += 1
+        await self._ends_here("the marker")
+
+    async def marked(self) -> None:
+        """A marker for no open transaction came. Raises UnverifiedError if it did not."""
         self.content[self.end] = "control"
         self.end += 1
         await self._ends_here("the marker")

@@ -1,0 +1,119 @@
+"""Trouble on `__consumer_offsets`: a lost COMMIT of a group's offsets, and offsets of nobody."""
+
+from functools import partial
+
+from eoctl.lab import admin
+from eoctl.lab.breaks.markers import REPAIR, decide_while_stopped, stoppable
+from eoctl.lab.breaks.orphans import ABORT, unverified
+from eoctl.lab.breaks.owned import Begun, longest_timeout
+from eoctl.lab.breaks.stage import Kind, Place, Stage, batch
+from eoctl.lab.breaks.truth import STRAY_NOT_YET, GroundTruth, Ledger
+from eoctl.lab.client import GROUP
+from eoctl.lab.producer import Producer
+from recovery.formats.coordinator import coordinator_partition
+
+OFFSETS = "__consumer_offsets"
+COMMITTED, PENDING = 2, 5
+
+
+async def _group_of(stage: Stage, place: Place, number: int) -> tuple[str, int]:
+    """A group's name and its partition of `__consumer_offsets`."""
+    group = stage.options.group or f"{place.topic}-group"
+    if stage.options.count > 1:
+        group = f"{group}.{number}"
+    await stage.client.until(lambda: stage.client.coordinator(group, GROUP))
+    return group, coordinator_partition(group, len(await stage.client.partitions(OFFSETS)))
+
+
+async def _committed_once(stage: Stage, place: Place, group: str) -> Producer:
+    """An input, and a producer that committed the group's offset COMMITTED of it."""
+    await stage.client.plain(place.topic, place.partition, batch(10, "input"))
+    timeout_ms = await longest_timeout(stage)
+    producer = await Producer.init(stage.client, place.transactional_id, timeout_ms)
+    await producer.send_offsets(group, {(place.topic, place.partition): COMMITTED})
+    await producer.commit()
+    return producer
+
+
+async def make_offsets_marker_lost(stage: Stage) -> list[GroundTruth]:
+    """COMMITs of group offsets, decided while their partition had no leader."""
+    async with stoppable(stage) as victim:
+        made: list[tuple[str, Begun]] = []
+        for number, place in enumerate(await stage.places()):
+            group, home = await _group_of(stage, place, number)
+            await admin.set_replicas(stage.client, OFFSETS, home, [victim])
+            producer = await _committed_once(stage, place, group)
+            ledger = await Ledger.begin(stage.client, OFFSETS, home)
+            await producer.send_offsets(group, {(place.topic, place.partition): PENDING})
+            start = await ledger.written_for(producer.producer_id)
+            made.append(
+                (
+                    group,
+                    Begun(place, ledger, producer, producer.producer_id, producer.epoch, start),
+                )
+            )
+        await decide_while_stopped(stage, victim, [begun for _, begun in made])
+        return [
+            await b.truth(
+                stage,
+                "marker-lost",
+                REPAIR["commit"],
+                outcome="commit",
+                group=group,
+                group_topic=b.place.topic,
+                group_partition=b.place.partition,
+                committed_offset=COMMITTED,
+                pending_offset=PENDING,
+            )
+            for group, b in made
+        ]
+
+
+async def make_offsets_orphan(stage: Stage) -> list[GroundTruth]:
+    """Offset commits of a transaction that no coordinator knows of; their ids went on."""
+    truths = []
+    for number, place in enumerate(await stage.places()):
+        group, home = await _group_of(stage, place, number)
+        producer = await _committed_once(stage, place, group)
+        ledger = await Ledger.begin(stage.client, OFFSETS, home)
+        pending = {(place.topic, place.partition): PENDING}
+        async with unverified(stage.client):
+            await stage.client.until(
+                partial(producer.write_offsets, group, pending),
+                also=STRAY_NOT_YET,
+            )
+        start = await ledger.written_for(producer.producer_id)
+        await Producer.init(stage.client, place.transactional_id)
+        truth = await stage.truth(
+            ledger,
+            place.transactional_id,
+            verdict="orphan",
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            start_offset=start,
+            group=group,
+            group_topic=place.topic,
+            group_partition=place.partition,
+            committed_offset=COMMITTED,
+            pending_offset=PENDING,
+            repair=f"{ABORT}; the group then stands at committed_offset",
+        )
+        truths.append(truth)
+    return truths
+
+
+KINDS = (
+    Kind(
+        "offsets-marker-lost",
+        "a decided COMMIT of a group's offsets whose marker was skipped",
+        make_offsets_marker_lost,
+        brokers=2,
+        takes=frozenset({"group"}),
+    ),
+    Kind(
+        "offsets-orphan",
+        "a group's offset commit in a transaction that no coordinator owns",
+        make_offsets_orphan,
+        takes=frozenset({"group"}),
+    ),
+)

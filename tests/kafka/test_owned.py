@@ -1,0 +1,259 @@
+"""Transactions that a coordinator owns: names, deadlines, life signs, clocks, on real brokers."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer
+
+from eoctl.lab import secure
+from eoctl.lab.breaks import break_
+from eoctl.lab.client import Client, Record
+from eoctl.lab.cluster import Lab
+from eoctl.lab.producer import Producer
+from eoctl.lab.record import LabSpec
+from eoctl.operations import diagnose
+from eoctl.operations.session import now_ms
+from recovery.diagnosis import Judged
+from tests.kafka.command import eoctl
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.diagnosing import judged
+
+CYCLE = 3_600_000
+SETTINGS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": str(CYCLE)}
+ORDINARY = (
+    "etl-7-0",
+    "orders-0-1",
+    "connect-cluster-orders-2-0",
+    "app-2024-01",
+    "sums-6b1d1c6e-6f0e-4b1a-9f5a-123456789012-1",
+)
+HOUR = 3_600_000
+UNVERIFIED = {"transaction.partition.verification.enable": "false"}
+
+
+@pytest.fixture(scope="module")
+def late(start_lab: Callable[[LabSpec], Lab]) -> Iterator[Lab]:
+    """One broker whose coordinator aborts nothing for an hour."""
+    lab = start_lab(LabSpec(name="late", settings=SETTINGS))
+    yield lab
+    lab.down()
+
+
+def begin(lab: Lab, topic: str, names: dict[str, int]) -> None:
+    """Open a transaction of each id (with this timeout, ms) on partition 0, and leave it."""
+
+    async def run() -> None:
+        async with Client.to(lab.bootstrap_servers) as client:
+            for name, timeout in names.items():
+                producer = await Producer.init(client, name, timeout)
+                await producer.send(topic, 0, [Record(b"x")])
+
+    asyncio.run(run())
+
+
+def one(lab: Lab, topic: str) -> Judged:
+    """What is judged on a topic on which one transaction is open."""
+    [found] = judged(lab, topic).judged
+    return found
+
+
+def said(j: Judged, code: str) -> str:
+    [text] = [e.text for e in j.verdict.evidence if e.code == code]
+    return text
+
+
+def test_ordinary_names_are_open_and_nothing_is_found(late: Lab, topic: MakeTopic) -> None:
+    """A name never makes a verdict: exit 0, and each shows when its coordinator aborts it."""
+    where = topic(late)
+    before = now_ms()
+    begin(late, where, dict.fromkeys(ORDINARY, 600_000))
+    asked = eoctl("txn", "hanging", where, "--all", "-o", "json", lab=late)
+    assert asked.status == 0, asked.stderr
+    assert {r["transactional_id"]: (r["verdict"], r["rule"]) for r in asked.rows} == dict.fromkeys(
+        ORDINARY, ("open", "within-limits")
+    )
+    for j in judged(late, where).judged:
+        assert j.verdict.deadline is not None
+        assert before + 600_000 <= j.verdict.deadline <= now_ms() + 600_000
+        assert "Restore the job from its last checkpoint within 9m " in said(
+            j, "looks-precommitted"
+        )
+    page = eoctl("why", where, lab=late)
+    assert page.status == 0, page.stderr
+    assert "looks like a Flink sink (by its name)" in page.stdout
+    assert "two-phase" not in page.stdout
+
+
+def test_a_name_only_gates_the_fence(late: Lab, topic: MakeTopic) -> None:
+    where = topic(late)
+    begin(late, where, {"etl-8-0": 1_000})
+    time.sleep(1.2)
+    found = one(late, where)
+    assert (found.verdict.name, found.verdict.remedy.action) == ("overdue", "wait")
+    words = ("txn", "fence", "etl-8-0", "--sample-interval", "0.5s", "--execute", "--yes")
+    refused = eoctl(*words, lab=late)
+    assert refused.status == 4, refused.stdout
+    assert "looks like a Flink sink (by its name)" in refused.stderr
+    assert "--owner-is-gone" in refused.stderr
+    assert one(late, where).verdict.name == "overdue"
+    done = eoctl(*words, "--owner-is-gone", lab=late)
+    assert done.status == 0, done.stderr
+    assert judged(late, where).judged == ()
+
+
+def test_an_overdue_one_shows_the_brokers_own_cycle_and_clock(late: Lab) -> None:
+    """No sign of life: it may be fenced; the interval is the one that this broker was given."""
+    [dead] = break_(late, "overdue", timeout_ms=1_000)
+    found = one(late, dead.topic)
+    v = found.verdict
+    assert (v.name, v.remedy.action, v.gate) == ("overdue", "fence", None)
+    assert v.abort_cycle == CYCLE
+    assert v.deadline_in is not None
+    assert v.deadline_in < 0
+    assert said(found, "deadline").endswith("looks every 1h and should abort it now")
+    assert said(found, "signs-of-life").startswith("No sign of life of its owner: ")
+
+
+def test_a_live_application_past_its_timeout_is_not_a_dead_one(late: Lab, topic: MakeTopic) -> None:
+    """It writes on: that is told, and its fence needs --owner-is-gone."""
+    where = topic(late)
+
+    async def run() -> tuple[Judged, int]:
+        async with Client.to(late.bootstrap_servers) as client:
+            producer = await Producer.init(client, "alive", 1_000)
+            await producer.send(where, 0, [Record(b"x")])
+
+            async def work() -> None:
+                while True:
+                    await producer.send(where, 0, [Record(b"y")])
+                    await asyncio.sleep(0.1)
+
+            working = asyncio.create_task(work())
+            try:
+                await asyncio.sleep(1.2)
+                found = await asyncio.to_thread(one, late, where)
+                words = ("txn", "fence", "alive", "--sample-interval", "1s", "--execute", "--yes")
+                refused = await asyncio.to_thread(eoctl, *words, lab=late)
+                assert not working.done()
+            finally:
+                working.cancel()
+            await producer.commit()
+            return found, refused.status
+
+    found, refused = asyncio.run(run())
+    assert (found.verdict.name, found.verdict.remedy.action) == ("overdue", "wait")
+    assert said(found, "signs-of-life").startswith("Its owner shows signs of life: it worked on")
+    assert refused == 4
+
+
+def test_a_group_of_the_ids_name_with_members_gates_the_fence(late: Lab, topic: MakeTopic) -> None:
+    where, source = topic(late), topic(late)
+    group = f"app.{where}"
+    begin(late, where, {f"{group}-1": 1_000})
+    consumer = Consumer(late.client_properties() | {"group.id": group, "client.id": "worker"})
+    consumer.subscribe([source])
+    try:
+        deadline = time.monotonic() + 30
+        while not consumer.assignment():
+            assert time.monotonic() < deadline
+            consumer.poll(0.2)
+        time.sleep(1.2)
+        found = one(late, where)
+        assert (found.verdict.name, found.verdict.remedy.action) == ("overdue", "wait")
+        assert found.verdict.gate is not None
+        assert group in found.verdict.gate
+        assert "worker at " in said(found, "signs-of-life")
+    finally:
+        consumer.close()
+    assert one(late, where).verdict.gate is None
+
+
+@pytest.mark.parametrize("hours", [3, -3])
+def test_a_clock_that_disagrees_is_measured_and_told(
+    late: Lab, topic: MakeTopic, hours: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator's filter decides; no age is negative, and the deadline is by its clock."""
+    where = topic(late)
+    begin(late, where, {f"clock{hours}.a": 600_000})
+    monkeypatch.setattr(diagnose, "now_ms", lambda: now_ms() - hours * HOUR)
+    found = one(late, where)
+    v = found.verdict
+    assert v.name == "open"
+    assert v.clock_ahead == pytest.approx(hours * HOUR, abs=5_000)
+    assert v.age_seconds is not None
+    assert 0 <= v.age_seconds < 60
+    assert v.deadline_in == pytest.approx(600_000, abs=60_000)
+    where_to = "ahead of" if hours > 0 else "behind"
+    text = said(found, "clock")
+    assert where_to in text
+    assert "2h 59m" in text or "3h" in text
+
+
+# --- what happened before ------------------------------------------------------------------------
+
+
+def test_a_fence_past_the_timeout_is_not_called_a_timeout(late: Lab) -> None:
+    """The records of a fence and of a timeout are the same: neither is claimed."""
+    [dead] = break_(late, "overdue", timeout_ms=1_000)
+    name = dead.transactional_id or ""
+    act = ("--sample-interval", "0.5s", "--execute", "--yes")
+    fenced = eoctl("txn", "fence", name, *act, lab=late)
+    assert fenced.status == 0, fenced.stderr
+    rows = eoctl("txn", "history", name, "-o", "json", lab=late).rows
+    assert {(r["state"], r["epoch_bump"]) for r in rows if r["epoch_bump"]} == {
+        ("PrepareAbort", "past-timeout")
+    }
+
+
+def test_a_late_orphan_is_told_from_the_commit_before_it(
+    start_lab: Callable[[LabSpec], Lab], topic: MakeTopic
+) -> None:
+    """The commit marker at offset 1 ends before this batch."""
+    lab = start_lab(LabSpec(name=f"strays{time.time_ns() % 10_000}", settings=UNVERIFIED))
+    # nothing was ever begun here: that is told, too
+    listed = eoctl("txn", "list", "-o", "json", lab=lab)
+    assert (listed.status, listed.json["complete"]) == (3, False), listed.stdout
+    assert "there is no __transaction_state" in listed.json["errors"][0]["detail"]
+    for words in (("lso",), ("producers",)):
+        assert eoctl(*words, lab=lab).status == 0
+    where = topic(lab)
+
+    async def late_write() -> None:
+        async with Client.to(lab.bootstrap_servers) as client:
+            producer = await Producer.init(client, "late")
+            await producer.send(where, 0, [Record(b"x")])
+            await producer.commit()
+            await producer.write(where, 0, [Record(b"too late")])
+
+    asyncio.run(late_write())
+    found = one(lab, where)
+    assert found.verdict.name == "orphan"
+    assert said(found, "earlier-marker").startswith(
+        "The commit marker of its producer at offset 1 ends before this batch, which begins at "
+        "offset 2"
+    )
+    lab.down()
+
+
+def test_an_id_that_does_not_exist_is_no_gap(late: Lab) -> None:
+    asked = eoctl("txn", "describe", "nosuch", "-o", "json", lab=late)
+    assert (asked.status, asked.rows, asked.json["complete"]) == (0, [], True), asked.stdout
+    shown = eoctl("txn", "describe", "nosuch", lab=late)
+    assert "nosuch does not exist" in shown.stderr
+    assert "INCOMPLETE" not in shown.stdout + shown.stderr
+
+
+# --- what may not be seen ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words", [("lso",), ("lso", "--all", "--internal"), ("producers",), ("txn", "list")]
+)
+def test_without_any_permission_it_is_told(secure_lab: Lab, words: tuple[str, ...]) -> None:
+    client = str(secure.client_file(secure_lab.folder, "nobody", "SCRAM"))
+    server = ("--bootstrap-server", secure_lab.record.bootstrap_servers("SCRAM"))
+    asked = eoctl(*words, *server, "--command-config", client, "-o", "json")
+    assert (asked.status, asked.json["complete"], asked.rows) == (3, False, []), asked.stderr
+    assert "DESCRIBE" in asked.json["errors"][0]["detail"]

@@ -1,0 +1,245 @@
+"""Remedies beside living applications, on transactions v1: nobody alive loses a record unawares.
+
+Under v1 an id keeps its epoch from one transaction to the next, so a marker on a stray batch of an
+idle id could take what its owner writes a moment later.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from eoctl.config import Connect, resolve
+from eoctl.kafka import repairs
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.failures import WireError
+from eoctl.lab.client import Client, Record
+from eoctl.lab.cluster import Lab
+from eoctl.lab.producer import Producer
+from eoctl.lab.record import LabSpec
+from eoctl.operations import remedy, remedy_marker
+from eoctl.operations.session import with_cluster
+from recovery.observation import Settings
+from recovery.plan import Plan
+from recovery.repairs import MarkerRequest
+from tests.kafka.command import Ran, environment, eoctl
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.remedying import read_committed
+
+FAST = ("--sample-interval", "0.3s")
+ACT = ("--execute", "--yes")
+FENCED = ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+
+
+@pytest.fixture(scope="module")
+def lab(start_lab: Callable[[LabSpec], Lab]) -> Iterator[Lab]:
+    """Transactions v1, strays accepted, nothing aborted for its age."""
+    made = start_lab(
+        LabSpec(
+            name="unharmed",
+            transaction_version=1,
+            settings={
+                "transaction.partition.verification.enable": "false",
+                "transaction.abort.timed.out.transaction.cleanup.interval.ms": "3600000",
+            },
+        )
+    )
+    yield made
+    made.down()
+
+
+@dataclass
+class Scene:
+    """A living owner of an id, and the partition where its stray batch lies."""
+
+    lab: Lab
+    topic: str
+    owner: Producer
+    start: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.owner.transactional_id or ""
+
+    @property
+    def abort(self) -> tuple[str, ...]:
+        pid, start = str(self.owner.producer_id), str(self.start)
+        where = f"{self.topic}:0"
+        return ("txn", "abort", where, "--pid", pid, "--start-offset", start, *FAST)
+
+    def run(self, *words: str, kill_at: str | None = None) -> Ran:
+        return eoctl(*words, lab=self.lab, env=environment(EOCTL_TEST_KILL_AT=kill_at))
+
+
+async def with_stray(lab: Lab, client: Client, topic: str) -> Scene:
+    """The owner commits on partition 1; then a late write of that transaction reaches 0."""
+    owner = await Producer.init(client, f"{topic}-id")
+    await owner.send(topic, 1, [Record(b"home")])
+    late = Producer(client, owner.producer_id, owner.epoch, owner.transactional_id)
+    await owner.commit()
+    start = await late.write(topic, 0, [Record(b"stray 1"), Record(b"stray 2")])
+    owner.sequences[topic, 0] = late.sequences[topic, 0]
+    return Scene(lab, topic, owner, start)
+
+
+def in_client(lab: Lab, scenario: Callable[[Client], object]) -> None:
+    async def main() -> None:
+        async with Client.to(lab.bootstrap_servers) as client:
+            await scenario(client)  # type: ignore[misc]
+
+    asyncio.run(main())
+
+
+def test_the_stray_of_an_idle_id_is_aborted_and_its_owner_hears_of_it(
+    lab: Lab, topic: MakeTopic
+) -> None:
+    """The id is raised first: the owner's next write fails, instead of a commit that lies."""
+    name = topic(lab, 2)
+
+    async def scenario(client: Client) -> None:
+        scene = await with_stray(lab, client, name)
+        shown = scene.run(*scene.abort)
+        assert shown.status == 0, shown.stderr
+        assert "must be restarted" in shown.stdout
+        assert f"{name}:0  pid {scene.owner.producer_id}" in shown.stdout
+        planned = scene.run(*scene.abort, "-o", "json").rows[0]
+        assert [step["action"] for step in planned["steps"]] == ["raise-id", "write-marker"]
+        killed = scene.run(*scene.abort, *ACT, kill_at="step-1-done")
+        assert killed.status < 0
+        with pytest.raises(WireError) as refused:
+            await scene.owner.send(name, 0, [Record(b"live")])
+        assert refused.value.error in FENCED
+        done = scene.run(*scene.abort, *ACT, "-o", "json")
+        assert done.status == 0, done.stderr
+        assert [s["status"] for s in done.rows[0]["steps"]] == ["already-done", "done"]
+        about = done.rows[0]["steps"][1]["about"][0]
+        assert (about["verdict"], about["dropped"], about["freed"]) == ("orphan", 2, 0)
+        assert about["rule"]
+        assert about["evidence"]
+        await client.plain(name, 0, [Record(b"after")])
+        assert read_committed(lab, name, 0) == [b"after"]
+        restarted = await Producer.init(client, scene.name)
+        await restarted.send(name, 0, [Record(b"restarted")])
+        await restarted.commit()
+        assert read_committed(lab, name, 0) == [b"after", b"restarted"]
+
+    in_client(lab, scenario)
+
+
+def test_an_owner_that_begins_between_look_and_marker_keeps_its_records(
+    lab: Lab, topic: MakeTopic
+) -> None:
+    name = topic(lab, 2)
+
+    async def scenario(client: Client) -> None:
+        scene = await with_stray(lab, client, name)
+        assert scene.run(*scene.abort, *ACT, kill_at="begun").status < 0
+        await scene.owner.send(name, 0, [Record(b"live")])
+        refused = scene.run(*scene.abort, *ACT)
+        assert refused.status == 4, refused.stdout + refused.stderr
+        await scene.owner.commit()
+        assert b"live" in read_committed(lab, name, 0)
+
+    in_client(lab, scenario)
+
+
+def test_what_was_dropped_beyond_the_plan_is_told(lab: Lab, topic: MakeTopic) -> None:
+    """Its producer writes once more between the last look and the marker."""
+    name = topic(lab, 2)
+    told: list[tuple[str, object]] = []
+
+    async def scenario(client: Client) -> None:
+        scene = await with_stray(lab, client, name)
+        made: list[Plan] = []
+        context = resolve(Connect(bootstrap_server=lab.bootstrap_servers))
+        wish = remedy.Wish(
+            "abort", f"{name}:0", producer_id=scene.owner.producer_id, start_offset=scene.start
+        )
+
+        async def plan(cluster: Cluster) -> None:
+            found = await remedy.plan(cluster, context, wish, Settings(), sample_interval=0.3)
+            assert found.plan is not None
+            made.append(found.plan)
+
+        await asyncio.to_thread(with_cluster, context, 30.0, plan)
+        step = made[0].steps[-1]
+        more = Producer(client, scene.owner.producer_id, scene.owner.epoch, scene.name)
+        more.sequences[name, 0] = 2
+        beyond = await more.write(name, 0, [Record(b"one"), Record(b"two"), Record(b"three")])
+
+        async def write_and_look(cluster: Cluster) -> None:
+            fields = MarkerRequest.__dataclass_fields__
+            marker = MarkerRequest(**{k: v for k, v in step.parameters.items() if k in fields})
+            assert await repairs.write_marker(cluster, step.parameters["leader"], marker) == "NONE"
+            seen = await remedy_marker.ended(cluster, step)
+            assert seen.done
+            told.append((seen.beyond or "", seen.saw))
+
+        await asyncio.to_thread(with_cluster, context, 30.0, write_and_look)
+        [(sentence, saw)] = told
+        assert f"wrote 3 more records, from offset {beyond} on" in sentence
+        assert "dropped" in sentence
+        assert isinstance(saw, dict)
+        assert (saw["planned_end"], saw["marker_offset"]) == (beyond, beyond + 3)
+
+    in_client(lab, scenario)
+
+
+def test_fence_judges_first(lab: Lab, topic: MakeTopic) -> None:
+    """open and idle: refused with the reason, and the owner goes on; only the override acts."""
+    name = topic(lab, 2)
+
+    async def scenario(client: Client) -> None:
+        owner = await Producer.init(client, f"{name}-live")
+        fence = ("txn", "fence", f"{name}-live", *FAST)
+        await owner.send(name, 0, [Record(b"open")])
+        refused = eoctl(*fence, *ACT, lab=lab)
+        assert refused.status == 4, refused.stdout + refused.stderr
+        assert "within its limits" in refused.stderr
+        assert "--owner-is-gone" in refused.stderr
+        await owner.commit()
+        idle = eoctl(*fence, *ACT, lab=lab)
+        assert idle.status == 4, idle.stdout + idle.stderr
+        assert "nothing is open" in idle.stderr
+        await owner.send(name, 0, [Record(b"still there")])
+        await owner.commit()
+        assert read_committed(lab, name, 0) == [b"open", b"still there"]
+        gone = eoctl(*fence, "--owner-is-gone", *ACT, "-o", "json", lab=lab)
+        assert gone.status == 0, gone.stderr
+        assert gone.rows[0]["steps"][0]["parameters"]["owner_is_gone"] is True
+        with pytest.raises(WireError) as shut_out:
+            await owner.send(name, 0, [Record(b"too late")])
+        assert shut_out.value.error in FENCED
+
+    in_client(lab, scenario)
+
+
+def test_an_overdue_transaction_is_fenced_unless_its_owner_writes(
+    lab: Lab, topic: MakeTopic
+) -> None:
+    name = topic(lab, 2)
+
+    async def scenario(client: Client) -> None:
+        owner = await Producer.init(client, f"{name}-late", 500)
+        fence = ("txn", "fence", f"{name}-late", "--sample-interval", "1.5s")
+        await owner.send(name, 0, [Record(b"0")])
+        await asyncio.sleep(1.0)
+        running = asyncio.create_task(asyncio.to_thread(eoctl, *fence, *ACT, lab=lab))
+        while not running.done():
+            await owner.send(name, 0, [Record(b"alive")])
+            await asyncio.sleep(0.1)
+        refused = await running
+        assert refused.status == 4, refused.stdout + refused.stderr
+        assert "is alive: its owner worked on" in refused.stderr
+        done = eoctl(*fence, *ACT, "-o", "json", lab=lab)
+        assert done.status == 0, done.stderr
+        [about] = done.rows[0]["steps"][0]["about"]
+        assert (about["partition"], about["verdict"]) == (f"{name}:0", "overdue")
+        entry = eoctl("journal", "show", done.rows[0]["journal"], "-o", "json").json
+        [kept] = entry["plan"]["steps"][0]["about"]
+        assert (kept["verdict"], kept["rule"]) == ("overdue", "past-timeout")
+        assert kept["evidence"]
+        assert read_committed(lab, name, 0) == []
+
+    in_client(lab, scenario)

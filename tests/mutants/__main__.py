@@ -1,0 +1,206 @@
+"""`make mutants`: change one place of a rule at a time; do its unit tests notice?
+
+A seeded sample of all single mutations (`tests.mutants.places`) of the modules in MODULES, each
+run in a forked process against the unit tests named there, the quick ones first, stopped at the
+first failure. Prints the share that was noticed ("killed") and what survived. survivors.txt
+explains those that cannot be noticed. Ends with 1 when less than 95 % were killed, or one survived
+that is not explained.
+
+    make mutants                                     # the sample
+    make mutants MUTANTS="--of recovery.case --all"  # every mutation of one module
+"""
+
+import argparse
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import random
+import resource
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+
+from tests.mutants.places import Mutant, mutants, mutated
+
+ROOT = Path(__file__).parents[2]
+SURVIVORS = Path(__file__).with_name("survivors.txt")
+WANTED = 0.95
+CPU_SECONDS = 90
+
+_VERDICTS = (
+    "verdicts",
+    "rules_exactly",
+    "history",
+    "owned",
+    "prospect",
+    "verdict_rows",
+    "verdicts_model",
+)
+_RESTART = ("strategies", "restart", "strategies_producers", "restart_verify", "restart_kills")
+MODULES: dict[str, Sequence[str]] = {
+    "recovery.verdicts": _VERDICTS,
+    "recovery.case": _VERDICTS,
+    "recovery.history": ("history", "verdicts", "audit_transactions", "verdicts_model"),
+    "recovery.lost_markers": ("history", "verdicts", "verdicts_model"),
+    "recovery.remedies": _VERDICTS,
+    "recovery.repairs": ("verdicts", "rules_exactly", "owned", "verdict_rows", "verdicts_model"),
+    "recovery.plan": ("plan", "journal"),
+    "recovery.restart": _RESTART,
+    "recovery.skip": ("skip", *_RESTART),
+    "recovery.waiting": ("waiting_records", "bundle_files"),
+    "recovery.strategies.adhoc": _RESTART,
+    "recovery.strategies.commits": ("restart_commits",),
+    "recovery.strategies.decision": _RESTART,
+    "recovery.strategies.input_rules": _RESTART,
+    "recovery.strategies.merged": _RESTART,
+    "recovery.strategies.observed": _RESTART,
+    "recovery.strategies.output_end": _RESTART,
+    "recovery.strategies.output_rules": _RESTART,
+    "recovery.strategies.positions": _RESTART,
+    "recovery.strategies.producers": _RESTART,
+    "recovery.strategies.transactional": _RESTART,
+}
+
+
+class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports the mutant instead of its module; with none, everything as it is."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self.mutant = mutant
+
+    def find_spec(
+        self, name: str, path: object, target: object = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != self.mutant.module:
+            return None
+        return importlib.util.spec_from_loader(name, self)
+
+    def exec_module(self, module: ModuleType) -> None:
+        tree = mutated(self.mutant, _source(self.mutant.module))
+        exec(compile(tree, f"<{self.mutant.name}>", "exec"), module.__dict__)
+
+
+def noticed(files: Sequence[str], mutant: Mutant | None) -> bool:
+    """Whether a test fails (or hangs) with the mutant; None: with the modules as they are."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            status = _tested(files, mutant)
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0
+
+
+def _tested(files: Sequence[str], mutant: Mutant | None) -> int:
+    import pytest
+
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    if mutant is not None:
+        sys.meta_path.insert(0, Mutated(mutant))
+    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = tempfile.mkdtemp()
+    plugins = ("-p", "no:xdist", "-p", "no:cacheprovider", "--force-reruns=0")
+    # the parent has loaded what pytest would rewrite
+    loaded = "ignore::pytest.PytestAssertRewriteWarning"
+    quiet = ("-x", "-q", "--hypothesis-seed=0", "--timeout=0", "-W", loaded)
+    return int(pytest.main([*files, *quiet, *plugins]))
+
+
+def _test_files(module: str) -> list[str]:
+    names = [ROOT / "tests" / "unit" / f"test_{name}.py" for name in MODULES[module]]
+    return [str(path) for path in names if path.exists()]
+
+
+def _source(module: str) -> str:
+    return (ROOT / (module.replace(".", "/") + ".py")).read_text(encoding="utf-8")
+
+
+def explained() -> dict[str, str]:
+    """Survivors that cannot be noticed: name and reason, as survivors.txt has them in turn."""
+    lines = SURVIVORS.read_text(encoding="utf-8").splitlines()
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in lines:
+        if not line.strip() or line.startswith("#"):
+            continue
+        if line.startswith("    "):
+            found.update(dict.fromkeys(names, line.strip()))
+            names = []
+        else:
+            names.append(line)
+    return found
+
+
+def main() -> int:
+    """Run the sample, print what came of it."""
+    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser.add_argument("--of", action="append", choices=MODULES, help="only these modules")
+    parser.add_argument("--count", type=int, default=240, help="how many in all [240]")
+    parser.add_argument("--all", action="store_true", help="every one")
+    parser.add_argument("--seed", type=int, default=13, help="of the choice [13]")
+    parser.add_argument("--processes", type=int, default=2)
+    asked = parser.parse_args()
+
+    chosen = asked.of or list(MODULES)
+    every = [m for module in chosen for m in mutants(module, _source(module))]
+    if not asked.all and asked.count < len(every):
+        picked = random.Random(asked.seed).sample(range(len(every)), asked.count)
+        sample = [every[i] for i in sorted(picked)]
+    else:
+        sample = every
+    print(f"{len(sample)} of {len(every)} mutations of {len(chosen)} modules, seed {asked.seed}")
+
+    import hypothesis  # noqa: F401  (loaded once: the processes are forked from this one)
+    import pydantic  # noqa: F401
+    import pytest  # noqa: F401
+
+    begun = time.monotonic()
+    with ThreadPoolExecutor(asked.processes) as pool:
+        every_file = sorted({file for m in sample for file in _test_files(m.module)})
+        for file, failed in zip(every_file, pool.map(_fails, every_file), strict=True):
+            if failed:
+                print(f"fails without a mutation: {file}", file=sys.stderr)
+                return 2
+        results = list(pool.map(_noticed_and_told, sample))
+    return _report(sample, results, time.monotonic() - begun)
+
+
+def _fails(file: str) -> bool:
+    return noticed([file], None)
+
+
+def _noticed_and_told(mutant: Mutant) -> bool:
+    killed = noticed(_test_files(mutant.module), mutant)
+    if not killed:
+        print(f"survived: {mutant.module}:{mutant.line}: {mutant.name}", flush=True)
+    return killed
+
+
+def _report(sample: Sequence[Mutant], killed: Sequence[bool], seconds: float) -> int:
+    of, died = Counter(m.module for m in sample), Counter[str]()
+    known, new = explained(), []
+    for mutant, gone in zip(sample, killed, strict=True):
+        died[mutant.module] += gone
+        if not gone and mutant.name not in known:
+            new.append(mutant)
+    for module in of:
+        print(f"{module:<36} {died[module]:>4} of {of[module]:>4}")
+    share = sum(killed) / len(sample) if sample else 1.0
+    print(
+        f"killed {sum(killed)} of {len(sample)} ({share:.1%}) in {seconds:.0f} s; "
+        f"survivors that {SURVIVORS.name} does not explain: {len(new)}"
+    )
+    return 0 if share >= WANTED and not new else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

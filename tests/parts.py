@@ -1,0 +1,30 @@
+"""The parts of `make test-long`: `make test-long PART=name` runs one of them.
+
+Each is meant to take at most an hour on two cores.
+"""
+
+from pathlib import Path
+
+PARTS: dict[str, tuple[str, ...]] = {
+    "unit": ("unit/*",),
+    "tui": ("tui/*",),
+    "spark-sink": ("spark/test_sink*", "spark/test_source*", "spark/test_formats*"),
+    "spark-state": ("spark/test_rebuild*", "spark/test_state*", "spark/test_executors*"),
+    "spark-copies": ("spark/*",),
+    "restart": ("kafka/test_restart*",),
+    "stores": ("kafka/test_offset_stores*", "kafka/test_zookeeper*", "kafka/test_exactly_once*"),
+    "state": ("kafka/test_state*",),
+    "streams": ("kafka/test_streams*",),
+    "copies": ("kafka/test_dedup*", "kafka/test_merge*"),
+    "audit": ("kafka/test_audit*", "kafka/test_mirror_maker*"),
+    "records": ("kafka/test_offsets*", "kafka/test_fetch*", "kafka/test_segments*"),
+    "verdicts": ("kafka/test_verdicts*", "kafka/test_lost_markers*", "kafka/test_remedies*"),
+    "rest": ("*",),
+}
+"""Patterns of files below `tests/`. A file belongs to the first part that names it."""
+
+
+def part_of(file: Path) -> str:
+    """The part that a test file, such as tests/kafka/test_check.py, belongs to."""
+    place = Path(file.parent.name, file.name)
+    return next(n for n, patterns in PARTS.items() if any(place.match(p) for p in patterns))

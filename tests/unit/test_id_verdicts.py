@@ -1,0 +1,300 @@
+"""One case for each rule on transactional ids that hold no partition, and what must never be."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from recovery.facts import PartitionFacts, ProducerFacts, TransactionFacts
+from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.history import StateRecord
+from recovery.id_facts import IdFacts, NamedPartition, reload_is_safe
+from recovery.id_verdicts import LOOK_AGAIN, RULES, IdVerdict, judge_id
+from recovery.observation import Settings
+from recovery.verdicts import FINDINGS
+
+P, Q = ("t", 0), ("t", 1)
+NOW, START = 2_000_000_000_000, 1_999_999_900_000
+PID, EPOCH = 4001, 8
+
+
+def row(state: str = "PrepareCommit", *, partitions: object = (P, Q), **known: object):  # type: ignore[no-untyped-def]
+    plain = TransactionFacts(
+        "orders",
+        1,
+        PID,
+        state,
+        EPOCH,
+        60_000,
+        START,
+        partitions,  # type: ignore[arg-type]
+    )
+    return replace(plain, **known)  # type: ignore[arg-type]
+
+
+def named(
+    tp: tuple[str, int],
+    *,
+    epoch: int = EPOCH,
+    coordinator: int | None = 5,
+    start: int | None = None,
+    seen: bool = True,
+    error: str | None = None,
+    ended_by: tuple[str, int] | None = None,
+) -> NamedPartition:
+    producer = ProducerFacts(*tp, PID, epoch, 0, START, coordinator, start) if seen else None
+    return NamedPartition(PartitionFacts(*tp, error=error), seen, producer, ended_by)
+
+
+def look(state: str = "PrepareCommit", **known: object) -> IdFacts:
+    """An id decided long ago, each of its two partitions with its marker, its log in order."""
+    facts = IdFacts(
+        row(state),
+        NOW,
+        7,
+        coordinator_epoch=5,
+        in_sync=3,
+        min_in_sync=2,
+        named=(named(P), named(Q)),
+        over_timeout=False,
+        over_long=False,
+        decided_long_ago=True,
+    )
+    return replace(facts, **known)  # type: ignore[arg-type]
+
+
+def record(state: str = "PrepareCommit", version: int = 2, **known: Any) -> StateRecord:
+    value = TransactionValue(
+        PID, EPOCH, 60_000, TransactionState(state), (P, Q), START + 50, START,
+        client_transaction_version=version,
+    )._replace(**known)  # fmt: skip
+    return StateRecord("orders", 7, 30, START + 50, value)
+
+
+def twice(seen: IdFacts, kept: StateRecord | None = None, **second: object) -> IdVerdict:
+    return judge_id(seen, replace(seen, **second), kept)  # type: ignore[arg-type]
+
+
+CASES: dict[str, tuple[Callable[[], IdVerdict], str, str, str]] = {
+    "not described": (
+        lambda: judge_id(look(row=row(partitions=None, error="NOT_COORDINATOR"))),
+        "unknown", "id-not-described", "none",
+    ),
+    "refused once": (
+        lambda: judge_id(look(named=(named(P, coordinator=6), named(Q))), None, record()),
+        "unknown", "refused-seen-once", "none",
+    ),
+    "refused, 1 above, open, v2": (
+        lambda: twice(
+            look(named=(named(P, coordinator=6, epoch=7, start=3),), row=row(partitions=(P,))),
+            record(partitions=(P,)),
+        ),
+        "coordinator-fenced", "coordinator-fenced", "restart-coordinator",
+    ),
+    "refused, 1 above, but Q has its marker, v2: KAFKA-19999": (
+        lambda: twice(
+            look(named=(named(P, coordinator=6, epoch=7, start=3), named(Q))), record()
+        ),
+        "coordinator-fenced", "coordinator-fenced", "write-prepared-marker",
+    ),
+    "refused, 1 above, Q has no leader, v1": (
+        lambda: twice(
+            look(
+                named=(
+                    named(P, coordinator=6, start=3),
+                    named(Q, seen=False, error="LEADER_NOT_AVAILABLE"),
+                )
+            ),
+            record(version=0),
+        ),
+        "coordinator-fenced", "coordinator-fenced", "restore-leader",
+    ),
+    "past its timeout, a partition was not seen": (
+        lambda: twice(
+            look(
+                "Ongoing",
+                over_timeout=True,
+                named=(named(P), named(Q, seen=False, error="TOPIC_AUTHORIZATION_FAILED")),
+            ),
+            record("Ongoing"),
+        ),
+        "unknown", "holds-not-known", "none",
+    ),
+    "refused, 1 above, Q has its marker, v1": (
+        lambda: twice(look(named=(named(P, coordinator=6, start=3), named(Q))), record(version=0)),
+        "coordinator-fenced", "coordinator-fenced", "restart-coordinator",
+    ),
+    "refused, 11 above, nothing open": (
+        lambda: twice(look(named=(named(P, coordinator=16), named(Q))), record(version=0)),
+        "coordinator-fenced", "coordinator-fenced", "none",
+    ),
+    "refused by a producer epoch": (
+        lambda: twice(look(named=(named(P, epoch=9), named(Q))), record(version=0)),
+        "coordinator-fenced", "producer-epoch-above", "none",
+    ),
+    "young": (
+        lambda: judge_id(look(decided_long_ago=False)),
+        "prepare", "markers-being-written", "wait",
+    ),
+    "since when is not known": (
+        lambda: judge_id(look(decided_long_ago=None)),
+        "unknown", "prepare-age-not-known", "none",
+    ),
+    "its record says something else": (
+        lambda: judge_id(look(), None, record(producer_epoch=6)),
+        "unknown", "prepare-record-not-read", "none",
+    ),
+    "a partition's producers are hidden": (
+        lambda: twice(look(named=(named(P), named(Q, seen=False))), record()),
+        "unknown", "named-not-seen", "none",
+    ),
+    "all written, once": (
+        lambda: judge_id(look(), None, record()),
+        "unknown", "written-seen-once", "none",
+    ),
+    "all written, v2: KAFKA-19999": (
+        lambda: twice(look(), record()),
+        "prepare-stuck", "markers-all-written", "none",
+    ),
+    "all written, its log below min ISR": (
+        lambda: twice(look(in_sync=1), record()),
+        "prepare-stuck", "markers-all-written", "restore-leader",
+    ),
+    "all written, one partition deleted": (
+        lambda: twice(
+            look(named=(named(P), named(Q, seen=False, error="UNKNOWN_TOPIC_OR_PARTITION"))),
+            record(),
+        ),
+        "prepare-stuck", "markers-all-written", "none",
+    ),
+    "a partition is open": (
+        lambda: twice(look(named=(named(P), named(Q, epoch=7, start=3))), record()),
+        "unknown", "markers-on-their-way", "none",
+    ),
+    "two-phase": (
+        lambda: judge_id(look("Ongoing", row=row("Ongoing", timeout_ms=2**31 - 1))),
+        "two-phase", "two-phase", "none",
+    ),
+    "no clock": (
+        lambda: judge_id(
+            look("Ongoing", row=row("Ongoing", start_timestamp=None), over_long=None)
+        ),
+        "unknown", "clock-not-seen", "none",
+    ),
+    "overdue": (
+        lambda: judge_id(look("Ongoing", over_timeout=True), None, record("Ongoing")),
+        "overdue", "past-timeout", "fence",
+    ),
+    "overdue, partitions hidden": (
+        lambda: judge_id(
+            look("Ongoing", row=row("Ongoing", partitions=(P,)), over_timeout=True),
+            None, record("Ongoing"),
+        ),
+        "overdue", "past-timeout", "none",
+    ),
+    "overdue, no partition visible and its log not read": (
+        lambda: judge_id(look("Ongoing", row=row("Ongoing", partitions=()), over_timeout=True)),
+        "overdue", "past-timeout", "none",
+    ),
+    "long": (
+        lambda: judge_id(look("Ongoing", over_long=True), None, record("Ongoing")),
+        "long", "past-long", "fence",
+    ),
+    "open": (lambda: judge_id(look("Ongoing")), "open", "within-limits", "wait"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_case_has_its_verdict_rule_and_remedy(name: str) -> None:
+    play, verdict, rule, action = CASES[name]
+    found = play()
+    assert (found.name, found.rule, found.remedy.action) == (verdict, rule, action)
+    assert found.evidence
+    assert found.remedy.does
+
+
+def test_every_rule_has_a_case() -> None:
+    assert {r.name for r in RULES} == {rule for _, _, rule, _ in CASES.values()}
+    assert {r.name for r in RULES} >= LOOK_AGAIN
+
+
+def test_a_decided_id_is_a_finding_only_after_two_looks() -> None:
+    """One that another look finds completed, or in its next transaction, was only ending."""
+    for seen in (look(), look(named=(named(P, coordinator=6), named(Q)))):
+        assert judge_id(seen, None, record()).name not in FINDINGS
+        other = replace(seen, row=replace(seen.row, start_timestamp=START + 60_000))
+        assert judge_id(seen, other, record()).name not in FINDINGS
+
+
+def test_a_coordinator_that_moved_meanwhile_is_not_fenced() -> None:
+    """The partition saw the new coordinator's epoch before Metadata told it."""
+    seen = look(named=(named(P, coordinator=6), named(Q)))
+    assert twice(seen, record(), coordinator_epoch=6).name == "prepare-stuck"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "by", "loss"),
+    [("PrepareCommit", "abort", True), ("PrepareCommit", "commit", False)],
+)
+def test_a_marker_that_contradicts_is_told_as_loss(outcome: str, by: str, loss: bool) -> None:
+    p = named(P, coordinator=1005, ended_by=(by, 9))
+    [refused] = [e for e in twice(look(outcome, named=(p,))).evidence if e.code == "marker-refused"]
+    assert ("LOSS" in refused.text) is loss
+    assert refused.data["ended_by"] == [by, 9]
+
+
+def test_its_own_clock_decides_else_ours_beyond_the_skew() -> None:
+    """Without the duration filter (below Kafka 3.8) nothing is called overdue within the skew."""
+
+    def at(ms: int) -> IdVerdict:
+        seen = look("Ongoing", over_timeout=None, over_long=None, collected_at=START + 60_000 + ms)
+        return judge_id(seen, None, record("Ongoing"), Settings(clock_skew=5_000))
+
+    assert at(5_000).rule == "clock-not-seen"
+    assert at(5_001).rule == "past-timeout"
+    assert at(-5_001).rule == "within-limits"
+    young = look("Ongoing", collected_at=START + 10_000_000, over_timeout=False)
+    assert judge_id(young).rule == "within-limits"
+
+
+def test_an_age_is_never_negative() -> None:
+    assert judge_id(look("Ongoing", collected_at=START - 1)).age_seconds is None
+    assert judge_id(look("Ongoing", collected_at=START + 1500)).age_seconds == 1.5
+
+
+@pytest.mark.parametrize(
+    ("version", "places", "recorded", "safe"),
+    [
+        (0, None, None, True),
+        (None, (named(P, epoch=7, start=3),), (P,), False),
+        (2, None, (P,), False),
+        (2, (named(P, epoch=7, start=3),), None, False),
+        (2, (named(P, epoch=7, start=3),), (P,), True),
+        (2, (named(P, epoch=7, start=3),), (P, Q), False),  # Q was acknowledged: no longer named
+        (2, (named(P),), (P,), False),
+        (2, (named(P, epoch=7),), (P,), True),
+        (2, (named(P, seen=False),), (P,), False),
+        (2, (named(P, seen=False, error="UNKNOWN_TOPIC_OR_PARTITION"),), (P,), True),
+        (2, (NamedPartition(PartitionFacts(*P), True),), (P,), True),
+    ],
+)
+def test_a_reload_is_safe_only_where_no_partition_has_its_marker(
+    version: int | None,
+    places: tuple[NamedPartition, ...] | None,
+    recorded: tuple[tuple[str, int], ...] | None,
+    safe: bool,
+) -> None:
+    """KAFKA-19999: a marker of v2 that is there is refused, and the coordinator stays stuck."""
+    assert reload_is_safe(look(named=places), version, recorded) is safe
+
+
+def test_no_remedy_restarts_a_coordinator_whose_markers_are_there() -> None:
+    for name, (play, *_) in CASES.items():
+        found = play()
+        if found.remedy.action == "restart-coordinator":
+            assert "KAFKA" not in name
+    for in_sync in (None, 1, 3):
+        found = twice(look(in_sync=in_sync), record())
+        assert found.remedy.action != "restart-coordinator"
+        assert "restart-coordinator" in dict(found.remedy.refused)

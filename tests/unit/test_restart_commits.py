@@ -1,0 +1,256 @@
+"""How a group's offset was committed, from batches as a coordinator writes them."""
+
+import struct
+from dataclasses import replace
+
+import pytest
+
+from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.history import StateRecord
+from recovery.strategies.commits import (
+    CONSUMER_OFFSETS,
+    GroupCommit,
+    LastCommits,
+    Shown,
+    decided,
+    written_with,
+)
+from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
+
+IN, OUT, HOME = ("in", 0), ("out", 0), 12
+
+
+def key(group: str = "payments", topic: str = "in", partition: int = 0) -> bytes:
+    """OffsetCommitKey, version 1."""
+    names = b"".join(struct.pack(">h", len(n)) + n.encode() for n in (group, topic))
+    return struct.pack(">h", 1) + names + struct.pack(">i", partition)
+
+
+def value(offset: int) -> bytes:
+    """OffsetCommitValue, version 3, committed at 1000 ms."""
+    return struct.pack(">hqih", 3, offset, -1, 0) + struct.pack(">q", 1000)
+
+
+def commit(
+    at: int,
+    offset: int | None,
+    producer: tuple[int, int] | None = None,
+    *,
+    group: str = "payments",
+    codec: int = 0,
+) -> bytes:
+    """A batch with one commit, or its tombstone; producer: id and epoch of the transaction."""
+    item = Item(0, key=key(group), value=None if offset is None else value(offset))
+    who = (-1, -1, -1) if producer is None else (*producer, 0)
+    return batch(at, [item], producer=who, transactional=producer is not None, codec=codec)
+
+
+def read(*batches: bytes) -> GroupCommit | None:
+    found = LastCommits("payments", HOME)
+    found.add(b"".join(batches))
+    return found.found.get(IN)
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_a_commit_in_a_transaction(codec: int) -> None:
+    found = read(commit(3, 40, (7, 2), codec=codec), marker(4, 7, COMMIT, epoch=2))
+    assert found == GroupCommit(HOME, 3, 40, 1000, 7, 2, 4, 2, last=True)
+    assert (found.in_transaction, found.is_v2) == (True, False)
+
+
+def test_the_first_record_of_the_log_counts_too() -> None:
+    found = read(commit(0, 40, (7, 2)), marker(1, 7, COMMIT, epoch=2))
+    assert found is not None
+    assert (found.at, found.in_transaction) == (0, True)
+
+
+def test_a_commit_outside_of_one() -> None:
+    found = read(commit(3, 40))
+    assert found == GroupCommit(HOME, 3, 40, 1000)
+    assert not found.in_transaction
+
+
+def test_a_transactional_batch_without_its_marker_does_not_count() -> None:
+    assert read(commit(3, 40, (7, 2))) is None
+    older = read(commit(1, 20), commit(3, 40, (7, 2)))
+    assert older is not None
+    assert (older.offset, older.in_transaction) == (20, False)
+
+
+def test_an_aborted_commit_does_not_count() -> None:
+    first = commit(1, 20, (7, 2)), marker(2, 7, COMMIT, epoch=2)
+    found = read(*first, commit(3, 40, (7, 2)), marker(4, 7, ABORT, epoch=2))
+    assert found is not None
+    assert (found.offset, found.last) == (20, True)
+
+
+def test_another_producers_marker_ends_nothing() -> None:
+    assert read(commit(3, 40, (7, 2)), marker(4, 8, COMMIT)) is None
+
+
+def test_the_commit_whose_record_came_later_counts() -> None:
+    """A plain one between a transactional one and its marker (OffsetMetadataManager)."""
+    found = read(commit(3, 40, (7, 2)), commit(4, 50), marker(5, 7, COMMIT, epoch=2))
+    assert found is not None
+    assert (found.offset, found.in_transaction) == (50, False)
+    found = read(commit(3, 50), commit(4, 40, (7, 2)), marker(5, 7, COMMIT, epoch=2))
+    assert found is not None
+    assert (found.offset, found.in_transaction) == (40, True)
+
+
+def test_a_tombstone_and_what_comes_after() -> None:
+    assert read(commit(3, 40), commit(4, None)) is None
+    found = read(commit(3, 40), commit(4, None), commit(5, 50))
+    assert found is not None
+    assert found.offset == 50
+
+
+def test_other_groups_and_seams() -> None:
+    assert read(commit(3, 40, group="payments-2")) is None
+    found = LastCommits("payments", HOME)
+    mine = commit(3, 40, (7, 2)) + marker(4, 7, COMMIT, epoch=2)
+    for chunk in (mine, mine + commit(5, 60, group="other"), mine):
+        found.add(chunk)
+    assert found.found[IN].at == 3
+    assert found.found[IN].last
+    gone = LastCommits("payments", HOME)
+    for chunk in (commit(3, 40) + commit(4, None), commit(3, 40)):
+        gone.add(chunk)
+    assert IN not in gone.found
+
+
+def test_last_is_said_only_while_no_later_transaction_committed_there() -> None:
+    mine = commit(3, 40, (7, 2)), marker(4, 7, COMMIT, epoch=2)
+    other = commit(5, 9, (7, 2), group="other"), marker(6, 7, COMMIT, epoch=2)
+    found = read(*mine, *other)
+    assert found is not None
+    assert not found.last
+    aborted = commit(5, 9, (7, 2), group="other"), marker(6, 7, ABORT, epoch=2)
+    found = read(*mine, *aborted)
+    assert found is not None
+    assert found.last
+
+
+# -- the outputs -----------------------------------------------------------------------------------
+
+V1 = GroupCommit(HOME, 3, 40, 1000, 7, 2, 4, 2, last=True)
+V2 = GroupCommit(HOME, 3, 40, 1000, 7, 2, 4, 3, last=True)
+GROUP = (CONSUMER_OFFSETS, HOME)
+
+
+def decision(
+    *places: tuple[str, int],
+    epoch: int = 2,
+    version: int = 0,
+    pid: int = 7,
+    state: TransactionState = TransactionState.PREPARE_COMMIT,
+) -> TransactionValue:
+    return TransactionValue(
+        pid, epoch, 60_000, state, tuple(places), 0, 0, client_transaction_version=version
+    )
+
+
+def shown(commit: GroupCommit, *decisions: TransactionValue) -> Shown:
+    history = [StateRecord("tx", 0, at, 0, v) for at, v in enumerate(decisions)]
+    return decided(commit, OUT, reversed(history))
+
+
+def test_the_newest_decision_of_v1() -> None:
+    assert shown(V1, decision(GROUP, OUT)) is Shown.DECISION
+    assert shown(V1, decision(GROUP, ("out", 1))) is Shown.NOTHING
+    assert shown(V1, decision(GROUP, OUT), decision(GROUP)) is Shown.NOTHING
+    assert shown(V1, decision(GROUP, OUT), decision(OUT)) is Shown.LATER
+    assert shown(V1, decision(OUT), decision(GROUP, OUT)) is Shown.DECISION
+    assert shown(V1) is Shown.NOTHING
+
+
+def test_v1_knows_the_decision_only_by_its_order() -> None:
+    between = GroupCommit(HOME, 3, 40, 1000, 7, 2, 4, 2, last=False)
+    assert shown(between, decision(GROUP, OUT)) is Shown.NOTHING
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        decision(GROUP, OUT, epoch=1),
+        decision(GROUP, OUT, pid=8),
+        decision(GROUP, OUT, version=2),
+        decision(GROUP, OUT, state=TransactionState.PREPARE_ABORT),
+        decision(GROUP, OUT, state=TransactionState.COMPLETE_COMMIT),
+        decision((CONSUMER_OFFSETS, 13), OUT, epoch=1),
+    ],
+)
+def test_decisions_that_are_not_the_commits(other: TransactionValue) -> None:
+    assert shown(V1, other) is Shown.NOTHING
+
+
+def test_the_commits_own_decision_is_compacted_away_and_a_later_one_is_left() -> None:
+    assert shown(V1, decision((CONSUMER_OFFSETS, 13), OUT)) is Shown.LATER
+    assert shown(V1, decision(OUT)) is Shown.LATER
+    assert shown(V1, decision(OUT, epoch=3)) is Shown.LATER
+    assert shown(V1, decision(("out", 1))) is Shown.NOTHING
+    assert shown(V2, decision(OUT, epoch=4, version=2)) is Shown.LATER
+    assert shown(V2, decision(GROUP, OUT, epoch=4, version=2)) is Shown.NOTHING
+    assert shown(V2, decision(OUT, epoch=3, version=2)) is Shown.NOTHING, "it is the commit's own"
+    assert shown(V2, decision(OUT, epoch=2, version=2)) is Shown.NOTHING, "it came before"
+
+
+def test_the_decision_of_v2_is_known_by_its_epoch() -> None:
+    mine, later = decision(GROUP, OUT, epoch=3, version=2), decision(GROUP, epoch=4, version=2)
+    assert shown(V2, mine, later) is Shown.DECISION
+    assert shown(V2, mine, decision(GROUP, OUT, epoch=4, version=2)) is Shown.DECISION
+    assert shown(V2, mine, decision(OUT, epoch=4, version=2)) is Shown.LATER
+    assert shown(V2, later) is Shown.NOTHING
+    assert shown(V2, decision(GROUP, OUT, epoch=2, version=2)) is Shown.NOTHING
+
+
+def test_decisions_of_an_id_that_moved() -> None:
+    """Partitions were added to __transaction_state: v1 has no order then, v2 has its epochs."""
+    old = StateRecord("tx", 1, 900, 0, decision(GROUP, ("out", 1)))
+    new = StateRecord("tx", 3, 5, 0, decision(GROUP, OUT))
+    assert decided(V1, OUT, [old, new]) is Shown.NOTHING
+    assert decided(V1, OUT, [new, StateRecord("tx", 3, 6, 0, None)]) is Shown.DECISION
+    old = StateRecord("tx", 3, 900, 0, decision(GROUP, OUT, epoch=3, version=2))
+    new = StateRecord("tx", 1, 5, 0, decision(OUT, epoch=4, version=2))
+    assert decided(V2, OUT, [old, new]) is Shown.LATER
+    earlier = StateRecord("tx", 5, 5, 0, decision(OUT, epoch=2, version=2))
+    assert decided(V2, OUT, [old, earlier]) is Shown.DECISION
+
+
+def output(at: int, epoch: int, pid: int = 7, *, transactional: bool = True) -> bytes:
+    return batch(at, [Item(0)], producer=(pid, epoch, 0), transactional=transactional)
+
+
+def test_the_batches_of_v2() -> None:
+    mine = output(5, 2), marker(6, 7, COMMIT, epoch=3)
+    assert written_with(V2, [b"".join(mine)]) is Shown.MARKERS
+    assert written_with(V2, mine) is Shown.MARKERS, "in several responses"
+    assert written_with(V2, [*mine, output(7, 3), marker(8, 7, ABORT, epoch=4)]) is Shown.MARKERS
+    assert written_with(V1, mine) is Shown.NOTHING, "under v1 an epoch has many transactions"
+
+
+def test_a_later_transaction_in_the_batches_of_v2() -> None:
+    mine = output(5, 2), marker(6, 7, COMMIT, epoch=3)
+    later = output(7, 4), marker(8, 7, COMMIT, epoch=5)
+    assert written_with(V2, later) is Shown.LATER
+    assert written_with(V2, [*mine, *later]) is Shown.LATER
+    between = replace(V2, last=False)
+    assert written_with(between, later) is Shown.NOTHING, "it may have held the group's offset"
+    assert written_with(between, [*mine, *later]) is Shown.MARKERS
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        (output(5, 1), marker(6, 7, COMMIT, epoch=2)),
+        (output(5, 2), marker(6, 7, ABORT, epoch=3)),
+        (output(5, 2), marker(6, 7, COMMIT, epoch=4)),
+        (output(5, 2, 8), marker(6, 8, COMMIT, epoch=3)),
+        (output(5, 2, transactional=False), marker(6, 7, COMMIT, epoch=3)),
+        (marker(6, 7, COMMIT, epoch=3),),
+        (output(5, 2),),
+        (),
+    ],
+)
+def test_batches_that_show_nothing(batches: tuple[bytes, ...]) -> None:
+    assert written_with(V2, batches) is Shown.NOTHING

@@ -1,0 +1,163 @@
+"""Bounds and exclusions of the rules, exactly where they turn: mutations had got past them."""
+
+import fcntl
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from eoctl.stores.journal import Journal
+from recovery.case import looks_precommitted
+from recovery.facts import PartitionFacts, TransactionFacts
+from recovery.formats.coordinator import coordinator_partition
+from recovery.journal import Event
+from recovery.observation import Sample, Settings
+from recovery.repairs import remedy_allowed
+from tests.unit.test_verdicts import CASES, HOME, SETTINGS, P, Q, judged, live, lost, short
+from tests.unit.transaction_model import Eyes, history, start_batch
+
+LONG = SETTINGS.long_after
+SKEW = SETTINGS.clock_skew
+
+
+@pytest.mark.parametrize(
+    ("past", "rule"),
+    [
+        (-SKEW - 1, "within-limits"),
+        (-SKEW, "clock-not-seen"),
+        (SKEW, "clock-not-seen"),
+        (SKEW + 1, "past-long"),
+    ],
+)
+def test_a_difference_of_exactly_the_skew_tells_nothing(past: int, rule: str) -> None:
+    w, _i = live()
+
+    def then(s: Sample) -> Sample:
+        (row,) = s.transactions.rows
+        assert row.start_timestamp is not None
+        return replace(s, collected_at=row.start_timestamp + LONG + past)
+
+    assert judged(w, eyes=Eyes(filters=False), once=True, change=then).rule == rule
+
+
+@pytest.mark.parametrize(
+    ("name", "looks"),
+    [("app-12", True), ("app-12-x", False), ("my-app-12", False), ("app-", False)],
+)
+def test_a_pattern_is_of_the_whole_id(name: str, looks: bool) -> None:
+    row = TransactionFacts(name, 1, 7, "Ongoing")
+    settings = Settings(two_phase_patterns=("other", "app-[0-9]+"))
+    assert looks_precommitted(row, settings) is looks
+
+
+def test_a_prepare_of_a_much_later_epoch_proves_no_outcome_of_the_batch() -> None:
+    """Its own epoch and the next do; one above is a later transaction's."""
+    for above, outcome in ((0, "commit"), (1, "commit"), (2, None), (5, None)):
+        w, i = live()
+        epoch = i.epoch
+        w.end(i, "commit", stalled=True)
+
+        def later(s: Sample, raised: int = epoch + above) -> Sample:
+            rows = tuple(replace(t, producer_epoch=raised) for t in s.transactions.rows)
+            return replace(s, transactions=replace(s.transactions, rows=rows))
+
+        v = judged(w, change=later)
+        assert (v.name, v.proven_outcome) == ("prepare", outcome), above
+
+
+def test_a_decision_under_way_counts_beside_one_that_lost_its_marker() -> None:
+    """v1: the earlier one's outcome is not the later one's, which is being carried out."""
+    w, i = lost(1)
+    w.write(i, P)
+    w.tick(20_000)
+    w.end(i, "abort", stalled=True)
+    v = judged(w)
+    assert (v.name, v.proven_outcome) == ("prepare", None)
+
+
+def test_on_v2_a_compacted_history_hides_no_earlier_decision_on_the_batch() -> None:
+    """The decision with the batch's epoch + 1 is the only one on it; on v1 there may be others."""
+    beside = next(n for n in map(str, range(99)) if coordinator_partition(n, 3) == HOME)
+    for version, rule in ((2, "marker-not-written"), (1, "history-compacted")):
+        w, i = live(version)
+        other = w.init(beside, version, 3_600_000)
+        for _ in range(3):  # what compaction takes between the batch and its decision
+            w.write(other, Q)
+            w.end(other, "commit")
+        w.tick(20_000)
+        w.end(i, "commit", lost=[P])
+        w.tick(20_000)
+        w.compact(HOME, w.ends[HOME] - 2)  # Prepare* and Complete* stay
+        about = next(o for o in w.open_transactions() if o.topic_partition == P)
+        start = start_batch(w, about, Eyes())
+        assert start is not None
+        past = history(w, about, start, Eyes())
+        assert past is not None
+        assert not past.whole
+        assert judged(w, about).rule == rule
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_remedies_exclude_one_another(name: str) -> None:
+    play, _ = CASES[name]
+    verdict = play()
+    allowed = {a for a in ("abort", "resolve", "fence") if remedy_allowed(verdict, a) is None}
+    assert len(allowed) <= 1, short(verdict)
+    carried_out_by = {"write-prepared-marker": "resolve"}
+    for action in allowed & {"abort", "resolve"}:
+        assert action == carried_out_by.get(verdict.remedy.action, verdict.remedy.action)
+
+
+@pytest.mark.parametrize(
+    ("high", "stable", "held"), [(None, 3, None), (9, None, None), (9, 3, 6), (9, 9, 0)]
+)
+def test_offsets_that_are_not_known_are_not_none_held(
+    high: int | None, stable: int | None, held: int | None
+) -> None:
+    assert PartitionFacts(*P, high_watermark=high, last_stable_offset=stable).held == held
+
+
+# --- the journal ---------------------------------------------------------------------------------
+
+
+def event() -> Event:
+    return Event("j-1", "begun", 1, None, {})
+
+
+def test_a_line_of_the_journal_is_synced_before_append_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path)
+    synced: list[bytes] = []
+    whole = os.fsync
+
+    def seen(descriptor: int) -> None:
+        if os.path.samestat(os.fstat(descriptor), journal.path.stat()):
+            synced.append(journal.path.read_bytes())
+        whole(descriptor)
+
+    monkeypatch.setattr(os, "fsync", seen)
+    journal.append(event())
+    journal.append(event())
+    written = journal.path.read_bytes()
+    assert len(synced) == 2
+    assert synced[-1] == written
+    assert written.count(b"\n") == 2
+
+
+def test_append_waits_for_whoever_holds_the_journal(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append(event())
+    before = journal.path.read_bytes()
+    with journal.path.open("rb+") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        thread = threading.Thread(target=journal.append, args=(event(),))
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive()
+        assert journal.path.read_bytes() == before
+    thread.join(10)
+    assert not thread.is_alive()
+    assert journal.path.read_bytes().count(b"\n") == 2

@@ -1,0 +1,92 @@
+"""What `state deliver` finds when it reads back what it wrote: not only its own rows count."""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eoctl.operations.state_into_table import IntoTable
+from eoctl.operations.state_into_topic import IntoTopic
+from eoctl.operations.steps import Seen
+from eoctl.stores.state_marks import sorted_marks
+from eoctl.stores.state_table import Found
+from recovery.combine.digest import Digest
+from recovery.facts import PartitionFacts
+from recovery.manifest import ManifestDigest
+from recovery.plan import Step
+
+ROWS = Digest.of(3, f"{7:064x}")
+PART = SimpleNamespace(digest=ManifestDigest.of(ROWS))
+STEP = Step(
+    action="deliver",
+    target="t:0",
+    parameters={"partition": 0, "rows": 3, "topic_id": "id"},
+    does="",
+    stands_on=(),
+)
+
+
+class Topic(IntoTopic):
+    """A topic that holds all rows of the state and their digest, seen at these offsets."""
+
+    def __init__(self, stable: int, high: int) -> None:
+        self._cluster: Any = SimpleNamespace(forgive=lambda: None)
+        self._topic = "t"
+        self._source: Any = SimpleNamespace(partitions={0: PART})
+        self._seen = PartitionFacts("t", 0, "id", 1, 0, (1,), 0, stable, high)
+
+    async def _last_committed(self) -> Any:
+        return {}
+
+    async def _facts(self) -> dict[int, PartitionFacts]:
+        return {0: self._seen}
+
+    def _rows_of(self, *given: Any) -> int | None:
+        return 3
+
+    async def _digest(self, facts: PartitionFacts) -> Digest:
+        return ROWS
+
+
+@pytest.mark.parametrize(("stable", "high", "done"), [(5, 5, True), (5, 6, False)])
+def test_a_transaction_that_is_open_in_the_topic(stable: int, high: int, done: bool) -> None:
+    """Somebody else's: whether its records will be there is not known."""
+    seen = asyncio.run(Topic(stable, high).verify(STEP))
+    assert seen.done is done
+    assert done or seen.detail == "a transaction is open in t:0"
+
+
+@dataclass
+class Table(IntoTable):
+    """A table whose rows have the state's digest and these marks (offset, key, further keys)."""
+
+    there: Any
+
+    def __post_init__(self) -> None:
+        self._offsets = None
+        self._source: Any = SimpleNamespace(partitions={0: PART})
+        self._table: Any = SimpleNamespace(found=self._found, name="table s")
+
+    async def _found(self, partition: int) -> Found:
+        return Found(ROWS, self.there)
+
+    async def _live(self) -> Any:
+        return {0: marked(1, 2, 3)}
+
+
+def marked(*numbers: int) -> Any:
+    return sorted_marks([np.array([b"%016d" % n for n in numbers], "S16")])
+
+
+@pytest.mark.parametrize(("there", "done"), [((1, 2, 3), True), ((1, 2, 4), False)])
+def test_the_marks_of_rows_are_compared_beside_the_digest(
+    tmp_path: Path, there: tuple[int, ...], done: bool
+) -> None:
+    """The digest is of key, time and value; offsets and further key columns stand in the marks."""
+    step = STEP.model_copy(update={"action": "upsert"})
+    seen: Seen = asyncio.run(Table(marked(*there)).verify(step))
+    assert seen.done is done
