@@ -159,6 +159,21 @@ class Entry:
         return bool(self.steps("step-started"))
 
 
+def ways_out(entry: str, *, can_undo: bool) -> str:
+    """Say how an unfinished entry is ended. can_undo: can its kind of change be put back?"""
+    resume, close = f"eoctl journal resume {entry}", "--abandon --execute"
+    if can_undo:
+        return (
+            f"see `eoctl journal show {entry}`, then `{resume}` or `eoctl journal undo {entry}`; "
+            f"where neither is possible, close it with `{resume} {close}` and plan again"
+        )
+    return (
+        f"`{resume} --execute` tries the rest again; where that is refused, only "
+        f"`{resume} {close}` closes it: what was done stays (it cannot be undone), nothing more is "
+        "sent, and you can plan again"
+    )
+
+
 def entries(events: Iterable[Event]) -> list[Entry]:
     """The changes in the order they began. Events whose `begun` is lost are left out."""
     found: dict[str, list[Event]] = {}

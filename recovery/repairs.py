@@ -57,9 +57,12 @@ def remedy_allowed(
             return None
     refused = why or dict(remedy.refused).get(action, f"{action} is not for this verdict")
     kind = "marker-lost, mixed" if verdict.mixed else verdict.name
+    instead = f"the remedy is {remedy.action}: {remedy.does}"
+    if remedy.action == "none":
+        instead = f"no remedy yet: {remedy.does}"
     return (
         f"{verdict.about.name} producer id {verdict.about.producer_id} is {kind} "
-        f"({verdict.rule}): {refused}; the remedy is {remedy.action}: {remedy.does}"
+        f"({verdict.rule}): {refused}; {instead}"
     )
 
 

@@ -6,6 +6,7 @@ MARKER_REFUSED and END_REFUSED say that nothing was changed.
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from eoctl.kafka import messages
@@ -42,6 +43,9 @@ END_REFUSED = frozenset(
 """Of EndTxn, sent once: checked before its record is appended. NOT_COORDINATOR and
 COORDINATOR_NOT_AVAILABLE are not among them: a failed append of the Prepare* record, which may
 still reach the other replicas, is answered so (Kafka's TransactionStateManager)."""
+INVALID_TIMEOUT = "INVALID_TRANSACTION_TIMEOUT"
+"""Of InitProducerId: checked before anything is changed. The id's timeout is above the brokers'
+transaction.max.timeout.ms of today."""
 RETRIABLE = frozenset(
     {
         "COORDINATOR_LOAD_IN_PROGRESS",
@@ -114,9 +118,15 @@ class Initialised:
 
 
 async def raise_id(
-    cluster: Cluster, coordinator: int, request: RaiseRequest, deadline: Deadline
+    cluster: Cluster,
+    coordinator: int,
+    request: RaiseRequest,
+    deadline: Deadline,
+    ensure_held: Callable[[], None],
 ) -> str:
     """Raise an idle id above its owner's epoch. The coordinator's last error name.
+
+    ensure_held: called before each request but the first, raises when the lock is lost.
 
     By EndTxn v5 where the plan says so. Else, and where that is refused for want of a transaction,
     by InitProducerId twice: expecting the id's last epoch but one answers the present epoch
@@ -133,22 +143,28 @@ async def raise_id(
         name = await end_transaction(cluster, coordinator, end)
         if name != "INVALID_TXN_STATE":
             return name
+        ensure_held()
     name, timeout = request.transactional_id, request.timeout_ms
     init = InitRequest(name, request.producer_id, request.producer_epoch, timeout)
-    first = await initialise_producer(cluster, coordinator, init, deadline)
+    first = await initialise_producer(cluster, coordinator, init, deadline, ensure_held)
     if first.error != "NONE":
         return first.error
+    ensure_held()
     init = InitRequest(name, first.producer_id, first.producer_epoch, timeout)
-    return (await initialise_producer(cluster, coordinator, init, deadline)).error
+    return (await initialise_producer(cluster, coordinator, init, deadline, ensure_held)).error
 
 
 async def initialise_producer(
-    cluster: Cluster, coordinator: int, init: InitRequest, deadline: Deadline
+    cluster: Cluster,
+    coordinator: int,
+    init: InitRequest,
+    deadline: Deadline,
+    ensure_held: Callable[[], None],
 ) -> Initialised:
     """InitProducerId with the expected producer id and epoch (KIP-360), until it is not busy.
 
-    Only after `end_transaction`, or on an id seen idle: with a stale epoch it aborts an open
-    transaction all the same.
+    ensure_held: called before each request but the first. Only after `end_transaction`, or on an
+    id seen idle: with a stale epoch it aborts an open transaction all the same.
     """
     found = Initialised("NO_ANSWER")
     while not deadline.passed:
@@ -168,4 +184,5 @@ async def initialise_producer(
         if name not in RETRIABLE:
             break
         await asyncio.sleep(0.05)
+        ensure_held()
     return found

@@ -18,7 +18,7 @@ from eoctl.operations.steps import Operation, Outcome, Seen, StepOutcome, Walk, 
 from eoctl.stores.journal import Journal, who
 from eoctl.stores.locks import held_by, locked
 from recovery.errors import IncompleteError, RefusedError, UsageError
-from recovery.journal import Entry, unfinished
+from recovery.journal import Entry, unfinished, ways_out
 from recovery.plan import Plan
 
 __all__ = [
@@ -65,6 +65,11 @@ def kind_module(kind: str) -> Any:
             if error.name != name:
                 raise
     raise UsageError(f"this version of eoctl does not carry out plans of kind {kind!r}")
+
+
+def can_undo(kind: str) -> bool:
+    """Can this kind of change be put back? A marker that is written cannot."""
+    return kind in KINDS and hasattr(kind_module(kind), "undo_plan")
 
 
 @dataclass(frozen=True)
@@ -166,7 +171,13 @@ async def carry_out(
             if outcome := await Walk(entry.plan, operation, ensure_held, None).found_done(entry):
                 return outcome
             entry = None
-        walk = Walk(entry.plan if entry else plan, operation, ensure_held, entry)
+        walk = Walk(
+            entry.plan if entry else plan,
+            operation,
+            ensure_held,
+            entry,
+            can_undo=can_undo(plan.kind),
+        )
         return await walk.to_the_end(door.argv, undoes)
 
 
@@ -197,11 +208,10 @@ def _begun(plan: Plan, undoes: str | None) -> Entry | None:
         elif entry.id != undoes:
             if entry.id in found.running:
                 raise _at_work(entry, plan.scope)
-            ways = f"`eoctl journal resume {entry.id}` or `eoctl journal undo {entry.id}`"
             raise RefusedError(
                 f"journal entry {entry.id} is unfinished there: {there['summary']}",
                 where=plan.scope,
-                remedy=f"first {ways}",
+                remedy=f"end that first: {ways_out(entry.id, can_undo=can_undo(there['kind']))}",
             )
     if same is None:
         for entry in found.entries:
@@ -246,5 +256,9 @@ def undo_plan(entry: Entry, context: Context, timeout: float | None) -> Plan:
         kind_module(plan.kind), "undo_plan", None
     )
     if make is None:
-        raise RefusedError(f"{plan.action} cannot be undone", where=entry.id)
+        raise RefusedError(
+            f"{plan.action} cannot be undone",
+            where=entry.id,
+            remedy=ways_out(entry.id, can_undo=False) if entry.state == "unfinished" else None,
+        )
     return make(entry, context, timeout)

@@ -123,7 +123,7 @@ class RemedyOperation:
                 return await remedy_fence.send(self._cluster, step, ensure_held)
             if step.action == remedy_raise.ACTION:
                 return await remedy_raise.send(self._cluster, step, ensure_held)
-            return await remedy_marker.write(self._cluster, step)
+            return await remedy_marker.write(self._cluster, step, ensure_held)
         except WireError as error:
             if error.error == "UNSUPPORTED_VERSION":
                 raise RefusedError(error.detail, where=step.target) from None

@@ -15,7 +15,15 @@ from eoctl.operations import history, remedy_raise
 from eoctl.operations.diagnose import diagnose
 from eoctl.operations.inspect import Scope
 from eoctl.operations.owners import look_for_life
-from eoctl.operations.remedy_plan import Wish, amounts, is_wish, made, told
+from eoctl.operations.remedy_plan import (
+    Wish,
+    amounts,
+    ensure_held_first,
+    is_wish,
+    made,
+    refusal,
+    told,
+)
 from eoctl.operations.steps import Seen
 from eoctl.stores.journal import Journal
 from recovery.case import gate_of, named_after
@@ -81,6 +89,8 @@ async def _fence_step(
     cluster: Cluster, row: TransactionFacts, wish: Wish, seen: "Judgement"
 ) -> Step:
     end, init = fence_requests(row, cluster.transaction_version)
+    if init is not None:
+        await remedy_raise.refuse_timeout(cluster, row)
     name = row.transactional_id
     harm = f"an owner of {name} that still lives loses this transaction and is shut out"
     return Step(
@@ -124,6 +134,8 @@ async def _raise_idle(cluster: Cluster, row: TransactionFacts, wish: Wish) -> St
     if row.producer_epoch is None or row.timeout_ms is None:
         raise IncompleteError("it could not be described", where=name)
     version = await remedy_raise.end_version(cluster, row.coordinator)
+    if version is None:
+        await remedy_raise.refuse_timeout(cluster, row)
     request = RaiseRequest(
         name, row.producer_id, row.producer_epoch, row.timeout_ms, row.producer_epoch, version
     )
@@ -217,6 +229,7 @@ async def judged_for(
     if found.missing:
         raise IncompleteError(found.missing[0].detail, where=name)
     mine = []
+    errors: list[EoctlError] = []
     for judged in found.judged:
         if judged.about.producer_id not in (None, row.producer_id):
             continue
@@ -227,8 +240,10 @@ async def judged_for(
             is_stopped=wish.is_stopped,
         )
         if sentence is not None:
-            raise RefusedError(sentence, where=name)
+            errors.append(refusal(judged, sentence, name))
         mine.append(judged)
+    if errors:  # what cannot be judged comes before what is refused, as in the exit status
+        raise next((e for e in errors if isinstance(e, IncompleteError)), errors[0])
     if wish.owner_is_gone:
         return Judgement(partitions, tuple(mine))
     if not mine and not wish.is_stopped:
@@ -348,11 +363,10 @@ async def send(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) ->
         )
     coordinator = row.coordinator
     end = EndRequest(p["end_version"], step.target, p["producer_id"], p["producer_epoch"])
+    ensure_held_first(ensure_held, step.target)
     name = await repairs.end_transaction(cluster, coordinator, end)
     if name in repairs.END_REFUSED:
-        raise RefusedError(
-            f"the coordinator refused, nothing was changed: {name}", where=step.target
-        )
+        raise remedy_raise.refused(name, step.target, p["timeout_ms"])
     if name != "NONE":
         raise UnverifiedError(
             f"the coordinator answered {name}, which may come after the abort was written",
@@ -362,7 +376,9 @@ async def send(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) ->
         return {"end": name}
     ensure_held()
     init = InitRequest(step.target, p["producer_id"], p["producer_epoch"], p["timeout_ms"])
-    second = await repairs.initialise_producer(cluster, coordinator, init, cluster.silence())
+    second = await repairs.initialise_producer(
+        cluster, coordinator, init, cluster.silence(), ensure_held
+    )
     return {"end": name, "initialise": second.error}
 
 

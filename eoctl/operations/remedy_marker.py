@@ -5,7 +5,7 @@ marker's epoch, the plan raises that id first.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,15 @@ from eoctl.kafka.fetch import Range, read_all
 from eoctl.operations import remedy_raise, remedy_stake
 from eoctl.operations.diagnose import diagnose, look_again
 from eoctl.operations.inspect import Scope
-from eoctl.operations.remedy_plan import Planned, Wish, amounts, made, told
+from eoctl.operations.remedy_plan import (
+    Planned,
+    Wish,
+    amounts,
+    ensure_held_first,
+    made,
+    refusal,
+    told,
+)
 from eoctl.operations.steps import Seen
 from recovery.diagnosis import Judged
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
@@ -33,6 +41,7 @@ from recovery.repairs import (
     remedy_allowed,
     still_able_to_write,
 )
+from recovery.rights import missing_right
 from recovery.selectors import parse_selector
 
 
@@ -117,13 +126,9 @@ def refuse(judged: Judged, wish: Wish) -> None:
     if sentence is None and wish.without_proof:
         sentence = remedy_stake.refused(judged)
     if sentence is not None:
-        if judged.verdict.name == "unknown" and not wish.without_proof:
-            reasons = judged.verdict.evidence[-1:]
-            raise IncompleteError(
-                f"{sentence}" + (f" ({reasons[0].text})" if reasons else ""),
-                where=judged.about.name,
-            )
-        raise RefusedError(sentence, where=judged.about.name)
+        if wish.without_proof:
+            raise RefusedError(sentence, where=judged.about.name)
+        raise refusal(judged, sentence, judged.about.name)
     proven = judged.verdict.proven_outcome
     if wish.action == "resolve" and proven is not None and wish.outcome != proven:
         raise RefusedError(
@@ -233,6 +238,8 @@ async def _raise(
         version = await remedy_raise.end_version(cluster, idle.coordinator)
         request = raise_first(row, transactions, end_version=version)
         assert request is not None
+        if version is None:
+            await remedy_raise.refuse_timeout(cluster, idle)
     except ValueError as error:
         raise RefusedError(
             f"{error}: somebody may write with the marker's epoch",
@@ -288,10 +295,11 @@ async def _how_it_ended(cluster: Cluster, wish: Wish) -> str:
     return f"done already: its {after[0].outcome} marker is at offset {after[0].offset}"
 
 
-async def write(cluster: Cluster, step: Step) -> object:
+async def write(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) -> object:
     """Send the marker to the partition's leader, and to nobody else, after one more look.
 
-    Raises RefusedError: nothing was sent, or the leader refused it before it wrote anything.
+    ensure_held: asked once more behind that look. Raises RefusedError: nothing was sent, or the
+    leader refused it before it wrote anything.
     """
     p = step.parameters
     try:
@@ -309,9 +317,14 @@ async def write(cluster: Cluster, step: Step) -> object:
         coordinator_epoch=p["coordinator_epoch"],
         transaction_version=p["transaction_version"],
     )
+    ensure_held_first(ensure_held, step.target)
     name = await repairs.write_marker(cluster, p["leader"], request)
     if name in repairs.MARKER_REFUSED:
-        raise RefusedError(f"the broker refused the marker: {name}", where=step.target)
+        raise RefusedError(
+            f"the broker refused the marker: {name}",
+            where=step.target,
+            remedy=missing_right(name, step.target),
+        )
     if name != "NONE":
         raise UnverifiedError(
             f"the broker answered {name}, which may come after the marker was written",

@@ -1,6 +1,6 @@
 """What an operator asks of a transaction, and the plan that every remedy is made into."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from eoctl.operations.live import Live
 from eoctl.operations.session import now_ms
 from eoctl.stores.locks import lock_words
 from recovery.diagnosis import Judged
-from recovery.errors import IncompleteError
+from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.observation import Settings
 from recovery.plan import VALID_MS, Plan, Step
 from recovery.remedies import Action
@@ -101,6 +101,28 @@ def made(
             "clock_skew_ms": settings.clock_skew,
         },
     )
+
+
+def refusal(judged: Judged, sentence: str, where: str) -> EoctlError:
+    """The error for a remedy that its verdict does not allow.
+
+    IncompleteError for `unknown`: what could not be judged is told, and what would settle it.
+    """
+    verdict = judged.verdict
+    if verdict.name != "unknown":
+        return RefusedError(sentence, where=where)
+    reasons = [e.text for e in verdict.evidence if e.code == verdict.rule]
+    return IncompleteError(sentence + (f" ({reasons[0]})" if reasons else ""), where=where)
+
+
+def ensure_held_first(ensure_held: Callable[[], None], where: str) -> None:
+    """Ask for the lock before the first request. Raises RefusedError: nothing was sent."""
+    try:
+        ensure_held()
+    except UnverifiedError as error:
+        raise RefusedError(
+            f"{error.what}; nothing was sent", where=where, remedy="look again, then run it again"
+        ) from None
 
 
 async def told(cluster: Cluster, judged: Judged, outcome: str) -> dict[str, Any]:

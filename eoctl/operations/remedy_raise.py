@@ -7,17 +7,21 @@ idle id consists of.
 from collections.abc import Callable
 from typing import Any
 
-from eoctl.kafka import coordinators, messages, repairs
+from eoctl.kafka import configs, coordinators, messages, repairs
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.failures import WireError
+from eoctl.operations.remedy_plan import ensure_held_first
 from eoctl.operations.steps import Seen
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import TransactionFacts
 from recovery.observation import CLOSED_STATES
 from recovery.plan import Step
 from recovery.repairs import RaiseRequest, is_raised
+from recovery.rights import missing_right
+from recovery.times import format_duration
 
 ACTION = "raise-id"
+MAX_TIMEOUT = "transaction.max.timeout.ms"
 
 
 async def described(cluster: Cluster, name: str) -> TransactionFacts | None:
@@ -38,6 +42,17 @@ async def end_version(cluster: Cluster, coordinator: int) -> int | None:
     except WireError as error:
         raise IncompleteError(error.detail, where=f"broker {coordinator}") from None
     return 5 if connection.supports(messages.EndTxnRequest, 5) else None
+
+
+async def refuse_timeout(cluster: Cluster, row: TransactionFacts) -> None:
+    """Raise RefusedError where InitProducerId would refuse the id's timeout; nothing was sent yet.
+
+    A setting that may not be read is no reason: then the coordinator's own answer tells.
+    """
+    settings, _ = await configs.broker_configs(cluster, (MAX_TIMEOUT,))
+    most = settings.get(str(row.coordinator), {}).get(MAX_TIMEOUT)
+    if most is not None and row.timeout_ms is not None and row.timeout_ms > int(most):
+        raise refused(repairs.INVALID_TIMEOUT, row.transactional_id, row.timeout_ms)
 
 
 def subject(name: str) -> str:
@@ -104,17 +119,30 @@ async def send(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) ->
         p["above"],
         p["end_version"],
     )
-    ensure_held()
-    name = await repairs.raise_id(cluster, row.coordinator, request, cluster.silence())
-    if name in repairs.END_REFUSED:
+    ensure_held_first(ensure_held, step.target)
+    name = await repairs.raise_id(cluster, row.coordinator, request, cluster.silence(), ensure_held)
+    if name == "NONE":
+        return {"raise": name}
+    if name in repairs.END_REFUSED or name == repairs.INVALID_TIMEOUT:
         now_row = await described(cluster, step.target)
         if now_row is not None and facts(now_row) == facts(row):
-            raise RefusedError(
-                f"the coordinator refused, nothing was changed: {name}", where=step.target
-            )
-    if name != "NONE":
-        raise UnverifiedError(f"the coordinator answered {name}", where=step.target)
-    return {"raise": name}
+            raise refused(name, step.target, p["timeout_ms"])
+    raise UnverifiedError(f"the coordinator answered {name}", where=step.target)
+
+
+def refused(name: str, where: str, timeout_ms: int) -> RefusedError:
+    """The refusal of a coordinator that changed nothing. name: its error; timeout_ms: of the id."""
+    remedy = missing_right(name, where)
+    if name == repairs.INVALID_TIMEOUT:
+        remedy = (
+            f"its timeout is {format_duration(timeout_ms / 1000)}, above the brokers' "
+            f"{MAX_TIMEOUT}: start its application once with a shorter "
+            "transaction.timeout.ms, which raises the id as well, then plan again; or raise "
+            f"{MAX_TIMEOUT} to {timeout_ms} or more on the brokers"
+        )
+    return RefusedError(
+        f"the coordinator refuses, nothing was changed: {name}", where=where, remedy=remedy
+    )
 
 
 async def ended(cluster: Cluster, step: Step) -> Seen:

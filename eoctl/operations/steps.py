@@ -16,7 +16,7 @@ from eoctl.operations.session import now_ms
 from eoctl.stores.journal import Journal, Writer
 from recovery.answers import worst
 from recovery.errors import EoctlError, Exit, IncompleteError, RefusedError, UnverifiedError
-from recovery.journal import Entry
+from recovery.journal import Entry, ways_out
 from recovery.plan import Plan, Step
 
 SETTLE_SECONDS = 10.0  # how long a change may take until it is seen
@@ -120,7 +120,10 @@ class Outcome:
 
 
 class Walk:
-    """One walk through the steps of a plan. entry: the one to go on with, else a new one."""
+    """One walk through the steps of a plan. entry: the one to go on with, else a new one.
+
+    can_undo: can this kind of change be put back?
+    """
 
     def __init__(
         self,
@@ -128,8 +131,11 @@ class Walk:
         operation: Operation,
         ensure_held: Callable[[], None],
         entry: Entry | None,
+        *,
+        can_undo: bool = False,
     ) -> None:
         self._plan = plan
+        self._can_undo = can_undo
         self._operation = operation
         self._ensure_held = ensure_held
         self._entry = entry
@@ -216,7 +222,7 @@ class Walk:
                 changed = f"step {number} ({step.target}) was done and has changed since: "
                 if not self._plan.independent:
                     raise RefusedError(
-                        changed + seen.detail, where=entry.id, remedy=_ways_out(entry.id)
+                        changed + seen.detail, where=entry.id, remedy=self._ways_out(entry.id)
                     )
                 self._note(number, "refused", changed + seen.detail)
             untouched = untouched and seen.untouched
@@ -230,12 +236,7 @@ class Walk:
             await self._refuse_changes(left)
         except RefusedError as error:
             if self._sent:
-                done = f"{len(self._outcomes)} of {len(self._plan.steps)} steps are done"
-                if not self._outcomes:
-                    done = "some of it may have been done"
-                raise RefusedError(
-                    f"{error.what}; {done}", where=writer.entry, remedy=_ways_out(writer.entry)
-                ) from None
+                raise self._half_done(writer, error.what) from None
             self._record(writer, "abandoned", detail=error.sentence)
             writer.finished()
             raise RefusedError(
@@ -283,6 +284,8 @@ class Walk:
             if not self._sent and not self._plan.independent:
                 self._record(writer, "failed", detail=error.sentence)
                 writer.finished()
+            if sent_before and not self._plan.independent:
+                raise self._half_done(writer, f"{step.target}: {error.what}") from None
             raise
         except EoctlError as error:
             return None, error  # the answer was lost: only a look can tell
@@ -344,7 +347,21 @@ class Walk:
             raise self._unsure(writer, f"acted, but {error.what}") from None
 
     def _unsure(self, writer: Writer, what: str) -> UnverifiedError:
-        return UnverifiedError(what, where=writer.entry, remedy=_ways_out(writer.entry))
+        return UnverifiedError(what, where=writer.entry, remedy=self._ways_out(writer.entry))
+
+    def _half_done(self, writer: Writer, why: str) -> RefusedError:
+        """The refusal of the rest of an entry, which stays unfinished."""
+        done = f"{len(self._outcomes)} of {len(self._plan.steps)} steps are done"
+        if not self._outcomes:
+            done = "some of it may have been done"
+        return RefusedError(
+            f"{why}; {done}, the entry stays unfinished",
+            where=writer.entry,
+            remedy=self._ways_out(writer.entry),
+        )
+
+    def _ways_out(self, entry: str) -> str:
+        return ways_out(entry, can_undo=self._can_undo)
 
     def _steps(self) -> list[tuple[int, Step]]:
         return list(enumerate(self._plan.steps, 1))
@@ -358,13 +375,6 @@ class Walk:
 
     def _outcome(self, entry: str) -> Outcome:
         return Outcome(entry, [self._outcomes[number] for number, _ in self._steps()])
-
-
-def _ways_out(entry: str) -> str:
-    return (
-        f"see `eoctl journal show {entry}`, then resume or undo it; where neither is possible, "
-        f"close it with `eoctl journal resume {entry} --abandon --execute` and plan again"
-    )
 
 
 def die_here_in_tests(point: str) -> None:

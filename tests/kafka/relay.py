@@ -49,12 +49,16 @@ class Relay:
         """HOST:PORT of the relay of each broker."""
         return [f"127.0.0.1:{port}" for port in self._ports.values()]
 
+    @property
+    def hosts(self) -> dict[str, str]:
+        """Advertised HOST:PORT -> the relay's, for every broker."""
+        return {
+            f"127.0.0.1:{self._targets[b]}": f"127.0.0.1:{port}" for b, port in self._ports.items()
+        }
+
     def config(self, folder: Path) -> str:
         """A config file with the context `relayed`: every broker is reached through the relay."""
-        hosts = ", ".join(
-            f'"127.0.0.1:{self._targets[b]}" = "127.0.0.1:{port}"'
-            for b, port in self._ports.items()
-        )
+        hosts = ", ".join(f'"{there}" = "{here}"' for there, here in self.hosts.items())
         first = next(iter(self._ports.values()))
         path = folder / "relayed.toml"
         path.write_text(

@@ -71,6 +71,17 @@ def test_a_lost_commit_is_resolved_not_aborted(lossy: Lab, tmp_path: Path) -> No
     wrong = eoctl(*words, "--outcome", "abort", "--execute", "--yes")
     assert wrong.status == 4
     assert "commit" in wrong.stderr
+    planned = eoctl(*words, "--outcome", "commit", "-o", "json").rows[0]
+    steps = {step["action"]: step for step in planned["steps"]}
+    if lossy.record.spec.transaction_version == 1:
+        # no request raises an id only while it is idle: the plan must say what that may cost
+        assert (
+            f"a transaction that its application begins in this moment on {lost.topic}:"
+            f"{lost.partition} is aborted, and that abort drops the committed records that wait "
+            "there"
+        ) in steps["raise-id"]["harms"]
+    else:
+        assert list(steps) == ["write-marker"]
     at = words.index("--bootstrap-server")
     with relayed(lossy) as relay:
         env = environment(EOCTL_CONFIG=relay.config(tmp_path))

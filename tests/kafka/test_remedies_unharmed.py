@@ -6,7 +6,7 @@ idle id could take what its owner writes a moment later.
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -18,13 +18,15 @@ from eoctl.lab.client import Client, Record
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
-from eoctl.operations import remedy, remedy_marker
+from eoctl.operations import remedy, remedy_marker, remedy_raise
 from eoctl.operations.session import with_cluster
+from recovery.errors import RefusedError, UnverifiedError
 from recovery.observation import Settings
-from recovery.plan import Plan
-from recovery.repairs import MarkerRequest
-from tests.kafka.command import Ran, environment, eoctl
+from recovery.plan import Plan, Step
+from recovery.repairs import MarkerRequest, RaiseRequest
+from tests.kafka.command import Ran, environment, eoctl, unfinished
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.relay import END_TXN, INIT_PRODUCER_ID, relayed
 from tests.kafka.remedying import read_committed
 
 FAST = ("--sample-interval", "0.3s")
@@ -184,6 +186,107 @@ def test_what_was_dropped_beyond_the_plan_is_told(lab: Lab, topic: MakeTopic) ->
         assert (saw["planned_end"], saw["marker_offset"]) == (beyond, beyond + 3)
 
     in_client(lab, scenario)
+
+
+def test_half_done_it_is_closed_only_by_hand(lab: Lab, topic: MakeTopic) -> None:
+    """The id was raised, then its application was restarted there: the marker can't be sent."""
+    name, before = topic(lab, 2), unfinished("txn")
+
+    async def scenario(client: Client) -> None:
+        scene = await with_stray(lab, client, name)
+        assert scene.run(*scene.abort, *ACT, kill_at="step-1-done").status < 0
+        restarted = await Producer.init(client, scene.name)
+        await restarted.send(name, 0, [Record(b"restarted")])
+        [entry] = unfinished("txn") - before
+        resume = f"eoctl journal resume {entry}"
+        ways = (
+            f"`{resume} --execute` tries the rest again; where that is refused, only "
+            f"`{resume} --abandon --execute` closes it: what was done stays (it cannot be undone)"
+        )
+        for words, said in (
+            ((*scene.abort, *ACT), "1 of 2 steps are done, the entry stays unfinished"),
+            (("journal", "resume", entry, *ACT), "1 of 2 steps are done"),
+            (("journal", "undo", entry, *ACT), "abort cannot be undone"),
+        ):
+            refused = scene.run(*words)
+            assert refused.status == 4, (words, refused.stdout, refused.stderr)
+            assert said in refused.stderr
+            assert ways in refused.stderr
+        assert unfinished("txn") - before == {entry}
+        await restarted.end(commit=False)
+        await restarted.completed()
+        abandon = ("journal", "resume", entry, "--abandon", "--execute")
+        assert scene.run(*abandon).status == 0
+        assert unfinished("txn") == before
+        assert read_committed(lab, name, 0) == []
+
+    in_client(lab, scenario)
+
+
+def test_each_request_of_a_raise_is_sent_under_the_lock(lab: Lab, topic: MakeTopic) -> None:
+    """By InitProducerId twice, as before Kafka 4.0: the lock goes after 0, 1 and 2 requests."""
+    name = topic(lab, 2)
+
+    async def scenario(client: Client) -> None:
+        owner = await Producer.init(client, f"{name}-id")
+        await owner.send(name, 0, [Record(b"home")])
+        await owner.commit()
+        await owner.completed()
+        with relayed(lab) as relay:
+            server = Connect(bootstrap_server=",".join(relay.addresses))
+            context = replace(resolve(server), hosts=relay.hosts)
+
+            async def attempt(held: int, end_version: int | None, timeout_ms: int) -> str:
+                seen = await client.transaction(f"{name}-id")
+                assert seen is not None
+                assert seen.producer_epoch is not None
+                request = RaiseRequest(
+                    *(f"{name}-id", seen.producer_id, seen.producer_epoch),
+                    *(timeout_ms, seen.producer_epoch, end_version),
+                )
+                step = remedy_raise.step(request, seen, owner_is_gone=False)
+                relay.requests.clear()
+                return await asyncio.to_thread(
+                    with_cluster, context, 30.0, lambda c: raised(c, step, held)
+                )
+
+            assert "lost; nothing was sent" in await attempt(0, None, 60_000)
+            assert relay.changing == []
+            assert await attempt(1, None, 60_000) == "unsure: the lock is lost"
+            assert relay.sent(INIT_PRODUCER_ID).total() == 1
+            assert await attempt(2, None, 60_000) == "done"
+            assert relay.sent(INIT_PRODUCER_ID).total() == 2
+            assert await attempt(1, 5, 60_000) == "done"
+            assert (relay.sent(INIT_PRODUCER_ID).total(), relay.sent(END_TXN).total()) == (0, 1)
+            # and a timeout that these brokers don't take is refused, with the way out
+            before = await client.transaction(f"{name}-id")
+            said = await attempt(2, None, 3_600_000)
+            assert said.startswith("refused: the coordinator refuses, nothing was changed")
+            assert "INVALID_TRANSACTION_TIMEOUT; its timeout is 1h, above" in said
+            assert "shorter transaction.timeout.ms" in said
+            assert await client.transaction(f"{name}-id") == before
+
+    in_client(lab, scenario)
+
+
+async def raised(cluster: Cluster, step: Step, held: int) -> str:
+    """What became of a raise whose lock is lost after so many requests."""
+    asked = 0
+
+    def ensure_held() -> None:
+        nonlocal asked
+        asked += 1
+        if asked > held:
+            raise UnverifiedError("the lock is lost")
+
+    try:
+        await remedy_raise.send(cluster, step, ensure_held)
+    except RefusedError as error:
+        return f"refused: {error.what}; {error.remedy}"
+    except UnverifiedError as error:
+        return f"unsure: {error.what}"
+    seen = await remedy_raise.ended(cluster, step)
+    return "done" if seen.done else seen.detail
 
 
 def test_fence_judges_first(lab: Lab, topic: MakeTopic) -> None:

@@ -33,6 +33,7 @@ from eoctl.lab.record import LabSpec
 from recovery.diagnosis import Judged
 from recovery.observation import Settings
 from recovery.verdicts import judge
+from tests.kafka.command import eoctl
 from tests.kafka.diagnosing import judged
 
 EVERYTHING = {
@@ -119,6 +120,15 @@ def test_what_one_broker_can_hold(lab: Lab) -> None:
     rules = {rule: found[t.topic, t.partition].verdict.rule for rule, t in expected.items()}
     assert rules == {rule: rule for rule in expected}
     assert found[anew.topic, anew.partition].verdict.name == "open"
+
+    # what cannot be judged is no refusal: exit status 3, and what would settle it
+    for truth, status, said in (
+        (expected["later-transaction"], 3, "how the batch's own ended is not known"),
+        (anew, 4, "whether decided data lies under its transaction is not known"),
+    ):
+        fence = ("txn", "fence", truth.transactional_id or "", "--owner-is-gone")
+        ran = eoctl(*fence, "--sample-interval", "0.3s", lab=lab)
+        assert (ran.status, said in ran.stderr) == (status, True), ran.stderr
 
     # what the same looks at the orphan say when one of them had not been taken
     orphan = found[expected["nobody-owns-it"].topic, 0]

@@ -258,10 +258,19 @@ def test_a_refusal_of_the_cluster_closes_the_entry_when_nothing_happened(cells: 
     assert [entry["state"] for entry in cells.entries()] == ["failed"]
     half = cells.run(*SET, *ACT, CELL_TROUBLE="refuse:b")
     assert half.returncode == 4
+    entry = cells.entries()[-1]["id"]
+    assert f"{entry}: b: the file said no; 1 of 2 steps are done" in half.stderr
+    ways = (
+        f"see `eoctl journal show {entry}`, then `eoctl journal resume {entry}` or "
+        f"`eoctl journal undo {entry}`; where neither is possible, close it with "
+        f"`eoctl journal resume {entry} --abandon --execute`"
+    )
+    assert ways in half.stderr
     assert [entry["state"] for entry in cells.entries()] == ["failed", "unfinished"]
     other = cells.run("set", "b=9", *ACT)
     assert other.returncode == 4
     assert "is unfinished there: a becomes 5, b becomes 7" in other.stderr
+    assert f"end that first: {ways}" in other.stderr
     assert cells.now == {"a": 5, "b": 2}
 
 
