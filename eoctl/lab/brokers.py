@@ -141,6 +141,9 @@ def settings(node: Node, nodes: Sequence[Node], data: Path) -> dict[str, str]:
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": least,
         "group.initial.rebalance.delay.ms": "0",
+        # one that ended is let in again when its old session has ended: after 3 s, not 9 s
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
         # 128 MiB by default, a third of the heap
         "log.cleaner.dedupe.buffer.size": str(16 << 20),
     }

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from recovery.errors import UsageError
@@ -38,7 +39,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
         if found is None:
             raise UsageError("no Java found in JAVA_HOME or PATH", remedy=INSTALL)
         path, origin = Path(found), "PATH"
-    banner = _banner(path)
+    banner = _banner(path, path.stat().st_mtime_ns)
     # 1.8.0_402 is Java 8; since 9 the first number is the major version (JEP 223)
     match = re.search(r'version "(?:1\.)?(\d+)[^"]*"', banner)
     if match is None:
@@ -52,7 +53,9 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
     return Java(path, version, banner)
 
 
-def _banner(path: Path) -> str:
+@cache
+def _banner(path: Path, modified: int) -> str:
+    """Kept while the launcher is the same file: each of Kafka's tools asks anew."""
     try:
         done = subprocess.run(
             [path, "-version"], capture_output=True, text=True, timeout=30, check=False
