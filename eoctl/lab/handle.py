@@ -3,7 +3,6 @@
 import fcntl
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -175,13 +174,6 @@ class Lab:
 
     def classpath(self) -> str:
         return self.runtime().classpath
-
-    def run_tool(
-        self, main_class: str, *args: str, timeout: float = 120
-    ) -> subprocess.CompletedProcess[str]:
-        """Run one of Kafka's own tools, such as org.apache.kafka.tools.TransactionsCommand."""
-        argv = self.runtime().argv(main_class, *args)
-        return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=False)
 
     def write_context(self) -> None:
         """Make the lab a context, `lab` or `lab-NAME`, for eoctl's other commands."""

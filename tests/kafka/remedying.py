@@ -5,6 +5,7 @@ import time
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.cluster import Lab
 from tests.kafka.diagnosing import judged
+from tests.kafka.tools import kafka_tool
 
 
 def abort_words(lab: Lab, t: GroundTruth, *more: str) -> list[str]:
@@ -66,8 +67,12 @@ def markers_of(lab: Lab, t: GroundTruth) -> list[str]:
     log = lab.data_folder(t.leader or 1) / f"{t.topic}-{t.partition}"
     found: list[str] = []
     for segment in sorted(log.glob("*.log")):
-        said = lab.run_tool(
-            "org.apache.kafka.tools.DumpLogSegments", "--files", str(segment), "--print-data-log"
+        said = kafka_tool(
+            lab,
+            "org.apache.kafka.tools.DumpLogSegments",
+            "--files",
+            str(segment),
+            "--print-data-log",
         ).stdout
         pid = None
         for line in said.splitlines():

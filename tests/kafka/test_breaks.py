@@ -26,6 +26,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
 from recovery.errors import IncompleteError, RefusedError, UsageError
+from tests.kafka.tools import kafka_tool
 
 TOOLS = "org.apache.kafka.tools"
 ABORT_CYCLE = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
@@ -75,8 +76,8 @@ def delivered(lab: Lab, topic: str, partition: int, isolation: str) -> list[int]
 
 def table(lab: Lab, *args: str) -> list[dict[str, str]]:
     """Rows of TransactionsCommand by the names of its columns."""
-    done = lab.run_tool(
-        f"{TOOLS}.TransactionsCommand", "--bootstrap-server", lab.bootstrap_servers, *args
+    done = kafka_tool(
+        lab, f"{TOOLS}.TransactionsCommand", "--bootstrap-server", lab.bootstrap_servers, *args
     )
     assert done.returncode == 0, done.stderr
     header, *rows = [line.split("\t") for line in done.stdout.splitlines() if line.strip()]
@@ -326,7 +327,7 @@ def dumped_batches(lab: Lab, truth: GroundTruth) -> list[dict[str, str]]:
     """The batches on the leader's disk, as DumpLogSegments prints them; `offsets` in each."""
     folder = lab.data_folder(truth.leader or 0) / f"{truth.topic}-{truth.partition}"
     files = ",".join(str(path) for path in sorted(folder.glob("*.log")))
-    done = lab.run_tool(f"{TOOLS}.DumpLogSegments", "--print-data-log", "--files", files)
+    done = kafka_tool(lab, f"{TOOLS}.DumpLogSegments", "--print-data-log", "--files", files)
     assert done.returncode == 0, done.stderr
     batches: list[dict[str, str]] = []
     for line in done.stdout.splitlines():
@@ -550,7 +551,8 @@ def transaction_state(lab: Lab) -> list[tuple[str, dict[str, Any]]]:
     places = [TopicPartition("__transaction_state", p) for p in there.partitions]
     count = sum(consumer.get_watermark_offsets(place, timeout=20)[1] for place in places)
     consumer.close()
-    done = lab.run_tool(
+    done = kafka_tool(
+        lab,
         f"{TOOLS}.consumer.ConsoleConsumer",
         *("--bootstrap-server", lab.bootstrap_servers, "--topic", "__transaction_state"),
         *("--formatter", f"{TOOLS}.consumer.TransactionLogMessageFormatter"),

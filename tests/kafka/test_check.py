@@ -21,6 +21,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from tests.kafka.command import Ran, environment, eoctl, eoctl_running
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.tools import kafka_tool
 from tests.started import connected
 from tests.unit.test_metrics import Family, conventions, read
 
@@ -143,7 +144,8 @@ def test_held_age(tmp_path: Path, lab: Lab, opened: GroundTruth) -> None:
     age = value(families, "eoctl_held_age_seconds")
     assert age == row["observed"]
     for milliseconds, listed in ((int(age * 1000) - 1000, True), (int(age * 1000) + 60_000, False)):
-        done = lab.run_tool(
+        done = kafka_tool(
+            lab,
             "org.apache.kafka.tools.TransactionsCommand",
             *("--bootstrap-server", lab.bootstrap_servers, "list"),
             *("--duration-filter", str(milliseconds)),
@@ -260,7 +262,8 @@ def test_coordinators_unavailable_and_a_finding_beats_incomplete(
     )
     try:
         break_(lab, "open", hold=False)
-        done = lab.run_tool(
+        done = kafka_tool(
+            lab,
             "org.apache.kafka.tools.TopicCommand",
             *("--bootstrap-server", lab.bootstrap_servers),
             *("--describe", "--topic", "__transaction_state"),

@@ -38,6 +38,7 @@ from eoctl.lab.producer import Producer
 from recovery.errors import UsageError
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.tools import kafka_tool
 
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 T = TypeVar("T")
@@ -106,7 +107,7 @@ def consumer(lab: Lab, group: str, protocol: str, topic: str) -> Iterator[Consum
 
 def tool(lab: Lab, *words: str) -> list[dict[str, str]]:
     """The rows of kafka-consumer-groups."""
-    done = lab.run_tool(TOOL, "--bootstrap-server", lab.bootstrap_servers, *words)
+    done = kafka_tool(lab, TOOL, "--bootstrap-server", lab.bootstrap_servers, *words)
     lines = [line.split() for line in done.stdout.splitlines() if line.strip()]
     (at,) = [i for i, line in enumerate(lines) if line[0] == "GROUP"][:1]
     return [dict(zip(lines[at], line, strict=False)) for line in lines[at + 1 :]]
@@ -167,7 +168,7 @@ def test_every_group_of_three_brokers_is_listed(lab3: Lab, topic: MakeTopic) -> 
             break
         assert time.monotonic() < end, missing
         time.sleep(0.2)
-    theirs = lab3.run_tool(TOOL, "--bootstrap-server", lab3.bootstrap_servers, "--list")
+    theirs = kafka_tool(lab3, TOOL, "--bootstrap-server", lab3.bootstrap_servers, "--list")
     assert sorted(g.group for g in listed) == sorted(theirs.stdout.split())
     mine = {g.group: g for g in found if g.group in names}
 
@@ -278,10 +279,11 @@ def test_share_groups_stand_at_their_start_offset(lab1: Lab, topic: MakeTopic) -
     server = ("--bootstrap-server", lab1.bootstrap_servers)
     group_config = ("--entity-type", "groups", "--entity-name", group)
     setting = ("--alter", "--add-config", "share.auto.offset.reset=earliest")
-    lab1.run_tool("kafka.admin.ConfigCommand", *server, *group_config, *setting)
+    kafka_tool(lab1, "kafka.admin.ConfigCommand", *server, *group_config, *setting)
     reading = ("--topic", name, "--group", group, "--max-messages", "3", "--timeout-ms", "30000")
-    lab1.run_tool("org.apache.kafka.tools.consumer.ConsoleShareConsumer", *server, *reading)
-    shown = lab1.run_tool(
+    kafka_tool(lab1, "org.apache.kafka.tools.consumer.ConsoleShareConsumer", *server, *reading)
+    shown = kafka_tool(
+        lab1,
         "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
         *server,
         *("--describe", "--group", group),

@@ -10,6 +10,7 @@ from eoctl.lab.cluster import Lab
 from recovery.formats.records import replaced
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.planting import send
+from tests.kafka.tools import kafka_tool
 from tests.unit.formats_build import decoded
 from tests.unit.test_header_names import named
 
@@ -30,7 +31,8 @@ def test_the_java_consumer_reads_the_same_names(
 
     asyncio.run(fill())
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Dstdout.encoding=UTF-8")
-    done = lab1.run_tool(
+    done = kafka_tool(
+        lab1,
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
         *("--bootstrap-server", lab1.bootstrap_servers, "--topic", name, "--from-beginning"),
         *("--max-messages", str(len(NAMES)), "--timeout-ms", "60000"),

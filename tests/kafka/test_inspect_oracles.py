@@ -20,6 +20,7 @@ from eoctl.lab.producer import Producer
 from recovery.formats.coordinator import coordinator_partition
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.tools import kafka_tool
 from tests.share import share
 
 TOOLS = "org.apache.kafka.tools"
@@ -27,7 +28,7 @@ TOOLS = "org.apache.kafka.tools"
 
 def tool(lab: Lab, name: str, *words: str) -> str:
     """What one of Kafka's tools prints."""
-    done = lab.run_tool(f"{TOOLS}.{name}", "--bootstrap-server", lab.bootstrap_servers, *words)
+    done = kafka_tool(lab, f"{TOOLS}.{name}", "--bootstrap-server", lab.bootstrap_servers, *words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

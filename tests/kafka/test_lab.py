@@ -16,6 +16,7 @@ from eoctl.lab import handle
 from eoctl.lab.cluster import Lab, lab_names, load, up
 from eoctl.lab.record import LabSpec, read_record
 from recovery.errors import RefusedError, UnreachableError, UsageError
+from tests.kafka.tools import kafka_tool
 from tests.started import started
 
 StartLab = Callable[[LabSpec], Lab]
@@ -68,7 +69,9 @@ def test_it_keeps_records_and_kafkas_own_tools_run(lab1: Lab, topic: Callable[..
     for number in range(5):
         producer.produce(name, str(number).encode(), partition=number % 2)
     assert producer.flush(20) == 0
-    told = lab1.run_tool(GET_OFFSETS, "--bootstrap-server", lab1.bootstrap_servers, "--topic", name)
+    told = kafka_tool(
+        lab1, GET_OFFSETS, "--bootstrap-server", lab1.bootstrap_servers, "--topic", name
+    )
     assert (told.returncode, told.stdout.split()) == (0, [f"{name}:0:3", f"{name}:1:2"])
     assert (lab1.data_folder(1) / f"{name}-0").is_dir()
 
@@ -89,8 +92,8 @@ def test_everything_listens_on_loopback_only(lab1: Lab) -> None:
 
 def test_three_brokers_are_one_quorum(lab3: Lab) -> None:
     assert sorted(brokers_of(lab3)) == [1, 2, 3]
-    told = lab3.run_tool(
-        QUORUM, "--bootstrap-server", lab3.bootstrap_servers, "describe", "--status"
+    told = kafka_tool(
+        lab3, QUORUM, "--bootstrap-server", lab3.bootstrap_servers, "describe", "--status"
     )
     assert told.returncode == 0, told.stderr
     voters = next(line for line in told.stdout.splitlines() if "CurrentVoters" in line)
@@ -160,7 +163,7 @@ def _live_to_the_end(start_lab: StartLab, spec: LabSpec, lab: Lab, port: int) ->
     from confluent_kafka.admin import AdminClient, ConfigResource
 
     assert brokers_of(lab) == {1: port}
-    told = lab.run_tool(FEATURES, "--bootstrap-server", lab.bootstrap_servers, "describe")
+    told = kafka_tool(lab, FEATURES, "--bootstrap-server", lab.bootstrap_servers, "describe")
     line = next(line for line in told.stdout.splitlines() if "transaction.version" in line)
     assert "FinalizedVersionLevel: 1" in line
     broker = ConfigResource(ConfigResource.Type.BROKER, "1")

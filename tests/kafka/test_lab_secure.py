@@ -17,6 +17,7 @@ from eoctl.lab import secure
 from eoctl.lab.cluster import Lab
 from eoctl.lab.users import USERS
 from recovery.errors import UsageError
+from tests.kafka.tools import kafka_tool
 
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 ACLS = "org.apache.kafka.tools.AclCommand"
@@ -138,7 +139,8 @@ def test_the_wrong_listeners_are_wrong_in_the_way_they_say(
 @pytest.mark.parametrize("listener", sorted({name for name, _ in DOORS} | {"PLAINTEXT"}))
 def test_javas_own_client_takes_the_properties_file(secure_lab: Lab, listener: str) -> None:
     file = secure.client_file(secure_lab.folder, "operator", listener)
-    told = secure_lab.run_tool(
+    told = kafka_tool(
+        secure_lab,
         TRANSACTIONS,
         "--bootstrap-server",
         secure_lab.record.bootstrap_servers(listener),
@@ -168,7 +170,8 @@ def test_both_spellings_mean_the_same(secure_lab: Lab) -> None:
 def test_the_acls_are_the_table(secure_lab: Lab) -> None:
     """Against Kafka's own AclCommand."""
     file = secure.client_file(secure_lab.folder, "admin")
-    told = secure_lab.run_tool(
+    told = kafka_tool(
+        secure_lab,
         ACLS,
         "--bootstrap-server",
         secure_lab.bootstrap_servers,

@@ -28,6 +28,7 @@ from recovery.errors import IncompleteError, RefusedError, UnverifiedError
 from recovery.formats.reader import CorruptError
 from recovery.store_tables import KafkaGroupStore, Store, TopicStore
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.tools import kafka_tool
 from tests.offset_stores import Open, change, kept, position, read, there_and_back
 from tests.relay import Relay
 
@@ -218,7 +219,8 @@ def test_a_pending_commit_and_a_share_group_are_refused(lab1: Lab, topic: MakeTo
     with pytest.raises(RefusedError, match="an open transaction holds a commit"):
         change(store, (place, entry.kept, kept(store, position(place, 0))))
     share = f"share-{name}"
-    lab1.run_tool(
+    kafka_tool(
+        lab1,
         "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
         *("--bootstrap-server", lab1.bootstrap_servers, "--topic", name, "--group", share),
         *("--timeout-ms", "2000", "--max-messages", "1"),

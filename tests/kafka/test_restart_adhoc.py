@@ -13,6 +13,7 @@ from eoctl.lab.cluster import Lab
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.crashed import START, commit, committed, producing, write
+from tests.kafka.tools import kafka_tool
 
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
@@ -58,8 +59,15 @@ class Group:
     def tool(self, *words: str) -> dict[tuple[str, int], int]:
         """What Kafka's own tool would do."""
         server = ("--bootstrap-server", self.lab.bootstrap_servers)
-        ran = self.lab.run_tool(
-            TOOL, *server, "--group", self.name, "--reset-offsets", "--dry-run", *self.named(words)
+        ran = kafka_tool(
+            self.lab,
+            TOOL,
+            *server,
+            "--group",
+            self.name,
+            "--reset-offsets",
+            "--dry-run",
+            *self.named(words),
         )
         rows = re.findall(rf"^{self.name}\s+(\S+)\s+(\d+)\s+(\d+)\s*$", ran.stdout, re.M)
         assert rows, ran.stdout + ran.stderr

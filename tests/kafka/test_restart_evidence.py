@@ -16,6 +16,7 @@ from recovery.strategies.commits import GroupCommit, Shown, written_with
 from tests.kafka.command import Ran
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.crashed import Scene, producing, until, write
+from tests.kafka.tools import kafka_tool
 
 
 @pytest.fixture
@@ -83,7 +84,8 @@ def test_a_commit_in_the_transaction_of_the_outputs(scene: Scene) -> None:
 def test_a_java_client_with_an_epoch_for_each_transaction(scene: Scene) -> None:
     """Kafka's own copier, of transactions v2: its last commit's epoch names one transaction, and
     the output's batches alone show them together (as where the decision is compacted away)."""
-    done = scene.lab.run_tool(
+    done = kafka_tool(
+        scene.lab,
         "org.apache.kafka.tools.TransactionalMessageCopier",
         *("--broker-list", scene.lab.bootstrap_servers, "--consumer-group", scene.group),
         *("--input-topic", scene.input, "--input-partition", "0", "--output-topic", scene.output),

@@ -19,6 +19,7 @@ from eoctl.lab.record import LabSpec
 from tests.kafka.command import environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.test_breaks import librdkafka_offsets
+from tests.kafka.tools import kafka_tool
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +139,7 @@ def test_kafkas_own_tool_reads_the_same_snapshot(lab: Lab, topic: MakeTopic) -> 
     with stopped_by(lab.terminate, lab):
         (folder,) = [p for p in folders(lab) if p.name == f"{name}-0"]
         newest = max(folder.glob("*.snapshot"))
-        done = lab.run_tool("org.apache.kafka.tools.DumpLogSegments", "--files", str(newest))
+        done = kafka_tool(lab, "org.apache.kafka.tools.DumpLogSegments", "--files", str(newest))
         found = re.findall(
             r"producerId: (\d+) producerEpoch: (\d+) coordinatorEpoch: (-?\d+) "
             r"currentTxnFirstOffset: (\S+)",
@@ -180,7 +181,8 @@ def test_blocks_of_a_kraft_cluster(lab: Lab) -> None:
     ran = eoctl("producers", "--blocks", "--segment", str(folder), "-o", "json")
     assert ran.status == 0, ran.stderr
     assert all(r["broker"] == 1 for r in ran.rows)
-    done = lab.run_tool(
+    done = kafka_tool(
+        lab,
         "org.apache.kafka.tools.DumpLogSegments",
         *("--cluster-metadata-decoder", "--files", str(folder / f"{0:020}.log")),
     )

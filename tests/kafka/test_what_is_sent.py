@@ -24,6 +24,7 @@ from tests.kafka.relay import (
     Relay,
     relayed,
 )
+from tests.kafka.tools import kafka_tool
 
 # where an answer has its error code: EndTxn v5 behind length, correlation id, tags and throttle
 # time; WriteTxnMarkers before the empty tags of partition, topic, marker and answer
@@ -131,7 +132,8 @@ def test_a_plan_of_what_is_over_sends_nothing(
     [orphan] = break_(lab3, "orphan", hold=False)
     plan = str(tmp_path / "plan.json")
     assert through(relay, tmp_path, "txn", "hanging", orphan.topic, *FAST, "--plan", plan).status
-    lab3.run_tool(
+    kafka_tool(
+        lab3,
         "org.apache.kafka.tools.TransactionsCommand",
         *("--bootstrap-server", lab3.bootstrap_servers, "abort", "--topic", orphan.topic),
         *("--partition", str(orphan.partition), "--start-offset", str(orphan.start_offset)),

@@ -1,0 +1,106 @@
+"""Kafka's own tools as oracles, in one JVM for all tests of a process: starting one takes 1 s."""
+
+import atexit
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from eoctl.lab.brokers import Runtime
+from eoctl.lab.cluster import Lab
+
+
+def kafka_tool(lab: Lab, main_class: str, *args: str) -> "subprocess.CompletedProcess[str]":
+    """Run one, such as org.apache.kafka.tools.TransactionsCommand: its status, stdout, stderr."""
+    return _jvm(lab.runtime()).run(main_class, args)
+
+
+@cache
+def _jvm(runtime: Runtime) -> "_Jvm":
+    return _Jvm(runtime.argv("py4j.GatewayServer", "--die-on-broken-pipe", "0"))
+
+
+class _Jvm:
+    """A JVM with Kafka's classes that runs main methods, one after the other."""
+
+    def __init__(self, argv: list[str]) -> None:
+        from py4j.java_gateway import GatewayParameters, JavaGateway
+
+        (py4j,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
+        argv[argv.index("-cp") + 1] += f":{py4j}"
+        self._process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,  # whose end is the JVM's: also where this process is killed
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        atexit.register(self._close)
+        assert self._process.stdout is not None
+        port = int(self._process.stdout.readline())
+        self._gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
+        self._jvm: Any = self._gateway.jvm
+        self._statuses = self._jvm.java.util.ArrayDeque()
+        self._keep_from_exiting()
+
+    def _keep_from_exiting(self) -> None:
+        """Kafka's Exit.exit notes the status and throws, in place of ending the JVM.
+
+        Written with method handles: no compiler comes with the Java of a lab.
+        """
+        lang = self._jvm.java.lang
+        handles, proxies = lang.invoke.MethodHandles, lang.invoke.MethodHandleProxies
+        of, named = lang.invoke.MethodType.methodType, lang.Class.forName
+        whole, nothing = lang.Integer.TYPE, lang.Void.TYPE
+        add = of(lang.Boolean.TYPE, named("java.lang.Object"))
+        note = handles.publicLookup().bind(self._statuses, "add", add).asType(of(nothing, whole))
+        leave = handles.throwException(nothing, named("java.lang.RuntimeException")).bindTo(
+            lang.RuntimeException("the tool has called Exit")
+        )
+        leave = handles.foldArguments(self._taking(leave, 0, whole), note)
+        leave = self._taking(leave, 1, named("java.lang.String"))  # (status, message)
+        exits = getattr(self._jvm, "org.apache.kafka.common.utils.Exit")
+        procedure = named("org.apache.kafka.common.utils.Exit$Procedure")
+        exits.setExitProcedure(proxies.asInterfaceInstance(procedure, leave))
+        exits.setHaltProcedure(proxies.asInterfaceInstance(procedure, leave))
+
+    def _taking(self, handle: Any, at: int, argument: Any) -> Any:
+        """The same method with one more argument, which it ignores."""
+        more = self._array(self._jvm.java.lang.Class, argument)
+        return self._jvm.java.lang.invoke.MethodHandles.dropArguments(handle, at, more)
+
+    def _array(self, of: Any, *values: Any) -> Any:
+        made = self._gateway.new_array(of, len(values))
+        for at, value in enumerate(values):
+            made[at] = value
+        return made
+
+    def run(self, main_class: str, args: tuple[str, ...]) -> "subprocess.CompletedProcess[str]":
+        """Run a tool to its end. Raises Py4JError where it ends by an exception."""
+        from py4j.protocol import Py4JJavaError
+
+        self._statuses.clear()
+        with tempfile.TemporaryDirectory() as folder:
+            files = [Path(folder, name) for name in ("stdout", "stderr")]
+            out, err = (self._jvm.java.io.PrintStream(str(file), "UTF-8") for file in files)
+            self._jvm.java.lang.System.setOut(out)
+            self._jvm.java.lang.System.setErr(err)
+            try:
+                getattr(self._jvm, main_class).main(self._array(self._jvm.String, *args))
+            except Py4JJavaError:
+                if self._statuses.isEmpty():
+                    raise
+            finally:
+                out.close()
+                err.close()
+            said = [file.read_text(encoding="utf-8") for file in files]
+        status = self._statuses.poll() or 0
+        return subprocess.CompletedProcess([main_class, *args], status, *said)
+
+    def _close(self) -> None:
+        self._gateway.close()
+        self._process.kill()
+        self._process.communicate()
