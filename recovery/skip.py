@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Self
 
 from recovery.errors import RefusedError, UsageError
-from recovery.rows_restart import env_name
+from recovery.restart_rows import env_name
 
 
 class Seen(NamedTuple):

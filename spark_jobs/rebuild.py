@@ -26,7 +26,8 @@ from spark_jobs import executors, job
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from eoctl.stores.rebuild_task import Task, TaskRow
+    from eoctl.stores.rebuild_task import Task
+    from eoctl.stores.state_folder import TaskRow
 
 TOLD_SECONDS = 1.0
 PROBES = 4

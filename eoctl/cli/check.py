@@ -13,9 +13,9 @@ from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, Format
 from eoctl.cli.runner import of_bundle, run_each
 from eoctl.config import Context, load_config, state_dir
-from eoctl.kafka.cluster import Cluster
 from eoctl.operations import check as operation
 from eoctl.operations.check import Checked
+from eoctl.operations.live import Live
 from eoctl.operations.session import now_ms, with_cluster
 from eoctl.operations.source import Source
 from eoctl.render.tables import Column
@@ -113,7 +113,7 @@ def _run(
 ) -> tuple[Sequence[Context], Sequence[Result]]:
     thresholds = operation.thresholds(load_config().check)
 
-    async def looked(source: Cluster | Source, context: Context) -> Checked:
+    async def looked(source: Source, context: Context) -> Checked:
         settings, interval = limits.settings(context), limits.interval
         return await operation.check(
             source, context, thresholds, settings, sample_interval=interval
@@ -132,7 +132,7 @@ def _run(
             return with_cluster(
                 context,
                 connection.seconds(),
-                lambda cluster: operation.alone(cluster, looked(cluster, context)),
+                lambda cluster: operation.alone(cluster, looked(Live(cluster), context)),
             )
 
     results = run_each(named, run)

@@ -17,7 +17,8 @@ from eoctl.kafka.cluster import Cluster
 from eoctl.operations import history as history_operation
 from eoctl.operations import status as status_operation
 from eoctl.operations.inspect import Scope
-from eoctl.operations.source import Source, source_of
+from eoctl.operations.live import Live
+from eoctl.operations.source import Source
 from eoctl.operations.verdict_rows import hanging_answer
 from eoctl.render.tables import Column
 from eoctl.render.words import count, counted, spoken_age
@@ -111,12 +112,12 @@ def txn_hanging(
     if plan is not None and (all_contexts or output.interval is not None):
         raise UsageError("a plan is of one look at one cluster", where="--plan")
 
-    async def judged(cluster: Cluster | Source, context: Context) -> Answer:
-        found = await source_of(cluster).diagnose(
+    async def judged(source: Source, context: Context) -> Answer:
+        found = await source.diagnose(
             scope, limits.settings(context), sample_interval=limits.interval
         )
-        if plan is not None and isinstance(cluster, Cluster):
-            await _write_plan(cluster, context, found, verdicts, limits.interval, plan)
+        if plan is not None and isinstance(source, Live):
+            await _write_plan(source.cluster, context, found, verdicts, limits.interval, plan)
         return hanging_answer(
             found, context.argv, show_all=all_ or bool(scope.selectors), verdicts=verdicts
         )
@@ -257,9 +258,9 @@ def status(
     Exit status 1: a finding; 3: something could not be judged.
     """
 
-    async def judged(cluster: Cluster | Source, context: Context) -> Answer:
+    async def judged(source: Source, context: Context) -> Answer:
         return await status_operation.status(
-            cluster, context, limits.settings(context), sample_interval=limits.interval
+            source, context, limits.settings(context), sample_interval=limits.interval
         )
 
     return show_all(connection, output, STATUS, judged, all_contexts=all_contexts)

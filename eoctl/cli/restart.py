@@ -32,14 +32,8 @@ from recovery.answers import Answer
 from recovery.errors import EoctlError, Exit, RefusedError, UnverifiedError, UsageError
 from recovery.journal import Entry
 from recovery.plan import Plan
-from recovery.rows_restart import (
-    RestartPlanRow,
-    RestartVerifyRow,
-    env_json,
-    env_lines,
-    export_csv,
-    restart_plan_row,
-)
+from recovery.restart_rows import env_json, env_lines, export_csv, restart_plan_row
+from recovery.rows_restart import RestartPlanRow, RestartVerifyRow
 from recovery.sizes import byte_rate
 from recovery.strategies.decision import PendingError
 from recovery.times import duration, rfc3339

@@ -12,7 +12,7 @@ from eoctl.operations.restart_asked import AdHoc
 from eoctl.operations.session import now_ms
 from recovery.errors import UsageError
 from recovery.offset_bounds import MAX_OFFSET
-from recovery.rows_restart import import_csv
+from recovery.restart_rows import import_csv
 from recovery.selectors import parse_selector
 from recovery.strategies.adhoc import Target
 from recovery.times import duration, instant, rfc3339

@@ -11,14 +11,15 @@ from eoctl.cli.emit import View, emit
 from eoctl.cli.options import Connection, Output
 from eoctl.config import Context
 from eoctl.kafka.cluster import Cluster
+from eoctl.operations.live import Live
 from eoctl.operations.session import repeat_with_cluster, with_cluster
 from eoctl.operations.source import Source
 from recovery.answers import Answer, worst
 from recovery.errors import EoctlError, Exit, UsageError
 
-Operation = Callable[[Cluster | Source], Awaitable[Answer]]
+Operation = Callable[[Source], Awaitable[Answer]]
 Result = TypeVar("Result")
-AskedOf = Callable[[Cluster | Source, Context], Awaitable[Result]]
+AskedOf = Callable[[Source, Context], Awaitable[Result]]
 OfContext = AskedOf[Answer]
 
 
@@ -26,7 +27,7 @@ def show(connection: Connection, output: Output, view: View, operation: Operatio
     """Run `operation` on the one cluster named and write its answer; the exit status."""
     if (path := connection.bundle()) is not None:
         return _show_bundle(path, output, view, lambda source, _: operation(source))
-    return _show(connection.one(), connection, output, view, operation)
+    return _show(connection.one(), connection, output, view, lambda c: operation(Live(c)))
 
 
 def show_live(
@@ -35,12 +36,12 @@ def show_live(
     view: View,
     operation: Callable[[Cluster], Awaitable[Answer]],
 ) -> int:
-    """The same of a question that only a cluster can answer: a bundle is refused."""
+    """Like `show`, for questions that a bundle cannot answer: it is refused."""
     return _show(connection.one(), connection, output, view, operation)
 
 
 def _show_bundle(path: Path, output: Output, view: View, operation: OfContext) -> int:
-    """The same of a bundle, which answers in the cluster's place."""
+    """Like `show`, with a bundle that answers in the cluster's place."""
     if output.interval is not None:
         raise UsageError("a bundle does not change", where="--watch", remedy="leave it out")
     answer, _ = of_bundle(path, operation)
@@ -53,7 +54,9 @@ def ask(connection: Connection, operation: AskedOf[Result]) -> tuple[Result, Con
     if (path := connection.bundle()) is not None:
         return of_bundle(path, operation)
     context = connection.one()
-    return with_cluster(context, connection.seconds(), lambda c: operation(c, context)), context
+    return with_cluster(
+        context, connection.seconds(), lambda c: operation(Live(c), context)
+    ), context
 
 
 def of_bundle(path: Path, operation: AskedOf[Result]) -> tuple[Result, Context]:
@@ -114,17 +117,17 @@ def show_all(
     *,
     all_contexts: bool,
 ) -> int:
-    """The same on every cluster named (--context a,b or --all-contexts): the worst exit wins."""
+    """Like `show`, on each cluster named (--context a,b or --all-contexts): the worst exit wins."""
     if (path := connection.bundle()) is not None:
         return _show_bundle(path, output, view, operation)
     named = connection.several(all_contexts)
     if len(named) == 1 and not all_contexts:
         [context] = named
-        return _show(context, connection, output, view, lambda c: operation(c, context))
+        return _show(context, connection, output, view, lambda c: operation(Live(c), context))
     results = run_each(
         named,
         lambda context: with_cluster(
-            context, connection.seconds(), lambda c: operation(c, context)
+            context, connection.seconds(), lambda c: operation(Live(c), context)
         ),
     )
     return _emit_each(named, results, view, output)

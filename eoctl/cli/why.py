@@ -12,7 +12,6 @@ from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, Format, Topics
 from eoctl.cli.runner import ask
 from eoctl.config import Context
-from eoctl.kafka.cluster import Cluster
 from eoctl.operations import why as operation
 from eoctl.operations.source import Source
 from eoctl.render.tables import Column
@@ -56,9 +55,9 @@ def why(
             "give a topic, a group or a transactional id, not several", where="--transactional-id"
         )
 
-    async def explained(cluster: Cluster | Source, context: Context) -> Answer:
+    async def explained(source: Source, context: Context) -> Answer:
         return await operation.why(
-            cluster,
+            source,
             context,
             selectors,
             group,

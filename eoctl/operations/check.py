@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from eoctl.config import CheckThresholds, Context
 from eoctl.kafka.cluster import Cluster
 from eoctl.operations.inspect import Scope, TxnFilter
-from eoctl.operations.source import Source, source_of
+from eoctl.operations.source import Source
 from eoctl.operations.verdict_rows import unknown_as_missing
 from eoctl.stores.running import only_one
 from recovery.answers import Answer, error_rows
@@ -53,7 +53,7 @@ def thresholds(configured: CheckThresholds) -> Thresholds:
 
 
 async def check(
-    cluster: Cluster | Source,
+    source: Source,
     context: Context,
     limits: Thresholds,
     settings: Settings,
@@ -62,7 +62,6 @@ async def check(
 ) -> Checked:
     """One row per rule that is on, and the metrics. Known gaps of the context are notes."""
     split_accepted((), context.accept_missing)  # a wrong name is said before anything is asked
-    source = source_of(cluster)
     began = time.monotonic()
     seen = await _observe(source, limits, settings, sample_interval)
     seconds = time.monotonic() - began

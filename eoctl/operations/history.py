@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from eoctl.kafka import coordinators, evidence
 from eoctl.kafka.cluster import Cluster
-from eoctl.operations.source import Source, StateLogs, source_of
+from eoctl.operations.source import Source, StateLogs
 from eoctl.stores.state_cache import state_cache
 from recovery.answers import Answer, error_rows
 from recovery.facts import Missing
@@ -13,7 +13,7 @@ from recovery.history_rows import history_rows
 
 
 async def history(
-    cluster: Cluster | Source,
+    source: Source,
     ids: Sequence[str],
     producer_ids: Sequence[int],
     window: tuple[int | None, int | None] = (None, None),
@@ -22,7 +22,6 @@ async def history(
 
     window: records from this time and before that one (epoch ms).
     """
-    source = source_of(cluster)
     found = await source.state_logs(ids, producer_ids)
     since, until = window
     rows = [

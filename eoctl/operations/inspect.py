@@ -1,6 +1,6 @@
 """`lso`, `txn list`, `txn describe`, `producers`: what the brokers say, side by side.
 
-Each function asks a Source (an open cluster counts as one) for facts and gives an Answer. The
+Each function asks a Source for facts and gives an Answer. The
 `look_...` functions are how a live cluster answers.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from eoctl.kafka import clocks, collect, coordinators
 from eoctl.kafka.cluster import PROBE_TOPIC, Cluster, ClusterMetadata, PartitionMetadata
 from eoctl.operations.session import now_ms
-from eoctl.operations.source import Source, source_of
+from eoctl.operations.source import Source
 from recovery.answers import Answer, error_rows
 from recovery.errors import UsageError
 from recovery.facts import Facts, Missing, TransactionFacts, Transactions
@@ -188,13 +188,13 @@ async def hidden_topics(cluster: Cluster, scope: Scope) -> list[Missing]:
     return [Missing("topic", probe.error, text)]
 
 
-async def lso(cluster: Cluster | Source, scope: Scope, *, show_all: bool = False) -> Answer:
+async def lso(source: Source, scope: Scope, *, show_all: bool = False) -> Answer:
     """Log start, LSO, high watermark and what blocks.
 
     Without selectors only held partitions and those that could not be seen; show_all adds the
     healthy ones, scope.internal the healthy ones of internal topics.
     """
-    facts = await source_of(cluster).look(replace(scope, internal=True))
+    facts = await source.look(replace(scope, internal=True))
     return lso_answer(facts, scope, show_all=show_all)
 
 
@@ -255,9 +255,8 @@ class TxnFilter:
         return self.pattern is None or self.pattern.fullmatch(transactional_id) is not None
 
 
-async def txn_list(cluster: Cluster | Source, wanted: TxnFilter) -> Answer:
+async def txn_list(source: Source, wanted: TxnFilter) -> Answer:
     """Every coordinator's transactions that pass the filter."""
-    source = source_of(cluster)
     found = await source.transactions(wanted, describe=True)
     now = source.now()
     return Answer(
@@ -291,9 +290,8 @@ async def look_at_transactions(
     return await _described(cluster, listed, rows)
 
 
-async def txn_describe(cluster: Cluster | Source, ids: Sequence[str]) -> Answer:
+async def txn_describe(source: Source, ids: Sequence[str]) -> Answer:
     """The named transactional ids, with their partitions."""
-    source = source_of(cluster)
     found, missing, count = await source.find(ids)
     now = source.now()
     # its own coordinator says so: that is an answer, and nothing is missing from it
@@ -314,14 +312,14 @@ async def txn_describe(cluster: Cluster | Source, ids: Sequence[str]) -> Answer:
 
 
 async def producers(
-    cluster: Cluster | Source,
+    source: Source,
     scope: Scope,
     *,
     producer_ids: Sequence[int] = (),
     resolve: bool = False,
 ) -> Answer:
     """The producers of the partitions in scope; resolve: with transactional ids and zombies."""
-    facts = await source_of(cluster).producers(scope, producer_ids, resolve=resolve)
+    facts = await source.producers(scope, producer_ids, resolve=resolve)
     return Answer(
         schema="producers",
         cluster_id=facts.cluster_id,

@@ -37,35 +37,35 @@ class Live:
     """The brokers answer (see Source)."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
 
     @property
     def cluster_id(self) -> str | None:
-        return self._cluster.cluster_id
+        return self.cluster.cluster_id
 
     def now(self) -> int:
         return now_ms()
 
     async def look(self, scope: Scope) -> Facts:
-        return await inspect.look_at_partitions(self._cluster, scope)
+        return await inspect.look_at_partitions(self.cluster, scope)
 
     async def producers(self, scope: Scope, producer_ids: Sequence[int], *, resolve: bool) -> Facts:
-        return await inspect.look_at_producers(self._cluster, scope, producer_ids, resolve=resolve)
+        return await inspect.look_at_producers(self.cluster, scope, producer_ids, resolve=resolve)
 
     async def transactions(self, wanted: TxnFilter, *, describe: bool) -> Transactions:
-        return await inspect.look_at_transactions(self._cluster, wanted, describe=describe)
+        return await inspect.look_at_transactions(self.cluster, wanted, describe=describe)
 
     async def find(self, ids: Sequence[str]) -> tuple[list[TransactionFacts], list[Missing], int]:
         from eoctl.kafka import coordinators
 
-        partitions = await coordinators.state_partitions(self._cluster)
-        found, missing = await coordinators.find(self._cluster, ids)
+        partitions = await coordinators.state_partitions(self.cluster)
+        found, missing = await coordinators.find(self.cluster, ids)
         return found, missing, 0 if isinstance(partitions, Missing) else len(partitions)
 
     async def state_logs(self, ids: Sequence[str], producer_ids: Sequence[int]) -> StateLogs:
         from eoctl.operations import history
 
-        return await history.read_state_logs(self._cluster, ids, producer_ids)
+        return await history.read_state_logs(self.cluster, ids, producer_ids)
 
     async def diagnose(
         self, scope: Scope, settings: Settings, *, sample_interval: float
@@ -73,7 +73,7 @@ class Live:
         from eoctl.operations import diagnose
 
         return await diagnose.diagnose(
-            self._cluster, scope, settings, sample_interval=sample_interval
+            self.cluster, scope, settings, sample_interval=sample_interval
         )
 
     async def groups(
@@ -81,24 +81,24 @@ class Live:
     ) -> tuple[list[GroupFacts], list[Missing]]:
         from eoctl.kafka import committed, groups
 
-        listed, missing = await groups.list_groups(self._cluster)
-        found, more = await committed.with_offsets(self._cluster, listed, partitions)
+        listed, missing = await groups.list_groups(self.cluster)
+        found, more = await committed.with_offsets(self.cluster, listed, partitions)
         if partitions is not None:
             found = [g for g in found if g.offsets]
-        described, also = await groups.describe_groups(self._cluster, found)
+        described, also = await groups.describe_groups(self.cluster, found)
         return described, [*missing, *more, *also]
 
     async def named_groups(self, names: Sequence[str]) -> tuple[list[GroupFacts], list[Missing]]:
         from eoctl.kafka import committed, groups
 
-        found, missing = await groups.find_groups(self._cluster, names)
-        with_offsets, more = await committed.with_offsets(self._cluster, found)
+        found, missing = await groups.find_groups(self.cluster, names)
+        with_offsets, more = await committed.with_offsets(self.cluster, found)
         return with_offsets, [*missing, *more]
 
     async def group_partition(self, group: str) -> TopicPartition | Missing | None:
         from eoctl.kafka import groups
 
-        metadata = await self._cluster.metadata([groups.CONSUMER_OFFSETS])
+        metadata = await self.cluster.metadata([groups.CONSUMER_OFFSETS])
         return groups.group_partition(metadata.topics[groups.CONSUMER_OFFSETS], group)
 
     async def waiting(self, p: PartitionFacts, producer_id: int | None) -> Waiting | None:
@@ -108,7 +108,7 @@ class Live:
         if p.last_stable_offset is None or p.high_watermark is None:
             return None
         chunks, ended = await read_all(
-            self._cluster,
+            self.cluster,
             [Range(p.topic, p.partition, p.last_stable_offset, p.high_watermark)],
             most_chunks=CHUNKS,
         )
@@ -127,9 +127,9 @@ class Live:
     async def topic_configs(self, topics: Sequence[str]) -> tuple[Configs, list[Missing]]:
         from eoctl.kafka import configs
 
-        return await configs.topic_configs(self._cluster, topics, TOPIC_KEYS)
+        return await configs.topic_configs(self.cluster, topics, TOPIC_KEYS)
 
     async def expirations(self) -> tuple[Configs, list[Missing]]:
         from eoctl.kafka import configs
 
-        return await configs.broker_configs(self._cluster, BROKER_KEYS)
+        return await configs.broker_configs(self.cluster, BROKER_KEYS)

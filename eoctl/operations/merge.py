@@ -31,7 +31,8 @@ from recovery.merge_log import (
 )
 from recovery.merge_reading import beyond, entries_of, no_input, refuse_unreadable
 from recovery.merge_replay import Base, Position
-from recovery.rows_merge import MergePlanRow, merge_plan_row
+from recovery.merge_rows import merge_plan_row
+from recovery.rows_merge import MergePlanRow
 from recovery.stored import StoredOutput, StoredPartition
 from recovery.strategies.observed import Counted, Log, LogEnd, Observed
 from recovery.strategies.output_rules import final_end, written_by_one

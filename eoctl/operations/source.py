@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from eoctl.kafka.cluster import Cluster
-
 if TYPE_CHECKING:  # `lso` and `txn list` need neither rules nor histories to start
     from eoctl.operations.inspect import Scope, TxnFilter
     from recovery.diagnosis import Diagnosis
@@ -105,10 +103,3 @@ class Source(Protocol):
     async def expirations(self) -> tuple[Configs, list[Missing]]:
         """transactional.id.expiration.ms of every broker."""
         ...
-
-
-def source_of(asked: Cluster | Source) -> Source:
-    """`asked` as a Source."""
-    from eoctl.operations.live import Live
-
-    return Live(asked) if isinstance(asked, Cluster) else asked

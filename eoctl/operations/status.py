@@ -1,9 +1,8 @@
 """`status`: one screen, the worst first."""
 
 from eoctl.config import Context
-from eoctl.kafka.cluster import Cluster
 from eoctl.operations.inspect import Scope, TxnFilter
-from eoctl.operations.source import Source, source_of
+from eoctl.operations.source import Source
 from eoctl.operations.verdict_rows import status_rows, unknown_as_missing
 from recovery.answers import Answer, error_rows
 from recovery.inspection import OPEN_STATES
@@ -11,10 +10,9 @@ from recovery.observation import Settings
 
 
 async def status(
-    cluster: Cluster | Source, context: Context, settings: Settings, *, sample_interval: float
+    source: Source, context: Context, settings: Settings, *, sample_interval: float
 ) -> Answer:
     """Brokers, partitions held back, open transactions by verdict."""
-    source = source_of(cluster)
     found = await source.diagnose(Scope(), settings, sample_interval=sample_interval)
     everywhere = await source.transactions(
         TxnFilter(states=tuple(sorted(OPEN_STATES))), describe=False

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from eoctl.config import Context
-from eoctl.kafka.cluster import Cluster
 from eoctl.operations.history import history
 from eoctl.operations.inspect import Scope
-from eoctl.operations.source import Source, source_of
+from eoctl.operations.source import Source
 from eoctl.operations.verdict_rows import HIDDEN, hanging_row, unknown_as_missing
 from eoctl.render.waiting_words import wait_words
 from recovery.answers import Answer, error_rows
@@ -25,7 +24,7 @@ HISTORY_RECORDS = 8
 
 
 async def why(
-    cluster: Cluster | Source,
+    source: Source,
     context: Context,
     selectors: Sequence[Selector],
     group: str | None,
@@ -39,7 +38,6 @@ async def why(
     transactional_id: those that the id holds; one row without a partition if it holds none.
     Without anything named the worst: a partition, or an id that holds none.
     """
-    source = source_of(cluster)
     missing: list[Missing] = []
     if transactional_id is not None:
         return await _of_id(source, context, transactional_id, settings, sample_interval)

@@ -14,7 +14,8 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from eoctl.stores.rebuild_task import Progress, Task, TaskRow, run_task, sharing_rate
+from eoctl.stores.rebuild_task import Progress, Task, run_task, sharing_rate
+from eoctl.stores.state_folder import TaskRow
 from recovery.errors import EoctlError, IncompleteError
 
 TOLD_SECONDS = 0.25

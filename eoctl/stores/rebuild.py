@@ -24,9 +24,9 @@ from eoctl.stores.rebuild_task import (
     BucketTask,
     RangeTask,
     Task,
-    TaskRow,
 )
 from eoctl.stores.state_files import BUCKETS, StateFile
+from eoctl.stores.state_folder import TaskRow
 from recovery.combine.changelog import ChangelogFormat, changelog_format
 from recovery.combine.digest import Digest
 from recovery.combine.range_counts import merged

@@ -28,6 +28,7 @@ from eoctl.stores.state_files import (
     read_rows,
     write_run,
 )
+from eoctl.stores.state_folder import TaskRow
 from recovery.combine.changelog import ChangelogFormat, changelog_format
 from recovery.combine.digest import Digest, digest
 from recovery.combine.latest import Latest, buckets, latest
@@ -105,43 +106,6 @@ def sharing_rate(tasks: "Sequence[Task]", at_once: int) -> "list[Task]":
         else task
         for task in tasks
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class TaskRow:
-    """What a task has done; JSON can hold it.
-
-    counts: see RangeCounts; empty of a BucketTask. files, digest: of live rows; expired: last
-    records that the format no longer counts as live. runs: of a range in parts, and then there are
-    no files. seen: what the format remembers. producers: the last transaction of each producer, see
-    RangeCounts. last_read_ms: when the last byte had come. peak_bytes: most memory the process had.
-    """
-
-    topic: str
-    partition: int
-    start: int | None
-    end: int | None
-    first_bucket: int | None
-    counts: Mapping[str, int | None]
-    files: tuple[StateFile, ...]
-    runs: tuple[str, ...]
-    digest_rows: int
-    digest: str
-    expired: int
-    seen: Mapping[str, Any]
-    producers: Mapping[str, Any]
-    bytes_read: int
-    seconds: float
-    last_read_ms: int | None
-    peak_bytes: int
-    versions: Mapping[str, str]
-
-    def key(self) -> str:
-        """The key of the task."""
-        place = f"{self.topic}-{self.partition}"
-        if self.first_bucket is not None:
-            return f"{place}-buckets-{self.first_bucket}"
-        return f"{place}-range-{self.start}-{self.end}"
 
 
 def run_task(task: Task, progress: Progress | None = None) -> TaskRow:

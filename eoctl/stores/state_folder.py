@@ -13,15 +13,14 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from eoctl.stores import private
 from eoctl.stores.plan_files import sync_folder
-from eoctl.stores.rebuild_task import TaskRow
 from eoctl.stores.state_files import (
     DATA,
     RUNS,
@@ -38,6 +37,43 @@ from recovery.manifest import Manifest
 MANIFEST, CUT, REQUEST, TASKS = "manifest.json", "cut.json", "request.json", "tasks"
 LOCK = ".lock"
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)  # of file systems without hard links
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """What a task has done; JSON can hold it.
+
+    counts: see RangeCounts; empty of a BucketTask. files, digest: of live rows; expired: last
+    records that the format no longer counts as live. runs: of a range in parts, and then there are
+    no files. seen: what the format remembers. producers: the last transaction of each producer, see
+    RangeCounts. last_read_ms: when the last byte had come. peak_bytes: most memory the process had.
+    """
+
+    topic: str
+    partition: int
+    start: int | None
+    end: int | None
+    first_bucket: int | None
+    counts: Mapping[str, int | None]
+    files: tuple[StateFile, ...]
+    runs: tuple[str, ...]
+    digest_rows: int
+    digest: str
+    expired: int
+    seen: Mapping[str, Any]
+    producers: Mapping[str, Any]
+    bytes_read: int
+    seconds: float
+    last_read_ms: int | None
+    peak_bytes: int
+    versions: Mapping[str, str]
+
+    def key(self) -> str:
+        """The key of the task."""
+        place = f"{self.topic}-{self.partition}"
+        if self.first_bucket is not None:
+            return f"{place}-buckets-{self.first_bucket}"
+        return f"{place}-range-{self.start}-{self.end}"
 
 
 class Attempts:

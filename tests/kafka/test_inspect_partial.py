@@ -17,6 +17,7 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
 from eoctl.operations import inspect
+from eoctl.operations.live import Live
 from recovery.selectors import parse_selector
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
@@ -160,7 +161,7 @@ def test_requests_of_lso_do_not_grow_with_partitions(
         settings = client_settings(lab3.client_properties())
         async with Cluster(settings, Deadline(20)) as cluster:
             scope = inspect.Scope((parse_selector(name),))
-            answer = await inspect.lso(cluster, scope)
+            answer = await inspect.lso(Live(cluster), scope)
             assert answer.complete
             return len(answer.rows), cluster.requests_sent
 

@@ -15,7 +15,7 @@ from recovery.formats.batches import TRANSACTIONAL, BatchHeader
 from recovery.formats.counting import Counts
 from recovery.formats.spark_checkpoint import Checkpoint
 from recovery.restart import changes, decide, wanted
-from recovery.rows_restart import env_lines
+from recovery.restart_rows import env_lines
 from recovery.skip import DropFirst, Seen, restart_offset
 from recovery.stored import StoredPartition, as_kept, dump_stored, next_positions, parse_stored
 from recovery.strategies.commits import GroupCommit, Shown

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from eoctl.render.restart import lines
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
-from recovery.rows_restart import (
-    RestartPlanRow,
+from recovery.restart_rows import (
     env_json,
     env_lines,
     env_name,
@@ -22,6 +21,7 @@ from recovery.rows_restart import (
     restart_env,
     restart_plan_row,
 )
+from recovery.rows_restart import RestartPlanRow
 from recovery.stored import StoredOffset, StoredOutput, StoredPartition
 from recovery.strategies.adhoc import Target, decide_adhoc, wanted_adhoc
 from recovery.strategies.decision import (

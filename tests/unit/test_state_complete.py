@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from eoctl.stores.rebuild import Request, _added, _compacted
-from eoctl.stores.rebuild_task import TaskRow
+from eoctl.stores.state_folder import TaskRow
 from recovery.combine.changelog import changelog_format
 from recovery.combine.range_counts import RangeCounts
 from recovery.cut import Cut, CutPartition, CutTopic

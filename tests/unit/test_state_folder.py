@@ -8,8 +8,9 @@ import pytest
 from eoctl.kafka.access import Access
 from eoctl.stores import rebuild, state_folder
 from eoctl.stores.rebuild import Request
-from eoctl.stores.rebuild_task import Task, TaskRow
+from eoctl.stores.rebuild_task import Task
 from eoctl.stores.state_files import StateFile
+from eoctl.stores.state_folder import TaskRow
 from recovery.errors import RefusedError
 from tests.unit.test_state_compare import A, cut, state
 
