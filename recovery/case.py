@@ -329,6 +329,15 @@ class Case:
         return bool(past and start and offset is not None and topic_unclear(past, start, offset))
 
     @property
+    def cache_decides(self) -> bool:
+        """Without what only this host's cache knows it would be judged otherwise."""
+        past, start, offset = self._past, self.start, self.about.start_offset
+        if past is None or start is None or offset is None:
+            return False
+        skew = self.settings.clock_skew
+        return self.lost != lost_decisions(past.without_cache, start, offset, skew)
+
+    @property
     def replaced(self) -> str | None:
         """Why `__transaction_state` is not the log that it was when the batch was written."""
         history = self.history

@@ -119,8 +119,22 @@ def nobody(c: Case) -> list[Evidence]:
         "The coordinator's history (__transaction_state) is complete since before these records "
         "and shows neither commit nor abort for them"
     )
-    decision = Evidence("no-decision", text, {"from_offset": since})
-    return [no_owner(c), *rows_elsewhere(c), *earlier_marker(c), decision]
+    kept = c.history.cached_until if c.history else 0
+    if kept:
+        text += f" (what stands below offset {kept} was read earlier: this host's cache kept it)"
+    decision = Evidence("no-decision", text, {"from_offset": since, "cached_until": kept})
+    return [no_owner(c), *rows_elsewhere(c), *earlier_marker(c), decision, *by_cache(c)]
+
+
+def by_cache(c: Case) -> list[Evidence]:
+    """That this host's cache decided: another host may answer `unknown`."""
+    if not c.cache_decides or c.history is None:
+        return []
+    why = "a decision that the cluster's own log does not hold any more"
+    if not any(d.source == "forgotten" for d in c.history.decisions):
+        why = f"which topic was named {c.about.topic}, and when"
+    text = f"This host's cache decided: only it knows {why}. Another host may answer unknown"
+    return [Evidence("cache", text, {"named_since": c.history.named_since})]
 
 
 def earlier_marker(c: Case) -> list[Evidence]:
@@ -267,4 +281,4 @@ def markers_due(c: Case) -> list[Evidence]:
 
 
 def lost(c: Case) -> list[Evidence]:
-    return [*about_decisions(c), *rows_here(c), *rows_elsewhere(c)]
+    return [*about_decisions(c), *by_cache(c), *rows_here(c), *rows_elsewhere(c)]

@@ -19,7 +19,7 @@ prepareComplete right after the Prepare* record was appended).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from recovery.facts import TopicPartition
@@ -136,6 +136,7 @@ class History:
     stand outside its present home.
     named_since, named_before: offsets of that partition; a decision from the first on is about the
     present topic, one below the second about an earlier topic of the same name (topic ids seen).
+    cached_until: records of that partition below this offset were kept by this host's cache.
     markers: the producer's in the data log from markers_from on, up to which no offset before the
     start batch is missing (a compacted topic loses markers); None = the data log was not read.
     """
@@ -153,6 +154,7 @@ class History:
     moved: str | None = None
     named_since: int | None = None
     named_before: int = 0
+    cached_until: int = 0
     markers: tuple[Marker, ...] = ()
     markers_from: int | None = None
 
@@ -160,6 +162,12 @@ class History:
     def whole(self) -> bool:
         """No decision on the start batch can be missing."""
         return self.reason is None
+
+    @property
+    def without_cache(self) -> "History":
+        """The history without what only this host's cache knows."""
+        known = tuple(d for d in self.decisions if d.source != "forgotten")
+        return replace(self, decisions=known, named_since=None, named_before=0)
 
 
 def read_history(
@@ -215,6 +223,7 @@ def read_history(
         moved=_moved(records, partitions, pid, confirmed_ids),
         named_since=seen.since if seen else None,
         named_before=seen.before if seen else 0,
+        cached_until=max(kept.values(), default=0),
         markers=tuple(sorted(markers, key=lambda m: m.offset)),
         markers_from=markers_from,
     )

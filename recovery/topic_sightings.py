@@ -36,7 +36,11 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Sightings:
-    """All sightings of one topic's name. present: its id now; None = the broker gives no ids."""
+    """All sightings of one topic's name.
+
+    present: its id now; None = the broker gives no ids. seen: in the order in which the ids were
+    first seen. A broker that lags behind may have told an old id after a newer one.
+    """
 
     present: str | None
     seen: Sequence[Sighting] = ()
@@ -47,9 +51,13 @@ class Sightings:
         >>> Sightings("B", [Sighting("A", {0: 3}, {0: 9}), Sighting("B", {0: 20}, {})]).of(0)
         Named(since=20, before=9)
         """
-        mine = [s.after.get(partition) for s in self.seen if s.topic_id == self.present]
-        others = [s.before.get(partition, 0) for s in self.seen if s.topic_id != self.present]
-        return Named(
-            since=next(iter(mine), None),
-            before=max(others, default=0) if self.present is not None else 0,
-        )
+        since: int | None = None
+        earlier = 0
+        for s in self.seen:
+            if s.topic_id == self.present:
+                since = s.after.get(partition)
+                break
+            earlier = max(earlier, s.before.get(partition, 0))
+        before = earlier if self.present is not None else 0
+        # what stands behind the present topic's first sighting is about it, whoever told otherwise
+        return Named(since=since, before=before if since is None else min(before, since))

@@ -10,7 +10,14 @@ from functools import partial
 from typing import Any
 
 from eoctl.kafka import messages
-from eoctl.kafka.cluster import Cluster, PartitionMetadata, TopicMetadata, by_leader, missing_broker
+from eoctl.kafka.cluster import (
+    Cluster,
+    PartitionMetadata,
+    TopicMetadata,
+    by_leader,
+    missing_broker,
+    topic_id_text,
+)
 from eoctl.kafka.failures import WireError
 from recovery.facts import Missing, PartitionFacts, ProducerFacts, TopicPartition
 
@@ -38,6 +45,7 @@ async def partition_offsets(
             for q in renewed.topics[p.topic].partitions
             if q.partition == p.partition
         ]
+        ids |= {t.name: t.topic_id for t in renewed.topics.values()}
         second, more = await _offsets_of(cluster, ids, again)
         found |= second
         missing += [m for m in more if m not in missing]
@@ -48,6 +56,37 @@ async def partition_offsets(
         if f.error is not None and f.error not in {m.error for m in missing if m.broker == f.leader}
     ]
     return facts, missing
+
+
+async def ids_of_leaders(
+    cluster: Cluster, wanted: Sequence[PartitionMetadata]
+) -> dict[str, set[str | None]]:
+    """The topic ids by which the leaders of these partitions know their topics.
+
+    None among them: a leader that did not answer, or that knows no such topic or no ids. The broker
+    that described the topics may lag behind: of a topic made anew it still tells the former id.
+    """
+    led, leaderless = by_leader(wanted)
+    request = messages.MetadataRequest
+
+    async def ask(broker: int) -> Any:
+        names = sorted({p.topic for p in led[broker]})
+        question = request(
+            topics=[request.MetadataRequestTopic(name=name) for name in names],
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+            include_cluster_authorized_operations=False,
+        )
+        return await cluster.ask(broker, question, most=12)
+
+    answers, _ = await cluster.ask_each({b: partial(ask, b) for b in led})
+    found: dict[str, set[str | None]] = {p.topic: {None} for p in leaderless}
+    for broker, partitions in led.items():
+        told = answers[broker].topics if broker in answers else ()
+        ids = {t.name: None if t.error_code else topic_id_text(t.topic_id) for t in told}
+        for p in partitions:
+            found.setdefault(p.topic, set()).add(ids.get(p.topic))
+    return found
 
 
 def _partition_problem(facts: PartitionFacts) -> str:

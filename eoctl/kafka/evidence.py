@@ -221,13 +221,40 @@ class Cache(Protocol):
         """Keep these instead."""
         ...
 
-    def retire(self, partition: int) -> None:
-        """Set aside what is kept: the log does not hold it any more."""
+    def retire(self, partition: int, part: Part) -> None:
+        """Set aside what was loaded: the log does not hold it any more."""
         ...
 
-    def former(self) -> Sequence[Former]:
-        """All that was set aside, and what is kept of earlier topics of this cluster."""
+    @property
+    def has_earlier(self) -> bool:
+        """Something is kept under this cluster id of another topic than the present one."""
         ...
+
+    def former(self, present: Mapping[str, str]) -> Sequence[Former]:
+        """All that was set aside, and what is kept of earlier topics of this cluster.
+
+        present: topic → id now, of all topics: they tell this cluster from another of its id.
+        """
+        ...
+
+    async def sight(self, topics: Mapping[str, str], ends: Mapping[int, int]) -> None:
+        """Note the ids of topics, and the ends of the logs that were read after them."""
+        ...
+
+
+async def noted_state_logs(
+    cluster: Cluster,
+    partitions: Sequence[PartitionMetadata],
+    producer_ids: Collection[int],
+    transactional_ids: Collection[str] | None,
+    cache: Cache | None,
+) -> list[StateLog]:
+    """Read `state_logs`, and note the topics beside them: what tells whose the cache is later."""
+    topics = await topic_ids(cluster) if cache is not None else {}
+    logs = await state_logs(cluster, partitions, producer_ids, transactional_ids, cache)
+    if cache is not None:
+        await cache.sight(topics, {log.partition: log.end for log in logs if log.end is not None})
+    return logs
 
 
 async def state_logs(
@@ -287,15 +314,15 @@ async def state_logs(
     going_on |= dict.fromkeys(other, False)
     for number, same_log in going_on.items():
         if not same_log:
-            del kept[number]
             assert cache is not None
-            cache.retire(number)
+            cache.retire(number, kept.pop(number))
     async for number, buffers, end, error in _read_each(cluster, [whole[n] for n in going_on]):
         logs.append(made(number, buffers, end, error))
     epochs = {p.partition: p.leader_epoch for p in partitions}
     logs = [replace(log, leader_epoch=epochs[log.partition]) for log in logs]
     logs.sort(key=lambda log: log.partition)
-    return _with_former(logs, cache, producer_ids, transactional_ids)
+    former = await _former(cluster, cache)
+    return _with_former(logs, former, producer_ids, transactional_ids)
 
 
 async def _go_on(
@@ -318,15 +345,28 @@ async def _go_on(
     }
 
 
+async def _former(cluster: Cluster, cache: Cache | None) -> Sequence[Former]:
+    """What only the cache knows. All topics are described only where there is an earlier log."""
+    if cache is None:
+        return ()
+    return cache.former(await topic_ids(cluster) if cache.has_earlier else {})
+
+
+async def topic_ids(cluster: Cluster) -> dict[str, str]:
+    """Each visible topic's id; none of brokers below 2.8, which give no ids."""
+    metadata = await cluster.metadata(None)
+    return {t.name: t.topic_id for t in metadata.topics.values() if t.topic_id is not None}
+
+
 def _with_former(
     logs: Sequence[StateLog],
-    cache: Cache | None,
+    former: Sequence[Former],
     producer_ids: Collection[int],
     transactional_ids: Collection[str] | None,
 ) -> list[StateLog]:
     """The logs with what only the cache knows: it stands with the partition of that number."""
     result = {log.partition: log for log in logs}
-    for old in cache.former() if cache is not None and result else ():
+    for old in former if result else ():
         number = old.partition if old.partition in result else min(result)
         try:
             found = state_log(old.partition, [old.part], 0, producer_ids, transactional_ids)

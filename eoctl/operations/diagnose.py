@@ -336,7 +336,7 @@ async def _histories(
         # an id lives where its records are, and that need not be where its hash points
         others = [p for p in partitions if p.partition not in homes]
         logs += await evidence.state_logs(cluster, others, pids, ids, cache)
-    sighted = _sight(topics, {w.topic for w in candidates}, logs, cache)
+    sighted = await _sight(cluster, topics, {w.topic_partition for w in candidates}, logs, cache)
     unread = [log for log in logs if log.error is not None]
     missing = [
         Missing(
@@ -383,19 +383,27 @@ async def _histories(
     return found, missing
 
 
-def _sight(
+async def _sight(
+    cluster: Cluster,
     topics: Sequence[TopicMetadata],
-    wanted: Collection[str],
+    wanted: Collection[TopicPartition],
     logs: Sequence[StateLog],
     cache: StateCache | None,
 ) -> dict[str, Sightings]:
     """Which ids the names of wanted topics had; what this host sees of all topics now is noted.
 
-    topics: described before the logs were read.
+    topics: described before the logs were read. Records are read by name from the leader: where it
+    knows the topic by another id than the broker that described it, the present id is not known.
     """
     if cache is None:
         return {}
+    before = cache.noted_ends()
     now = {t.name: t.topic_id for t in topics if t.topic_id is not None}
-    cache.sight(now, {log.partition: log.end for log in logs if log.end is not None})
-    seen = cache.sightings(wanted)
-    return {name: Sightings(now.get(name), seen[name]) for name in wanted}
+    places = [p for t in topics for p in t.partitions if (p.topic, p.partition) in wanted]
+    of_leaders = await collect.ids_of_leaders(cluster, places)
+    confirmed = {name for name, ids in of_leaders.items() if ids == {now.get(name)}}
+    ends = {log.partition: log.end for log in logs if log.end is not None}
+    await cache.sight(now, ends, confirmed, before)
+    names = {topic for topic, _ in wanted}
+    seen = cache.sightings(names)
+    return {n: Sightings(now[n] if n in confirmed else None, seen[n]) for n in names}

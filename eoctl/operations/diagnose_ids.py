@@ -299,7 +299,7 @@ async def _records(
     homes = {coordinator_partition(name, len(partitions)) for name in names}
     needed = [p for p in partitions if p.partition in homes]
     cache = state_cache(cluster.cluster_id, partitions[0].topic_id if partitions else None)
-    logs = await evidence.state_logs(cluster, needed, (), names, cache)
+    logs = await evidence.noted_state_logs(cluster, needed, (), names, cache)
     newest = {r.transactional_id: r for log in logs for r in log.records}
     missing = [
         Missing(

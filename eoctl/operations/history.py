@@ -72,8 +72,6 @@ async def read_state_logs(
     partitions = await coordinators.state_partitions(cluster)
     if isinstance(partitions, Missing):
         return StateLogs(0, (), (partitions,))
-    topic_id = partitions[0].topic_id if partitions else None
-    logs = await evidence.state_logs(
-        cluster, partitions, producer_ids, ids, state_cache(cluster.cluster_id, topic_id)
-    )
+    cache = state_cache(cluster.cluster_id, partitions[0].topic_id if partitions else None)
+    logs = await evidence.noted_state_logs(cluster, partitions, producer_ids, ids, cache)
     return StateLogs(len(partitions), tuple(logs))

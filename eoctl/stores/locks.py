@@ -112,6 +112,11 @@ async def take_file_lock(
 ) -> FileLock:
     """The lock of this host, after at most `wait` seconds. Raises RefusedError."""
     path = state_dir() / "locks" / lock_name(cluster_id, scope)
+    return await lock_file(path, scope, holder, wait)
+
+
+async def lock_file(path: Path, scope: str, holder: dict[str, Any], wait: float) -> FileLock:
+    """Lock this file, after at most `wait` seconds; its folder is made. Raises RefusedError."""
     end = time.monotonic() + wait
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -5,10 +5,13 @@ is also judged beside all the others.
 """
 
 import asyncio
+import json
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -22,6 +25,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from eoctl.lab.admin import delete_topic
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.orphans import unverified
 from eoctl.lab.breaks.stage import batch
@@ -35,6 +39,7 @@ from recovery.observation import Settings
 from recovery.verdicts import judge
 from tests.kafka.command import eoctl
 from tests.kafka.diagnosing import judged
+from tests.kafka.test_history_evidence import verdicts
 
 EVERYTHING = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "3600000",
@@ -232,7 +237,7 @@ def test_what_a_denied_user_cannot_know(
     assert seen.verdict.remedy.action == "none"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pair(start_lab: Callable[[LabSpec], Lab]) -> Iterator[Lab]:
     """Two brokers that let a restarted one in again soon."""
     settings = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
@@ -260,3 +265,40 @@ def test_what_was_decided_and_has_no_marker(pair: Lab) -> None:
     assert told(offsets) == ("marker-lost", "marker-not-written", False, "commit")
     assert told(mixed) == ("marker-lost", "earlier-marker-lost", True, "commit")
     assert rule_of(seen[aborted.topic, 0], second=None) == "lost-seen-once"
+
+
+def other_clusters(cache: Path) -> None:
+    """Make of a cache what one of another cluster with the same id would be: other topic ids."""
+    for path in cache.rglob("topics.json"):
+        seen = json.loads(path.read_text())
+        seen["topics"] = {
+            name: {f"x{topic_id[1:]}": row for topic_id, row in ids.items()}
+            for name, ids in seen["topics"].items()
+        }
+        path.write_text(json.dumps(seen))
+
+
+def test_a_log_made_anew_and_who_has_read_the_one_before(pair: Lab, tmp_path: Path) -> None:
+    """Who has decides by its cache and says so; who has not, or has another cluster's, cannot."""
+    (lost,) = break_(pair, "marker-lost")
+
+    def told(host: str) -> set[tuple[object, ...]]:
+        return {
+            (v.rule, v.proven_outcome, "cache" in {e.code for e in v.evidence})
+            for v in verdicts(pair, {lost.topic}, tmp_path / host).values()
+        }
+
+    assert told("reader") == {("marker-not-written", "commit", False)}
+    shutil.copytree(tmp_path / "reader", tmp_path / "stranger")
+    other_clusters(tmp_path / "stranger")
+
+    async def made_anew() -> None:
+        async with Client.to(pair.bootstrap_servers) as client:
+            await delete_topic(client, "__transaction_state")
+            await client.until(lambda: client.coordinator("anybody"))
+
+    asyncio.run(made_anew())
+    for host in ("newcomer", "stranger"):
+        assert told(host) == {("history-replaced", None, False)}, host
+    for _ in range(2):
+        assert told("reader") == {("marker-not-written", "commit", True)}

@@ -1,12 +1,15 @@
 """What the cache keeps beside batches: ids that topics had, logs that a cluster has forgotten."""
 
+import asyncio
+import threading
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
 from eoctl.stores.state_cache import StateCache
 from recovery.formats.state_log import parts_of
-from recovery.topic_sightings import Named, Sightings
+from recovery.topic_sightings import Named, Sighting, Sightings
 from tests.unit.test_state_log import key, log_of, value
 
 
@@ -20,35 +23,147 @@ def named(topic_id: str) -> Named:
     return Sightings(topic_id, seen["t"]).of(3)
 
 
+def sight(
+    topic_id: str,
+    ends: dict[int, int],
+    *,
+    confirmed: Collection[str] = ("t",),
+    cache: StateCache | None = None,
+) -> None:
+    cache = cache or StateCache("cluster", "state")
+    before = cache.noted_ends()
+    asyncio.run(cache.sight({"t": topic_id}, ends, confirmed, before))
+
+
 def test_a_topic_id_counts_from_the_end_that_was_read_after_it_was_seen() -> None:
-    cache = StateCache("cluster", "state")
     assert named("A") == Named(None, 0)
-    cache.sight({"t": "A"}, {3: 10})
+    sight("A", {3: 10})
     assert named("A") == Named(10, 0)
-    cache.sight({"t": "A"}, {3: 20})
+    sight("A", {3: 20})
     assert named("A") == Named(10, 0)  # seen earlier already
-    cache.sight({"t": "B"}, {3: 30})
+    sight("B", {3: 30})
     # what stood at 10 was there before A was seen the second time; at 20, nobody knows
     assert named("B") == Named(30, 10)
     assert named("C") == Named(None, 20)  # B was seen after 20 had been read
 
 
+def test_a_broker_that_lags_behind_hides_no_decision_on_the_new_topic() -> None:
+    sight("A", {3: 10})
+    sight("B", {3: 20})
+    sight("C", {3: 30})
+    # told A again, though B and C were seen: what stood at 40 may be about C
+    for end in (40, 50):
+        sight("A", {3: end})
+    assert named("C") == Named(30, 10)
+    assert named("B") == Named(20, 0)
+
+
+def test_an_id_that_only_a_broker_that_lags_behind_told_is_believed_no_further() -> None:
+    sight("A", {3: 10})
+    sight("A", {3: 20}, confirmed=())
+    sight("A", {3: 30}, confirmed=())
+    sight("B", {3: 40})
+    assert named("B") == Named(40, 0)
+
+
+def test_an_id_that_was_first_told_after_its_successor() -> None:
+    sight("B", {3: 20})
+    sight("A", {3: 30})
+    sight("A", {3: 40})
+    assert named("B") == Named(20, 0)
+
+
+def test_what_stands_behind_the_first_sighting_is_never_an_earlier_topics() -> None:
+    late = [Sighting("A", {}, {3: 50}), Sighting("B", {3: 20}, {})]
+    assert Sightings("B", late).of(3) == Named(20, 20)
+
+
+def test_looks_at_once_forget_nothing() -> None:
+    """Forty processes' worth of looks, each with a topic of its own."""
+
+    def look(number: int) -> None:
+        asyncio.run(StateCache("cluster", "state").sight({f"t{number}": "A"}, {number: 10}))
+
+    looks = [threading.Thread(target=look, args=(n,)) for n in range(40)]
+    for each in looks:
+        each.start()
+    for each in looks:
+        each.join()
+    seen = StateCache("cluster", "state").sightings([f"t{n}" for n in range(40)])
+    assert [len(rows) for rows in seen.values()] == [1] * 40
+    assert StateCache("cluster", "state").noted_ends() == dict.fromkeys(range(40), 10)
+
+
+BATCHES = log_of((key("a"), value(7, 0, 1)))
+
+
 def test_what_a_log_contradicts_is_set_aside_and_an_earlier_topic_is_kept() -> None:
     first, second = StateCache("cluster", "first"), StateCache("cluster", "second")
-    batches = parts_of([log_of((key("a"), value(7, 0, 1)))])
+    batches = parts_of([BATCHES])
     first.save(4, batches)
-    assert second.former()[0].same_topic is False
-    second.save(4, batches)
-    second.retire(4)
-    second.save(4, batches)
-    second.retire(4)
+    sight("A", {4: 1}, cache=first)
+    assert second.has_earlier
+    assert second.former({"t": "A"})[0].same_topic is False
+    for _ in range(2):
+        second.save(4, batches)
+        part = second.load(4)
+        assert part is not None
+        second.retire(4, part)
     assert second.load(4) is None
-    assert [(f.partition, f.same_topic) for f in second.former()] == [
+    assert [(f.partition, f.same_topic) for f in second.former({"t": "A"})] == [
         (4, False),
         (4, True),
         (4, True),
     ]
-    assert [f.same_topic for f in StateCache("another", "second").former()] == []
+    assert [f.same_topic for f in StateCache("another", "second").former({"t": "A"})] == []
+    assert not StateCache("another", "second").has_earlier
+
+
+def test_another_cluster_of_the_same_id_is_no_evidence() -> None:
+    """A fixed cluster id, a cluster installed anew: the topics have other ids."""
+    former, now = StateCache("cluster", "former"), StateCache("cluster", "now")
+    former.save(4, parts_of([BATCHES]))
+    assert now.former({"t": "A"}) == []  # nothing says whose it is
+    sight("A", {4: 1}, cache=former)
+    assert now.former({"t": "B", "u": "A"}) == []
+    assert now.former({}) == []
+    assert [f.partition for f in now.former({"t": "A"})] == [4]  # only its state was made anew
+    sight("B", {4: 2}, cache=former)
+    assert [f.partition for f in now.former({"t": "B"})] == [4]
+
+
+def test_what_another_process_has_set_aside_already_is_not_set_aside_again(tmp_path: Path) -> None:
+    cache = StateCache("cluster", "state")
+    cache.save(4, parts_of([BATCHES]))
+    old = cache.load(4)
+    assert old is not None
+    cache.save(4, parts_of([log_of((key("b"), value(8, 0, 1)))]))
+    cache.retire(4, old)
+    assert cache.load(4) is not None
+    assert list(tmp_path.rglob("*.lost")) == []
+
+
+def test_what_was_set_aside_is_never_written_over(tmp_path: Path) -> None:
+    cache = StateCache("cluster", "state")
+    for number in range(3):
+        cache.save(4, parts_of([log_of((key("a"), value(number, 0, 1)))]))
+        part = cache.load(4)
+        assert part is not None
+        cache.retire(4, part)
+        if number == 1:
+            (folder,) = tmp_path.rglob("cluster_state")
+            (folder / "4.0.lost").unlink()
+    assert sorted(p.name for p in tmp_path.rglob("*.lost")) == ["4.0.lost", "4.1.lost"]
+
+
+def test_a_log_too_large_to_keep_leaves_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = StateCache("cluster", "state")
+    cache.save(4, parts_of([BATCHES]))
+    monkeypatch.setattr("eoctl.stores.state_cache.MOST_BYTES", 100)
+    cache.save(4, parts_of([BATCHES, BATCHES]))
+    kept = cache.load(4)
+    assert kept is not None
+    assert bytes(kept.data[: kept.scan.end]) == BATCHES
 
 
 DAMAGED = [
@@ -70,12 +185,11 @@ DAMAGED = [
 
 @pytest.mark.parametrize("content", DAMAGED, ids=range(len(DAMAGED)))
 def test_a_damaged_file_is_no_cache(tmp_path: Path, content: str) -> None:
-    cache = StateCache("cluster", "state")
-    cache.sight({"t": "A"}, {3: 10})
+    sight("A", {3: 10})
     (path,) = tmp_path.rglob("topics.json")
     path.write_bytes(content.encode("utf-8", "surrogatepass"))
     assert named("A") == Named(None, 0)
-    cache.sight({"t": "A"}, {3: 20})
+    sight("A", {3: 20})
     assert named("A") == Named(20, 0)
 
 
@@ -86,14 +200,15 @@ def test_files_and_folders_that_the_cache_did_not_make(tmp_path: Path) -> None:
     (folder.parent / "cluster_a-file").write_text("")
     (folder / "x.batches").write_bytes((folder / "4.batches").read_bytes())
     (folder / "5.batches").mkdir()
-    assert [f.partition for f in second.former()] == [4]
+    sight("A", {4: 1}, cache=first)
+    assert [f.partition for f in second.former({"t": "A"})] == [4]
 
 
 def test_a_plain_file_where_the_folder_should_be(tmp_path: Path) -> None:
     (tmp_path / "transaction-state").mkdir()
     (tmp_path / "transaction-state" / "cluster_state").write_text("")
     cache = StateCache("cluster", "state")
-    cache.sight({"t": "A"}, {3: 10})
-    cache.save(4, parts_of([log_of((key("a"), value(7, 0, 1)))]))
-    cache.retire(4)
-    assert (cache.load(4), cache.former(), named("A")) == (None, [], Named(None, 0))
+    sight("A", {3: 10})
+    cache.save(4, parts_of([BATCHES]))
+    cache.retire(4, parts_of([BATCHES])[0])
+    assert (cache.load(4), cache.former({}), named("A")) == (None, [], Named(None, 0))

@@ -123,6 +123,11 @@ def short(v: Verdict) -> Seen:
     return Seen(name, v.remedy.action, v.proven_outcome, v.mixed)
 
 
+def by_cache(v: Verdict) -> list[str]:
+    """What the verdict says of this host's cache, up to the first comma."""
+    return [e.text.split(",")[0] for e in v.evidence if e.code == "cache"]
+
+
 CASES: dict[str, tuple[Callable[[], Verdict], Seen]] = {}
 
 
@@ -507,7 +512,9 @@ def _() -> Verdict:
 
 @case("marker-lost: a commit, v2", "marker-lost", "resolve", "commit")
 def _() -> Verdict:
-    return judged(lost(2)[0])
+    v = judged(lost(2)[0])
+    assert by_cache(v) == []
+    return v
 
 
 @case("marker-lost: a commit, v1", "marker-lost", "resolve", "commit")
@@ -550,7 +557,9 @@ def _() -> Verdict:
     "commit",
 )
 def _() -> Verdict:
-    return first_ever(sighted=True)
+    v = first_ever(sighted=True)
+    assert by_cache(v) == ["This host's cache decided: only it knows which topic was named t"]
+    return v
 
 
 def remade(*, sighted: bool = False, stray: bool = False) -> World:
@@ -583,7 +592,9 @@ def _() -> Verdict:
 
 @case("an orphan on a topic made anew, v1, the earlier id was seen", "orphan", "abort")
 def _() -> Verdict:
-    return judged(remade(sighted=True, stray=True))
+    v = judged(remade(sighted=True, stray=True))
+    assert by_cache(v) == ["This host's cache decided: only it knows which topic was named t"]
+    return v
 
 
 @unknown("v1: commit, commit, the second marker lost and the first one twice", "order-unclear")
@@ -619,6 +630,8 @@ def _() -> Verdict:
     w.replace_state(seen=True)
     v = judged(w)
     assert [e.data["source"] for e in v.evidence if e.code == "decision"] == ["forgotten"]
+    [text] = by_cache(v)
+    assert "only it knows a decision that the cluster's own log does not hold" in text
     return v
 
 
