@@ -11,11 +11,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from eoctl.config import SECRET_KEY
@@ -122,8 +121,8 @@ def launch(
     beat: called several times a second; what it raises cancels the job, and is raised.
 
     Raises what the job raised, as the same kind of error; UsageError when Spark or Java is not
-    there; IncompleteError when `seconds` are over. Interrupted (SIGINT, SIGTERM) it cancels the job
-    and raises KeyboardInterrupt.
+    there; IncompleteError when `seconds` are over. A KeyboardInterrupt, which SIGTERM is too (see
+    `eoctl.__main__`), cancels the job and passes.
     """
     check_installed(spark)
     folder = Jobs().new()
@@ -155,8 +154,7 @@ def launch(
     spec = folder.path / "spec.json"
     spec.touch(mode=PRIVATE)
     spec.write_text(json.dumps({"spark": named, "request": request}, indent=1), encoding="utf-8")
-    with _interruptible():
-        return _follow(folder, job, access, spark, show, seconds, beat)
+    return _follow(folder, job, access, spark, show, seconds, beat)
 
 
 def check_installed(spark: Spark) -> None:
@@ -273,21 +271,3 @@ def _result(folder: JobFolder, status: int) -> Mapping[str, Any]:
 
 
 _KINDS = {kind.exit_status: kind for kind in EoctlError.__subclasses__()}
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM (cron, systemd) interrupts as Ctrl-C does."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not in the main thread: whoever runs it there handles signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

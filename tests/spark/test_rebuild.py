@@ -138,6 +138,18 @@ def reading(state: Path, process: "subprocess.Popen[str]") -> dict[str, Any]:
     raise AssertionError(f"nothing was read: {jobs_of(state)}")
 
 
+def at_work(state: Path, process: "subprocess.Popen[str]") -> dict[str, Any]:
+    """The one job, once Spark has Python workers for it."""
+    until = time.monotonic() + 240
+    while time.monotonic() < until:
+        assert process.poll() is None, process.communicate()
+        rows = jobs_of(state)
+        if rows and len(session_members(rows[0]["pid"])) >= 4:  # itself, JVM, daemon, worker
+            return rows[0]
+        time.sleep(0.5)
+    raise AssertionError(f"no worker came: {jobs_of(state)}")
+
+
 def test_job_shows_no_secret_and_gives_the_local_digest(
     secure_lab: Lab, tmp_path: Path, launched: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,26 +294,47 @@ def test_cancelled_job_leaves_no_java_and_no_result(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_launcher_cancels_its_job(
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [("rebuild", signal.SIGTERM), ("rebuild", signal.SIGINT), ("audit", signal.SIGTERM)],
+)
+def test_an_interrupted_launcher_cancels_its_job_and_leaves_nothing(
     lab1: Lab,
     changelog: str,
     tmp_path: Path,
     launched: ExitStack,
+    command: str,
     number: signal.Signals,
 ) -> None:
-    state, output = tmp_path / "state", tmp_path / "out"
-    words = (
-        *("--bootstrap-server", lab1.bootstrap_servers, "state", "rebuild", changelog),
-        *("--format", "plain", "--at", "lso", "--output", str(output)),
+    """Also when it is told twice, as by somebody who does not wait: the way out is begun once."""
+    state, output, temporary = tmp_path / "state", tmp_path / "out", tmp_path / "temporary"
+    temporary.mkdir()
+    rebuild = ("state", "rebuild", changelog, "--format", "plain", "--at", "lso")
+    words = {
+        "rebuild": (*rebuild, "--output", str(output)),
+        "audit": ("audit", "duplicates", changelog, "--by", "key"),
+    }[command]
+    process = start(
+        launched,
+        state,
+        *("--bootstrap-server", lab1.bootstrap_servers, *words),
+        *("--engine", "spark", "--master", "local[2]", "--max-rate", "40k"),
+        TMPDIR=str(temporary),
     )
-    process = start(launched, state, *words, "--engine", "spark", "--max-rate", "40k")
-    job = reading(state, process)
+    job = at_work(state, process) if command == "audit" else reading(state, process)
+    assert list(temporary.iterdir())  # of Spark's, and of the audit's own
     process.send_signal(number)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
+    if number == signal.SIGTERM:
+        time.sleep(0.3)
+        process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout) == (130, "")
+    said = [line for line in stderr.splitlines() if not line.startswith("{")]
+    assert said == ["eoctl: interrupted"]
     assert [row["state"] for row in jobs_of(state)] == ["cancelled"]
     assert session_members(job["pid"]) == []
+    assert list(temporary.iterdir()) == []
+    assert not (output / "manifest.json").exists()
 
 
 @pytest.mark.long
