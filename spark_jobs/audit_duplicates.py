@@ -28,7 +28,7 @@ from recovery.cut import ranges as parts
 from recovery.errors import EoctlError, IncompleteError
 from recovery.facts import Missing
 from recovery.formats.columns import ColumnBatch
-from spark_jobs import audits, job
+from spark_jobs import audits, executors, job
 from spark_jobs.audits import ANSWER, Done, Give
 
 if TYPE_CHECKING:
@@ -59,26 +59,27 @@ def work(
         for start, end in parts(r.start, r.end, asked.range_offsets)
     ]
     each = _Pieces(asked.by, access, pieces, audits.reading(spark, asked, len(pieces)))
-    count = audits.buckets(asked)
+    count, refusals = audits.buckets(asked), executors.Refusals(spark)
     found: list[DuplicatesFound] = []
     if pieces:
-        ids = audits.frame(spark, each.ids(done), len(pieces), IDS)
+        ids = audits.frame(spark, each.ids(done), len(pieces), IDS, refusals)
         rows = ids.repartition(count, "a").mapInArrow(
             _suspected(2 * asked.offsets // count), ANSWER
         )
-        found, contents = audits.answers(spark, rows, DuplicatesFound, WHAT)
+        found, contents = audits.answers(spark, rows, DuplicatesFound, WHAT, refusals)
         if contents:
             done = stages.stage("read suspects")
             halves = suspects_in(contents)
             failed = {key for f in found for key in f.unread}
             again = [number for number, piece in enumerate(pieces) if piece.key not in failed]
-            suspects = audits.frame(spark, each.suspects(again, halves, done), len(again), SUSPECTS)
+            second = each.suspects(again, halves, done)
+            suspects = audits.frame(spark, second, len(again), SUSPECTS, refusals)
             rows = (
                 suspects.repartition(count, "a")
                 .sortWithinPartitions("a", "b", "piece", "offset")
                 .mapInArrow(_copies(pieces, asked.most), ANSWER)
             )
-            found += audits.answers(spark, rows, DuplicatesFound, WHAT)[0]
+            found += audits.answers(spark, rows, DuplicatesFound, WHAT, refusals)[0]
     whole = joined_duplicates(found, asked.most)
     stages.end()
     return audits.ended(asked, whole, whole.findings)

@@ -15,7 +15,7 @@ from recovery.audit_facts import Data, Ending, Mark
 from recovery.audit_request import TransactionsFound, TransactionsRequest, joined_transactions
 from recovery.audit_transactions import Torn, judge, of_producers
 from recovery.facts import TopicPartition
-from spark_jobs import audits, job
+from spark_jobs import audits, executors, job
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,14 +34,16 @@ def work(
     done = stages.stage("read headers and judge")
     found = TransactionsFound()
     if asked.ranges:
-        count = audits.buckets(asked)
+        count, refusals = audits.buckets(asked), executors.Refusals(spark)
+        reader = _reader(spark, asked, access, done)
         rows = (
-            audits.frame(spark, _reader(spark, asked, access, done), len(asked.ranges), ENDINGS)
+            audits.frame(spark, reader, len(asked.ranges), ENDINGS, refusals)
             .repartition(count, "pid")
             .sortWithinPartitions("pid", "piece", "nth")
             .mapInArrow(_judge(asked), audits.ANSWER)
         )
-        each, _ = audits.answers(spark, rows, TransactionsFound, "eoctl audit transactions")
+        what = "eoctl audit transactions"
+        each, _ = audits.answers(spark, rows, TransactionsFound, what, refusals)
         found = joined_transactions(each, asked.most)
     stages.end()
     return audits.ended(asked, found, found.findings)

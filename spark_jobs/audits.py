@@ -113,8 +113,13 @@ def stream(
             runner.run(whole.aclose())
 
 
-def frame(spark: "SparkSession", give: Give, count: int, ddl: str) -> "DataFrame":
-    """What tasks 0 to count - 1 give, a task each. An EoctlError is told as what ends the job."""
+def frame(
+    spark: "SparkSession", give: Give, count: int, ddl: str, refusals: executors.Refusals
+) -> "DataFrame":
+    """What tasks 0 to count - 1 give, a task each.
+
+    An EoctlError that no retry mends is told to `refusals`, any other is Spark's to retry.
+    """
     executors.ship(spark)
 
     def call(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
@@ -123,7 +128,7 @@ def frame(spark: "SparkSession", give: Give, count: int, ddl: str) -> "DataFrame
                 try:
                     yield from give(task)
                 except EoctlError as error:
-                    yield batch({"told": [told_error(error)]}, ddl)
+                    yield batch({"told": [json.dumps(refusals.told(error))]}, ddl)
 
     return spark.range(0, count, 1, count).mapInArrow(call, ddl)
 
@@ -151,24 +156,19 @@ def told(found: Found) -> str:
     return json.dumps({"answer": found.model_dump(mode="json")})
 
 
-def told_error(error: EoctlError) -> str:
-    """What ends the job, as `answers` takes it."""
-
-    def raised(_: object) -> None:
-        raise error
-
-    return json.dumps(executors.answer_or_error(raised, None))
-
-
 def answers(
-    spark: "SparkSession", rows: "DataFrame", kind: type[F], what: str
+    spark: "SparkSession",
+    rows: "DataFrame",
+    kind: type[F],
+    what: str,
+    refusals: executors.Refusals,
 ) -> tuple[list[F], list[bytes]]:
     """What a frame of ANSWER holds: findings, by piece, and contents.
 
     Raises the errors of tasks, and IncompleteError where the driver takes no more from them.
     """
     try:
-        found = executors.collected(spark, rows, what)
+        found = executors.collected(spark, rows, what, refusals)
     except EoctlError:
         raise
     except Exception as error:

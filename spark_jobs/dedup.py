@@ -31,8 +31,8 @@ PATIENCE_SECONDS = 3600.0  # whoever took over may read a long time before it mo
 def work(
     spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.Progress
 ) -> Mapping[str, Any]:
-    """The job: {"tallies": {partition: tally}} of a look, else {"copied": {partition: {"answer":
-    tally} or {"error": its parts}}}. A tally of a copy is of the attempt that ended it."""
+    """The job: {"tallies": {partition: tally}} of a look, {"copied": {partition: tally}} of a copy.
+    A tally of a copy is of the attempt that ended it."""
     asked, rule = job.understood(_read, request)
     sink.refuse_speculation(spark)
     if asked.memory is not None and asked.shared:
@@ -44,9 +44,10 @@ def work(
     if asked.copies:
         answers = executors.run(
             spark,
-            lambda number: executors.answer_or_error(tasks.copy, asked.parts[number]),
+            lambda number: tasks.copy(asked.parts[number]),
             len(asked.parts),
             "eoctl dedup: copy",
+            sends=True,
         )
         return {"copied": _by_partition(asked, answers)}
     return {"tallies": _by_partition(asked, _looked(spark, tasks))}
@@ -131,13 +132,14 @@ def _looked(spark: "SparkSession", tasks: Tasks) -> list[dict[str, int]]:
     executors.ship(spark)
     tasks_and_chunks = "task int, answer string, topic binary, source string, number long, part int"
     schema = f"{tasks_and_chunks}, bits binary"
+    refusals = executors.Refusals(spark)
 
     def look(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             for task in batch.column(0).to_pylist():
                 scattered = Scattered() if wish.by.kind == "source" else None
                 one = partial(tasks.look, scattered=scattered)
-                answer = executors.answer_or_error(one, parts[task])
+                answer = refusals.tried(one, parts[task])
                 yield _row(task=task, answer=json.dumps(answer))
                 for chunk in scattered.chunks() if scattered is not None else ():
                     topic = chunk.topic.encode("utf-8", "surrogateescape")
@@ -151,7 +153,7 @@ def _looked(spark: "SparkSession", tasks: Tasks) -> list[dict[str, int]]:
     joined = frame.groupBy("task", "topic", "source", "number").applyInArrow(
         join, "task int, answer string, found string"
     )
-    rows = executors.collected(spark, joined, "eoctl dedup: look")
+    rows = executors.collected(spark, joined, "eoctl dedup: look", refusals)
     answers = {row["task"]: json.loads(row["answer"]) for row in rows if row["found"] is None}
     found = [answers[task] for task in range(count)]
     executors.raise_first(found)

@@ -128,44 +128,121 @@ def forget_code() -> None:
         shutil.rmtree(_served.pop(), ignore_errors=True)
 
 
+class Refusals:
+    """What tasks say of errors that no retry mends, so that one of them ends the job at once.
+
+    Tasks call `tried`; the process that waits for them, `cancelling`. What a task adds to an
+    accumulator is there as soon as the task ends, while its row comes when all tasks have ended.
+    Spark Connect has no accumulators: there such an error is raised to Spark too, which gives the
+    job up after spark.task.maxFailures tries.
+    """
+
+    def __init__(self, spark: "SparkSession") -> None:
+        self._told: Any = None
+        if not is_connect(spark):
+            added: Any = _Lists()  # a class of pyspark's would load it for every importer
+            self._told = spark.sparkContext.accumulator([], added)
+
+    def tried(self, function: Callable[[Any], Any], argument: Any) -> dict[str, Any]:
+        """In a task: its answer, or what `told` makes of its error."""
+        try:
+            return {"answer": function(argument)}
+        except EoctlError as error:
+            return self.told(error)
+
+    def told(self, error: EoctlError) -> dict[str, Any]:
+        """In a task: an error that lasts, as `raise_first` takes it.
+
+        Raises one that may pass, for Spark to try again.
+        """
+        kind = next(k.__name__ for k in type(error).__mro__ if k.__module__ == errors.__name__)
+        if self._told is None or not lasting(error):
+            raise getattr(errors, kind)(error.sentence) from error
+        parts = {"what": error.what, "where": error.where, "remedy": error.remedy}
+        told = {"error": {"type": kind, **parts}}
+        self._told.add([told])
+        return told
+
+    @contextmanager
+    def cancelling(self, spark: "SparkSession") -> Iterator[None]:
+        """Within it, the first error that lasts cancels what this thread runs on Spark, and is
+        raised instead of what comes of that."""
+        if self._told is None:
+            yield
+            return
+        tag, ended, context = f"eoctl-{uuid.uuid4().hex}", threading.Event(), spark.sparkContext
+
+        def watch() -> None:
+            while not ended.wait(LOOK_SECONDS):
+                if self._told.value:
+                    with suppress(Exception):  # the job has just ended
+                        context.cancelJobsWithTag(tag)
+
+        watching = threading.Thread(target=watch, name="eoctl-refused", daemon=True)
+        # of the context: a session's own tags do not reach collect() in Spark 4.3.0
+        context.addJobTag(tag)
+        watching.start()
+        try:
+            yield
+        except Exception:
+            raise_first(self._told.value)
+            raise
+        finally:
+            ended.set()
+            watching.join()
+            context.removeJobTag(tag)
+
+
+class _Lists:
+    """How an accumulator adds up lists: pyspark.AccumulatorParam."""
+
+    def zero(self, value: list[Any]) -> list[Any]:
+        return []
+
+    def addInPlace(self, one: list[Any], more: list[Any]) -> list[Any]:  # noqa: N802 - Spark's
+        return [*one, *more]
+
+
 def run(
     spark: "SparkSession",
     function: Callable[[int], Any],
     count: int,
     what: str = "eoctl",
     *,
-    told: Path | None = None,
+    sends: bool = False,
 ) -> list[Any]:
     """`function(0)` to `function(count - 1)`, a task each; their JSON-able answers in that order.
 
-    An EoctlError of a task is raised here and the task is not tried again; any other failure is
-    Spark's to retry (spark.task.maxFailures). what: the jobs' name in Spark's UI.
-    told: a folder that tasks and this process see. With it the first error that no retry mends
-    (see `lasting`) cancels the other tasks at once, and any other error is Spark's to retry.
+    The first EoctlError of a task that no retry mends (see `lasting`) cancels the other tasks and
+    is raised; any other failure is Spark's to retry (spark.task.maxFailures). what: the jobs' name
+    in Spark's UI. sends: when one task fails, others may have sent records already, so that a
+    UsageError, which promises that nothing was done, is raised as an IncompleteError.
     """
     if count == 0:
         return []
     ship(spark)
-
-    refused = None if told is None else str(told / f"refused-{uuid.uuid4().hex}")
+    refusals = Refusals(spark)
 
     def call(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
         for batch in batches:
             for task in batch.column(0).to_pylist():
-                found = _tried(function, task, refused)
-                text = json.dumps(found)
+                text = json.dumps(refusals.tried(function, task))
                 yield pa.RecordBatch.from_pydict({"task": [task], "answer": [text]}, schema=schema)
 
     import pyarrow as pa
 
     schema = pa.schema([("task", pa.int64()), ("answer", pa.string())])
     frame = spark.range(0, count, 1, count).mapInArrow(call, "task long, answer string")
-    with _cancelled_by(spark, refused):
-        rows = collected(spark, frame, what)
-    found = {row["task"]: json.loads(row["answer"]) for row in rows}
-    raise_first(found.values())
+    try:
+        rows = collected(spark, frame, what, refusals)
+        found = {row["task"]: json.loads(row["answer"]) for row in rows}
+        raise_first(found.values())
+    except UsageError as error:
+        if not sends:
+            raise
+        raise IncompleteError(error.what, where=error.where, remedy=error.remedy) from None
     return [found[task]["answer"] for task in range(count)]
 
 
@@ -176,78 +253,6 @@ def lasting(error: EoctlError) -> bool:
     )
 
 
-def _tried(function: Callable[[int], Any], task: int, refused: str | None) -> dict[str, Any]:
-    """A task's answer. refused: the path at which to leave an error that lasts, for `run`; one
-    that may pass is raised then, for Spark to try again."""
-    if refused is None:
-        return answer_or_error(function, task)
-    try:
-        return {"answer": function(task)}
-    except EoctlError as error:
-        if not lasting(error):
-            raise getattr(errors, _public(type(error)))(error.sentence) from error
-        parts = _parts(error)
-        Path(f"{refused}.part-{task}").write_text(json.dumps(parts), encoding="utf-8")
-        Path(f"{refused}.part-{task}").replace(refused)
-        return parts
-
-
-@contextmanager
-def _cancelled_by(spark: "SparkSession", refused: str | None) -> Iterator[None]:
-    """Within it, what this thread runs on Spark is cancelled once there is a file `refused`, and
-    the error that stands in it is raised instead of what comes of that."""
-    if refused is None:
-        yield
-        return
-    path, tag, ended = Path(refused), f"eoctl-{uuid.uuid4().hex}", threading.Event()
-
-    # a classic session's own tags do not reach collect() in Spark 4.3.0
-    add, remove = spark.addTag, spark.removeTag
-    cancel: Callable[[str], object] = spark.interruptTag
-    if not is_connect(spark):
-        context = spark.sparkContext
-        add, remove = context.addJobTag, context.removeJobTag
-        cancel = context.cancelJobsWithTag
-
-    def watch() -> None:
-        while not ended.wait(LOOK_SECONDS):
-            if path.exists():
-                with suppress(Exception):  # the job has just ended
-                    cancel(tag)
-
-    watching = threading.Thread(target=watch, name="eoctl-refused", daemon=True)
-    add(tag)
-    watching.start()
-    try:
-        yield
-    except Exception:
-        if not path.exists():
-            raise
-        raise_first([json.loads(path.read_text(encoding="utf-8"))])
-    finally:
-        ended.set()
-        watching.join()
-        remove(tag)
-        path.unlink(missing_ok=True)
-
-
-def answer_or_error(function: Callable[[Any], Any], argument: Any) -> dict[str, Any]:
-    """What a task sends home: its answer, or an error of ours as its parts."""
-    try:
-        return {"answer": function(argument)}
-    except EoctlError as error:
-        return _parts(error)
-
-
-def _parts(error: EoctlError) -> dict[str, Any]:
-    parts = {"what": error.what, "where": error.where, "remedy": error.remedy}
-    return {"error": {"type": _public(type(error)), **parts}}
-
-
-def _public(kind: type[EoctlError]) -> str:
-    return next(k.__name__ for k in kind.__mro__ if k.__module__ == errors.__name__)
-
-
 def raise_first(answers: Any) -> None:
     """Raise the first error among answers, as the type that it had in its task."""
     for answer in answers:
@@ -256,11 +261,18 @@ def raise_first(answers: Any) -> None:
             raise getattr(errors, parts.pop("type"))(parts.pop("what"), **parts)
 
 
-def collected(spark: "SparkSession", frame: Any, what: str) -> list[Any]:
-    """The rows of a frame, in a sentence what goes wrong with the executors' Python."""
+def collected(spark: "SparkSession", frame: Any, what: str, refusals: Refusals) -> list[Any]:
+    """The rows of a frame, in a sentence what goes wrong with the executors' Python.
+
+    refusals: what its tasks use. Raises the first error that they tell.
+    """
     _describe(spark, what)
     try:
-        rows = list(frame.collect())
+        with refusals.cancelling(spark):
+            rows = list(frame.collect())
+    except EoctlError:
+        _describe(spark, None)
+        raise
     except Exception as error:  # an interrupt passes: its connection to the JVM is still in use
         _describe(spark, None)
         text = text_of(error)

@@ -21,7 +21,7 @@ from eoctl.kafka.failures import Deadline
 from eoctl.kafka.read_columns import read_columns
 from recovery import cut as cut_files
 from recovery.cut import ranges as pieces
-from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from recovery.formats.columns import ABORTED, OPEN
 from recovery.merge_log import Tail, merge_format
@@ -299,15 +299,13 @@ def _sent(
         )
         for part, file, (_, _, end) in zip(asked.parts, files, found, strict=True)
     ]
-    try:
-        answers: list[dict[str, int]] = executors.run(
-            spark,
-            lambda number: ReplayAttempt(works[number]).run(),
-            len(works),
-            "eoctl merge replay: sending",
-        )
-    except UsageError as error:  # of one executor, while others may have sent
-        raise IncompleteError(error.what, where=error.where, remedy=error.remedy) from None
+    answers: list[dict[str, int]] = executors.run(
+        spark,
+        lambda number: ReplayAttempt(works[number]).run(),
+        len(works),
+        "eoctl merge replay: sending",
+        sends=True,
+    )
     return answers
 
 

@@ -63,7 +63,6 @@ class SparkEngine:
             _work(list(tasks), str(told)),
             len(tasks),
             "eoctl state rebuild",
-            told=told,
         )
         if self._progress is not None:  # the files are gone when the result is published
             ended = {**look(), "stages_done": self._stages}

@@ -333,6 +333,7 @@ def _send(
                 lambda p: attempt.Attempt(works[p]).run(),
                 len(works),
                 f"eoctl sink {job}, batch {manifest.batch}",
+                sends=True,
             )
         _verify(access, works)
     report = {

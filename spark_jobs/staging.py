@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from eoctl.stores import private
 from eoctl.stores.plan_files import sync_folder
 from eoctl.stores.state_files import not_written
-from recovery.errors import EoctlError, RefusedError, UsageError
+from recovery.errors import RefusedError, UsageError
 from spark_jobs import executors
 
 if TYPE_CHECKING:
@@ -168,28 +168,35 @@ def stage(
     empty has none, adaptive execution joins small ones): the rest are files without rows.
     through: makes rows of what the frame gives, in its tasks; None: the frame has their columns.
     """
-    path = str(folder)
+    path, token = str(folder), uuid.uuid4().hex
     executors.ship(frame.sparkSession)
+    refusals = executors.Refusals(frame.sparkSession)
 
     def write(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
         rows = batches if through is None else through(batches)
-        text = json.dumps(executors.answer_or_error(lambda given: _staged(path, given), rows))
-        yield pa.RecordBatch.from_pydict({"answer": [text]})
+        told = refusals.tried(lambda given: _staged(path, token, given), rows)
+        yield pa.RecordBatch.from_pydict({"answer": [json.dumps(told)]})
 
     given = as_records(frame) if through is None else frame
     written = given.mapInArrow(write, "answer string")
-    rows = executors.collected(frame.sparkSession, written, "eoctl sink: staging")
-    answers = [json.loads(row["answer"]) for row in rows]
-    _raise_first(answers, folder)
+    try:
+        rows = executors.collected(frame.sparkSession, written, "eoctl sink: staging", refusals)
+        answers = [json.loads(row["answer"]) for row in rows]
+        executors.raise_first(answers)
+    except Exception:  # what the other tasks staged counts no more
+        for staged in folder.glob(f"part-*-{token}-*"):
+            with suppress(OSError):
+                staged.unlink()
+        raise
     if not answers and partitions is None:
         raise UsageError(
             "the DataFrame is empty, and nothing says how many partitions the sink has",
             remedy="give partitions=",
         )
     empty = range(len(answers), partitions or 0)
-    answers += [{"answer": _write(path, p, iter(()))} for p in empty]
+    answers += [{"answer": _write(path, token, p, iter(()))} for p in empty]
     found = sorted((StagedFile(**a["answer"]) for a in answers), key=lambda f: f.partition)
     if [f.partition for f in found] != list(range(len(found))):
         raise RefusedError("the DataFrame's partitions are not numbered from 0", where=path)
@@ -202,30 +209,21 @@ def stage(
     return found
 
 
-def _raise_first(answers: list[dict[str, Any]], folder: Path) -> None:
-    """Raise what a task could not do. What the others staged counts no more, and is removed."""
-    try:
-        executors.raise_first(answers)
-    except EoctlError:
-        for answer in answers:
-            if "answer" in answer:
-                with suppress(OSError):
-                    (folder / answer["answer"]["file"]).unlink()
-        raise
-
-
-def _staged(folder: str, batches: Iterator[Any]) -> dict[str, Any]:
+def _staged(folder: str, token: str, batches: Iterator[Any]) -> dict[str, Any]:
     """One task."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     assert context is not None
-    return _write(folder, context.partitionId(), batches)
+    return _write(folder, token, context.partitionId(), batches)
 
 
-def _write(folder: str, partition: int, batches: Iterator[Any]) -> dict[str, Any]:
-    """Rows into a file of this attempt's own name, synced; none where they cannot be written."""
-    name = f"part-{partition:05}-{uuid.uuid4().hex}.parquet"
+def _write(folder: str, token: str, partition: int, batches: Iterator[Any]) -> dict[str, Any]:
+    """Rows into a file of this attempt's own name, synced; none where they cannot be written.
+
+    token: of the whole staging.
+    """
+    name = f"part-{partition:05}-{token}-{uuid.uuid4().hex}.parquet"
     path = Path(folder) / name
     try:
         rows, digest = _written(path, batches)

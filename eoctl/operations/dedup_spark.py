@@ -18,7 +18,6 @@ from eoctl.operations.dedup import DedupOperation, Found, part_of, plan
 from eoctl.operations.spark_launch import Show, Spark, launch
 from eoctl.operations.spark_step import Launch, access_of, launched
 from eoctl.stores import dedup_memory
-from recovery import errors
 from recovery.combine.dedup import Tally
 from recovery.dedup_request import Part, Request, Wish
 from recovery.errors import EoctlError
@@ -92,7 +91,7 @@ class OnSpark:
     async def copied(
         self, plan: Plan, parts: Sequence[Part], ensure_held: Callable[[], None]
     ) -> Mapping[str, Any]:
-        """Of each partition, as text, what became of its copy: see `spark_jobs.dedup`."""
+        """The tally of each partition, whose number is text: see `spark_jobs.dedup`."""
         wish = Wish.of(plan.details["wish"])
         job = self._job(wish, plan.observed["topics"], parts, plan.cluster_id, copies=True)
         cancel = threading.Event()
@@ -145,9 +144,5 @@ class _Operation(DedupOperation):
             except EoctlError as error:
                 self._failed = error
                 raise
-        found = self._copied[str(step.parameters["partition"])]
-        if "error" in found:
-            parts = dict(found["error"])
-            raise getattr(errors, parts.pop("type"))(parts.pop("what"), **parts)
         await self._decided(part_of(step))
-        return found["answer"]
+        return self._copied[str(step.parameters["partition"])]

@@ -35,7 +35,7 @@ from recovery.combine.record_ids import parse_record_id
 from recovery.errors import Exit, IncompleteError
 from recovery.offset_bounds import parse_bound
 from recovery.selectors import parse_selector
-from spark_jobs import audits, job
+from spark_jobs import audits, executors, job
 from tests.kafka.audit_faults import (
     PAIR,
     THREE,
@@ -311,8 +311,9 @@ def test_more_than_the_driver_takes_is_refused_in_a_sentence(spark: "SparkSessio
         "0 as piece", "cast(null as string) as answer", "cast(string(rand()) as binary) as content"
     )
     limits.set("spark.driver.maxResultSize", "100k")
+    refusals = executors.Refusals(spark)
     try:
         with pytest.raises(IncompleteError, match=r"more than spark\.driver\.max"):
-            audits.answers(spark, rows, SequencesFound, "eoctl audit sequences")
+            audits.answers(spark, rows, SequencesFound, "eoctl audit sequences", refusals)
     finally:
         limits.remove("spark.driver.maxResultSize")

@@ -5,13 +5,16 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
+from recovery.audit_request import DuplicatesFound
 from recovery.errors import IncompleteError, RefusedError, UnreachableError, UsageError
-from spark_jobs import executors
+from spark_jobs import audits, executors, staging
 from tests.spark.starting import home
 
 if TYPE_CHECKING:
@@ -94,6 +97,9 @@ def test_a_folder_that_is_not_shared(
     assert list(out.iterdir()) == []
 
 
+LONG = 300  # seconds that the other tasks of a stage would take
+
+
 def test_a_task_that_is_refused_ends_the_others(spark: "SparkSession", tmp_path: Path) -> None:
     """At once, not when the stage is over; tried again is only what may pass."""
     told = str(tmp_path)
@@ -102,15 +108,14 @@ def test_a_task_that_is_refused_ends_the_others(spark: "SparkSession", tmp_path:
         Path(told, f"begun-{number}-{uuid.uuid4().hex}").touch()
         if number == 1:
             raise RefusedError("not this one", where="here", remedy="another")
-        time.sleep(200)
+        time.sleep(LONG)
         return number
 
     begin = time.monotonic()
     with pytest.raises(RefusedError, match="here: not this one; another"):
-        executors.run(spark, work, 2, told=tmp_path)
-    assert time.monotonic() - begin < 150
+        executors.run(spark, work, 2)
+    assert time.monotonic() - begin < LONG / 2
     assert len(list(tmp_path.glob("begun-1-*"))) == 1
-    assert not list(tmp_path.glob("refused*"))
 
     def passing(number: int) -> int:
         if not list(Path(told).glob(f"failed-{number}")):
@@ -118,10 +123,73 @@ def test_a_task_that_is_refused_ends_the_others(spark: "SparkSession", tmp_path:
             raise IncompleteError("the leader moved")
         return number * 10
 
-    assert executors.run(spark, passing, 2, told=tmp_path) == [0, 10]
+    assert executors.run(spark, passing, 2) == [0, 10]
 
     def never(number: int) -> int:
         raise UnreachableError("no broker answers", where="b1:9092")
 
     with pytest.raises(UnreachableError, match="b1:9092: no broker answers"):
-        executors.run(spark, never, 1, told=tmp_path)
+        executors.run(spark, never, 1)
+
+    def misused(number: int) -> int:
+        raise UsageError("no such package")
+
+    with pytest.raises(UsageError, match="no such package"):
+        executors.run(spark, misused, 1)
+    with pytest.raises(IncompleteError, match="no such package"):
+        executors.run(spark, misused, 1, sends=True)
+
+
+def test_an_audits_task_that_is_refused_ends_the_others(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Also before a shuffle, whose tasks give rows and no answers."""
+    ddl = "piece int, told string, a bigint"
+    tried = str(tmp_path)
+
+    def give(number: int) -> Iterator[pa.RecordBatch]:
+        yield audits.batch({"a": [number]}, ddl)
+        if number == 1:
+            raise RefusedError("not this one", where="here")
+        time.sleep(LONG)
+
+    def passing(number: int) -> Iterator[pa.RecordBatch]:
+        yield audits.batch({"a": [number]}, ddl)
+        if not list(Path(tried).glob(f"failed-{number}")):
+            Path(tried, f"failed-{number}").touch()
+            raise UnreachableError("the leader moved")
+
+    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = sum(len(part) for part in audits.apart(batches, []))
+        yield audits.answer_row(content=bytes(rows))
+
+    def asked(what: audits.Give) -> list[bytes]:
+        refusals = executors.Refusals(spark)
+        rows = audits.frame(spark, what, 2, ddl, refusals).repartition(1, "a")
+        rows = rows.mapInArrow(judged, audits.ANSWER)
+        return audits.answers(spark, rows, DuplicatesFound, "a test", refusals)[1]
+
+    begin = time.monotonic()
+    with pytest.raises(RefusedError, match="here: not this one"):
+        asked(give)
+    assert time.monotonic() - begin < LONG / 2
+    assert asked(passing) == [bytes(2)]
+
+
+def test_a_staging_that_is_refused_ends_at_once_and_leaves_no_file(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    def refused(rows: Iterator[Any]) -> Iterator[Any]:
+        for batch in rows:
+            if batch.column(0)[0].as_py() == 0:
+                raise RefusedError("not this row")
+            yield pa.RecordBatch.from_pydict({"value": [b"x"]})
+            if batch.column(0)[0].as_py() == 2:
+                time.sleep(LONG)
+
+    frame = spark.range(0, 3, 1, 3).coalesce(3)
+    begin = time.monotonic()
+    with pytest.raises(RefusedError, match="not this row"):
+        staging.stage(frame, tmp_path, 3, refused)
+    assert time.monotonic() - begin < LONG / 2
+    assert list(tmp_path.iterdir()) == []

@@ -297,8 +297,9 @@ def test_our_own_error_in_a_task_comes_home_as_what_it_is(spark: "SparkSession")
         yield from batches
 
     executors.ship(spark)
+    frame = spark.range(0, 2, 1, 1).mapInArrow(fail, "a int")
     with pytest.raises(IncompleteError) as found:
-        executors.collected(spark, spark.range(0, 2, 1, 1).mapInArrow(fail, "a int"), "test")
+        executors.collected(spark, frame, "test", executors.Refusals(spark))
     assert found.value.sentence == "t:0 at 5: its headers are malformed"
 
 

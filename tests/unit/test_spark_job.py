@@ -216,7 +216,7 @@ def test_a_batch_counts_as_sent_once_its_markers_say_so(
     last = before if next_row is None else replace(done, next_row=next_row)
     now = {0: before, 1: before}
 
-    def run(*given: Any) -> list[Any]:
+    def run(*given: Any, sends: bool) -> list[Any]:
         now.update({0: done, 1: last})
         return [{"sent": 3, "transactions": 1, "takeovers": 0}] * 2
 
@@ -352,9 +352,12 @@ def test_a_frame_that_spark_cannot_evaluate_again_is_a_sentence() -> None:
                 "ShuffleMapStage 1 to re-process the input data\n\tat org.apache.spark"
             )
 
-    context = SimpleNamespace(setLocalProperty=lambda *_: None)
+    nothing = {"setLocalProperty", "addJobTag", "removeJobTag"}
+    context = SimpleNamespace(**dict.fromkeys(nothing, lambda *_: None))
+    context.accumulator = lambda *_: SimpleNamespace(value=[])
+    session: Any = SimpleNamespace(sparkContext=context)
     with pytest.raises(IncompleteError, match="gives other rows each time") as said:
-        executors.collected(SimpleNamespace(sparkContext=context), Frame(), "x")  # type: ignore[arg-type]
+        executors.collected(session, Frame(), "x", executors.Refusals(session))
     assert "o45" not in said.value.sentence
 
 
