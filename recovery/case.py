@@ -369,10 +369,14 @@ class Case:
     def may_hide_earlier(self) -> bool:
         """An older lost decision may have been compacted away: the found one is not the batch's.
 
-        On v2 the decision with the batch's epoch + 1 is the only one on it; on v1 any number may
-        have come before.
+        A v2 client's decision with the batch's epoch + 1 is the only one on it; on v1 any number
+        may have come before. A fence or a timeout bears the server's version, whatever its
+        client's: an abort is a v2 client's own only if the batch's epoch was begun by a v2 end.
         """
-        return self.lost_by_order and self.history is not None and not self.history.whole
+        past, lost = self.history, self.lost
+        if past is None or past.whole or not lost:
+            return False
+        return self.lost_by_order or (lost[0].outcome == "abort" and not past.begun_by_end)
 
     @property
     def lost_by_order(self) -> bool:

@@ -5,9 +5,11 @@ from eoctl.lab.cluster import Lab
 from eoctl.operations.diagnose import diagnose
 from eoctl.operations.inspect import Scope
 from eoctl.operations.session import with_cluster
-from recovery.diagnosis import Diagnosis
+from recovery.diagnosis import Diagnosis, Judged, JudgedId
+from recovery.id_verdicts import judge_id
 from recovery.observation import Settings
 from recovery.selectors import parse_selector
+from recovery.verdicts import judge
 
 
 def judged(
@@ -29,3 +31,21 @@ def judged(
         timeout,
         lambda c: diagnose(c, scope, settings or Settings(), sample_interval=sample_interval),
     )
+
+
+def rule_of(j: Judged, settings: Settings | None = None, **other: object) -> str | None:
+    """The rule by which this is judged with something else than was seen.
+
+    For what no broker can be brought to show when a test wants it: a look that was not taken, or
+    a moment between two answers. All else is what the real broker answered.
+    """
+    names = ("about", "start", "first", "second", "history")
+    seen = {name: getattr(j, name) for name in names} | other
+    verdict = judge(**seen, settings=settings or Settings())
+    return verdict.rule if verdict else None
+
+
+def rule_of_id(j: JudgedId, settings: Settings, **other: object) -> str:
+    """The same of an id that holds no partition."""
+    seen = {name: getattr(j, name) for name in ("first", "second", "record")} | other
+    return judge_id(**seen, settings=settings).rule

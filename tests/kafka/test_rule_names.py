@@ -11,9 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer as Librdkafka
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
@@ -21,24 +24,29 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    NewPartitions,
     ResourcePatternType,
     ResourceType,
 )
 
-from eoctl.lab.admin import delete_topic
+from eoctl.kafka.failures import WireError
+from eoctl.lab import admin
+from eoctl.lab.admin import BROKER, TOPIC, delete_topic
 from eoctl.lab.breaks import break_
+from eoctl.lab.breaks.markers import stoppable, stopped, write_marker
 from eoctl.lab.breaks.orphans import unverified
-from eoctl.lab.breaks.stage import batch
+from eoctl.lab.breaks.stage import Options, Place, Stage, batch
 from eoctl.lab.breaks.truth import STRAY_NOT_YET, GroundTruth
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
-from recovery.diagnosis import Judged
-from recovery.observation import Settings
-from recovery.verdicts import judge
+from recovery.facts import TransactionFacts
+from recovery.formats.coordinator import coordinator_partition
+from recovery.observation import OpenTransaction, Sample, Settings
 from tests.kafka.command import eoctl
-from tests.kafka.diagnosing import judged
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.diagnosing import judged, rule_of
 from tests.kafka.test_history_evidence import verdicts
 
 EVERYTHING = {
@@ -140,13 +148,34 @@ def test_what_one_broker_can_hold(lab: Lab) -> None:
     assert orphan.second is not None
     assert rule_of(orphan, second=None) == "one-sample"
     assert rule_of(orphan, history=None) == "history-not-read"
+    # a leader that is lost between two questions; DESCRIBE that is taken away between them
+    unled = replace(orphan.second, partition=replace(orphan.partition, error="NOT_LEADER"))
+    assert rule_of(orphan, second=unled) == "partition-not-seen"
+    undescribed = replace(orphan.second, topic_describe=False)
+    assert rule_of(orphan, second=undescribed) == "topic-not-described"
+    # a marker that the followers do not have yet: held, and nobody's transaction is open
+    nobody = OpenTransaction(*orphan.about.topic_partition, None, None)
+    assert rule_of(orphan, about=nobody) == "no-open-transaction"
+
+    owned = found[expected["within-limits"].topic, expected["within-limits"].partition]
+    # DescribeTransactions of a coordinator that is loading
+    rows = tuple(
+        replace(t, partitions=None, producer_epoch=None, error="COORDINATOR_LOAD_IN_PROGRESS")
+        for t in owned.first.transactions.rows
+    )
+    assert rule_of(owned, first=with_rows(owned.first, rows)) == "owner-not-described"
+    # its coordinator moves between the looks: it is not listed, without an error
+    assert rule_of(owned, second=with_rows(owned.first, ())) == "owner-changed"
+    # ListTransactions v0 (Kafka before 3.8) has no duration filter, and our clock is no proof
+    assert owned.verdict.owner is not None
+    row = owned.verdict.owner
+    blind = replace(owned.first, over_timeout=None, over_long=None, list_version=0)
+    ran = blind.collected_at - (row.start_timestamp or 0)
+    assert rule_of(owned, Settings(long_after=ran), first=blind) == "clock-not-seen"
 
 
-def rule_of(j: Judged, **other: object) -> str | None:
-    """The rule by which this is judged with something else than was seen."""
-    seen = {"second": j.second, "history": j.history} | other
-    verdict = judge(j.about, j.start, j.first, seen["second"], seen["history"], Settings())  # type: ignore[arg-type]
-    return verdict.rule if verdict else None
+def with_rows(sample: Sample, rows: tuple[TransactionFacts, ...]) -> Sample:
+    return replace(sample, transactions=replace(sample.transactions, rows=rows))
 
 
 def test_past_long(lab: Lab) -> None:
@@ -183,6 +212,39 @@ def test_still_writing(lab: Lab) -> None:
         writer.join()
     assert (seen.verdict.name, seen.verdict.rule) == ("unknown", "still-writing")
     assert seen.verdict.remedy.action == "none"
+
+
+STATE = "__transaction_state"
+
+
+def test_an_id_that_moved(lab: Lab, topic: MakeTopic) -> None:
+    """A late write of an id whose records stand in its former partition: partitions were added."""
+    where = topic(lab)
+    kafka = AdminClient(lab.client_properties())
+    before = len(kafka.list_topics(STATE, timeout=20).topics[STATE].partitions)
+    names = (f"moving-{n}" for n in range(1000))
+    name = next(
+        n for n in names if coordinator_partition(n, before) != coordinator_partition(n, before + 1)
+    )
+
+    async def write_late() -> None:
+        async with Client.to(lab.bootstrap_servers) as client:
+            await write_stray(await Producer.init(client, name), where, 0)
+
+    async def until_it_leads() -> None:
+        async with Client.to(lab.bootstrap_servers) as client:
+            await client.until(partial(client.coordinator, name))
+
+    asyncio.run(write_late())
+    kafka.create_partitions([NewPartitions(STATE, before + 1)])[STATE].result(20)
+    lab.terminate(1)  # brokers count the partitions when they start
+    lab.start(1)
+    asyncio.run(until_it_leads())
+    deadline = time.monotonic() + 30
+    while (found := judged(lab, where)).missing:
+        assert time.monotonic() < deadline, found.missing
+    (seen,) = found.judged
+    assert (seen.verdict.name, seen.verdict.rule) == ("unknown", "history-moved")
 
 
 def test_a_groups_offsets_of_nobody(lab: Lab) -> None:
@@ -237,6 +299,41 @@ def test_what_a_denied_user_cannot_know(
     assert seen.verdict.remedy.action == "none"
 
 
+@pytest.mark.parametrize(
+    ("user", "rule"), [("no-txn", "coordinators-not-seen"), ("no-topic-read", "producers-not-seen")]
+)
+def test_what_a_user_without_a_right_cannot_know(secure_lab: Lab, user: str, rule: str) -> None:
+    (orphan,) = break_(secure_lab, "orphan", hold=False)
+    properties = secure_lab.client_properties(user=user)
+    (seen,) = judged(secure_lab, orphan.topic, properties=properties).judged
+    assert (seen.verdict.name, seen.verdict.rule) == ("unknown", rule)
+
+
+def test_what_cannot_be_fenced_unseen(secure_lab: Lab, topic: MakeTopic) -> None:
+    """Past a limit, and what lies below it, or whether it holds anything, may not be seen."""
+    held, idle = topic(secure_lab), topic(secure_lab)
+    kept = []
+
+    async def begin() -> None:
+        async with Client.of(secure_lab.client_properties()) as client:
+            for where in (held, idle):
+                producer = await Producer.init(client, f"{where}.id", version=1)
+                await producer.add_partition(where, 0)
+                kept.append(producer)
+            await kept[0].send(held, 0, batch(1, "open"))
+
+    asyncio.run(begin())
+    late = Settings(long_after=1, clock_skew=1)
+    with denied(secure_lab, ResourceType.TOPIC, STATE, AclOperation.READ):
+        viewer = secure_lab.client_properties(user="viewer")
+        (seen,) = judged(secure_lab, held, settings=late, properties=viewer).judged
+    assert (seen.verdict.name, seen.verdict.rule) == ("unknown", "earlier-decision-not-excluded")
+    reader = secure_lab.client_properties(user="no-topic-read")
+    ids = judged(secure_lab, settings=late, properties=reader).ids
+    rules = {j.name: (j.verdict.name, j.verdict.rule) for j in ids}
+    assert rules[f"{idle}.id"] == ("unknown", "holds-not-known")
+
+
 @pytest.fixture(scope="module")
 def pair(start_lab: Callable[[LabSpec], Lab]) -> Iterator[Lab]:
     """Two brokers that let a restarted one in again soon."""
@@ -264,7 +361,136 @@ def test_what_was_decided_and_has_no_marker(pair: Lab) -> None:
     assert told(aborted) == ("marker-lost", "marker-not-written", False, "abort")
     assert told(offsets) == ("marker-lost", "marker-not-written", False, "commit")
     assert told(mixed) == ("marker-lost", "earlier-marker-lost", True, "commit")
-    assert rule_of(seen[aborted.topic, 0], second=None) == "lost-seen-once"
+    lost = seen[aborted.topic, 0]
+    assert rule_of(lost, second=None) == "lost-seen-once"
+    # its coordinator moves during the second look: it may still be in Prepare*
+    assert lost.second is not None
+    moving = replace(
+        lost.second.transactions,
+        rows=(),
+        coordinators=tuple(replace(c, seen=False) for c in lost.second.transactions.coordinators),
+    )
+    unseen = replace(lost.second, transactions=moving)
+    assert rule_of(lost, second=unseen) == "decider-not-seen"
+
+
+ROLLED = {"segment.ms": "1000", "min.cleanable.dirty.ratio": "0.001"}
+EAGER = {"log.cleaner.backoff.ms": "100"}
+RULES_OF_THE_PAST = (
+    "decisions-differ",
+    "written-beyond-decision",
+    "order-unclear",
+    "earlier-decision-compacted",
+    "history-compacted",
+    "history-unreadable",
+)
+"""Each on the partition of its number."""
+
+
+async def plant_the_past(lab: Lab, topic: str) -> None:
+    """Two outages of the partitions' one replica; between them `__transaction_state` is compacted.
+
+    The last two of RULES_OF_THE_PAST are late writes.
+    """
+    async with Client.of(lab.client_properties()) as to_all:
+        stage = Stage("rules", Options(), to_all, lab)
+        async with stoppable(stage) as victim:
+            client = stage.client
+            size, ids = len(RULES_OF_THE_PAST), []
+            await client.until(lambda: client.coordinator("lab"))
+            await admin.create_topic(client, topic, size, 1, replicas=[[victim]] * size)
+            homes = await _names_by_home(client)
+            others = iter(sorted(homes))
+            shared = next(others)  # one compaction serves two ids
+            names = [homes[next(others)][0] for _ in range(3)] + homes[shared][:2]
+            for number, name in enumerate(names):
+                version = 1 if number >= 2 else 2
+                producer = await Producer.init(client, name, 600_000, version=version)
+                await producer.send(topic, number, batch(1, "first"))
+                if version == 1:
+                    await producer.commit()
+                ids.append(producer)
+            differ, beyond, twice, hidden, gone = ids
+            rows = await client.producers(topic, 2)
+            epoch = rows[twice.producer_id].coordinator_epoch or 0
+            place = Place(topic, 2, names[2])
+            await write_marker(client, place, twice, commit=True, coordinator_epoch=epoch)
+            hidden = await Producer.init(client, names[3], 600_000, version=1)
+            for producer, number in ((twice, 2), (hidden, 3)):
+                await producer.send(topic, number, batch(1, "second"))
+            lost = [differ, beyond, twice, hidden]
+            async with stopped(stage, victim):
+                for producer in lost:
+                    await producer.end(commit=True)
+                    await producer.completed()
+            await differ.send(topic, 0, batch(1, "next"))
+            await hidden.send(topic, 3, batch(1, "next"))
+            await _compacted(client, shared, hidden, topic)
+            async with stopped(stage, victim):
+                await differ.end(commit=False)
+                await differ.completed()
+                await Producer.init(client, names[3], version=1)  # fenced: the server's abort
+            home = next(others)
+            odd = await Producer.init(client, homes[home][0])
+            beyond.sequences.clear()
+            for producer, number in ((beyond, 1), (gone, 4), (odd, 5)):
+                await write_stray(producer, topic, number)
+            _write_unreadable(lab, home, homes[home][0])
+
+
+async def _names_by_home(client: Client) -> dict[int, list[str]]:
+    """Ids by the partition of `__transaction_state` that they belong to."""
+    size = len(await client.partitions(STATE))
+    found: dict[int, list[str]] = {}
+    for number in range(1000):
+        name = f"past-{number}"
+        found.setdefault(coordinator_partition(name, size), []).append(name)
+    return found
+
+
+async def _compacted(client: Client, home: int, producer: Producer, where: str) -> None:
+    """Of each id in that partition only its newest record so far is left."""
+    brokers = [str(b) for b in client.cluster.brokers]
+    first = (await client.batches(STATE, home))[0].base_offset
+    await admin.set_config(client, TOPIC, STATE, ROLLED)
+    for broker in brokers:
+        await admin.set_config(client, BROKER, broker, EAGER)
+    await asyncio.sleep(1.1)
+    await producer.add_partition(where, 4)  # its record begins the next segment
+
+    async def gone() -> None:
+        if (await client.batches(STATE, home))[0].base_offset == first:
+            raise WireError("NOT_YET", f"{STATE}-{home} was not compacted")
+
+    await client.until(gone, also=frozenset({"NOT_YET"}))
+    await admin.set_config(client, TOPIC, STATE, dict.fromkeys(ROLLED))
+    for broker in brokers:
+        await admin.set_config(client, BROKER, broker, dict.fromkeys(EAGER))
+
+
+def _write_unreadable(lab: Lab, home: int, name: str) -> None:
+    """A record of the id in a version that does not exist yet: a newer broker was here.
+
+    Brokers take writes to this topic only from a client of this name.
+    """
+    properties = lab.client_properties() | {"client.id": "__admin_client"}
+    tool = Librdkafka(properties)
+    key = b"\0\0" + len(name).to_bytes(2, "big") + name.encode()
+    errors: list[object] = []
+    done = {"on_delivery": lambda error, _: errors.append(error)}
+    tool.produce(STATE, key=key, value=b"\0\x63", partition=home, **done)
+    tool.flush(20)
+    assert errors == [None]
+
+
+def test_what_the_past_does_not_tell(pair: Lab) -> None:
+    where = "rules-of-the-past"
+    asyncio.run(plant_the_past(pair, where))
+    found = judged(pair, where, sample_interval=0.5).judged
+    rules = {j.about.partition: j.verdict.rule for j in found}
+    assert rules == dict(enumerate(RULES_OF_THE_PAST))
+    assert {j.verdict.name for j in found} == {"unknown"}
+    assert {j.verdict.remedy.action for j in found} == {"none"}
 
 
 def other_clusters(cache: Path) -> None:

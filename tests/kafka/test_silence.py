@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -16,12 +17,13 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
 from recovery.diagnosis import Diagnosis, JudgedId
+from recovery.facts import ProducerFacts
 from recovery.formats.coordinator import coordinator_partition
 from recovery.observation import Settings
 from recovery.repairs import MarkerRequest
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.diagnosing import judged
+from tests.kafka.diagnosing import judged, rule_of, rule_of_id
 from tests.kafka.planting import as_published
 
 AT_ONCE = Settings(long_after=1, stuck_after=1, clock_skew=1)
@@ -151,7 +153,9 @@ def test_a_decided_id_whose_log_takes_no_record_says_what_to_restore(lab3: Lab) 
     name = truth.transactional_id or ""
     assert truth.stopped_broker is not None
     try:
-        verdict = _eventually(lab3, name, "markers-all-written")
+        seen = _eventually(lab3, name, "markers-all-written")
+        _what_it_is_without_a_look(seen)
+        verdict = seen.verdict
         assert (verdict.name, verdict.rule) == (truth.verdict, truth.rule)
         assert verdict.proven_outcome == "commit"
         assert verdict.remedy.action == "restore-leader"
@@ -173,16 +177,42 @@ def test_a_decided_id_whose_log_takes_no_record_says_what_to_restore(lab3: Lab) 
     done_by(lab3, lambda client: admin.set_config(client, 2, STATE, {"min.insync.replicas": None}))
 
 
-def _eventually(lab: Lab, name: str, rule: str) -> Any:
-    """The verdict on the id once it is by this rule."""
+def _eventually(lab: Lab, name: str, rule: str) -> JudgedId:
+    """The id judged once it is by this rule."""
     deadline = time.monotonic() + 20
     while True:
         found = judged(lab, settings=AT_ONCE, sample_interval=0.5)
         mine = [j for j in found.ids if j.name == name]
         if mine and mine[0].verdict.rule == rule:
-            return mine[0].verdict
+            return mine[0]
         assert time.monotonic() < deadline, [(j.name, j.verdict) for j in found.ids]
         time.sleep(0.3)
+
+
+def _what_it_is_without_a_look(j: JudgedId) -> None:
+    """Decided, all its markers written; each of these looks could have failed on its own."""
+    first = j.first
+    assert first.named
+
+    def rule(**other: Any) -> str:
+        return rule_of_id(j, AT_ONCE, **other)
+
+    assert rule(second=None) == "written-seen-once"
+    assert rule(record=None) == "prepare-record-not-read"
+    no_age = replace(first, decided_long_ago=None)
+    assert rule(first=no_age, second=no_age) == "prepare-age-not-known"
+    undescribed = replace(first, row=replace(first.row, error="COORDINATOR_LOAD_IN_PROGRESS"))
+    assert rule(first=undescribed, second=undescribed) == "id-not-described"
+    [*others, last] = first.named
+    unseen = replace(first, named=(*others, replace(last, seen=False, producer=None)))
+    assert rule(first=unseen) == "named-not-seen"
+    # as its own leader would answer before the marker is there
+    row = first.row
+    open_yet = ProducerFacts(
+        *last.topic_partition, row.producer_id, row.producer_epoch or 0, 0, 0, None, 0
+    )
+    waiting = replace(first, named=(*others, replace(last, producer=open_yet)))
+    assert rule(first=waiting) == "markers-on-their-way"
 
 
 async def _marker(
@@ -231,6 +261,7 @@ def test_a_fenced_coordinator_is_told_from_a_slow_one(
     verdict = mine.verdict
     assert (verdict.name, verdict.rule) == ("coordinator-fenced", "coordinator-fenced")
     assert verdict.proven_outcome == "commit"
+    assert rule_of(mine, second=None) == "refused-seen-once"
     [refused] = [e.data for e in verdict.evidence if e.code == "marker-refused"]
     assert refused["above"] == above
     asked = eoctl("txn", "hanging", where, "-o", "json", *QUICKLY, lab=quiet)

@@ -257,10 +257,12 @@ def test_a_stuck_prepare_names_the_leader_that_is_missing(
         listed = eoctl("txn", "list", "--state", "PrepareCommit", "-o", "name", lab=lab, timeout=60)
         assert (stuck.transactional_id or "?") in listed.stdout
         young = judged(lab, stuck.topic)
-        assert [j.verdict.name for j in young.judged] == ["prepare"]
+        assert [(j.verdict.name, j.verdict.rule) for j in young.judged] == [
+            ("prepare", "markers-being-written")
+        ]
         old = judged(lab, stuck.topic, settings=Settings(stuck_after=1, clock_skew=1))
         [verdict] = [j.verdict for j in old.judged]
-        assert verdict.name == "prepare-stuck"
+        assert (verdict.name, verdict.rule) == ("prepare-stuck", "markers-not-written")
         assert verdict.remedy.action == "restore-leader"
         assert verdict.remedy.partitions == (f"{stuck.topic}:{stuck.partition}",)
         refused = eoctl(

@@ -26,12 +26,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
-from tests.mutants.places import Mutant, mutants, mutated
+from tests.mutants.places import Mutant, count, mutant, mutated
 
 ROOT = Path(__file__).parents[2]
 SURVIVORS = Path(__file__).with_name("survivors.txt")
 WANTED = 0.95
 CPU_SECONDS = 90
+SHARE = "0.02"
+"""Of the counts of generated tests: they run in full for each mutant that nothing else notices."""
 
 _VERDICTS = (
     "verdicts",
@@ -42,6 +44,7 @@ _VERDICTS = (
     "verdict_rows",
     "verdicts_model",
 )
+_IDS = ("id_verdicts", *_VERDICTS)
 _RESTART = ("strategies", "restart", "strategies_producers", "restart_verify", "restart_kills")
 MODULES: dict[str, Sequence[str]] = {
     "recovery.verdicts": _VERDICTS,
@@ -50,6 +53,9 @@ MODULES: dict[str, Sequence[str]] = {
     "recovery.lost_markers": ("history", "verdicts", "verdicts_model"),
     "recovery.remedies": _VERDICTS,
     "recovery.repairs": ("verdicts", "rules_exactly", "owned", "verdict_rows", "verdicts_model"),
+    "recovery.id_facts": _IDS,
+    "recovery.id_remedies": _IDS,
+    "recovery.id_verdicts": _IDS,
     "recovery.plan": ("plan", "journal"),
     "recovery.restart": _RESTART,
     "recovery.skip": ("skip", *_RESTART),
@@ -71,8 +77,8 @@ MODULES: dict[str, Sequence[str]] = {
 class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Imports the mutant instead of its module; with none, everything as it is."""
 
-    def __init__(self, mutant: Mutant) -> None:
-        self.mutant = mutant
+    def __init__(self, change: Mutant) -> None:
+        self.mutant = change
 
     def find_spec(
         self, name: str, path: object, target: object = None
@@ -86,27 +92,27 @@ class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(tree, f"<{self.mutant.name}>", "exec"), module.__dict__)
 
 
-def noticed(files: Sequence[str], mutant: Mutant | None) -> bool:
-    """Whether a test fails (or hangs) with the mutant; None: with the modules as they are."""
+def noticed(files: Sequence[str], change: Mutant | None) -> bool:
+    """Whether a test fails (or hangs) with the change; None: with the modules as they are."""
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
-            status = _tested(files, mutant)
+            status = _tested(files, change)
         finally:
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0
 
 
-def _tested(files: Sequence[str], mutant: Mutant | None) -> int:
+def _tested(files: Sequence[str], change: Mutant | None) -> int:
     import pytest
 
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    if mutant is not None:
-        sys.meta_path.insert(0, Mutated(mutant))
+    if change is not None:
+        sys.meta_path.insert(0, Mutated(change))
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = tempfile.mkdtemp()
     plugins = ("-p", "no:xdist", "-p", "no:cacheprovider", "--force-reruns=0")
     # the parent has loaded what pytest would rewrite
@@ -151,14 +157,14 @@ def main() -> int:
     asked = parser.parse_args()
 
     chosen = asked.of or list(MODULES)
-    every = [m for module in chosen for m in mutants(module, _source(module))]
+    every = [(m, number) for m in chosen for number in range(count(_source(m)))]
+    picked: Sequence[int] = range(len(every))
     if not asked.all and asked.count < len(every):
-        picked = random.Random(asked.seed).sample(range(len(every)), asked.count)
-        sample = [every[i] for i in sorted(picked)]
-    else:
-        sample = every
+        picked = sorted(random.Random(asked.seed).sample(picked, asked.count))
+    sample = [mutant(m, _source(m), number) for m, number in map(every.__getitem__, picked)]
     print(f"{len(sample)} of {len(every)} mutations of {len(chosen)} modules, seed {asked.seed}")
 
+    os.environ["EOCTL_TEST_SHARE"] = SHARE
     import hypothesis  # noqa: F401  (loaded once: the processes are forked from this one)
     import pydantic  # noqa: F401
     import pytest  # noqa: F401
@@ -178,20 +184,20 @@ def _fails(file: str) -> bool:
     return noticed([file], None)
 
 
-def _noticed_and_told(mutant: Mutant) -> bool:
-    killed = noticed(_test_files(mutant.module), mutant)
+def _noticed_and_told(change: Mutant) -> bool:
+    killed = noticed(_test_files(change.module), change)
     if not killed:
-        print(f"survived: {mutant.module}:{mutant.line}: {mutant.name}", flush=True)
+        print(f"survived: {change.module}:{change.line}: {change.name}", flush=True)
     return killed
 
 
 def _report(sample: Sequence[Mutant], killed: Sequence[bool], seconds: float) -> int:
     of, died = Counter(m.module for m in sample), Counter[str]()
     known, new = explained(), []
-    for mutant, gone in zip(sample, killed, strict=True):
-        died[mutant.module] += gone
-        if not gone and mutant.name not in known:
-            new.append(mutant)
+    for tried, gone in zip(sample, killed, strict=True):
+        died[tried.module] += gone
+        if not gone and tried.name not in known:
+            new.append(tried)
     for module in of:
         print(f"{module:<36} {died[module]:>4} of {of[module]:>4}")
     share = sum(killed) / len(sample) if sample else 1.0

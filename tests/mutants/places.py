@@ -35,10 +35,14 @@ class Mutant:
     name: str
 
 
-def mutants(module: str, source: str) -> list[Mutant]:
-    """All single mutations of a module, in the order of its source."""
-    count = sum(1 for _ in _changes(ast.parse(source)))
-    return [_changed(module, source, number)[0] for number in range(count)]
+def count(source: str) -> int:
+    """How many single mutations a module has."""
+    return sum(1 for _ in _changes(ast.parse(source)))
+
+
+def mutant(module: str, source: str, number: int) -> Mutant:
+    """The `number`-th of them, in the order of its source."""
+    return _changed(module, source, number)[0]
 
 
 def mutated(mutant: Mutant, source: str) -> ast.Module:

@@ -7,6 +7,7 @@ import pytest
 from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.history import (
+    Decision,
     History,
     Marker,
     StateLog,
@@ -489,3 +490,182 @@ def test_v1_a_decision_long_after_the_batch_by_a_measured_clock() -> None:
 def test_v1_a_timeout_is_told_by_its_epoch() -> None:
     h = v1(*commits(1000), record(6, "PA", 1100, epoch=2), markers=markers(1005))
     assert lost(h) == [6]
+
+
+# --- exactly at the bounds, and what measures two clocks -----------------------------------------
+
+
+def session_before(
+    *decided: tuple[int, str, int], version: int = 0, sources: tuple[str, ...] = ()
+) -> History:
+    """Epoch 0 with these (decided at, outcome, marker at), then epoch 1: 10 s, 70 s, one marker.
+
+    Where epoch 0 measures the clocks, the marker at 10.005 s is the first one's.
+    """
+    records, found = [], []
+    for number, (at, outcome, marked) in enumerate(decided):
+        state = "PC" if outcome == "commit" else "PA"
+        records += [
+            record(2 * number, state, at, version=version),
+            record(2 * number + 1, "C" + state[1], at + 10, version=version),
+        ]
+        found.append(marker(number + 1, marked, outcome))
+    first = len(records)
+    records += [
+        record(first, "E", 9000, epoch=1),
+        record(first + 1, "PC", 10_000, epoch=1),
+        record(first + 2, "CC", 10_010, epoch=1),
+        record(first + 3, "PC", 70_000, epoch=1),
+    ]
+    h = v1(*records, markers=(*found, marker(50, 10_005, epoch=1)))
+    if sources:
+        made = [replace(d, source=s) for d, s in zip(h.decisions, sources, strict=False)]  # type: ignore[arg-type]
+        h = replace(h, decisions=(*made, *h.decisions[len(sources) :]))
+    return h
+
+
+def test_v1_clocks_are_measured_on_each_decision_of_an_epoch_that_has_its_own_marker() -> None:
+    pair = (500, "commit", 505), (700, "abort", 705)
+    assert lost(session_before(*pair)) == [7]
+    for number in (0, 1):
+        for data in (False, None):
+            h = session_before(*pair)
+            ms = list(h.markers)
+            ms[number] = replace(ms[number], data=data)
+            assert lost(replace(h, markers=tuple(ms))) is None
+    assert lost(session_before(*pair, sources=("forgotten", "log"))) is None
+    assert lost(session_before(*pair, sources=("log", "forgotten"))) is None
+    assert lost(session_before(*pair, sources=("log", "cache"))) == [7]
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"), [((2, 2), [7]), ((0, 0), None), ((0, 2), None), ((2, 0), None)]
+)
+def test_v1_an_epoch_of_v1_measures_only_while_none_of_its_decisions_may_be_gone(
+    versions: tuple[int, int], expected: list[int] | None
+) -> None:
+    h = session_before((500, "commit", 505), (700, "abort", 705))
+    made = [replace(d, client_version=v) for d, v in zip(h.decisions, versions, strict=False)]
+    assert lost(replace(h, decisions=(*made, *h.decisions[2:]))) == [7]
+    assert lost(replace(h, window=1, decisions=(*made, *h.decisions[2:]))) == expected
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        # the first measures -5 to 5; the skew is 5000
+        (705, [7]),
+        (5715, [7]),  # 5005 to 5015
+        (5716, None),
+        (-4305, [7]),  # -5015 to -5005
+        (-4306, None),
+    ],
+)
+def test_v1_measurements_that_disagree_by_more_than_the_skew_are_none(
+    second: int, expected: list[int] | None
+) -> None:
+    assert lost(session_before((500, "commit", 505), (700, "commit", second))) == expected
+
+
+def test_v1_the_narrowest_measurement_counts() -> None:
+    """Each marker stands between its decision and the next record: the bounds overlap."""
+    wide = session_before((500, "commit", 509), (700, "commit", 701))
+    # the first says -1 to 9, the second -9 to 1: the clocks differ by -1 to 1
+    late = replace(START, marker_after=64_998)
+    assert lost(replace(wide, markers=wide.markers[:2], markers_from=40), late) == [5, 7]
+    later = replace(START, marker_after=64_999)
+    assert lost(replace(wide, markers=wide.markers[:2], markers_from=40), later) is None
+    early = replace(START, timestamp=75_001, append_time=True)
+    assert lost(replace(wide, markers=wide.markers[:2], markers_from=40), early) is None
+    earlier = replace(START, timestamp=75_002, append_time=True)
+    assert lost(replace(wide, markers=wide.markers[:2], markers_from=40), earlier) == []
+
+
+@pytest.mark.parametrize(("at", "expected"), [(3_600_000, [6]), (3_600_001, None)])
+def test_v1_a_measurement_is_believed_for_an_hour(at: int, expected: list[int] | None) -> None:
+    assert lost(v1(*commits(3_540_000, at), markers=markers(3_540_005))) == expected
+
+
+@pytest.mark.parametrize(("gap", "expected"), [(5005, None), (5006, [6])])
+def test_v1_a_marker_is_not_before_its_decision(gap: int, expected: list[int] | None) -> None:
+    assert lost(v1(*commits(1000, 1010 + gap), markers=markers(1010))) == expected
+
+
+@pytest.mark.parametrize(("at", "expected"), [(6015, [6]), (6016, None)])
+def test_v1_a_marker_is_not_after_the_next_record(at: int, expected: list[int] | None) -> None:
+    assert lost(v1(*commits(1000, 60_000), markers=markers(at))) == expected
+
+
+def test_v1_before_or_after_the_batch_exactly_at_the_skew() -> None:
+    h = v1(*commits(60_000), markers=markers(), markers_from=40)
+    assert lost(h, replace(START, marker_after=54_994)) == [4]
+    assert lost(h, replace(START, marker_after=54_995)) is None
+    assert lost(h, replace(START, timestamp=65_005, append_time=True)) is None
+    assert lost(h, replace(START, timestamp=65_006, append_time=True)) == []
+
+
+def test_v1_all_that_may_be_after_the_batch_is_lost() -> None:
+    """The second is after the batch for sure, the first maybe: neither has a marker then."""
+    h = v1(*commits(1000, 60_000), markers=markers(), markers_from=40)
+    assert lost(h, replace(START, marker_after=20_000)) == [4, 6]
+
+
+def test_v1_the_batch_is_after_what_its_leader_wrote_before_it() -> None:
+    """A decision before the batch, without a marker: the batch would lie in its transaction."""
+    h = v1(*commits(1000, 60_000), markers=markers(1005))
+    assert lost(h) == [6]
+    assert lost(h, replace(START, timestamp=100_000, append_time=True)) is None
+
+
+@pytest.mark.parametrize(("from_", "expected"), [(0, []), (40, None), (None, None)])
+def test_v1_the_first_marker_repeats_one_only_where_one_may_stand_below(
+    from_: int | None, expected: list[int] | None
+) -> None:
+    repeat = replace(marker(10, 1005, epoch=1), data=False)
+    assert lost(v1(*commits(1000), markers=(marker(1, 5), repeat), markers_from=from_)) == expected
+
+
+def test_v1_the_latest_matched_marker_closes_what_is_older() -> None:
+    records = [*commits(1000), record(8, "E", 2000, epoch=2), record(9, "PC", 3000, epoch=2)]
+    h = v1(*records, markers=(marker(1, 5), marker(50, 3005, epoch=2)))
+    assert lost(h, START, offset=60) == []
+    # not one of another outcome: that is no marker of this decision
+    other = v1(*records, markers=(marker(1, 5), marker(50, 3005, "abort", epoch=2)))
+    assert lost(other, START, offset=60) == [4]
+    # nor that of a decision of another log: its offset is of another numbering
+    forgotten = replace(h.decisions[-1], source="forgotten")
+    moved = replace(h, decisions=(*h.decisions[:-1], forgotten))
+    assert lost(moved, START, offset=60) == [4]
+
+
+def test_v1_a_decision_at_the_very_beginning_of_the_log_counts() -> None:
+    h = v1(record(0, "PC", 1000, epoch=1), record(1, "CC", 1010, epoch=1))
+    assert lost(replace(h, named_since=0)) == [0]
+
+
+def test_v1_one_decision_older_than_the_topic_id_makes_it_unclear() -> None:
+    h = replace(v1(*commits(1000, 60_000, before=None)), named_since=5)
+    assert topic_unclear(h, START, 100)
+    assert lost(h) is None
+
+
+def test_three_epochs_above_is_a_later_one() -> None:
+    start = StartBatch(PID, 5)
+    h = past(record(0, "E", 0, epoch=5), record(1, "PA", 1, epoch=8, version=2), start=start)
+    assert h.ended_by == 1
+    assert not covers(h.decisions[-1], start, h.ended_by)
+
+
+def test_an_epoch_that_is_not_known_is_minus_one() -> None:
+    """0 is a coordinator epoch; so is every number above it."""
+    (made,) = past(record(0, "PC", 0)).decisions
+    assert (made.leader_epoch, made.source) == (-1, "log")
+    assert record(0, "PC", 0).leader_epoch == marker(0, 0).leader_epoch == -1
+    direct = replace(made)
+    assert Decision(**{f: getattr(direct, f) for f in REQUIRED}).leader_epoch == -1
+
+
+REQUIRED = (
+    "transactional_id", "outcome", "producer_id", "producer_epoch", "partitions",
+    "state_partition", "offset", "timestamp", "client_version", "started", "completed_at",
+)  # fmt: skip

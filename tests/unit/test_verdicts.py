@@ -7,6 +7,7 @@ the truth; what is expected is written down here from the rules, not computed.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,7 @@ from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.history import History, StateRecord
+from recovery.id_verdicts import RULES as ID_RULES
 from recovery.observation import OpenTransaction, Sample, Settings, StartBatch
 from recovery.repairs import remedy_allowed
 from recovery.verdicts import RULES, Verdict, judge
@@ -1231,6 +1233,17 @@ def test_every_rule_has_a_case() -> None:
     """A rule that no case reaches would be a rule that nobody tested."""
     reached = {play().rule for play, _ in CASES.values()}
     assert {r.name for r in RULES} == reached
+
+
+ON_BROKERS = ("rule_names", "silence", "verdicts")
+"""Files of tests/kafka that assert rules by their names."""
+
+
+@pytest.mark.parametrize("rule", sorted({r.name for r in RULES} | {r.name for r in ID_RULES}))
+def test_every_rule_is_asserted_by_its_name_on_a_real_broker(rule: str) -> None:
+    folder = Path(__file__).parents[1] / "kafka"
+    texts = [(folder / f"test_{name}.py").read_text(encoding="utf-8") for name in ON_BROKERS]
+    assert any(f'"{rule}"' in text for text in texts)
 
 
 # --- what is gone ------------------------------------------------------------------------------

@@ -164,6 +164,7 @@ def judged(
     abouts = w.open_transactions()
     first = {o: sample(w, o.topic_partition, eyes, RULES) for o in abouts}
     starts = {o: start_batch(w, o, eyes) for o in abouts}
+    w.looked = w.now
     w.tick(5000)
     play(w, between)
     found = []
@@ -201,7 +202,8 @@ def harmless(w: World, about: OpenTransaction, v: Verdict, *, clocks_agree: bool
         assert set(fates) - {"stray"} == {v.proven_outcome}
     if v.mixed:
         assert "live" in fates
-        assert v.proven_outcome in fates
+        made_between = w.logs[about.topic_partition].born > w.looked
+        assert v.proven_outcome in fates or made_between  # it was so at the first look
     if remedy_allowed(v, "fence", owner_is_gone=True) is None and v.name != "orphan":
         assert "commit" not in fates
 
@@ -351,35 +353,38 @@ def carry_out(w: World, about: OpenTransaction, outcome: str, *, goes_on: bool) 
 def test_incidents_reach_the_verdicts_that_they_are_about() -> None:
     """Else the property would be about nothing."""
     met: Counter[str] = Counter()
+    wanted = {"history-replaced", "history-moved", "topic-identity"}
 
     @settings(max_examples=600, deadline=None, derandomize=True, database=None)
     @given(INCIDENTS, VERSIONS)
     def run(ops: list[tuple[str, int, int]], versions: tuple[int, ...]) -> None:
+        if met.keys() >= wanted:
+            return
         w = world(versions, 0, 0, 0, 0)
         play(w, ops)
         met.update(v.rule for _, v in judged(w, Eyes(), Eyes()))
 
     run()
-    assert met.keys() >= {"history-replaced", "history-moved", "topic-identity"}
+    assert met.keys() >= wanted
 
 
 def test_the_generated_histories_reach_every_verdict() -> None:
     """Else the properties would be about nothing."""
     met: Counter[tuple[str, bool]] = Counter()
+    names = ("open", "long", "overdue", "prepare", "marker-lost", "orphan", "unknown")
+    wanted = {(name, False) for name in names} | {("marker-lost", True)}
 
     @settings(max_examples=1000, deadline=None, derandomize=True, database=None)
     @given(OPS, VERSIONS)
     def run(ops: list[tuple[str, int, int]], versions: tuple[int, ...]) -> None:
+        if met.keys() >= wanted:
+            return
         w = world(versions, 0, 0, 0, 0)
         play(w, ops, compaction=False)
         met.update((v.name, v.mixed) for _, v in judged(w, Eyes(), Eyes()))
 
     run()
-    names = {name for name, _ in met}
-    assert names >= {
-        "open", "long", "overdue", "prepare", "marker-lost", "orphan", "unknown"
-    }  # fmt: skip
-    assert met["marker-lost", True] > 0
+    assert met.keys() >= wanted
 
 
 def test_hiding_anything_that_matters_never_leaves_an_abort() -> None:

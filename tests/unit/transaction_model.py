@@ -65,6 +65,7 @@ class DataLog:
     topic_id: str = "first"
     leader_epoch: int = 0
     clock: int = 0
+    born: int = 0
     end: int = 0
     batches: list[Batch] = field(default_factory=list)
     markers: list[tuple[int, Marker]] = field(default_factory=list)
@@ -86,6 +87,7 @@ class Id:
     txn: Txn | None = None
     home: int = 0
     lost_ever: bool = False
+    ended_by_server: bool = False
     retired: list[int] = field(default_factory=list)
 
 
@@ -112,6 +114,8 @@ class World:
         self.cut_epochs: dict[int, int] = {}
         self.sightings: dict[Tp, list[Sighting]] = {}
         self.next_pid = 4000
+        self.looked = 0
+        """When the observer looked first."""
         self.compacted = False
 
     def tick(self, ms: int = 3) -> None:
@@ -120,20 +124,20 @@ class World:
     # Coordinators.
 
     def _record(
-        self, i: Id, state: str, *, epoch: int | None = None, named: Iterable[Tp] = ()
+        self, i: Id, state: str, *, version: int | None = None, named: Iterable[Tp] = ()
     ) -> None:
         number = i.home
         when = self.now + self.clocks[number]
         value = TransactionValue(
             producer_id=i.pid,
-            producer_epoch=i.epoch if epoch is None else epoch,
+            producer_epoch=i.epoch,
             timeout_ms=i.timeout,
             state=TransactionState(state),
             partitions=tuple(sorted(named)),
             last_update_ms=when,
             start_ms=i.started,
             previous_producer_id=i.retired[-1] if i.epoch == 0 and i.retired else i.pid,
-            client_transaction_version=2 if i.version == 2 else 0,
+            client_transaction_version=2 if (version or i.version) == 2 else 0,
         )
         self.state[number].append(
             StateRecord(i.name, number, self.ends[number], when, value, self.epochs[number])
@@ -223,16 +227,29 @@ class World:
             self._decide(i, outcome, i.epoch + 1 if i.version == 2 else i.epoch, lost, stalled)
 
     def server_abort(self, i: Id, *, lost: Iterable[Tp] = (), stalled: bool = False) -> None:
-        """A fence or a timeout: the epoch is raised on v1 too."""
-        if i.state == "Ongoing":
-            self._decide(i, "abort", i.epoch + 1, lost, stalled)
+        """A fence or a timeout: the epoch is raised on v1 too, and its records say v2 always.
 
-    def _decide(self, i: Id, outcome: str, epoch: int, lost: Iterable[Tp], stalled: bool) -> None:
+        TransactionCoordinator gives its own version there, not that of the id's client.
+        """
+        if i.state == "Ongoing":
+            self._decide(i, "abort", i.epoch + 1, lost, stalled, by_server=True)
+
+    def _decide(
+        self,
+        i: Id,
+        outcome: str,
+        epoch: int,
+        lost: Iterable[Tp],
+        stalled: bool,
+        *,
+        by_server: bool = False,
+    ) -> None:
         assert i.txn is not None
+        i.ended_by_server = by_server
         i.txn.fate = outcome
         i.epoch = epoch
         i.state = "Prepare" + outcome.title()
-        self._record(i, i.state, named=i.partitions)
+        self._record(i, i.state, version=2 if by_server else None, named=i.partitions)
         self.tick(5)
         if not stalled:
             self.finish(i, lost=lost)
@@ -250,7 +267,7 @@ class World:
         if i.version == 2 and i.epoch >= MAX_EPOCH:
             self._rotate(i)
         i.state, i.partitions, i.txn = "Complete" + outcome.title(), set(), None
-        self._record(i, i.state)
+        self._record(i, i.state, version=2 if i.ended_by_server else None)
 
     # Strays: verification switched off.
 
@@ -288,7 +305,7 @@ class World:
     def remake(self, tp: Tp) -> None:
         """The topic is deleted and made anew under its name: no batch, no marker, no producer."""
         old = self.logs[tp]
-        self.logs[tp] = DataLog(old.append_time, f"{old.topic_id}'", clock=old.clock)
+        self.logs[tp] = DataLog(old.append_time, f"{old.topic_id}'", clock=old.clock, born=self.now)
 
     def lead(self, tp: Tp, clock: int) -> None:
         """Another broker leads the partition, with a clock of its own."""

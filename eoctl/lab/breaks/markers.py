@@ -164,24 +164,31 @@ async def write_marker(
     refuse(answer.markers[0].topics[0].partitions[0].error_code, "WriteTxnMarkers")
 
 
-async def decide_while_stopped(stage: Stage, victim: int, begun: list[Begun]) -> None:
-    """Stop the broker, end the transactions, start it again; their markers were skipped."""
+@asynccontextmanager
+async def stopped(stage: Stage, victim: int) -> AsyncIterator[None]:
+    """The broker is stopped cleanly, and started again at the end of the block."""
     lab, client = stage.lab, stage.client
     try:
         await asyncio.to_thread(lab.terminate, victim)
         client.cluster.forgive()
-        for b in begun:
-            await b.producer.end(commit=stage.options.outcome == "commit")
-            await b.producer.completed()
+        yield
     finally:
         # one that did not stop in time still would, after `start` had seen it alive
         with suppress(UsageError):  # it has stopped, as it should
             await asyncio.to_thread(lab.kill, victim)
         await asyncio.to_thread(lab.start, victim)
     client.cluster.forgive()
+
+
+async def decide_while_stopped(stage: Stage, victim: int, begun: list[Begun]) -> None:
+    """Stop the broker, end the transactions, start it again; their markers were skipped."""
+    async with stopped(stage, victim):
+        for b in begun:
+            await b.producer.end(commit=stage.options.outcome == "commit")
+            await b.producer.completed()
     for b in begun:
         b.ledger.decided(b.producer_id)
-        await _still_held(client, b.ledger)
+        await _still_held(stage.client, b.ledger)
 
 
 async def _victim(client: Client) -> int:
