@@ -170,8 +170,8 @@ def test_what_one_broker_can_hold(lab: Lab) -> None:
     assert owned.verdict.owner is not None
     row = owned.verdict.owner
     blind = replace(owned.first, over_timeout=None, over_long=None, list_version=0)
-    ran = blind.collected_at - (row.start_timestamp or 0)
-    assert rule_of(owned, Settings(long_after=ran), first=blind) == "clock-not-seen"
+    running = blind.collected_at - (row.start_timestamp or 0)
+    assert rule_of(owned, Settings(long_after=running), first=blind) == "clock-not-seen"
 
 
 def with_rows(sample: Sample, rows: tuple[TransactionFacts, ...]) -> Sample:
