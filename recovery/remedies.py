@@ -125,7 +125,12 @@ def wait_for_commit(c: Case) -> Remedy:
     if row and row.start_timestamp is not None and row.timeout_ms is not None:
         ends = row.start_timestamp + row.timeout_ms
     name = row.transactional_id if row else None
+    torn = "its marker would tear the open transaction"
     if c.lost and c.lost[-1].outcome == "commit":
+        torn += (
+            "; only if its owner is gone for good, and before the deadline: --outcome commit "
+            "--owner-is-gone, which commits that transaction too"
+        )
         does = (
             f"the commit of {name}'s open transaction saves the earlier, committed data; its abort "
             "or timeout destroys it: let its owner commit before the deadline"
@@ -141,7 +146,7 @@ def wait_for_commit(c: Case) -> Remedy:
         refused=(
             ("abort", "it would destroy the earlier data with the later"),
             ("fence", "it aborts the open transaction, and the earlier data with it"),
-            ("resolve", "its marker would tear the open transaction"),
+            ("resolve", torn),
         ),
         transactional_id=name,
         deadline=ends,

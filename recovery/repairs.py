@@ -7,6 +7,7 @@ somebody adds between the last look and the marker. `still_able_to_write` tells 
 
 from dataclasses import dataclass
 
+from recovery.case import is_two_phase
 from recovery.facts import ProducerFacts, TransactionFacts, Transactions
 from recovery.observation import CLOSED_STATES, OpenTransaction
 from recovery.verdicts import Verdict
@@ -45,7 +46,11 @@ def remedy_allowed(
     if action == "abort" and remedy.action == "abort":
         return None
     why = None
-    if action == "resolve":
+    if action == "resolve" and owner_is_gone:
+        why = _commit_in_its_stead_refused(verdict)
+        if why is None:
+            return None
+    elif action == "resolve":
         if remedy.action in ("resolve", "write-prepared-marker"):
             return None
         why = _without_proof_refused(verdict) if without_proof else None
@@ -74,6 +79,33 @@ def _without_proof_refused(v: Verdict) -> str | None:
         return f"{name} is {v.owner.state} with its producer id: while somebody owns it, wait"
     if v.samples < 2:
         return "it was looked at only once"
+    return None
+
+
+def _commit_in_its_stead_refused(v: Verdict) -> str | None:
+    if not v.mixed:
+        return "no later transaction of its id is open over it: --owner-is-gone is not for that"
+    return commit_refused(v)
+
+
+def commit_refused(v: Verdict) -> str | None:
+    """Why the open transaction of a dead owner may not be committed; None: nothing speaks against.
+
+    Asked of every partition on which it is open, so that its commit delivers nothing that was
+    aborted.
+    """
+    if v.owner is None or v.owner.state != "Ongoing":
+        return "no id is Ongoing with this producer id: there is nothing to commit"
+    if is_two_phase(v.owner):
+        return f"{v.owner.transactional_id} is two-phase: only its own system knows the outcome"
+    if v.mixed:
+        if v.proven_outcome == "commit":
+            return None
+        return "an ABORT was decided and lost: a commit would deliver what was aborted"
+    if v.name not in ("open", "long", "overdue"):
+        return f"{v.name} cannot be committed with it"
+    if not v.fence_safe:
+        return "whether decided data lies under its transaction is not known"
     return None
 
 
@@ -111,12 +143,13 @@ class MarkerRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndRequest:
-    """EndTxn (abort) at this version with the observed producer id and epoch: compare-and-set."""
+    """EndTxn at this version with the observed producer id and epoch: compare-and-set."""
 
     version: int
     transactional_id: str
     producer_id: int
     producer_epoch: int
+    commit: bool = False  # only in a dead owner's stead, to save an earlier lost commit
 
 
 @dataclass(frozen=True, slots=True)

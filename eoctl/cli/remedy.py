@@ -62,7 +62,12 @@ class OpenHere:
         return f"{selector.literal}:{ranges[0][0]}"
 
     def wish(
-        self, action: Action, outcome: str | None = None, without_proof: bool = False
+        self,
+        action: Action,
+        outcome: str | None = None,
+        *,
+        without_proof: bool = False,
+        owner_is_gone: bool = False,
     ) -> operations.Wish:
         """What is asked for. Raises UsageError when a part of it is not named."""
         return operations.Wish(
@@ -72,6 +77,7 @@ class OpenHere:
             start_offset=_required(self.start_offset, "--start-offset"),
             outcome=outcome,
             without_proof=without_proof,
+            owner_is_gone=owner_is_gone,
         )
 
 
@@ -149,15 +155,31 @@ def resolve(
             help="the cluster can never tell the outcome, and you know it otherwise",
         ),
     ] = False,
+    owner_is_gone: Annotated[
+        bool,
+        typer.Option(
+            "--owner-is-gone",
+            help="a lost COMMIT under an open transaction of an owner gone for good: commit both",
+        ),
+    ] = False,
 ) -> int:
     """Write the marker that a coordinator decided and that got lost. --execute acts.
 
     --without-proof is for an `unknown` that no look can ever answer, while nobody owns it: the plan
-    shows the records at stake and what each outcome costs.
+    shows the records at stake and what each outcome costs. --owner-is-gone is for a lost COMMIT
+    under a later open transaction (marker-lost, mixed) of an owner that will not come back: its
+    coordinator commits that transaction, undecided records with it, before its deadline drops all.
     """
     if outcome not in ("commit", "abort"):
         raise UsageError("is commit or abort", where="--outcome")
-    wish = open_here.wish("resolve", outcome, without_proof)
+    if owner_is_gone and (without_proof or outcome != "commit"):
+        raise UsageError(
+            "goes with --outcome commit alone: the abort comes by itself, at the deadline",
+            where="--owner-is-gone",
+        )
+    wish = open_here.wish(
+        "resolve", outcome, without_proof=without_proof, owner_is_gone=owner_is_gone
+    )
     return _run(connection, output, said, limits, open_here.cluster_id, wish)
 
 

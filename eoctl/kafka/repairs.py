@@ -90,7 +90,7 @@ async def write_marker(cluster: Cluster, leader: int, marker: MarkerRequest) -> 
 
 
 async def end_transaction(cluster: Cluster, coordinator: int, end: EndRequest) -> str:
-    """EndTxn (abort) at exactly this version, with the observed producer id and epoch.
+    """EndTxn at exactly this version, with the observed producer id and epoch.
 
     The coordinator's error name: PRODUCER_FENCED or INVALID_PRODUCER_EPOCH = changed nothing.
     """
@@ -100,7 +100,7 @@ async def end_transaction(cluster: Cluster, coordinator: int, end: EndRequest) -
             transactional_id=end.transactional_id,
             producer_id=end.producer_id,
             producer_epoch=end.producer_epoch,
-            committed=False,
+            committed=end.commit,
         ),
         least=end.version,
         most=end.version,

@@ -11,7 +11,7 @@ from eoctl.config import Context
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.failures import Deadline, WireError
 from eoctl.kafka.properties import client_settings
-from eoctl.operations import remedy_fence, remedy_marker, remedy_raise
+from eoctl.operations import remedy_commit, remedy_fence, remedy_marker, remedy_raise
 from eoctl.operations.diagnose import diagnose, look_again
 from eoctl.operations.inspect import Scope
 from eoctl.operations.remedy_plan import Planned, Wish, is_wish
@@ -35,6 +35,8 @@ async def plan(
             return Planned(None, done)
         made = await remedy_fence.plan(cluster, context, wish, settings, sample_interval)
         return Planned(made)
+    if wish.owner_is_gone:
+        return await remedy_commit.plan(cluster, context, wish, settings, sample_interval)
     return await remedy_marker.plan(cluster, context, wish, settings, sample_interval)
 
 
@@ -74,6 +76,10 @@ class RemedyOperation:
         for step in steps:
             if step.action == "fence":
                 now |= await self._observe_fence(step)
+            elif step.action == remedy_commit.ACTION:
+                now |= await remedy_commit.observe(
+                    self._cluster, step, self._settings, self._interval
+                )
             elif step.action == remedy_raise.ACTION:
                 idle = await remedy_raise.described(self._cluster, step.target)
                 if idle is not None:
@@ -119,7 +125,7 @@ class RemedyOperation:
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         """Send it. RefusedError: the broker said that it changed nothing."""
         try:
-            if step.action == "fence":
+            if step.action in ("fence", remedy_commit.ACTION):
                 return await remedy_fence.send(self._cluster, step, ensure_held)
             if step.action == remedy_raise.ACTION:
                 return await remedy_raise.send(self._cluster, step, ensure_held)
@@ -136,6 +142,8 @@ class RemedyOperation:
         self._cluster.forgive()
         if step.action == "fence":
             return await remedy_fence.ended(self._cluster, step)
+        if step.action == remedy_commit.ACTION:
+            return await remedy_commit.ended(self._cluster, step)
         if step.action == remedy_raise.ACTION:
             return await remedy_raise.ended(self._cluster, step)
         return await remedy_marker.ended(self._cluster, step)

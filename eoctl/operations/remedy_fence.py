@@ -223,7 +223,7 @@ async def judged_for(
         raise RefusedError(
             f"it is {row.state}: its outcome is decided, no fence changes it", where=name
         )
-    partitions = await _partitions(cluster, row)
+    partitions = await partitions_of(cluster, row)
     selectors = tuple(parse_selector(f"{t}:{p}") for t, p in partitions)
     found = await diagnose(cluster, Scope(selectors), settings, sample_interval=interval)
     if found.missing:
@@ -248,11 +248,11 @@ async def judged_for(
         return Judgement(partitions, tuple(mine))
     if not mine and not wish.is_stopped:
         await _refuse_within_limits(cluster, row, settings)
-    await _refuse_members(cluster, mine, name)
+    await refuse_members(cluster, mine, name)
     return Judgement(partitions, tuple(mine))
 
 
-async def _partitions(cluster: Cluster, row: TransactionFacts) -> tuple[TopicPartition, ...]:
+async def partitions_of(cluster: Cluster, row: TransactionFacts) -> tuple[TopicPartition, ...]:
     """All partitions of the open transaction, proven by its Ongoing record.
 
     A coordinator leaves those out whose topic we may not DESCRIBE, without an error: none visible,
@@ -330,7 +330,7 @@ async def _refuse_within_limits(
         )
 
 
-async def _refuse_members(cluster: Cluster, mine: Sequence[Judged], name: str) -> None:
+async def refuse_members(cluster: Cluster, mine: Sequence[Judged], name: str) -> None:
     """Members of a group whose offsets it holds are a sign of life. Raises RefusedError."""
     names = sorted({g for j in mine if j.start for g in j.start.groups})
     if not names:
@@ -362,14 +362,15 @@ async def send(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) ->
             "its transaction is not the planned one any more; nothing was sent", where=step.target
         )
     coordinator = row.coordinator
-    end = EndRequest(p["end_version"], step.target, p["producer_id"], p["producer_epoch"])
+    commit = p.get("outcome") == "commit"
+    end = EndRequest(p["end_version"], step.target, p["producer_id"], p["producer_epoch"], commit)
     ensure_held_first(ensure_held, step.target)
     name = await repairs.end_transaction(cluster, coordinator, end)
     if name in repairs.END_REFUSED:
         raise remedy_raise.refused(name, step.target, p["timeout_ms"])
     if name != "NONE":
         raise UnverifiedError(
-            f"the coordinator answered {name}, which may come after the abort was written",
+            f"the coordinator answered {name}, which may come after the outcome was written",
             where=step.target,
         )
     if not p["initialise"]:
@@ -410,5 +411,7 @@ async def ended(cluster: Cluster, step: Step) -> Seen:
         ):
             return Seen(False, saw, f"its transaction is still open on {name}")
     detail = f"{step.target} is {row.state}, epoch {row.producer_epoch}"
-    beyond = beyond_fence(row, p["producer_id"], p["producer_epoch"])
+    beyond = None
+    if p.get("outcome") != "commit":  # of a commit the markers tell
+        beyond = beyond_fence(row, p["producer_id"], p["producer_epoch"])
     return Seen(True, saw, detail, beyond=beyond)

@@ -67,7 +67,7 @@ async def plan(
     if judged is None:
         if found.missing and found.partitions:
             raise IncompleteError(found.missing[0].detail, where=wish.partition)
-        return Planned(None, await _how_it_ended(cluster, wish))
+        return Planned(None, await how_it_ended(cluster, wish))
     if judged.verdict.proven_outcome is not None:
         wish = replace(wish, without_proof=False)  # it is known: no need to do without
     if wish.without_proof and judged.second is None:
@@ -259,7 +259,7 @@ async def _write_version(cluster: Cluster, leader: int) -> int:
     return 2 if connection.supports(messages.WriteTxnMarkersRequest, 2) else 1
 
 
-async def _how_it_ended(cluster: Cluster, wish: Wish) -> str:
+async def how_it_ended(cluster: Cluster, wish: Wish) -> str:
     """A transaction that is not open any more: the marker that ended it. Raises RefusedError."""
     assert wish.partition is not None
     selector = parse_selector(wish.partition)
@@ -429,7 +429,7 @@ async def ended(cluster: Cluster, step: Step) -> Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
+class End:
     """What stands from the planned end on: records of the producer, and the marker behind them."""
 
     records: int = 0
@@ -438,15 +438,27 @@ class _End:
     outcome: str | None = None
 
 
+async def end_of(cluster: Cluster, name: str, producer_id: int, planned: int) -> End:
+    """How a transaction that was open up to the planned end ended on a partition (`orders:3`)."""
+    topic, _, number = name.rpartition(":")
+    metadata = await cluster.metadata([topic])
+    found = [p for p in metadata.topics[topic].partitions if p.partition == int(number)]
+    offsets, _ = await collect.partition_offsets(cluster, metadata.topics.values(), found)
+    if not offsets or (high := offsets[0].high_watermark) is None:
+        return End()
+    where = Range(topic, int(number), planned, high)
+    return await _end_of(cluster, topic, int(number), producer_id, where)
+
+
 async def _end_of(
     cluster: Cluster, topic: str, partition: int, producer_id: int, where: Range
-) -> _End:
+) -> End:
     """Hold the marker's offset against the planned end; where: from that end to the watermark.
 
     The transaction was open up to the planned end, so its marker cannot stand before it.
     """
     if where.start >= where.end:
-        return _End()
+        return End()
     chunks, _ = await read_all(cluster, [where], most_chunks=evidence.MARKER_CHUNKS)
     records, first = 0, None
     for chunk in chunks[topic, partition]:
@@ -459,5 +471,5 @@ async def _end_of(
                 continue
             said = marker(chunk.records, h)
             if said is not None and said.type is not ControlType.OTHER:
-                return _End(records, first, h.base_offset, said.type.value)
-    return _End(records, first)
+                return End(records, first, h.base_offset, said.type.value)
+    return End(records, first)

@@ -51,11 +51,12 @@ def is_wish(plan: Plan, wish: Wish) -> bool:
             and wish.owner_is_gone == p.get("owner_is_gone", False)
             and wish.is_stopped == p.get("is_stopped", False)
         )
-    return (p["producer_id"], p["start_offset"], p["outcome"]) == (
-        wish.producer_id,
-        wish.start_offset,
-        wish.outcome or "abort",
-    )
+    return (
+        p["producer_id"],
+        p["start_offset"],
+        p["outcome"],
+        p.get("owner_is_gone", False),
+    ) == (wish.producer_id, wish.start_offset, wish.outcome or "abort", wish.owner_is_gone)
 
 
 def made(

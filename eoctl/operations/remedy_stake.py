@@ -31,9 +31,10 @@ def refused(judged: Judged) -> str | None:
     return None
 
 
-async def of(cluster: Cluster, judged: Judged) -> dict[str, Any]:
+async def of(cluster: Cluster, judged: Judged, above: int | None = None) -> dict[str, Any]:
     """The records of the open transaction, and who was asked for its outcome.
 
+    above: only the batches of a later producer epoch than this one.
     at_stake: records, first_offset, last_offset, keys (at most five, escaped), whole: all of them
     were read. asked: sentences.
     """
@@ -50,6 +51,8 @@ async def of(cluster: Cluster, judged: Judged) -> dict[str, Any]:
                 continue
             if h.base_offset < about.start_offset:
                 continue
+            if above is not None and h.producer_epoch <= above:
+                continue
             count += h.records_count
             first = h.base_offset if first is None else first
             last = h.last_offset
@@ -59,8 +62,10 @@ async def of(cluster: Cluster, judged: Judged) -> dict[str, Any]:
                     if len(keys) >= MOST_KEYS:
                         break
     sample = judged.newest
+    owners = [t.transactional_id for t in sample.live(about.producer_id or 0)]
     asked = [
-        f"{len(sample.transactions.coordinators)} coordinator partitions: none owns it",
+        f"{len(sample.transactions.coordinators)} coordinator partitions: "
+        + (f"{', '.join(owners)} owns it" if owners else "none owns it"),
         *(e.text for e in judged.verdict.evidence),
     ]
     return {

@@ -1,5 +1,6 @@
 """The lost COMMIT marker on real brokers: told from an orphan, resolved, never destroyed."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,11 +9,13 @@ import pytest
 
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.truth import GroundTruth
+from eoctl.lab.client import Client, Record
 from eoctl.lab.cluster import Lab
+from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
 from tests.kafka.command import environment, eoctl
 from tests.kafka.diagnosing import judged
-from tests.kafka.relay import END_TXN, WRITE_TXN_MARKERS, relayed
+from tests.kafka.relay import END_TXN, INIT_PRODUCER_ID, WRITE_TXN_MARKERS, relayed
 from tests.kafka.remedying import abort_words, read_committed
 
 
@@ -27,7 +30,9 @@ def lossy(start_lab: Callable[[LabSpec], Lab], request: pytest.FixtureRequest) -
 
 
 @pytest.mark.parametrize("later", [None, "elsewhere", "open"])
-def test_a_lost_commit_marker_is_never_an_orphan(lossy: Lab, later: str | None) -> None:
+def test_a_lost_commit_marker_is_never_an_orphan(
+    lossy: Lab, later: str | None, tmp_path: Path
+) -> None:
     """Replication 1, its broker stopped cleanly before EndTxn."""
     options = {} if later is None else {"later": later}
     truth = [t for t in break_(lossy, "marker-lost", **options) if t.verdict == "marker-lost"]
@@ -43,6 +48,7 @@ def test_a_lost_commit_marker_is_never_an_orphan(lossy: Lab, later: str | None) 
     if later == "open":
         for t in truth:
             _nothing_destroys(lossy, t)
+            _its_owners_commit_saves(lossy, t, tmp_path)
 
 
 def _nothing_destroys(lab: Lab, t: GroundTruth) -> None:
@@ -59,6 +65,76 @@ def _nothing_destroys(lab: Lab, t: GroundTruth) -> None:
         refused = eoctl("txn", *remedy, *words, "--execute", "--yes")
         assert refused.status == 4, (remedy, refused.stdout, refused.stderr)
     assert {j.verdict.name for j in judged(lab, where).judged} == {"marker-lost"}
+
+
+def _its_owners_commit_saves(lab: Lab, t: GroundTruth, folder: Path) -> None:
+    """Its owner is dead: its coordinator commits the open transaction, what was lost with it."""
+    where, name = f"{t.topic}:{t.partition}", t.transactional_id or ""
+    which = ("--pid", str(t.producer_id), "--start-offset", str(t.start_offset))
+    words = ("txn", "resolve", where, *which, "--sample-interval", "0.3s", "--outcome")
+    gone = (*words, "commit", "--owner-is-gone")
+    wrong = eoctl(*words, "abort", "--owner-is-gone", lab=lab)
+    assert wrong.status == 2, wrong.stderr
+    many = eoctl("txn", "hanging", where, "--plan", str(folder / "many.json"), *words[6:8], lab=lab)
+    assert "commit-open" not in many.stdout
+    assert not (folder / "many.json").exists()
+    lost = [n for n, o in enumerate(t.offsets) if o.content == "lost"]
+    undecided = [n for n, o in enumerate(t.offsets) if o.content == "open"]
+    assert lost
+    assert undecided
+    before = read_committed(lab, t.topic, t.partition)
+    planned = eoctl(*gone, "-o", "json", lab=lab)
+    assert planned.status == 0, planned.stderr
+    [step] = planned.rows[0]["steps"]
+    assert (step["action"], step["target"]) == ("commit-open", name)
+    [about] = step["about"]
+    stake = about["at_stake"]
+    if lab.record.spec.transaction_version == 2:  # the epoch tells which are undecided
+        assert stake["records"] == len(undecided)
+        assert (stake["first_offset"], stake["last_offset"]) == (undecided[0], undecided[-1])
+    else:
+        assert stake["records"] == len(lost) + len(undecided)
+    assert "its coordinator aborts it within" in " ".join(step["harms"])
+    assert read_committed(lab, t.topic, t.partition) == before, "showing a plan changed something"
+
+    with relayed(lab) as relay:
+        env = environment(EOCTL_CONFIG=relay.config(folder))
+        act = (*gone, "--execute", "--yes", "--context", "relayed")
+        assert eoctl(*act, env=env | {"EOCTL_TEST_KILL_AT": "begun"}).status < 0
+        asyncio.run(_as_its_owner(lab, t))  # who writes is not gone
+        alive = eoctl(*act, env=env)
+        assert alive.status == 4, alive.stdout + alive.stderr
+        assert f"wrote {where} [1]" in alive.stderr
+        assert relay.changing == []
+        done = eoctl(*act, "-o", "json", env=env)
+        assert done.status == 0, done.stderr
+        v1 = lab.record.spec.transaction_version == 1
+        keys = [key for _, key in relay.changing]
+        assert keys[:1] == [END_TXN]
+        assert set(keys[1:]) == ({INIT_PRODUCER_ID} if v1 else set())
+    after = read_committed(lab, t.topic, t.partition)
+    data = [o for o in t.offsets if o.content in ("plain", "committed", "idempotent")]
+    assert len(after) == len(data) + len(lost) + len(undecided) + 1
+    assert after[-1] == b"one more"
+    assert set(after) > set(before)
+    assert judged(lab, where).judged == ()
+    entry = eoctl("journal", "show", done.rows[0]["journal"], "-o", "json").json
+    kept = entry["plan"]["steps"][0]
+    assert kept["parameters"]["owner_is_gone"] is True
+    assert (kept["about"][0]["verdict"], kept["about"][0]["rule"]) == (
+        "marker-lost",
+        "earlier-marker-lost",
+    )
+    again = eoctl(*gone, "--execute", "--yes", lab=lab)
+    assert (again.status, "done already" in again.stdout) == (0, True), again.stderr
+
+
+async def _as_its_owner(lab: Lab, t: GroundTruth) -> None:
+    async with Client.to(lab.bootstrap_servers) as client:
+        row = (await client.producers(t.topic, t.partition))[t.producer_id or 0]
+        owner = Producer(client, row.producer_id, row.producer_epoch, t.transactional_id)
+        owner.sequences[t.topic, t.partition] = (row.last_sequence or 0) + 1
+        await owner.send(t.topic, t.partition, [Record(b"one more")])
 
 
 def test_a_lost_commit_is_resolved_not_aborted(lossy: Lab, tmp_path: Path) -> None:
@@ -105,12 +181,7 @@ def test_a_lost_marker_whose_history_was_compacted_is_unknown(
     start_lab: Callable[[LabSpec], Lab],
 ) -> None:
     """The Prepare record vanishes under what follows it: a missing proof proves nothing."""
-    import asyncio
-
     from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
-
-    from eoctl.lab.client import Client, Record
-    from eoctl.lab.producer import Producer
 
     lab = start_lab(
         LabSpec(name="compacted", brokers=2, settings={"log.cleaner.backoff.ms": "200"})

@@ -25,7 +25,7 @@ from recovery.formats.transaction_state import TransactionState, TransactionValu
 from recovery.history import History, StateRecord
 from recovery.id_verdicts import RULES as ID_RULES
 from recovery.observation import OpenTransaction, Sample, Settings, StartBatch
-from recovery.repairs import remedy_allowed
+from recovery.repairs import commit_refused, remedy_allowed
 from recovery.verdicts import RULES, Verdict, judge
 from tests.unit.transaction_model import (
     TEN_YEARS,
@@ -1358,8 +1358,8 @@ def compacted() -> Verdict:
         ("prepare: decided, markers on their way", set(), set()),
         ("prepare-stuck, all have a leader", set(), set()),
         ("marker-lost: a commit, v2", {"resolve"}, {"resolve"}),
-        ("mixed, v1: both have one epoch", set(), set()),
-        ("mixed, v2: the next transaction is open on it", set(), set()),
+        ("mixed, v1: both have one epoch", set(), {"resolve"}),
+        ("mixed, v2: the next transaction is open on it", set(), {"resolve"}),
         ("orphan: fresh, no coordinator ever knew the producer id", {"abort"}, {"abort"}),
         ("orphan: foreign, its id is Ongoing elsewhere: no marker yet", set(), set()),
         ("orphan: its id is in Prepare elsewhere: no marker yet", set(), set()),
@@ -1373,7 +1373,37 @@ def compacted() -> Verdict:
 def test_remedies_allowed(name: str, plain: set[str], overridden: set[str]) -> None:
     v = CASES[name][0]()
     assert allowed(v) == plain
-    assert allowed(v, owner_is_gone=True, without_proof=True) == overridden
+    # the two are not given together
+    assert allowed(v, owner_is_gone=True) | allowed(v, without_proof=True) == overridden
+
+
+def test_a_dead_owners_transaction_is_committed_only_over_a_lost_commit() -> None:
+    v = CASES["mixed, v2: the next transaction is open on it"][0]()
+    assert v.owner is not None
+
+    def said(v: Verdict) -> str:
+        return remedy_allowed(v, "resolve", owner_is_gone=True) or "allowed"
+
+    assert said(v) == "allowed"
+    assert "deliver what was aborted" in said(replace(v, proven_outcome="abort"))
+    assert "nothing to commit" in said(replace(v, owner=None))
+    two_phase = replace(v.owner, timeout_ms=2_147_483_647)
+    assert "only its own system knows" in said(replace(v, owner=two_phase))
+    decided = replace(v.owner, state="PrepareAbort")
+    assert "nothing to commit" in said(replace(v, owner=decided))
+    plain = CASES["marker-lost: a commit, v2"][0]()
+    assert "no later transaction of its id is open over it" in said(plain)
+
+
+def test_what_may_be_committed_beside_it() -> None:
+    """Asked of the other partitions of a dead owner's transaction."""
+    named = {name: CASES[name][0]() for name in CASES}
+    fine = {name for name, v in named.items() if commit_refused(v) is None}
+    assert {named[name].name for name in fine} == {"marker-lost", "open", "long", "overdue"}
+    for name in fine:
+        assert named[name].mixed or named[name].fence_safe
+    open_here = named["open: owned, within its timeout and 15 min"]
+    assert "not known" in (commit_refused(replace(open_here, fence_safe=False)) or "")
 
 
 def test_open_is_not_fenced_while_decided_data_may_lie_below() -> None:

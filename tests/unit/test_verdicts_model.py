@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from recovery.observation import OpenTransaction, Settings
-from recovery.repairs import marker_for, raise_first, remedy_allowed
+from recovery.repairs import commit_refused, marker_for, raise_first, remedy_allowed
 from recovery.verdicts import Verdict, judge
 from tests.share import share
 from tests.unit.transaction_model import (
@@ -204,6 +204,12 @@ def harmless(w: World, about: OpenTransaction, v: Verdict, *, clocks_agree: bool
         assert "live" in fates
         made_between = w.logs[about.topic_partition].born > w.looked
         assert v.proven_outcome in fates or made_between  # it was so at the first look
+        if remedy_allowed(v, "resolve", owner_is_gone=True) is None:
+            event("commit in its owner's stead")
+            assert v.proven_outcome == "commit"
+    if commit_refused(v) is None:  # asked of each partition of the transaction
+        assert "live" in fates
+        assert "abort" not in fates
     if remedy_allowed(v, "fence", owner_is_gone=True) is None and v.name != "orphan":
         assert "commit" not in fates
 

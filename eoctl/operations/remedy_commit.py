@@ -1,0 +1,305 @@
+"""Commit a dead owner's open transaction, since an earlier lost COMMIT lies under it.
+
+One marker will decide both: the timeout of the open transaction destroys the committed records, its
+commit saves them and delivers what its owner had written and not decided. Which of the two is
+right, only the operator can say, and only if the owner is gone: EndTxn with the observed producer
+id and epoch, which changes nothing if either is stale.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from eoctl.config import Context
+from eoctl.kafka import collect
+from eoctl.kafka.cluster import Cluster
+from eoctl.operations import remedy_fence, remedy_marker, remedy_raise, remedy_stake
+from eoctl.operations.diagnose import diagnose
+from eoctl.operations.inspect import Scope
+from eoctl.operations.owners import look_for_life
+from eoctl.operations.remedy_plan import Planned, Wish, amounts, made, refusal, told
+from eoctl.operations.steps import Seen
+from eoctl.render.words import counted
+from recovery.case import named_after
+from recovery.diagnosis import Diagnosis, Judged
+from recovery.errors import IncompleteError, RefusedError
+from recovery.facts import TopicPartition, TransactionFacts
+from recovery.observation import Settings
+from recovery.plan import Step
+from recovery.repairs import commit_refused, fence_requests, remedy_allowed
+from recovery.selectors import parse_selector
+from recovery.times import format_duration
+
+ACTION = "commit-open"
+
+
+async def plan(
+    cluster: Cluster, context: Context, wish: Wish, settings: Settings, interval: float
+) -> Planned:
+    """The plan of this commit. Raises RefusedError and IncompleteError."""
+    assert wish.partition is not None
+    where = wish.partition
+    found = await diagnose(
+        cluster, Scope((parse_selector(where),)), settings, sample_interval=interval
+    )
+    mixed = _meant(found, wish)
+    if mixed is None:
+        if found.missing and found.partitions:
+            raise IncompleteError(found.missing[0].detail, where=where)
+        return Planned(None, await remedy_marker.how_it_ended(cluster, wish))
+    sentence = remedy_allowed(mixed.verdict, "resolve", owner_is_gone=True)
+    if sentence is not None:
+        raise refusal(mixed, sentence, where)
+    assert mixed.verdict.owner is not None
+    row = await remedy_fence.described(cluster, mixed.verdict.owner.transactional_id)
+    seen = await _judged(cluster, row, settings, interval)
+    mixed = next((j for j in seen.mine if j.about == mixed.about), None)
+    if mixed is None:
+        raise RefusedError("it ended meanwhile", where=where, remedy="look again")
+    step = await _step(cluster, row, wish, mixed, seen)
+    subject = remedy_raise.subject(row.transactional_id)
+    words = "; ".join(f"{a['partition']}: {amounts(a)}" for a in step.about)
+    return Planned(
+        made(
+            cluster,
+            context,
+            kind="txn-resolve",
+            action="resolve",
+            scope=mixed.about.name,
+            summary=f"{row.transactional_id}: its open transaction is committed in its owner's "
+            f"stead, undecided records with it ({words}); an owner that still lives is shut out",
+            steps=(step,),
+            observed={subject: facts(row, seen)},
+            settings=settings,
+            sample_interval=interval,
+            hits=f"commit-owner-is-gone-{mixed.about.name}",
+        )
+    )
+
+
+def _meant(found: Diagnosis, wish: Wish) -> Judged | None:
+    asked = wish.producer_id, wish.start_offset
+    return next(
+        (j for j in found.judged if (j.about.producer_id, j.about.start_offset) == asked), None
+    )
+
+
+async def observe(
+    cluster: Cluster, step: Step, settings: Settings, interval: float
+) -> dict[str, Any]:
+    """Judge all its partitions again; what of it must be as it was planned."""
+    row = await remedy_fence.described(cluster, step.target)
+    subject = remedy_raise.subject(step.target)
+    if row.state != "Ongoing":
+        return {subject: remedy_raise.facts(row)}
+    return {subject: facts(row, await _judged(cluster, row, settings, interval))}
+
+
+def facts(row: TransactionFacts, seen: remedy_fence.Judgement) -> dict[str, Any]:
+    """What must be the same when it is sent; a move of the producer anywhere is a sign of life."""
+    everything = remedy_fence.facts(row, seen, Wish("resolve"))
+    lost = {
+        j.about.name: [j.about.start_offset, j.verdict.decision.offset]
+        for j in seen.mine
+        if j.verdict.mixed and j.verdict.decision
+    }
+    return everything | {"lost_commits": lost}
+
+
+async def _judged(
+    cluster: Cluster, row: TransactionFacts, settings: Settings, interval: float
+) -> remedy_fence.Judgement:
+    """Judge every partition of the open transaction: all of it is committed, or nothing is.
+
+    Raises RefusedError where its commit would deliver what was aborted, where somebody else may
+    own it and where its owner shows a sign of life; IncompleteError where that cannot be told.
+    """
+    name, pid = row.transactional_id, row.producer_id
+    if row.state != "Ongoing":
+        raise RefusedError(f"it is {row.state}: its outcome is decided", where=name)
+    partitions = await remedy_fence.partitions_of(cluster, row)
+    before = await _stands(cluster, partitions, pid)
+    selectors = tuple(parse_selector(f"{t}:{p}") for t, p in partitions)
+    found = await diagnose(cluster, Scope(selectors), settings, sample_interval=interval)
+    if found.missing:
+        raise IncompleteError(found.missing[0].detail, where=name)
+    mine = [j for j in found.judged if j.about.producer_id in (None, pid)]
+    refused = [refusal(j, why, name) for j in mine if (why := commit_refused(j.verdict))]
+    if refused:
+        raise next((e for e in refused if isinstance(e, IncompleteError)), refused[0])
+    if all(j.second is None for j in mine):
+        await asyncio.sleep(interval)
+    await _refuse_life(cluster, row, mine, before, await _stands(cluster, partitions, pid))
+    return remedy_fence.Judgement(partitions, tuple(mine))
+
+
+async def _stands(
+    cluster: Cluster, partitions: Sequence[TopicPartition], producer_id: int
+) -> dict[TopicPartition, object]:
+    """Where the producer stands on each partition. Raises IncompleteError."""
+    metadata = await cluster.metadata(sorted({topic for topic, _ in partitions}))
+    wanted = set(partitions)
+    found = [
+        p
+        for t in metadata.topics.values()
+        for p in t.partitions
+        if (p.topic, p.partition) in wanted
+    ]
+    rows, missing = await collect.producers(cluster, found)
+    if missing or set(rows) != wanted:
+        raise IncompleteError(
+            missing[0].detail if missing else "its producers could not be read",
+            where=", ".join(f"{t}:{p}" for t, p in sorted(wanted - set(rows))) or None,
+        )
+    return {
+        tp: next(
+            (
+                (r.producer_epoch, r.last_sequence, r.current_txn_start_offset)
+                for r in here
+                if r.producer_id == producer_id
+            ),
+            None,
+        )
+        for tp, here in rows.items()
+    }
+
+
+async def _refuse_life(
+    cluster: Cluster,
+    row: TransactionFacts,
+    mine: Sequence[Judged],
+    before: dict[TopicPartition, object],
+    after: dict[TopicPartition, object],
+) -> None:
+    """Raises RefusedError where the owner is seen alive, or another id may own it."""
+    name = row.transactional_id
+    for j in mine:
+        for sample in (j.first, j.newest):
+            if not sample.sees_all_coordinators:
+                raise IncompleteError("not every coordinator was seen: another may own it")
+            others = [t for t in sample.live(row.producer_id) if t.transactional_id != name]
+            if others:
+                raise RefusedError(
+                    f"{others[0].transactional_id} is {others[0].state} with its producer id too",
+                    where=name,
+                )
+    if before != after:
+        raise RefusedError("its owner wrote between two looks: it is not gone", where=name)
+    life = await look_for_life(cluster, [row])
+    if groups := [g.group for g in life.groups if g.members and named_after(name, g.group)]:
+        raise RefusedError(
+            f"the group of its name has members ({', '.join(groups)}): its owner may not be gone",
+            where=name,
+            remedy="stop that application first",
+        )
+    await remedy_fence.refuse_members(cluster, mine, name)
+
+
+async def _step(
+    cluster: Cluster,
+    row: TransactionFacts,
+    wish: Wish,
+    mixed: Judged,
+    seen: remedy_fence.Judgement,
+) -> Step:
+    end, init = fence_requests(row, cluster.transaction_version)
+    if init is not None:
+        await remedy_raise.refuse_timeout(cluster, row)
+    name, verdict = row.transactional_id, mixed.verdict
+    about, harms = [], []
+    for j in seen.mine:
+        # a lost commit of transactions v1 has the open transaction's epoch: no batch tells them
+        # apart, and all is shown
+        mine_only = j.start is not None and j.start.producer_epoch < (row.producer_epoch or 0)
+        stake = await remedy_stake.of(
+            cluster, j, above=j.start.producer_epoch if mine_only and j.start else None
+        )
+        about.append(await told(cluster, j, "commit") | stake)
+        harms.append(_delivered(j, stake["at_stake"], apart=mine_only or not j.verdict.mixed))
+    if verdict.deadline_in is not None:
+        left = verdict.deadline_in
+        by_itself = (
+            f"within {format_duration(left // 1000)}" if left > 0 else "at any moment, it is due"
+        )
+        harms.append(
+            f"the other outcome: its coordinator aborts it {by_itself}, which drops the committed "
+            "records too"
+        )
+    harms.append(f"an owner of {name} that still lives is shut out")
+    return Step(
+        action=ACTION,
+        target=name,
+        parameters={
+            "outcome": "commit",
+            "end_version": end.version,
+            "initialise": init is not None,
+            "producer_id": row.producer_id,
+            "producer_epoch": row.producer_epoch,
+            "timeout_ms": row.timeout_ms,
+            "coordinator": row.coordinator,
+            "start_timestamp": row.start_timestamp,
+            "partitions": [f"{t}:{p}" for t, p in seen.partitions],
+            "partition": mixed.about.name,
+            "start_offset": mixed.about.start_offset,
+            "ends": {j.about.name: j.partition.high_watermark for j in seen.mine},
+            "owner_is_gone": True,
+        },
+        does=f"EndTxn v{end.version} (commit) with producer id {row.producer_id} epoch "
+        f"{row.producer_epoch}, which changes nothing if either is stale"
+        + (
+            ""
+            if init is None
+            else "; then InitProducerId, which shuts its owner out: what the owner begins "
+            "between the two is aborted"
+        ),
+        stands_on=(remedy_raise.subject(name),),
+        about=about,
+        harms=tuple(harms),
+    )
+
+
+def _delivered(j: Judged, stake: dict[str, Any], *, apart: bool) -> str:
+    """What this commit delivers of one partition. apart: only what is undecided was counted."""
+    least = "" if stake["whole"] else "at least "
+    text = f"{j.about.name}: delivers {least}{counted(stake['records'], 'record')}"
+    if stake["records"]:
+        text += f" (offsets {stake['first_offset']} to {stake['last_offset']})"
+    if apart:
+        text += " that its owner wrote and never decided"
+    else:
+        text += (
+            ": those that were committed, and those that its owner wrote after and never decided"
+        )
+    if j.start is not None and j.start.groups:
+        text += f"; the offsets in them of {', '.join(sorted(j.start.groups))} are committed"
+    return text
+
+
+async def ended(cluster: Cluster, step: Step) -> Seen:
+    """Is it over, and by a COMMIT marker on each partition? From the coordinator and the logs."""
+    seen = await remedy_fence.ended(cluster, step)
+    if not seen.done:
+        return seen
+    p = step.parameters
+    offsets: dict[str, int | None] = {}
+    for name, end in p["ends"].items():
+        found = await remedy_marker.end_of(cluster, name, p["producer_id"], end)
+        offsets[name] = found.marker
+        beyond = None
+        if found.marker is None:
+            beyond = f"which marker ended it on {name} was not found"
+        elif found.outcome != "commit":
+            beyond = (
+                f"another marker ended it first on {name}: {found.outcome} at offset "
+                f"{found.marker}, the committed records are dropped"
+            )
+        elif found.records:
+            beyond = (
+                f"its producer wrote {counted(found.records, 'more record')} to {name}, from "
+                f"offset {found.first} on, before its marker: they are delivered too"
+            )
+        if beyond is not None:
+            return Seen(True, seen.saw, seen.detail, beyond=beyond)
+    saw = {"markers": offsets}
+    where = ", ".join(f"{name} at offset {offset}" for name, offset in offsets.items())
+    return Seen(True, saw, f"{seen.detail}; its commit markers: {where}")
