@@ -1,4 +1,4 @@
-"""Where eoctl keeps its files. Asked at every start, so nothing heavy is loaded here."""
+"""The folders of eoctl's files. They are asked for at every start: nothing heavy is loaded here."""
 
 import errno
 import os
@@ -53,12 +53,12 @@ def _folder(variable: str, xdg: str, fallback: str) -> Path:
 
 
 def state_dir() -> Path:
-    """Where journal, jobs, plans, locks and labs are kept."""
+    """The folder of journal, jobs, plans, locks and labs."""
     return _folder("EOCTL_STATE_DIR", "XDG_STATE_HOME", ".local/state")
 
 
 def cache_dir() -> Path:
-    """Where jars and caches are kept; may be deleted at any time."""
+    """The folder of jars and caches; it may be deleted at any time."""
     return _folder("EOCTL_CACHE_DIR", "XDG_CACHE_HOME", ".cache")
 
 

@@ -103,7 +103,7 @@ def _near(
 def _lies_in(
     d: Decision, data: Data, mark: Mark | None, used: Mapping[Mark, Decision], skew: int
 ) -> bool:
-    """Whether data may be that of a decision without a marker: it was not ended before it."""
+    """True if data may be that of a decision without a marker: it was not ended before it."""
     if (
         d.completed_at is None
         or not covers(d, _start(d.producer_id, data))

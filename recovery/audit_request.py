@@ -161,7 +161,7 @@ def joined_duplicates(found: Sequence[DuplicatesFound], most: int) -> Duplicates
 
 
 def _failed(found: Iterable[Found]) -> tuple[Missing, ...]:
-    """Of each partition the first failure."""
+    """The first failure of each partition."""
     failed: dict[tuple[str | None, int | None], Missing] = {}
     for missing in (m for f in found for m in f.failed):
         failed.setdefault((missing.topic, missing.partition), missing)

@@ -93,7 +93,7 @@ def unseen_partitions(d: Diagnosis) -> int:
 
 
 def holders(d: Diagnosis) -> list[Judged]:
-    """Of each held partition the transaction at its LSO."""
+    """The transaction at the LSO of each held partition."""
     first: dict[tuple[str, int], Judged] = {}
     for j in d.judged:
         known = first.get(j.about.topic_partition)

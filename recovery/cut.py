@@ -208,7 +208,7 @@ def judge(
 
 
 def _unmarked(last: Mapping[str, Any]) -> bool:
-    """Whether the last data of a producer has no marker behind it."""
+    """True if the last data of a producer has no marker behind it."""
     return last["marker"] is None or last["marker"] < last["last_offset"]
 
 

@@ -37,7 +37,7 @@ class Wish:
 
     @property
     def group(self) -> str:
-        """Whose committed offsets are the positions."""
+        """The group whose committed offsets are the positions."""
         return f"{self.job}-eoctl-dedup"
 
     @property
@@ -115,7 +115,7 @@ class Job:
         return cls(wish, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32])
 
     def transactional_id(self, partition: int) -> str:
-        """Of the copy of a partition: one that begins fences the one before it."""
+        """The id of the copy of a partition: one that begins fences the one before it."""
         return f"{self.wish.group}-{partition}"
 
     def metadata(self, begin: int, end: int, seen: int) -> str:

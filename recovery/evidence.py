@@ -30,7 +30,7 @@ def span(ms: int) -> str:
 
 
 def about_batch(c: Case) -> list[Evidence]:
-    """Whose batch holds the partition."""
+    """The evidence on the batch that holds the partition."""
     if c.start is None or c.about.producer_id is None:
         return []
     b, at = c.start, c.about

@@ -1,4 +1,4 @@
-"""Where an unfinished transactional id stands: its coordinator's log, and each partition it names.
+"""Facts of an unfinished transactional id: its coordinator's log, and each partition it names.
 
 Frozen values, as `recovery.observation`. None is "not known". A coordinator writes the leader
 epoch of its partition of `__transaction_state` into every marker; a partition refuses markers

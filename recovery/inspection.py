@@ -127,7 +127,7 @@ def producer_rows(facts: Facts, *, resolve: bool) -> list[ProducerRow]:
 def stale_epoch(
     producer: ProducerFacts, owner: TransactionFacts | None, transaction_version: int | None
 ) -> bool | None:
-    """Whether a newer incarnation of this producer lives: a zombie, if it still writes.
+    """True if a newer incarnation of this producer lives: it is a zombie, if it still writes.
 
     Before transactions v2 an epoch rises only when a producer is initialised again, so any
     older epoch is stale. Under v2 (KIP-890) it rises at every end too: then equal epochs disprove

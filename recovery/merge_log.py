@@ -167,7 +167,7 @@ class Tail:
         found[2] += 1
 
     def add_all(self, entries: Columns) -> None:
-        """The same for many."""
+        """Add many entries."""
         each: dict[TopicPartition, list[int]] = {place: [] for place in set(entries[0])}
         for place, offset in zip(*entries, strict=True):
             each[place].append(offset)

@@ -43,7 +43,7 @@ class Part(_Value):
 
     @property
     def begin(self) -> Position:
-        """Where the replay goes on."""
+        """The position at which the replay goes on."""
         return Position(self.position, self.drop_left, self.base)
 
 

@@ -1,4 +1,4 @@
-"""Where a range of offsets begins or ends, as people type it: `1042`, `earliest`, `lso`, `hw`, or
+"""Bounds of a range of offsets, as people type them: `1042`, `earliest`, `lso`, `hw`, or
 an instant. Pure: what these are in a partition is passed in.
 """
 

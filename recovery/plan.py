@@ -160,7 +160,7 @@ def typeable(name: str) -> str:
 
 
 def differences(then: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
-    """Where two sets of facts differ: `orders:3 start_offset: was 7 when planned, is 9 now`."""
+    """Differences of two sets of facts: `orders:3 start_offset: was 7 when planned, is 9 now`."""
     return list(_differences((), plain(then), plain(now)))
 
 

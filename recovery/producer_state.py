@@ -85,7 +85,7 @@ class ProducerTable:
 
     @property
     def first_open(self) -> int | None:
-        """Where the first open transaction begins; None: none is open."""
+        """The offset at which the first open transaction begins; None: none is open."""
         starts = [p.txn_start for p in self._producers.values() if p.txn_start >= 0]
         return min(starts, default=None)
 

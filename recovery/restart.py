@@ -1,4 +1,4 @@
-"""Where an application may restart, decided from what was observed: pure, and the same each time.
+"""The decision where an application may restart, from what was observed: pure, the same each time.
 
 `wanted` says what must still be looked at; once it is empty, `decide` gives the plan or raises a
 refusal. Every strategy gives the `Basis` of one input partition; the rules that hold for all of
@@ -260,7 +260,7 @@ def _outputs(
 
 
 def _comes_again(observed: Observed, basis: Basis, place: TopicPartition) -> Check:
-    """Where outputs are dropped, the input records that they came from must all come again."""
+    """If outputs are dropped, the input records that they came from must all come again."""
     why = "the same outputs would not come again, n would drop others"
     start, log = basis.input.offset, observed.log(place)
     return whole(start, max(start, log.last_stable_offset), log, observed, why=why)

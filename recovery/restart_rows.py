@@ -109,7 +109,7 @@ def env_lines(plan: RestartPlan) -> Iterator[str]:
 
 
 def env_json(plan: RestartPlan) -> str:
-    """The same under the topics' own names: {restart: {topic: {partition: offset}}, drop: {topic:
+    """The values under the topics' own names: {restart: {topic: {partition: offset}}, drop: {topic:
     {partition: {drop_first, from, end_offset, leader_epoch}}}}, on one line."""
     restart: dict[str, dict[str, int]] = {}
     drop: dict[str, dict[str, dict[str, int | None]]] = {}

@@ -95,7 +95,7 @@ class TransactionsCovered(Row):
 
 
 class Place(Row):
-    """Where a record stands."""
+    """The topic, partition and offset of a record."""
 
     topic: str
     partition: int

@@ -41,7 +41,7 @@ class MergeInput(Row):
 
 
 class MergeOutput(Row):
-    """Where a replay writes. from: the output's next offset at the commit; to: its end."""
+    """The output of a replay. from: the output's next offset at the commit; to: its end."""
 
     topic: str
     partition: int

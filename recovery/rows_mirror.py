@@ -93,7 +93,7 @@ class MirrorExamined(Row):
 
 
 class MirrorCheckpoint(Row):
-    """Where MirrorMaker lets a group go on in the mirror."""
+    """The offset at which MirrorMaker lets a group go on in the mirror."""
 
     group: str
     partition: int

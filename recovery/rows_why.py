@@ -31,7 +31,7 @@ class WaitingRow(Row):
 
 
 class OwnerRow(Row):
-    """Who, as far as Kafka tells. said: in a sentence; clients: `client id at host`."""
+    """The owner, as far as Kafka tells. said: in a sentence; clients: `client id at host`."""
 
     transactional_id: str | None
     coordinator: int | None

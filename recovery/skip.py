@@ -87,7 +87,7 @@ class DropFirst:
 
 
 def restart_offset(env: Mapping[str, str], topic: str, partition: int) -> int:
-    """Where an input partition starts, from `restart plan --env`. Raises UsageError."""
+    """The start of an input partition, from `restart plan --env`. Raises UsageError."""
     return _number(env, env_name("RESTART", (topic, partition)))
 
 

@@ -122,7 +122,7 @@ class Attempt(TakingOver):
 
 
 def judge(marker: Marker, work: Work) -> None:
-    """Whether this batch may follow what the marker says. Raises RefusedError."""
+    """Refuse a batch that may not follow what the marker says. Raises RefusedError."""
     where = f"{markers.name(work.job)}:{work.partition}"
     refuse_other_run(marker, work.run, where)
     if marker.batch == work.batch and (marker.manifest, marker.rows) != (

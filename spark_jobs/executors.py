@@ -51,7 +51,7 @@ _served: list[Path] = []
 
 
 def is_connect(spark: "SparkSession") -> bool:
-    """Whether this session speaks Spark Connect."""
+    """True if this session speaks Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
@@ -247,7 +247,7 @@ def run(
 
 
 def lasting(error: EoctlError) -> bool:
-    """Whether trying again cannot mend it: what is refused, wrongly asked for, or corrupt."""
+    """True if trying again cannot mend it: what is refused, wrongly asked for, or corrupt."""
     return isinstance(error, CorruptError) or not isinstance(
         error, IncompleteError | UnreachableError
     )

@@ -34,7 +34,7 @@ def transactional_id(job: str, partition: int) -> str:
 
 
 def place(job: str, partition: int) -> TopicPartition:
-    """Where the marker of a partition is committed."""
+    """The partition in which the marker of a partition is committed."""
     return name(job), partition
 
 
@@ -161,7 +161,7 @@ def initialised(access: Access, job: str, partitions: int) -> set[int]:
 
 
 def _has_record(consumer: Any, start: Any) -> bool:
-    """Whether a committed record stands between `start` and the LSO."""
+    """True if a committed record stands between `start` and the LSO."""
     from confluent_kafka import KafkaError
 
     consumer.assign([start])

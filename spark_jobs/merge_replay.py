@@ -88,7 +88,7 @@ class _Told:
 def _scanned(
     spark: "SparkSession", asked: Request, access: Access
 ) -> list[tuple[Sources, Sources, int]]:
-    """Of each part: what the log named before its position, and from there on; and the offset
+    """For each part: what the log named before its position, and from there on; and the offset
     after its last entry. Raises RefusedError for a record that is no entry."""
     stretches = [
         (number, later, start, end)

@@ -85,7 +85,7 @@ class TakingOver(ABC):
         self.writer.open()
 
     def _wait_for_other(self) -> bool:
-        """Whether the attempt that took over ends the batch; waits while it makes progress."""
+        """True if the attempt that took over ends the batch; waits while it makes progress."""
         seen: int | None = None
         until = time.monotonic() + self._patience
         while time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""Where frames come from: a thread of its own that asks the cluster, or reads a recording.
+"""The source of frames: a thread of its own that asks the cluster, or reads a recording.
 
 The app tells it what the screen wants, pauses it, wakes it; it calls `post` with each Frame. It
 never takes more than a tenth of the time for requests: two rounds run side by side, each waits at

@@ -216,7 +216,7 @@ def same(a: object, b: object) -> bool:
 
 
 def worst_verdicts(answer: "Answer | None") -> dict[str, TxnHangingRow]:
-    """Of each partition the worst judged transaction."""
+    """The worst judged transaction of each partition."""
     found: dict[str, TxnHangingRow] = {}
     for r in answer.rows if answer else ():
         assert isinstance(r, TxnHangingRow)

@@ -82,7 +82,7 @@ def _counts(hanging: Iterable[TxnHangingRow]) -> str:
 
 
 def _least(answer: "Answer | None") -> str:
-    """Where something could not be seen, what was counted is not all."""
+    """A mark for counts of what could not all be seen."""
     return "at least " if answer is not None and answer.errors else ""
 
 

@@ -19,7 +19,7 @@ SECONDS = 60.0
 
 
 def carry_out(about: str) -> Ready:
-    """Of a plan file the plan, of an unfinished entry what is left. Raises EoctlError."""
+    """The plan of a plan file, or what is left of an unfinished entry. Raises EoctlError."""
     from eoctl.operations import changes
 
     plan = changes.plan_of(about)

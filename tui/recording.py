@@ -161,7 +161,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def shifted(s: Snapshot, by_ms: int) -> Snapshot:
-    """The same snapshot at another time: for tests that play hours in seconds."""
+    """The snapshot at another time: for tests that play hours in seconds."""
     parts = {
         part: replace(answer, collected_at=answer.collected_at + by_ms)
         for part in PARTS

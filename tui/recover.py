@@ -240,7 +240,7 @@ class RunScreen(Asking[None]):
 
 
 def executing(argv: Sequence[str], sha256: str) -> list[str]:
-    """The same command that carries out exactly this plan; behind `--` all words are arguments."""
+    """The command that carries out exactly this plan; behind `--` all words are arguments."""
     at = argv.index("--") if "--" in argv else len(argv)
     return [*argv[:at], "--execute", "--yes", "--plan-sha256", sha256, *argv[at:]]
 

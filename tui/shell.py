@@ -28,7 +28,7 @@ SAYS_LINES = 4
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one is: a screen, and what it is about (a partition, a transactional id)."""
+    """A place: a screen, and what it is about (a partition, a transactional id)."""
 
     view: View
     about: str = ""

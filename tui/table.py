@@ -141,7 +141,7 @@ class Table(Drawn, can_focus=True):
 
     @property
     def place(self) -> int:
-        """Where the cursor is in the shown order."""
+        """The cursor's place in the shown order."""
         state = self.state
         return state.order.index(state.cursor) if state.cursor in state.order else 0
 

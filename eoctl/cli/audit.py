@@ -94,7 +94,7 @@ class Reads:
         view: View,
         audit: "Audit[Any]",
     ) -> int:
-        """The same by one of the engines."""
+        """The answer of an audit by one of the engines."""
         from eoctl.operations.audit_engine import Engine, audited
 
         asked, spark = on.engine()

@@ -100,7 +100,7 @@ def table(answer: Answer, view: View, output: Format) -> list[str]:
 
 
 def utf8() -> bool:
-    """Whether stdout takes any character."""
+    """True if stdout takes any character."""
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 

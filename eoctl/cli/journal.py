@@ -79,7 +79,7 @@ def list_(
         bool, typer.Option("--unfinished", help="only changes that have not ended")
     ] = False,
 ) -> int:
-    """Who changed what, when: the oldest first."""
+    """List who changed what, when: the oldest first."""
     now = now_ms()
     first = instant(since, now, where="--since") if since else 0
     last = instant(until, now, where="--until") if until else now

@@ -222,7 +222,7 @@ def offsets_show(
     max_rate: MaxRate = None,
     no_crc: NoCrc = False,
 ) -> int:
-    """Where groups and other stores stand against LSO and high watermark; pending commits."""
+    """Show where groups and other stores stand against LSO and high watermark; pending commits."""
     if group and store:
         raise UsageError("name groups or stores", where="--group, --store", remedy="or group:G")
     selectors = topics.selectors()

@@ -187,7 +187,7 @@ class Format:
 
 @dataclass(frozen=True)
 class JsonFormat(Format):
-    """The same for a command whose answer is read by scripts first."""
+    """The options of `Format` for a command whose answer is read by scripts first."""
 
     output: Annotated[
         str,

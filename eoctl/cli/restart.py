@@ -95,7 +95,7 @@ def plan(
     ] = None,
     no_crc: Annotated[bool, typer.Option("--no-crc", help="do not check checksums")] = False,
 ) -> int:
-    """Where an application may start again, exactly once; changes nothing without --fence.
+    """Tell where an application may start again, exactly once; changes nothing without --fence.
 
     From an application file, or without one a group's move: --group G and one target.
     """

@@ -23,7 +23,7 @@ INTO = "topic:NAME|sql:URL#TABLE"
 
 @dataclass(frozen=True)
 class Delivering:
-    """Where a state goes, besides its folder."""
+    """The options that say where a state goes, besides its folder."""
 
     with_offsets: Annotated[
         str | None,
@@ -70,7 +70,7 @@ class Delivering:
 
     @property
     def given(self) -> bool:
-        """Whether any of them was."""
+        """True if any of them was given."""
         return self != Delivering()
 
     def words(self) -> list[str]:

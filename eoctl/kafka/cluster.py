@@ -48,7 +48,7 @@ STAGGER_SECONDS = 0.3  # between bootstrap attempts: a dead first server costs n
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """Who leads a partition. leader None: nobody does. error: Kafka's name, None if none.
+    """A partition's leader. leader None: nobody leads it. error: Kafka's name, None if none.
 
     in_sync: the replicas that the leader counts as in sync; None = not told.
     """
@@ -223,7 +223,7 @@ class Cluster:
         )
 
     def _adopt_bootstrap(self) -> None:
-        """Where the bootstrap address is a broker's own, its connection serves that broker."""
+        """If the bootstrap address is a broker's own, its connection now serves that broker."""
         for b in self.brokers.values():
             if self._bootstrap_address == (b.host, b.port) and b.id not in self._connections:
                 assert self._bootstrap is not None

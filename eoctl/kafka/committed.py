@@ -211,7 +211,7 @@ async def _share_offsets(
     broker: int,
     names: list[str],
 ) -> Told[Sequence[GroupOffsetFacts]]:
-    """Where share groups stand: the first offset they have not finished with."""
+    """The first offset that each share group has not finished with."""
     request = messages.DescribeShareGroupOffsetsRequest
     question = request(
         groups=[

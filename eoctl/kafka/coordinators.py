@@ -47,7 +47,7 @@ async def state_partitions(cluster: Cluster) -> tuple[PartitionMetadata, ...] | 
 
 
 def state_partitions_of(topic: TopicMetadata) -> tuple[PartitionMetadata, ...] | Missing:
-    """The same, of the topic as Metadata described it."""
+    """The partitions of `__transaction_state` as Metadata described the topic."""
     if topic.error == "UNKNOWN_TOPIC_OR_PARTITION":
         return ()
     if topic.error is not None:

@@ -36,7 +36,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Where to count: between each two neighbours of `offsets`, which ascend.
+    """What is counted: the offsets between each two neighbours of `offsets`, which ascend.
 
     log_start_offset, last_stable_offset: as observed before; the answer is that of this moment.
     producers: told of every data batch between the outermost cuts.

@@ -328,7 +328,7 @@ async def state_logs(
 async def _go_on(
     cluster: Cluster, partitions: Sequence[PartitionMetadata], kept: Mapping[int, Part]
 ) -> dict[int, bool]:
-    """Whether each log goes on from what is kept of it; absent where its leader did not tell."""
+    """True for each log that goes on from what is kept of it; absent: its leader did not tell."""
     wanted = {
         (p.topic, p.partition): (
             p.leader,

@@ -332,7 +332,7 @@ class Reader:
     async def _pass_gaps(
         self, broker: int, answer: FetchAnswer, mine: dict[TopicPartition, Range]
     ) -> None:
-        """Where compaction left nothing up to the limit, go on from the limit.
+        """Go on from the limit if compaction left nothing up to it.
 
         An answer holds at least one batch of its first partition that has any (KIP-74): none in
         several answers means that none is there. That is sure only on the broker's own disk: of a

@@ -148,7 +148,7 @@ async def _homes(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, int]
 async def _homes_by_asking(
     cluster: Cluster, names: Sequence[str]
 ) -> tuple[dict[str, int], dict[str, str]]:
-    """The same where `__consumer_offsets` is hidden from us: FindCoordinator, group by group."""
+    """Homes of groups if `__consumer_offsets` is hidden from us: FindCoordinator, one by one."""
     homes: dict[str, int] = {}
     refused: dict[str, str] = {}
     for name in names:

@@ -18,7 +18,7 @@ Wanted = Mapping[TopicPartition, tuple[int, int, int]]
 
 
 async def epoch_ends(cluster: Cluster, wanted: Wanted) -> dict[TopicPartition, int]:
-    """Where an epoch ends in the leaders' logs (OffsetForLeaderEpoch, KIP-101 and KIP-320).
+    """The ends of epochs in the leaders' logs (OffsetForLeaderEpoch, KIP-101 and KIP-320).
 
     An offset below what a reader has read of that epoch means that the log went another way: a
     replica that was not in sync was elected. A partition whose leader did not tell, or does not
@@ -31,7 +31,7 @@ async def epoch_ends(cluster: Cluster, wanted: Wanted) -> dict[TopicPartition, i
 async def asked_epoch_ends(
     cluster: Cluster, wanted: Wanted
 ) -> tuple[dict[TopicPartition, int | None], list[Missing]]:
-    """The same; None where the leader does not know the epoch, and who did not tell."""
+    """The ends of epochs; None where the leader does not know the epoch, and who did not tell."""
     request = messages.OffsetForLeaderEpochRequest
     topic = request.OffsetForLeaderTopic
     grouped: dict[int, dict[str, list[Any]]] = {}
@@ -65,19 +65,19 @@ async def asked_epoch_ends(
 
 
 async def is_local(cluster: Cluster, broker: int, place: TopicPartition, offset: int) -> bool:
-    """Whether the log from `offset` on is on the broker's own disk."""
+    """True if the log from `offset` on is on the broker's own disk."""
     start = await _local_start(cluster, broker, place)
     return start is not None and start <= offset
 
 
 async def is_remote(cluster: Cluster, broker: int, place: TopicPartition, offset: int) -> bool:
-    """Whether the broker says that `offset` is in remote storage and not on its own disk."""
+    """True if the broker says that `offset` is in remote storage and not on its own disk."""
     start = await _local_start(cluster, broker, place)
     return start is not None and start > offset
 
 
 async def _local_start(cluster: Cluster, broker: int, place: TopicPartition) -> int | None:
-    """Where the log on the broker's own disk begins (ListOffsets -4, KIP-405); None: not told."""
+    """The start of the log on the broker's own disk (ListOffsets -4, KIP-405); None: not told."""
     named = PartitionMetadata(*place, broker, None, (), None)
     question = list_offsets([named], EARLIEST_LOCAL, READ_UNCOMMITTED)
     try:

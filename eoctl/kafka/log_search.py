@@ -72,7 +72,7 @@ async def walk(
 
 @dataclass(slots=True)
 class _Step:
-    """Where a walk stands: `left` records are still to be passed, the next read is `window`."""
+    """One step of a walk: `left` records are still to be passed, the next read is `window`."""
 
     position: int
     left: int

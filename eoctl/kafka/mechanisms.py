@@ -151,7 +151,7 @@ def _oidc_source(
 
 
 def _endpoint_tls(properties: Mapping[str, str], options: Mapping[str, str]) -> "Tls":
-    """Who may have signed the token endpoint's certificate: its own CA, else the system's.
+    """The CAs that may have signed the token endpoint's certificate: its own, else the system's.
 
     librdkafka: https.ca.location and https.ca.pem; Java: ssl.truststore.* inside the jaas line.
     """

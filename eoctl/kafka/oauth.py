@@ -1,4 +1,4 @@
-"""Where OAUTHBEARER tokens come from: a command, AWS, this process (lab); oidc.py has endpoints."""
+"""Sources of OAUTHBEARER tokens: a command, AWS, this process (lab); oidc.py has endpoints."""
 
 import asyncio
 import base64

@@ -170,7 +170,7 @@ def client_settings(
 
 
 def librdkafka_properties(settings: ClientSettings) -> Properties:
-    """The same settings in librdkafka's names. A token comes by oauth_cb (confluent.py).
+    """These settings in librdkafka's names. A token comes by oauth_cb (confluent.py).
 
     Raises UsageError for a host map or SOCKS proxy: librdkafka has neither.
     """

@@ -116,14 +116,14 @@ class Token:
 
 
 class TokenSource(Protocol):
-    """Where tokens come from; keeps one while it is fresh, for all connections."""
+    """A source of tokens; it keeps one while it is fresh, for all connections."""
 
     async def token(self, deadline: Deadline) -> Token:
         """Raises WireError AUTHENTICATION_FAILED."""
         ...
 
     def token_now(self, seconds: float | None) -> Token:
-        """The same for a thread that may wait, at most `seconds`."""
+        """A token, for a thread that may wait at most `seconds`."""
         ...
 
 

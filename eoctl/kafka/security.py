@@ -182,7 +182,7 @@ class Security:
             raise WireError("TIMED_OUT", "not authenticated again in time") from None
 
     def explain(self, error: WireError, answers: int, cause: Exception | None) -> WireError:
-        """The same error with its likely cause, where this is known.
+        """An error with its likely cause, where this is known.
 
         answers: how many came before; cause: what ended the connection, if an exception did.
         """

@@ -1,4 +1,4 @@
-"""Where ids in Ongoing or Prepare* stand: the partitions they name, and their coordinator's log."""
+"""What ids in Ongoing or Prepare* hold: the partitions they name, and their coordinator's log."""
 
 from collections.abc import Mapping, Sequence
 

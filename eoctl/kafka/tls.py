@@ -63,7 +63,7 @@ class Tls:
         return context
 
     def librdkafka_properties(self) -> dict[str, str]:
-        """The same in librdkafka's names."""
+        """These settings in librdkafka's names."""
         made = {
             "ssl.endpoint.identification.algorithm": "https" if self.check_hostname else "none",
             "enable.ssl.certificate.verification": "true" if self.verify else "false",

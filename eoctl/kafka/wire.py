@@ -131,7 +131,7 @@ class Connection:
         self._frames.fail(WireError("CONNECTION_CLOSED", "closed by eoctl"))
 
     def supports(self, request_class: Any, version: int = 0) -> bool:
-        """Whether the broker answers this request at `version` or above."""
+        """True if the broker answers this request at `version` or above."""
         low, high = self._versions.get(request_class.API_KEY, (0, -1))
         return low <= high and version <= high
 

@@ -38,7 +38,7 @@ class Runtime:
 
     @property
     def class_archive(self) -> Path:
-        """Where the AppCDS archive (JEP 350) is, once a broker has left one.
+        """The file of the AppCDS archive (JEP 350), once a broker has left one.
 
         It halves a broker's start. The JVM takes it only with the same build and the same jars.
         """

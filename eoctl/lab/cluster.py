@@ -85,7 +85,7 @@ def up(spec: LabSpec, *, ivy_settings: Path | None = None, progress: Progress = 
 
 
 def _fits(there: LabSpec, asked: LabSpec) -> bool:
-    """Whether the lab made for `there` is what `asked` asks for: no port means any port."""
+    """True if the lab made for `there` is what `asked` asks for: no port means any port."""
     port = there.port if asked.port is None else asked.port
     return there == dataclasses.replace(asked, port=port)
 

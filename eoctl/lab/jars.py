@@ -47,7 +47,7 @@ class Jar:
         return f"{self.name}-{self.revision}.jar"
 
     def matches(self, path: Path) -> bool:
-        """Whether this very jar is at `path`."""
+        """True if this very jar is at `path`."""
         try:
             if path.stat().st_size != self.size:
                 return False

@@ -76,7 +76,7 @@ class _Record(NamedTuple):
 
 
 def job_folder(lab: str) -> Path:
-    """Where the job of a lab keeps its application file and its state store."""
+    """The folder in which the job of a lab keeps its application file and its state store."""
     return labs_folder() / lab / GROUP
 
 

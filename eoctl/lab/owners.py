@@ -9,7 +9,7 @@ FOLDER = "owners"
 
 
 def owners_folder(lab_folder: Path) -> Path:
-    """Where a lab's owners have their logs and their records; made if it is not there."""
+    """The folder of a lab's owners, with their logs and records; made if it is not there."""
     folder = lab_folder / FOLDER
     folder.mkdir(exist_ok=True)
     return folder

@@ -90,7 +90,7 @@ class Producer:
     async def write(
         self, topic: str, partition: int, records: Sequence[Record], most: int = 11
     ) -> int:
-        """The same, tried once. Up to Produce 11 nothing adds the partition to the transaction."""
+        """Like `send`, tried once. Up to Produce 11 nothing adds the partition."""
         place = (topic, partition)
         sequence = self.sequences.get(place, 0)
         offset = await self.client.write(
@@ -158,7 +158,7 @@ class Producer:
     async def write_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int], most: int = 4
     ) -> None:
-        """The same, tried once. Up to TxnOffsetCommit 4 nothing adds the group to it."""
+        """Like `send_offsets`, tried once. Up to TxnOffsetCommit 4 nothing adds the group."""
         topic = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         rows: dict[str, list[object]] = {}
         for (name, partition), offset in offsets.items():

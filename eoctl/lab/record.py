@@ -158,7 +158,7 @@ class Record(BaseModel):
         return ",".join(self.address(node, listener) for node in self.nodes)
 
     def with_node(self, node: Node) -> "Record":
-        """The same with one node replaced."""
+        """A copy with one node replaced."""
         nodes = tuple(node if old.id == node.id else old for old in self.nodes)
         return self.model_copy(update={"nodes": nodes})
 

@@ -156,7 +156,7 @@ def client_properties(
 
 
 def java_properties(folder: Path, record: Record, user: str, listener: str) -> dict[str, str]:
-    """The same, spelled as Java clients do."""
+    """The client's properties as Java clients spell them."""
     protocol, mechanisms = _known(user, listener)
     home = secure_folder(folder)
     told = {

@@ -74,7 +74,7 @@ class Audit(ABC, Generic[F]):
 
     @abstractmethod
     def request(self, asked: Asked, reading: Reading) -> Request:
-        """The same for a Spark job."""
+        """The request of a Spark job."""
 
     @abstractmethod
     def answer(self, asked: Asked, found: F) -> Answer:

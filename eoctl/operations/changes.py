@@ -92,7 +92,7 @@ def journal() -> Answer:
 
 
 def plans_folder() -> Path:
-    """Where the dashboard keeps plans and looks for them."""
+    """The folder in which the dashboard keeps plans and looks for them."""
     return state_dir() / "plans"
 
 

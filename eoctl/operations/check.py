@@ -124,7 +124,7 @@ async def _observe(
 
 
 async def alone(cluster: Cluster, checking: Coroutine[None, None, Checked]) -> Checked:
-    """The same, only if no other check of this cluster runs. Raises BusyError."""
+    """Run a check only if no other check of this cluster runs. Raises BusyError."""
     try:
         with only_one("check", f"cluster {cluster.cluster_id}"):
             return await checking

@@ -198,7 +198,7 @@ def _looked(
 
 
 async def _producers(source: Source, facts: Facts, wants: Wants) -> Answer:
-    """Of all partitions where the screen wants them, else of the held ones."""
+    """The producers of all partitions if the screen wants them, else of the held ones."""
     held = [f"{p.topic}:{p.partition}" for p in facts.partitions if p.held]
     if not wants.producers and not held:
         return Answer("producers", source.cluster_id, now_ms(), [])

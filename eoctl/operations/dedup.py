@@ -117,7 +117,7 @@ def is_wish(plan: Plan, wish: Wish) -> bool:
 
 
 def at_rate(plan: Plan, wish: Wish) -> Plan:
-    """The same plan, read as fast as is wished now."""
+    """This plan, read as fast as is wished now."""
     made = replace(Wish.of(plan.details["wish"]), max_rate=wish.max_rate)
     return plan.model_copy(update={"details": {**plan.details, "wish": made.plain}})
 

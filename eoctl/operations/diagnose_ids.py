@@ -141,7 +141,7 @@ def _completed(look: IdFacts, record: StateRecord | None) -> bool:
 async def _described(
     cluster: Cluster, rows: Sequence[TransactionFacts]
 ) -> tuple[list[TransactionFacts], list[Missing]]:
-    """Of these ids those that are still open, described. One that ended meanwhile is no gap."""
+    """These ids described, as far as they are still open. One that ended meanwhile is no gap."""
     found, missing = await coordinators.described(cluster, rows)
     ended = {
         t.transactional_id
@@ -201,7 +201,7 @@ async def _asked_further(
     records: dict[str, StateRecord],
     settings: Settings,
 ) -> list[IdFacts]:
-    """Where a verdict needs it: the partitions, the coordinator's log, and since when decided."""
+    """What some verdicts need: the partitions, the coordinator's log, and since when decided."""
     wanted = [look.row for look in looks if _further(look, settings)]
     if not wanted:
         return list(looks)

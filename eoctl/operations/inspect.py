@@ -66,7 +66,7 @@ def topics_named(scope: Scope) -> list[str] | None:
 def choose(
     metadata: ClusterMetadata, scope: Scope
 ) -> tuple[list[PartitionMetadata], list[Missing]]:
-    """Of the topics described the partitions in scope, and what is named in vain."""
+    """The partitions in scope of the topics described, and the selectors that name nothing."""
     selectors = scope.selectors
     missing = [
         Missing("topic", t.error, _topic_problem(t.error), topic=t.name)
@@ -251,7 +251,7 @@ class TxnFilter:
         return tuple(sorted(OPEN_STATES))
 
     def names(self, transactional_id: str) -> bool:
-        """Whether the pattern, if any, matches."""
+        """True if the pattern matches, or if there is none."""
         return self.pattern is None or self.pattern.fullmatch(transactional_id) is not None
 
 

@@ -95,7 +95,7 @@ def _boot(process: Process) -> str:
 
 
 def _names(pid: int, job_id: str) -> bool:
-    """Whether a process has the job in its environment, or is ending and has none any more."""
+    """True if a process has the job in its environment, or is ending and has none any more."""
     words: list[bytes] = []
     with suppress(OSError):  # ended, ending, or not ours
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

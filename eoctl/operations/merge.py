@@ -76,7 +76,7 @@ class Merge:
 
     @property
     def group(self) -> str:
-        """Where positions of replays are committed."""
+        """The group in which positions of replays are committed."""
         return f"eoctl-merge-{self.topic}"
 
     def transactional_id(self, partition: int) -> str:
@@ -102,7 +102,7 @@ def of_app(app: App, where: str) -> Merge:
 def chosen(
     asked: Merge, partitions: tuple[int, ...], given: Mapping[int, tuple[int, int]]
 ) -> Merge:
-    """The same for these partitions, beginning where it is said."""
+    """A request for these partitions, beginning where it is said."""
     return replace(asked, partitions=partitions, bases=given)
 
 

@@ -186,7 +186,7 @@ class PartitionReplay:
             writer.close()
 
     async def _start(self) -> tuple[Look, Reached, dict[TopicPartition, int]]:
-        """Where to go on, and the next offset of each input that was named before it."""
+        """The entry to go on from, and the next offset of each input that was named before it."""
         job, p = self._job, self.partition
         async with Cluster(job.settings, Deadline(None), read_only=job.read_only) as cluster:
             seen = await look(cluster, job.asked, twice=True)

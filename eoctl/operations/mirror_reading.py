@@ -35,7 +35,7 @@ class PartitionMirror:
     since: int | None = None
 
     def cut(self, r: Resolved, *, clocks: bool) -> bool:
-        """Whether the range lacks records that the other may hold, of which nothing is told.
+        """True if the range lacks records that the other may hold, of which nothing is told.
 
         Retention took them. Or, as nobody's clocks agree, one instant means two places; where both
         logs have the same timestamps, the instant is the same record in both.

@@ -1,4 +1,4 @@
-"""Whose transactions hold a group's commits: judged on `__consumer_offsets`, before any fence.
+"""The transactions that hold a group's commits, judged on `__consumer_offsets` before any fence.
 
 A producer id proves nothing there: its id may have an open transaction elsewhere, which a fence
 would end, while the group is held by a marker that got lost or by a batch of nobody.

@@ -300,7 +300,7 @@ async def partitions_of(cluster: Cluster, row: TransactionFacts) -> tuple[TopicP
 async def _refuse_within_limits(
     cluster: Cluster, row: TransactionFacts, settings: Settings
 ) -> None:
-    """Of a transaction that has written nothing there is no verdict on a partition: judge the id.
+    """Judge the id: a transaction that has written nothing has no verdict on a partition.
 
     By its coordinator's own clock (ListTransactions with a duration filter). Raises RefusedError.
     """

@@ -251,7 +251,7 @@ async def _raise(
 
 
 async def _write_version(cluster: Cluster, leader: int) -> int:
-    """Of WriteTxnMarkers, the highest that the leader and eoctl speak."""
+    """The highest version of WriteTxnMarkers that the leader and eoctl speak."""
     try:
         connection = await cluster.connection(leader)
     except WireError as error:

@@ -300,7 +300,7 @@ def _refuse(entry: Entry, store: OffsetStore, changed: Sequence[str]) -> None:
 
 
 async def _store_facts(plan: Plan, stores: Stores) -> dict[str, Any]:
-    """Of each store that the steps write: is it there, and what does it hold there?"""
+    """For each store that the steps write: is it there, and what does it hold?"""
     found: dict[str, Any] = {}
     for step in plan.steps:
         store = _store_of(step, stores)
@@ -359,7 +359,7 @@ class Became:
 
 
 def became(plan: Plan) -> Became:
-    """Whether a plan was applied from here, and undone."""
+    """What became of a plan: applied from here, undone, or neither."""
     entries = Journal().find().entries
     mine = [e for e in entries if e.begun.data["sha256"] == plan.sha256 and e.plan.kind == KIND]
     entry = mine[-1] if mine else None

@@ -191,7 +191,7 @@ def _target(look: Look, writes: Sequence[Write]) -> dict[str, Kept | None]:
 
 
 def _producers(look: Look) -> dict[str, list[int]]:
-    """Who had written each output before the plan, as far as it is known."""
+    """The producers that had written each output before the plan, as far as they are known."""
     found: dict[str, set[int]] = {
         named((o.topic, o.partition)): {
             p.producer_id for p in look.observed.log((o.topic, o.partition)).producers or ()

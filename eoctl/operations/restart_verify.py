@@ -103,7 +103,7 @@ def _compared(
 async def _outputs(
     cluster: Cluster, plan: Plan, outputs: Mapping[TopicPartition, OutputDecision]
 ) -> tuple[list[RestartVerifyRow], list[Missing]]:
-    """Who wrote behind the ends that were counted to."""
+    """The producers that wrote behind the ends that were counted to."""
     metadata = await cluster.metadata(sorted({topic for topic, _ in outputs}))
     wanted: list[PartitionMetadata] = [
         p

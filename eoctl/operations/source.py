@@ -1,4 +1,4 @@
-"""Where a read command looks: a live cluster, or a bundle that somebody made of one.
+"""What a read command looks at: a live cluster, or a bundle that somebody made of one.
 
 Every operation asks a `Source` for facts and judges them itself, so that a bundle is answered by
 the same code as a cluster. `eoctl.operations.live` and `eoctl.operations.offline` are the two.

@@ -214,7 +214,7 @@ async def _why_full(
 def _retention(
     wanted: Wanted, found: Mapping[str, Mapping[str, str | None]]
 ) -> tuple[dict[str, int], str | None]:
-    """Of each changelog in ms, and where it is from; nothing where the format has none."""
+    """Each changelog's retention in ms, and where it is from; nothing where the format has none."""
     form = changelog_format(wanted.format, wanted.options)
     if not form.needs_retention:
         if wanted.retention_ms is not None:

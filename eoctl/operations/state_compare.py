@@ -85,7 +85,7 @@ def _live(
     timeout: float | None,
     progress: Progress | None,
 ) -> Iterator[StateRows]:
-    """The same changelogs, rebuilt from what they hold now, for as long as it is looked at."""
+    """These changelogs, rebuilt from what they hold now, for as long as it is looked at."""
     manifest = left.manifest
     folder = Path(tempfile.mkdtemp(prefix="eoctl-compare-"))
     try:

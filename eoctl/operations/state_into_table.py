@@ -40,7 +40,7 @@ class IntoTable:
         return self._table.name
 
     async def cluster_id(self) -> str:
-        """Of the cluster whose state it is."""
+        """The id of the cluster whose state it is."""
         return self._source.manifest.cluster_id or ""
 
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
@@ -134,7 +134,7 @@ class IntoTable:
         )
 
     def _after(self) -> dict[tuple[str, int], int | None]:
-        """Where to restart with the state: at the cut, or where its records say."""
+        """The offsets to restart at with the state: the cut's, or those that its records name."""
         source = self._source
         coast = source.manifest.format == "coast"
         if coast != (self._wish.input is not None):

@@ -110,7 +110,7 @@ class IntoTopic:
         ]
 
     def _refuse_format(self) -> None:
-        """Where the rows alone are not the changelog that a restore needs."""
+        """Refuse a format whose rows alone are not the changelog that a restore needs."""
         source = self._source
         if source.manifest.format in _KEEPS_TOMBSTONES:
             raise RefusedError(
@@ -151,7 +151,7 @@ class IntoTopic:
         return oldest
 
     def _refuse_settings(self, settings: Mapping[str, str | None], oldest: int) -> None:
-        """Where the topic would change or drop what is written."""
+        """Refuse a topic that would change or drop what is written."""
         why = None
         facts = log_facts(settings, 0, now_ms())
         if settings.get("message.timestamp.type") != "CreateTime":
@@ -303,7 +303,7 @@ class IntoTopic:
         return counted[self._topic, p][0].data
 
     async def _digest(self, facts: PartitionFacts) -> Digest:
-        """Of all visible records; what was read already is not read again."""
+        """The digest of all visible records; what was read already is not read again."""
         end = facts.last_stable_offset or 0
         key = (facts.partition, end)
         if key not in self._read:

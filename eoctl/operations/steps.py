@@ -203,7 +203,7 @@ class Walk:
         return self._outcome(writer.entry)
 
     async def _look_what_is_done(self, writer: Writer, entry: Entry) -> None:
-        """Of an unfinished entry: steps that are done stay so; the others must still be right."""
+        """Look at an unfinished entry: done steps stay so; the others must still be right."""
         started, done = entry.steps("step-started"), entry.steps("step-done")
         untouched = True
         for number, step in self._steps():

@@ -325,7 +325,7 @@ async def _row(
 
 
 def holder_of(p: PartitionFacts, judged: Sequence[Judged]) -> Judged | None:
-    """Of the open transactions the one at the LSO."""
+    """The open transaction at the LSO."""
     sample = judged[0].newest if judged else None
     blocking = blocking_producer(sample.producers or ()) if sample else None
     for j in judged:
@@ -358,7 +358,7 @@ def _waiting_row(w: Waiting) -> WaitingRow:
 
 
 def _owner(j: Judged, facts: Sequence[GroupFacts]) -> OwnerRow:
-    """Who: the id, and clients of groups whose name the id begins with (Kafka Streams, Connect)."""
+    """The owner: the id, and clients of groups that begin its name (Kafka Streams, Connect)."""
     owner = j.verdict.owner
     ids = j.history.transactional_ids if j.history else ()
     name = owner.transactional_id if owner else ids[0] if len(ids) == 1 else None

@@ -79,7 +79,7 @@ def json_lines(envelope: Envelope) -> Iterator[str]:
 
 
 def json_one_line(envelope: Envelope) -> str:
-    """The same object on one line: one per round of --watch and per cluster of --context a,b."""
+    """The JSON object on one line: one per round of --watch and per cluster of --context a,b."""
     return json_line(
         {
             **envelope.head(),

@@ -58,7 +58,7 @@ def cut_middle(text: str, width: int, ellipsis: str = "…") -> str:
 
 
 def _keep_number(text: str, end: int, room: int) -> int:
-    """Where to cut instead of within a number or right behind it: after it if there is room."""
+    """The place to cut instead of within a number or right behind it: after it if there is room."""
     for number in _NUMBER.finditer(text):
         if number.start() < end <= number.end() and number.group() != text:
             behind = number.end() + 1

@@ -15,7 +15,7 @@ from recovery.errors import EoctlError
 
 
 def own_folder() -> Path:
-    """Where it is kept on this host."""
+    """The folder on this host that keeps it."""
     return state_dir() / "dedup"
 
 

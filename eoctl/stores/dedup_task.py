@@ -332,7 +332,7 @@ class _Copy:
 
     @property
     def seconds_left(self) -> float | None:
-        """Of the open transaction; None: none is open."""
+        """How long the open transaction may still take; None: none is open."""
         return None if self._until is None else max(0.0, self._until - time.monotonic())
 
     def commit(self, position: int, seen: int) -> None:

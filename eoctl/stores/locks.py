@@ -130,7 +130,7 @@ async def lock_file(path: Path, scope: str, holder: dict[str, Any], wait: float)
 
 
 def lock_words(zookeeper: str | None) -> str:
-    """Where a plan's lock is: `this host only` or ZooKeeper's hosts."""
+    """The place of a plan's lock, in words: `this host only` or ZooKeeper's hosts."""
     if zookeeper is None:
         return FILE_LOCK
     from eoctl.stores.zookeeper_session import without_password

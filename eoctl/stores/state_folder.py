@@ -110,7 +110,7 @@ class Attempts:
 
 
 def _there(path: Path, size: int | None) -> bool:
-    """Whether a file is there, with its size where that is known."""
+    """True if a file is there, with its size where that is known."""
     try:
         return path.stat().st_size == size or size is None
     except OSError:

@@ -1,4 +1,4 @@
-"""Whose a table's row is: a mark of 16 bytes for each row, a digest of its offset and its key.
+"""A mark of 16 bytes in each row of a table tells whose it is: a digest of its offset and its key.
 
 Offsets alone don't tell: every changelog begins at 0.
 """

@@ -91,7 +91,7 @@ class StateTable:
         await self._reading(lambda connection, job: self._check(connection))
 
     async def count(self, live: Marks) -> dict[int, Counted]:
-        """Of each partition of the state. Raises RefusedError for a partition it has not."""
+        """The rows of each partition of the state. Raises RefusedError for one it has not."""
         return await self._reading(lambda connection, job: self._count(connection, job, live))
 
     async def found(self, partition: int) -> Found:

@@ -32,7 +32,7 @@ def int64_values(array: "pa.Array") -> "NDArray[np.int64]":
 
 
 def int32_values(array: "pa.Array") -> "NDArray[np.int32]":
-    """The same for an int32 array."""
+    """The values of an int32 array."""
     import numpy as np
 
     values = np.frombuffer(array.buffers()[1], np.int32)

@@ -224,7 +224,7 @@ class Copies:
         self._same = {}
 
     def duplicates(self) -> list[Duplicate]:
-        """Of the ids that were ended, the first `most`."""
+        """The first `most` of the ids that were ended."""
         return first(self._found, self._most)
 
 

@@ -86,7 +86,7 @@ class Latest:
 
 
 def latest(form: ChangelogFormat, parts: Sequence["pa.Table"]) -> "pa.Table":
-    """Of each identity the record with the highest offset."""
+    """The record with the highest offset of each identity."""
     import numpy as np
     import pyarrow as pa
 

@@ -62,7 +62,7 @@ class RangeSums:
         np.subtract.at(self.sums, entries.key_range, entries.digest)
 
     def text(self, number: int | None = None) -> str:
-        """Of one range, or of all, as 32 hexadecimal digits."""
+        """The digest of one range, or of all, as 32 hexadecimal digits."""
         import numpy as np
 
         found = self.sums.sum(axis=0, dtype=np.uint64) if number is None else self.sums[number]
@@ -97,7 +97,7 @@ def matched(
 def groups(
     digests: "NDArray[np.uint64]",
 ) -> tuple["NDArray[np.intp]", "NDArray[np.intp]"]:
-    """Of sorted digests: which group each is of, and where each group begins."""
+    """The groups of sorted digests: which group each is of, and where each group begins."""
     import numpy as np
 
     new = np.ones(len(digests), np.bool_)

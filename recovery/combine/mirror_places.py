@@ -1,4 +1,4 @@
-"""Where the records that found no partner stand in both logs, and a few of them to show.
+"""The places, in both logs, of the records that found no partner, and a few of them to show.
 
 Both logs are read again for the digests of those records alone: `mirror_table` tells what is wrong.
 """
@@ -36,7 +36,7 @@ MOST_PLACES = 3 * MOST
 
 @dataclass(slots=True)
 class Places:
-    """Where records with one of these digests stand.
+    """The places of records with one of these digests.
 
     wanted: uint64[n, 2], as `sorted_digests` gives them. compared: those of FIELDS that count.
     most: places that are kept. keys, times: by (0 of the source, 1 of the mirror; offset).

@@ -147,7 +147,7 @@ def _corrupt(what: str, position: int, base_offset: int) -> CorruptError:
 
 
 def _next_batch(buffer: Buffer, position: int, end: int) -> int:
-    """Where the batch at `position` ends; -1 when the buffer ends before it does."""
+    """The end of the batch at `position`; -1 when the buffer ends before it does."""
     if end - position < _START.size:
         return -1
     base_offset, length, _, magic = _START.unpack_from(buffer, position)
@@ -167,7 +167,7 @@ def _next_batch(buffer: Buffer, position: int, end: int) -> int:
 
 
 def _whole_batches(buffer: Buffer) -> tuple[list[int], int]:
-    """Where each whole batch begins, and where the last one ends. Raises as `_next_batch` does.
+    """The start of each whole batch, and the end of the last one. Raises as `_next_batch` does.
 
     The same loop without a call for each batch: there may be a million.
     """
@@ -254,7 +254,7 @@ def scan_headers(buffer: Buffer) -> HeaderScan:
 
 
 def scan_at(buffer: Buffer, positions: "NDArray[np.int64]", end: int) -> HeaderScan:
-    """The same where it is known where each batch begins, and where the last one ends."""
+    """Like `scan`, with the start of each batch and the end of the last one known."""
     import numpy as np
 
     dtype = np.dtype(_FIELDS)
@@ -283,7 +283,7 @@ def _check(scan: HeaderScan, np: Any) -> None:
 
 
 def crc_matches(buffer: Buffer, header: BatchHeader) -> bool:
-    """Whether the batch's CRC-32C, over its attributes and all that follows, is right."""
+    """True if the batch's CRC-32C, over its attributes and all that follows, is right."""
     import crc32c
 
     start, end = header.position + _CRC_START, header.position + header.size

@@ -85,7 +85,7 @@ def read_transaction_index(data: bytes) -> list[AbortedTransaction]:
 
 
 def log_end(data: Buffer) -> int:
-    """Where the batches of a `.log` file end: its length, or where preallocated zeros begin."""
+    """The end of the batches of a `.log` file: its length, or where preallocated zeros begin."""
     view, position = memoryview(data), 0
     while position + LOG_OVERHEAD <= len(view):
         (length,) = struct.unpack_from(">i", view, position + 8)

@@ -147,7 +147,7 @@ class Batches:
         return self if inside.all() else self.some(inside)
 
     def parts(self) -> Iterator["Batches"]:
-        """The same in parts of about as many bytes and records as are decoded at once. Batches
+        """The columns in parts of about as many bytes and records as are decoded at once. Batches
         that compaction has emptied make no part of their own."""
         import numpy as np
 

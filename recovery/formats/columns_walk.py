@@ -53,7 +53,7 @@ def record_starts(
     behind: "NDArray[np.int64]",
     count: "NDArray[np.int64]",
 ) -> tuple["NDArray[np.int64]", int]:
-    """Where each record begins, batch after batch, and how many batches were walked.
+    """The start of each record, batch after batch, and how many batches were walked.
 
     Batch i has count[i] records in data[first[i]:behind[i]], which they fill exactly: a batch where
     they do not ends the walk. A record's length tells where the next one is, so that no single

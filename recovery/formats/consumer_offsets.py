@@ -37,7 +37,7 @@ _OFFSET_COMMITS = (0, 1)
 
 
 class OffsetKey(NamedTuple):
-    """Whose committed offset it is."""
+    """The group, topic and partition of a committed offset."""
 
     group: str
     topic: str

@@ -41,7 +41,7 @@ class AbortedTransactions:
         self._aborted: set[int] = set()
 
     def is_aborted(self, buffer: Buffer, header: BatchHeader) -> bool:
-        """Whether a read_committed reader skips this data batch; False for control batches.
+        """True if a read_committed reader skips this data batch; False for control batches.
 
         To be asked for every batch of the response, in order. Raises CorruptError when a marker
         cannot be read.

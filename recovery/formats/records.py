@@ -192,7 +192,7 @@ def _headers(data: bytes, position: int) -> tuple[_Headers, int]:
 
 
 def is_utf8(name: str) -> bool:
-    """Whether a header's name was UTF-8: others can't be written again by most clients."""
+    """True if a header's name was UTF-8: others can't be written again by most clients."""
     return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
 
 

@@ -24,7 +24,7 @@ class Samza(ChangelogFormat):
 
 
 class CheckpointKey(NamedTuple):
-    """Whose checkpoint a record is. type: `checkpoint` (V1) or `checkpoint-v2`."""
+    """The task whose checkpoint a record is. type: `checkpoint` (V1) or `checkpoint-v2`."""
 
     grouper: str
     task: str
@@ -32,7 +32,7 @@ class CheckpointKey(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where a task stands in a stream's partition: the last offset it has processed."""
+    """A task's position in a stream's partition: the last offset it has processed."""
 
     system: str
     stream: str
@@ -48,7 +48,7 @@ class ChangelogMarker(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where a rebuild ends, not included."""
+        """The offset at which a rebuild ends, not included."""
         return 0 if self.offset is None else self.offset + 1
 
 

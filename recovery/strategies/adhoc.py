@@ -39,7 +39,7 @@ TargetKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to. value: to-offset an offset, shift-by a signed number, to-datetime and by-duration
+    """The target. value: to-offset an offset, shift-by a signed number, to-datetime and by-duration
     (now less the duration) an instant in epoch ms. offsets: of from-file. to-latest-stable and
     to-lso are the same: the end as read_committed consumers see it."""
 

@@ -61,7 +61,7 @@ class StateBound:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """Where an input partition may start again, and the output offsets that go with it.
+    """The restart offset of an input partition, and the output offsets that go with it.
 
     outputs: from there on, what was written is written again by the restart. merge: where its
     merge log restarts. until: an exact end, where the restart has one (Spark's batch). new: the

@@ -64,7 +64,7 @@ class OffsetAt:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """Where does this leader epoch end in the leader's log (OffsetForLeaderEpoch)?"""
+    """Asks where this leader epoch ends in the leader's log (OffsetForLeaderEpoch)."""
 
     topic: str
     partition: int

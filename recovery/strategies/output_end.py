@@ -60,7 +60,7 @@ def output_end(app: App, observed: Observed, place: TopicPartition) -> Basis:
 def _output(
     observed: Observed, place: TopicPartition, start: int, end: int, records: int, k: int
 ) -> StoredOutput:
-    """Where an output stands after k of its records."""
+    """The offset of an output after k of its records."""
     offset: int | None = end
     if records > k:
         offset = observed.walk(Walk(*place, start, k))

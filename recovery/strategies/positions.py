@@ -23,7 +23,7 @@ def stored_pair(app: App, observed: Observed, place: TopicPartition) -> Basis:
 
 
 def checkpoint(app: App, observed: Observed, place: TopicPartition) -> Basis:
-    """The same, with the state in the commit."""
+    """The positions of a checkpoint, with the state in the commit."""
     basis = stored_or_base(app, observed, place)
     entry = basis.stored
     if entry is not None and entry.state is None:
@@ -180,7 +180,7 @@ def stored_or_base(app: App, observed: Observed, place: TopicPartition) -> Basis
 
 
 def base_offset(app: App, observed: Observed, place: TopicPartition) -> int:
-    """Where counting starts: as the file says, else at the log's start while that is 0."""
+    """The offset at which counting starts: the file's, else the log's start while that is 0."""
     said = app.base_of(place)
     if said is not None:
         return said

@@ -1,4 +1,4 @@
-"""Who wrote a range of a partition, and whether without a gap: from its batches' headers.
+"""The producers that wrote a range of a partition, and their gaps, from its batches' headers.
 
 Read in offset order, batch by batch, beside counting; memory does not grow with the range.
 """

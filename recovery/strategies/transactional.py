@@ -119,7 +119,7 @@ def _in_commit(observed: Observed, commit: GroupCommit, output: TopicPartition, 
 def _without_offset(
     app: App, observed: Observed, place: TopicPartition, ends: Mapping[TopicPartition, int]
 ) -> tuple[StoredOffset, Promise, list[Check]]:
-    """Where a group without an offset begins: it never committed, or its offsets are gone."""
+    """The start of a group without an offset: it never committed, or its offsets are gone."""
     said = app.base_of(place)
     written = _all_written(app, observed, ends)
     if said is None and written and not observed.stored:

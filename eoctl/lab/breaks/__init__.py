@@ -46,7 +46,7 @@ def break_(lab: "Lab", kind: str, **options: Any) -> list[GroundTruth]:
 
 
 async def make(lab: "Lab", kind: str, **options: Any) -> list[GroundTruth]:
-    """The same within an event loop."""
+    """Like `break_`, within an event loop."""
     wanted = _checked(kind, options)
     if KINDS[kind].leaves_open(wanted):
         return await _in_owner(lab, kind, wanted)

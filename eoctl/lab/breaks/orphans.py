@@ -110,7 +110,7 @@ async def _fresh(stage: Stage, place: Place, _: Place) -> list[GroundTruth]:
 
 
 async def _marked(stage: Stage, place: Place, _: Place) -> list[GroundTruth]:
-    """The same, and the id committed in this partition before."""
+    """An orphan whose id committed in this partition before."""
     producer = await Producer.init(stage.client, place.transactional_id)
     ledger = await Ledger.begin(stage.client, place.topic, place.partition)
     await ledger.send(producer, batch(stage.options.records, "earlier"))

@@ -88,7 +88,7 @@ async def make_open(stage: Stage) -> list[GroundTruth]:
 
 
 async def make_long(stage: Stage) -> list[GroundTruth]:
-    """The same as `open`: whether it is long is the reader's --long-after against its age."""
+    """Like `open`: whether it is long is the reader's --long-after against its age."""
     return await _owned(
         stage,
         "long",

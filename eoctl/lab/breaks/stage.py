@@ -48,7 +48,7 @@ COMMON = frozenset({"topic", "partition", "count", "transactional_id", "records"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one of `count` troubles is made, and the transactional id it uses."""
+    """The place of one of `count` troubles, and the transactional id it uses."""
 
     topic: str
     partition: int

@@ -1,1 +1,1 @@
-"""Where applications keep their position: Kafka groups, topics, ZooKeeper, SQL, files."""
+"""Stores in which applications keep positions: Kafka groups, topics, ZooKeeper, SQL, files."""

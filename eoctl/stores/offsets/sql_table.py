@@ -217,7 +217,7 @@ def _kept_value(key: str, value: Any, where: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """The same for equal JSON, whatever a column of a JSON type makes of its keys' order."""
+    """Equal text for equal JSON, whatever a column of a JSON type makes of its keys' order."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
