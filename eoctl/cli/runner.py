@@ -136,14 +136,17 @@ def show_all(
 def run_each(
     named: Sequence[Context], run: Callable[[Context], Result]
 ) -> list[Result | EoctlError]:
-    """`run` on every context at once; an error of one is its result."""
+    """`run` on every context at once; an EoctlError of one is its result, any other is raised."""
     results: list[Result | EoctlError] = [_NOT_RUN] * len(named)
+    broken: list[Exception] = []
 
     def one(position: int, context: Context) -> None:
         try:
             results[position] = run(context)
         except EoctlError as error:
             results[position] = error
+        except Exception as error:  # a thread would print it
+            broken.append(error)
 
     threads = [
         threading.Thread(target=one, args=(position, context), daemon=True)
@@ -153,6 +156,8 @@ def run_each(
         thread.start()
     for thread in threads:
         thread.join()
+    if broken:
+        raise broken[0]
     return results
 
 

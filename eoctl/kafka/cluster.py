@@ -16,6 +16,7 @@ from eoctl.kafka.properties import ClientSettings
 from eoctl.kafka.wire import Connection
 from recovery.errors import RefusedError, UnreachableError
 from recovery.facts import BrokerFacts, Missing
+from recovery.quoting import quoted
 
 READING = frozenset(
     {
@@ -209,7 +210,13 @@ class Cluster:
             include_topic_authorized_operations=False,
             include_cluster_authorized_operations=False,
         )
-        answer = await self.ask_any(question, most=12)
+
+        def absent(answer: Any) -> str | None:
+            told = {t.name for t in answer.topics}
+            missing = [name for name in topics or () if name not in told]
+            return f"topic {quoted(missing[0])}" if missing else None
+
+        answer = await self.ask_any(question, most=12, absent=absent)
         self.cluster_id = answer.cluster_id
         self.brokers = {
             b.node_id: BrokerFacts(b.node_id, b.host, b.port, b.rack) for b in answer.brokers
@@ -240,11 +247,23 @@ class Cluster:
         answer = await self.ask_any(question, most=12)
         return {t.name: t.topic_authorized_operations for t in answer.topics}
 
-    async def ask_any(self, question: Any, *, most: int | None = None) -> Any:
-        """One question that any broker can answer. Raises UnreachableError when none does."""
+    async def ask_any(
+        self,
+        question: Any,
+        *,
+        most: int | None = None,
+        absent: Callable[[Any], str | None] = lambda answer: None,
+    ) -> Any:
+        """One question that any broker can answer. Raises UnreachableError when none does.
+
+        absent: what an answer does not speak of although it was asked for; None: nothing. Such an
+        answer is none.
+        """
         if self._bootstrap is not None and not self._bootstrap.closed:
             try:
-                return await self._bootstrap.ask(question, self.silence(), most=most)
+                answer = await self._bootstrap.ask(question, self.silence(), most=most)
+                refuse_short(absent(answer))
+                return answer
             except WireError as error:
                 self._bootstrap.close()
                 failures = [error]
@@ -252,7 +271,9 @@ class Cluster:
             failures = []
         for broker in list(self.brokers):
             try:
-                return await self.ask(broker, question, most=most)
+                answer = await self.ask(broker, question, most=most)
+                refuse_short(absent(answer))
+                return answer
             except WireError as error:
                 failures.append(error)
         raise _unreachable(failures, self.settings.bootstrap_servers)
@@ -333,6 +354,12 @@ class Cluster:
     def forgive(self) -> None:
         """Ask silent brokers again from now on (the next round of a watch)."""
         self._silent.clear()
+
+
+def refuse_short(absent: str | None) -> None:
+    """Raise WireError for an answer that says nothing of `absent`, which was asked for."""
+    if absent is not None:
+        raise WireError("NOT_KAFKA", f"its answer does not speak of {absent}, which was asked for")
 
 
 def missing_broker(

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from eoctl.kafka import collect, messages
-from eoctl.kafka.cluster import PROBE_TOPIC, Cluster
+from eoctl.kafka.cluster import PROBE_TOPIC, Cluster, refuse_short
 from eoctl.kafka.fetch import Range, read_all
 from eoctl.kafka.groups import (
     NOT_FOUND,
@@ -27,6 +27,7 @@ from recovery.formats.consumer_offsets import OffsetKey, decode_key
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.records import records
 from recovery.observation import OpenTransaction
+from recovery.quoting import quoted
 
 Rows = dict[TopicPartition, tuple[str, Any]]
 """Kafka's error name or NONE, and the answer's row."""
@@ -174,7 +175,9 @@ async def _offset_fetch(
             require_stable=stable,
         )
         answer = await cluster.ask(broker, question, least=SEVERAL_GROUPS, most=9)
-        return {g.group_id: (messages.error_name(g.error_code), _rows(g)) for g in answer.groups}, 9
+        told = {g.group_id: (messages.error_name(g.error_code), _rows(g)) for g in answer.groups}
+        refuse_short(_absent(wanted, told))
+        return told, 9
 
     async def one(name: str, named: Sequence[TopicPartition] | None) -> tuple[str, Rows]:
         topics = _topics(request.OffsetFetchRequestTopic, named)
@@ -183,8 +186,22 @@ async def _offset_fetch(
         return messages.error_name(answer.error_code), _rows(answer)
 
     answers = await asyncio.gather(*(one(name, named) for name, named in wanted.items()))
+    refuse_short(_absent(wanted, dict(zip(wanted, answers, strict=True))))
     version = STABLE if connection.supports(request, STABLE) else 0
     return dict(zip(wanted, answers, strict=True)), version
+
+
+def _absent(
+    wanted: Mapping[str, Sequence[TopicPartition] | None], told: Mapping[str, tuple[str, Rows]]
+) -> str | None:
+    """The first group or partition that an answer leaves out, which is not one without a commit."""
+    for name, named in wanted.items():
+        if name not in told:
+            return f"group {quoted(name)}"
+        error, rows = told[name]
+        if error == "NONE" and (left_out := [p for p in named or () if p not in rows]):
+            return f"group {quoted(name)} on {quoted(left_out[0][0])}-{left_out[0][1]}"
+    return None
 
 
 def _topics(topic: Any, named: Sequence[TopicPartition] | None) -> list[Any] | None:

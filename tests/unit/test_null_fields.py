@@ -1,9 +1,12 @@
 """Answers with a null where Kafka allows none: the field is named, as Java refuses them."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from eoctl.kafka import messages, wire
 from eoctl.kafka.failures import Deadline, WireError
@@ -72,3 +75,55 @@ def test_an_exchange_says_which_field(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(WireError, match=r"topics\.partitions\.replica_nodes is null") as refused:
         asyncio.run(ask())
     assert refused.value.error == "NOT_KAFKA"
+
+
+ASKED = {
+    "ApiVersions": 3,
+    "DescribeGroups": 5,
+    "DescribeProducers": 0,
+    "DescribeTransactions": 0,
+    "Fetch": 12,
+    "FindCoordinator": 4,
+    "ListGroups": 4,
+    "ListOffsets": 7,
+    "ListTransactions": 1,
+    "Metadata": 12,
+    "OffsetFetch": 8,
+    "OffsetForLeaderEpoch": 4,
+}
+"""Questions that commands ask, at a version that brokers answer."""
+
+
+@settings(max_examples=200)
+@given(name=st.sampled_from(sorted(ASKED)), data=st.data())
+def test_whatever_comes_is_an_answer_or_no_answer_of_kafka(name: str, data: st.DataObject) -> None:
+    """Bytes that are cut, changed, or no answer at all end in a WireError that says so."""
+    whole = metadata() if name == "Metadata" else b""
+    body = data.draw(
+        st.one_of(
+            st.binary(max_size=200),
+            st.integers(0, len(whole)).map(lambda size: whole[:size]),
+            st.tuples(st.integers(0, max(0, len(whole) - 1)), st.integers(0, 255)).map(
+                lambda at: whole[: at[0]] + bytes([at[1]]) + whole[at[0] + 1 :]
+            ),
+        )
+    )
+
+    class Transport:
+        def __init__(self, frames: wire._Frames) -> None:
+            self.frames = frames
+
+        def write(self, sent: bytes) -> None:
+            tags = b"" if name == "ApiVersions" else b"\0"
+            self.frames._deliver(memoryview(sent[8:12] + tags + body))
+
+    async def ask() -> Any:
+        frames = wire._Frames()
+        frames.transport = Transport(frames)  # type: ignore[assignment]
+        request = getattr(messages, f"{name}Request")()
+        request.API_VERSION = ASKED[name]
+        connection = wire.Connection(frames, None)  # type: ignore[arg-type]
+        return await connection._exchange(request, Deadline(5))
+
+    with suppress(WireError):
+        assert asyncio.run(ask()) is not None
