@@ -78,23 +78,38 @@ class Relay:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
         async with AsyncExitStack() as stack:
             for broker in self._targets:
-                serve = functools.partial(self._serve, broker)
-                server = await asyncio.start_server(serve, "127.0.0.1", 0)
+                accept = functools.partial(self._accept, broker)
+                server = await asyncio.start_server(accept, "127.0.0.1", 0)
                 await stack.enter_async_context(server)
                 self._ports[broker] = server.sockets[0].getsockname()[1]
             self._started.set()
             await self._ended.wait()
-            for task in self._serving:
-                task.cancel()
-            await asyncio.gather(*self._serving, return_exceptions=True)
+            await _settled()  # a server that is closed fails over what it accepted last
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+        await _settled()
+
+    def _accept(
+        self, broker: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """No coroutine: one that is cancelled before its first line would not close the writer."""
+
+        def ended(task: "asyncio.Task[None]") -> None:
+            self._serving.discard(task)
+            writer.transport.abort()
+
+        task = asyncio.create_task(self._serve(broker, reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(ended)
 
     async def _serve(
         self, broker: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._serving.add(task)
-        there, back = await asyncio.open_connection("127.0.0.1", self._targets[broker])
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self._targets[broker])
+        except OSError:  # a broker that is down: whoever came here sees the connection end
+            return
         asked: list[int] = []  # keys of the requests under way: answers come in the same order
 
         async def answers() -> None:
@@ -125,11 +140,16 @@ class Relay:
             for one in both:
                 one.cancel()
             await asyncio.gather(*both, return_exceptions=True)
-            for end in (writer, back):
-                end.close()
-                with suppress(ConnectionError):
-                    await end.wait_closed()
-            self._serving.discard(task)
+            writer.close()  # what the broker has answered still goes out
+            back.transport.abort()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+async def _settled() -> None:
+    """A transport is made and closed some rounds of the loop after it was asked for."""
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 async def _frame(reader: asyncio.StreamReader) -> bytes:
