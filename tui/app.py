@@ -91,8 +91,13 @@ class Dashboard(Shell):
         self.tell_wants()
 
     def post(self, news: "Frame | str") -> None:
-        """Called by the feed, in its thread."""
-        self.post_message(Failed(news) if isinstance(news, str) else Renewed(news))
+        """Called by the feed, in its thread. What comes after the app's end is for nobody."""
+        with suppress(RuntimeError):  # its event loop is closed
+            self.post_message(Failed(news) if isinstance(news, str) else Renewed(news))
+
+    def on_unmount(self) -> None:
+        """However the app ends, its feed does too."""
+        self.feed.stop()
 
     def on_renewed(self, message: Renewed) -> None:
         if self.paused and not self.feed.replay:

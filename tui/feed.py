@@ -9,6 +9,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -25,6 +26,19 @@ LEAST_SHARE = 20  # each of two rounds waits so many times what it cost: 10% tog
 
 Post = Callable[["Frame | str"], None]
 """Takes a frame, or the sentence of an error that ends the feed."""
+
+
+def why_it_ended(error: Exception) -> str:
+    """The sentence that the screen shows for whatever ended a feed: frozen, it says so."""
+    from eoctl.folders import full_disk
+    from eoctl.render.sanitise import visible
+    from recovery.errors import EoctlError
+
+    known = error if isinstance(error, EoctlError) else full_disk(error)
+    if known is not None:
+        return known.sentence
+    said = visible(f"{type(error).__name__}: {error}", spaces=False)
+    return f"an error of eoctl's own, this screen is not renewed any more; please report: {said}"
 
 
 class Feed(Protocol):
@@ -60,6 +74,7 @@ class AskingFeed:
         self._task: asyncio.Task[None] | None = None
         self._woken: list[asyncio.Event] = []
         self._thread: threading.Thread | None = None
+        self._stopped = False
 
     def collection(self) -> "Collection":
         """What is asked; made in the feed's thread."""
@@ -72,9 +87,9 @@ class AskingFeed:
 
     def stop(self) -> None:
         """End; connections are closed. Waits a moment, never for a broker."""
-        loop, task = self._loop, self._task
-        if loop is not None and task is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(task.cancel)
+        self._stopped = True
+        if self._task is not None:
+            self._call(self._task.cancel)
         if self._thread is not None:
             self._thread.join(1.0)
 
@@ -92,9 +107,13 @@ class AskingFeed:
 
     def wake(self) -> None:
         """Ask now."""
-        loop = self._loop
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._set_woken)
+        self._call(self._set_woken)
+
+    def _call(self, what: Callable[[], object]) -> None:
+        """In the feed's thread, if that asks still."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # its loop is closed: it has ended
+                self._loop.call_soon_threadsafe(what)
 
     def _set_woken(self) -> None:
         for event in self._woken:
@@ -112,19 +131,19 @@ class AskingFeed:
         return time.time_ns() // 1_000_000
 
     def _run(self, post: Post) -> None:
-        from recovery.errors import EoctlError
-
         async def main() -> None:
             self._loop = asyncio.get_running_loop()
             self._task = asyncio.current_task()
-            await self._collect(post)
+            if not self._stopped:  # before there was a task to cancel
+                await self._collect(post)
 
         try:
             asyncio.run(main())
         except asyncio.CancelledError:
             pass
-        except EoctlError as error:
-            post(error.sentence)
+        except Exception as error:
+            if not self._stopped:
+                post(why_it_ended(error))
 
     async def _collect(self, post: Post) -> None:
         from eoctl.operations.snapshot import Wants

@@ -3,7 +3,7 @@
 import threading
 from pathlib import Path
 
-from tui.feed import Post
+from tui.feed import Post, why_it_ended
 
 
 class ReplayFeed:
@@ -57,15 +57,17 @@ class ReplayFeed:
         return self._now
 
     def _run(self, post: Post) -> None:
-        from recovery.errors import EoctlError
+        try:
+            self._play(post)
+        except Exception as error:
+            if not self._stopped:
+                post(why_it_ended(error))
+
+    def _play(self, post: Post) -> None:
         from tui.frame import Builder
         from tui.recording import read
 
-        try:
-            snapshots = list(read(self._path))
-        except EoctlError as error:
-            post(error.sentence)
-            return
+        snapshots = list(read(self._path))
         if not snapshots:
             post(f"{self._path}: an empty recording")
             return

@@ -66,7 +66,6 @@ async def running(
 
             await until(pilot, at_end)
         yield app, Hands(app)
-        feed.stop()
 
 
 async def until(pilot: Pilot[str], true: Callable[[], bool], seconds: float = 20) -> None:

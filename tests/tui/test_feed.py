@@ -1,0 +1,92 @@
+"""A feed's end: whatever ends it is said on the screen, and nothing of it outlives the app."""
+
+import errno
+import threading
+from pathlib import Path
+
+import pytest
+
+from eoctl.operations.collection import Collection
+from recovery.errors import UnreachableError
+from tests.tui.driving import recording, run, running, text_of, until
+from tui.app import Dashboard
+from tui.feed import AskingFeed, Feed
+from tui.replay import ReplayFeed
+
+
+class Broken(AskingFeed):
+    """Fails when it begins to ask."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(1.0, None, ascii_only=False)
+        self._error = error
+
+    def collection(self) -> Collection:
+        raise self._error
+
+
+def feeds() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "feed"]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (KeyError("offset\n\x1b[2J"), "an error of eoctl's own, this screen is not renewed"),
+        (UnreachableError("no broker answers"), "no broker answers"),
+        (OSError(errno.ENOSPC, "No space left on device"), "no space is left"),
+    ],
+)
+def test_what_ends_a_feed_is_on_the_screen(error: Exception, said: str) -> None:
+    async def test() -> None:
+        async with running(Broken(error)) as (app, pilot):
+            await until(pilot, lambda: bool(app.failed))
+            assert said in app.failed
+            assert app.failed.isprintable()
+            assert app.failed[:30] in text_of(app)
+
+    run(test)
+
+
+def test_a_recording_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    """A folder where the file should be."""
+
+    async def test() -> None:
+        app = Dashboard(ReplayFeed(tmp_path))
+        async with app.run_test() as pilot:
+            await until(pilot, lambda: bool(app.failed))
+
+    run(test)
+
+
+def test_no_feed_outlives_its_app() -> None:
+    """Also where the app ends by an exception, and `stop` is not called."""
+    kept: list[Dashboard] = []
+
+    async def test() -> None:
+        app = Dashboard(recording("orders"))
+        kept.append(app)
+        async with app.run_test() as pilot:
+            await until(pilot, lambda: app.frame is not None)
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        run(test)
+    assert not feeds()
+    (app,) = kept
+    assert app.frame is not None
+    app.post(app.frame)  # from a thread that was amid its work
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.05])
+def test_a_feed_that_is_stopped_at_once_asks_nothing(wait: float) -> None:
+    """Also before its thread has a task that could be cancelled."""
+    asked: list[str] = []
+    broken: Feed = Broken(KeyError("asked"))
+    broken.stop()
+    broken.start(lambda news: asked.append(str(news)))
+    threading.Event().wait(wait)
+    broken.stop()
+    broken.wake()
+    assert not feeds()
+    assert not asked
