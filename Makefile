@@ -6,8 +6,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# brokers mostly wait: two workers, a file each; the files with brokers first, unit tests fill up the end
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations-file build/test-durations.txt
+# brokers mostly wait: three workers on two cores, a file each; the files with brokers first, unit
+# tests fill up the end
+WORKERS ?= 3
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations-file build/test-durations.txt
 
 .PHONY: help install lock check format test test-long mutants bench demo schemas screenshots test-fresh clean
 
@@ -42,7 +44,7 @@ format: install ## rewrite the code in the one style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: install ## all tests; brokers come from `eoctl lab`
+test: install ## all tests; brokers come from `eoctl lab` (WORKERS=3: how many run side by side)
 	$(PYTEST)
 
 test-long: install ## the full counts, all seeds, other Kafka versions; PART=name: a part of them, at most an hour
