@@ -5,6 +5,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,15 @@ def producing(lab: Lab, **more: Any) -> Any:
     from confluent_kafka import Producer
 
     return Producer(lab.client_properties() | {"enable.idempotence": True, "linger.ms": 0} | more)
+
+
+@lru_cache(1)
+def _producing_inputs(bootstrap_servers: str) -> Any:
+    """One for the inputs of all scenes of a lab: each asks half a second for its id."""
+    from confluent_kafka import Producer
+
+    settings = {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 0}
+    return Producer(settings)
 
 
 def write(producer: Any, topic: str, values: Sequence[str], partition: int = 0) -> None:
@@ -99,7 +109,7 @@ class Scene:
             there,
         )
         values = [str(number) for number in range(records)]
-        write(producing(lab), scene.input, values)
+        write(_producing_inputs(lab.bootstrap_servers), scene.input, values)
         scene.producer = producing(lab)
         write(scene.producer, scene.output, values[:there])
         return scene

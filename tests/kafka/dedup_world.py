@@ -35,6 +35,7 @@ def consumed(lab: Lab, topic: str, partition: int) -> list[Record]:
             "group.id": "oracle",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,
         }
     )
     consumer.assign([TopicPartition(topic, partition, 0)])

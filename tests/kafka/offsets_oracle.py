@@ -86,6 +86,7 @@ def _messages(lab: Lab, isolation: str, ranges: Ranges) -> Iterator[tuple[tuple[
             "isolation.level": isolation,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,
             "auto.offset.reset": "error",
         }
     )

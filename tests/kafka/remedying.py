@@ -43,6 +43,7 @@ def read_committed(lab: Lab, topic: str, partition: int) -> list[bytes | None]:
             "group.id": "oracle",
             "isolation.level": "read_committed",
             "enable.partition.eof": "true",
+            "fetch.wait.max.ms": 20,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": "false",
         }

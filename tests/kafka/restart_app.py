@@ -103,6 +103,7 @@ class App:
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 20,
                 "auto.offset.reset": "error",
             }
         )

@@ -68,6 +68,7 @@ def visible(lab: Lab, topic: str, partition: int) -> list[str]:
             "group.id": "oracle",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
         }

@@ -82,6 +82,7 @@ def dict_state(lab: Lab, topic: str, ends: dict[int, int]) -> tuple[State, dict[
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,
             "auto.offset.reset": "earliest",
         }
     )

@@ -55,6 +55,7 @@ def delivered(lab: Lab, topic: str, partition: int, isolation: str) -> list[int]
             "group.id": "reads-breaks",
             "isolation.level": isolation,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,
             "enable.auto.commit": False,
         }
     )

@@ -42,7 +42,12 @@ def taken_over(lab1: Lab, topic: MakeTopic) -> Iterator[tuple[Writer, str]]:
 
 def visible(lab: Lab, topic: str, partition: int = 0) -> list[bytes | None]:
     consumer = Consumer(
-        {**lab.client_properties(), "group.id": "oracle", "enable.partition.eof": True}
+        {
+            **lab.client_properties(),
+            "group.id": "oracle",
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,
+        }
     )
     consumer.assign([TopicPartition(topic, partition, 0)])
     found = []

@@ -294,6 +294,7 @@ def test_coordinator_partition_is_where_the_record_lies(lab3: Lab) -> None:
             "group.id": "reads-transaction-state",
             "isolation.level": "read_uncommitted",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,
             "enable.auto.commit": False,
         }
     )

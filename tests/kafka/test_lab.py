@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -133,10 +134,10 @@ def test_a_broker_is_frozen_stopped_killed_and_comes_back(lab3: Lab) -> None:
 
 def test_a_second_up_returns_the_lab_or_refuses(start_lab: StartLab, lab1: Lab) -> None:
     before = lab1.record
-    again = start_lab(LabSpec(name="one"))
+    again = start_lab(before.spec)
     assert again.record == before
     with pytest.raises(RefusedError, match=r"a lab 'one' already, but with Kafka 4.*lab down"):
-        start_lab(LabSpec(name="one", brokers=2))
+        start_lab(replace(before.spec, brokers=2))
     with pytest.raises(RefusedError, match="lab 'one' already"):
         start_lab(LabSpec(name="one", settings={"num.partitions": "2"}))
     assert lab1.record == before

@@ -30,7 +30,12 @@ def eoctl(*words: str, lab: Lab | None = None) -> Ran:
 
 def outputs(lab: Lab, partition: int) -> list[str]:
     consumer = Consumer(
-        {**lab.client_properties(), "group.id": "oracle", "enable.partition.eof": True}
+        {
+            **lab.client_properties(),
+            "group.id": "oracle",
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,
+        }
     )
     consumer.assign([TopicPartition("sales-priced", partition, 0)])
     found = []

@@ -54,6 +54,7 @@ def _read(lab: Lab, topic: str, partition: int, isolation: str = "read_committed
             **lab.client_properties(),
             "group.id": uuid.uuid4().hex,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,
             "isolation.level": isolation,
             "enable.auto.commit": False,
         }

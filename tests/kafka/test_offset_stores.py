@@ -372,6 +372,7 @@ def everything(lab: Lab, name: str, isolation: str = "read_committed") -> list[A
         | {
             "group.id": "oracle",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,
             "enable.auto.commit": False,
             "isolation.level": isolation,
         }

@@ -165,7 +165,12 @@ def newest(app: App) -> list[int]:
     for partition in range(PARTITIONS):
         where = TopicPartition(app.changelog("versioned"), partition, 0)
         consumer = Consumer(
-            {**app.lab.client_properties(), "group.id": "-", "enable.partition.eof": True}
+            {
+                **app.lab.client_properties(),
+                "group.id": "-",
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 20,
+            }
         )
         consumer.assign([where])
         times = []

@@ -26,6 +26,7 @@ def values(lab: Lab, topic: str, isolation: str = "read_committed") -> Counter[b
             "group.id": "oracle",
             "isolation.level": isolation,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,
             "enable.auto.commit": False,
         }
     )

@@ -64,6 +64,7 @@ def oracle(lab: Lab, topic: str, isolation: str) -> list[tuple[Any, ...]]:
             "group.id": "oracle",
             "isolation.level": isolation,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,
         }
     )
     consumer.assign([TopicPartition(topic, p, 0) for p in range(2)])
