@@ -202,6 +202,16 @@ class Case:
         cycles = dict(self.newest.abort_cycles)
         return cycles.get(row.coordinator) if row and self.past_timeout else None
 
+    @property
+    def cycles_missed(self) -> int | None:
+        """Abort cycles that the coordinator let pass since the deadline, if that is proven: by its
+        own clock, measured, and its own setting. None: fewer than `CYCLES_PATIENCE`, or not known.
+        """
+        left, cycle = self.deadline_in, self.abort_cycle
+        if left is None or not cycle or self.ahead is None or -left < CYCLES_PATIENCE * cycle:
+            return None
+        return -left // cycle
+
     def past(self, limit: int | None, said: frozenset[str] | None) -> bool | None:
         """Does the owner run longer than `limit` ms? None: cannot tell.
 
@@ -287,9 +297,15 @@ class Case:
         value = self.prepared.value if self.prepared else None
         return reload_is_safe(
             self.standing,
-            value.client_transaction_version if isinstance(value, TransactionValue) else None,
+            self.prepared_version,
             value.partitions if isinstance(value, TransactionValue) else None,
         )
+
+    @property
+    def prepared_version(self) -> int | None:
+        """The client's transaction version of the Prepare* record; None = not known."""
+        value = self.prepared.value if self.prepared else None
+        return value.client_transaction_version if isinstance(value, TransactionValue) else None
 
     @property
     def prepare_proves(self) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from recovery.case import CYCLES_PATIENCE, Case, is_two_phase, looks_precommitted
+from recovery.case import Case, is_two_phase, looks_precommitted
 from recovery.facts import TransactionFacts
 from recovery.times import format_duration
 
@@ -171,7 +171,7 @@ def _runs(c: Case, row: TransactionFacts) -> list[Evidence]:
     age, whose = c.age
     if age is None:
         return []
-    by = "its coordinator's clock" if c.newest.over_timeout is not None else "our clock"
+    by = whose_clock(c.ahead)
     timeout = (
         "has no timeout" if is_two_phase(row) else f"times out after {span(row.timeout_ms or 0)}"
     )
@@ -180,7 +180,14 @@ def _runs(c: Case, row: TransactionFacts) -> list[Evidence]:
         f"{span(c.settings.long_after)} (--long-after)"
     )
     data = {"age_seconds": age, "age_clock": whose, "timeout_ms": row.timeout_ms}
-    return [Evidence("running", text, data)]
+    return [Evidence("running", text, data | {"clock_measured": c.ahead is not None})]
+
+
+def whose_clock(ahead: int | None) -> str:
+    """Say by whose clock a time is; ahead: of the coordinator's, None = not measured."""
+    if ahead is not None:
+        return "its coordinator's clock"
+    return "our clock (its coordinator's could not be measured)"
 
 
 def _ends(c: Case, row: TransactionFacts) -> Evidence:
@@ -192,15 +199,18 @@ def _ends(c: Case, row: TransactionFacts) -> Evidence:
     if left is None:
         return Evidence(code, "When its coordinator aborts it could not be seen", data)
     if left >= 0:
-        text = f"Its coordinator aborts it in {span(left)} (start + timeout, by its own clock)"
+        by = whose_clock(c.ahead)
+        text = f"Its coordinator aborts it in {span(left)} (start + timeout, by {by})"
         return Evidence(code, text, data)
     past = f"Its timeout passed {span(left)} ago"
+    if c.ahead is None:
+        past += f", by {whose_clock(c.ahead)}"
     if cycle is None:
         text = f"{past}; how often its coordinator looks for such is hidden (by default every 10s)"
-    elif -left < CYCLES_PATIENCE * cycle:
+    elif c.cycles_missed is None:
         text = f"{past}; its coordinator looks every {span(cycle)} and should abort it now"
     else:
-        text = f"{past}: due {-left // cycle} cycles ago: the coordinator is not doing it"
+        text = f"{past}: due {c.cycles_missed} cycles ago: the coordinator is not doing it"
         text += f" (it should look every {span(cycle)})"
     return Evidence(code, text, data)
 
@@ -274,7 +284,9 @@ def markers_due(c: Case) -> list[Evidence]:
     if record is None:
         return [*rows_here(c), Evidence("decided-when", "since when it is decided is not known")]
     age = c.coordinators_now - record.timestamp
-    when = f"decided {span(age)} ago" if age >= 0 else "when it was decided, the clocks do not tell"
+    when = "when it was decided, the clocks do not tell"
+    if age >= 0:
+        when = f"decided {span(age)} ago by {whose_clock(c.ahead)}"
     text = f"{when}; partitions without a leader that answers: {', '.join(c.leaderless) or 'none'}"
     decided = Evidence("decided-when", text, {"leaderless": c.leaderless})
     return [*rows_here(c), decided, *clock(c)]

@@ -127,13 +127,15 @@ def refusing(first: IdFacts, second: IdFacts | None) -> tuple[Refusing, ...]:
     """Partitions that refuse the marker of the id.
 
     A partition is believed as the first look saw it, the id as the second: the id was still in
-    the same Prepare* after its partition had been seen, and leader epochs only grow.
+    the same Prepare* after its partition had been seen, and leader epochs only grow. A producer
+    epoch above its own is what an id under transactions v2 shows that completed meanwhile, and
+    wrote again: of one that was decided lately it is no sign.
     """
     newest = second or first
     if not first.preparing or not first.same_transaction(newest):
         return ()
     epochs = [e for e in (first.coordinator_epoch, newest.coordinator_epoch) if e is not None]
-    prepared = first.row.producer_epoch
+    prepared, young = first.row.producer_epoch, newest.decided_long_ago is False
     found = []
     for p in first.named or ():
         if p.producer is None or not p.seen:
@@ -142,7 +144,7 @@ def refusing(first: IdFacts, second: IdFacts | None) -> tuple[Refusing, ...]:
         above = seen - max(epochs) if seen is not None and epochs else 0
         if above > 0:
             found.append(Refusing(p, above))
-        elif prepared is not None and p.producer.producer_epoch > prepared:
+        elif prepared is not None and not young and p.producer.producer_epoch > prepared:
             found.append(Refusing(p, 0))
     return tuple(found)
 

@@ -22,11 +22,13 @@ _UNTIL = (
 _NO_FENCE = ("fence", "InitProducerId on a Prepare* id answers ConcurrentTransactions without end")
 
 
-def past_the_fence(found: Sequence[Refusing], look: IdFacts, *, reload_safe: bool) -> Remedy:
+def past_the_fence(
+    found: Sequence[Refusing], look: IdFacts, *, reload_safe: bool, client_version: int | None
+) -> Remedy:
     """Return the way past partitions that refuse the marker of an id in Prepare*.
 
     A few epochs: the leader of its log is moved as often. Else, where this very transaction is
-    open, the marker that the Prepare* proves.
+    open, the marker that the Prepare* proves. client_version: of the Prepare*; None = not known.
     """
     row, above = look.row, max(r.above for r in found)
     outcome = row.state.removeprefix("Prepare").lower()
@@ -63,13 +65,14 @@ def past_the_fence(found: Sequence[Refusing], look: IdFacts, *, reload_safe: boo
         )
     if not reload_safe:
         refused.append(NO_RESTART)
+    ends = _when_it_ends(look, by_epoch_alone, client_version)
     if held:
         names = ", ".join(p.name for p in held)
         return Remedy(
             "write-prepared-marker",
             f"write the {outcome} marker that its Prepare record proves, to {names}, where this "
             "very transaction is open; its coordinator cannot",
-            caveats=(_UNTIL, _when_it_ends(look, by_epoch_alone)),
+            caveats=(_UNTIL, ends),
             refused=tuple(refused),
             transactional_id=row.transactional_id,
             outcome=outcome,
@@ -77,16 +80,26 @@ def past_the_fence(found: Sequence[Refusing], look: IdFacts, *, reload_safe: boo
     return Remedy(
         "none",
         "nothing of it is open any more, so no marker helps; " + _UNTIL,
-        caveats=(_when_it_ends(look, by_epoch_alone),),
+        caveats=(ends,),
         refused=tuple(refused),
         transactional_id=row.transactional_id,
         outcome=outcome,
     )
 
 
-def _when_it_ends(look: IdFacts, by_epoch_alone: bool) -> str:
-    log = f"__transaction_state:{look.state_partition}"
-    catch_up = f"the leader epoch of {log} has caught up, or " if by_epoch_alone else ""
+def _when_it_ends(look: IdFacts, by_epoch_alone: bool, client_version: int | None) -> str:
+    """Say which reload finishes it: then each partition takes the marker once more.
+
+    v1 markers bear the epoch of the batches, so that a second one is taken; v2 ones are taken
+    again only since the mend of KAFKA-19999.
+    """
+    catch_up = ""
+    if by_epoch_alone:
+        catch_up = f"the leader epoch of __transaction_state:{look.state_partition} has caught up"
+        if client_version is None or client_version >= 2:
+            catch_up += " (with transactions version 2 only on brokers that have KAFKA-19999's "
+            catch_up += "mend, as 4.3.1 has)"
+        catch_up += ", or after "
     return (
         f"it stays {look.row.state} until its coordinator reloads after {catch_up}the partition "
         "has forgotten the producer (producer.id.expiration.ms, 24 h)"

@@ -18,7 +18,7 @@ from typing import Literal
 
 from recovery import id_remedies
 from recovery.case import gate_of, is_two_phase
-from recovery.evidence import Evidence, seconds
+from recovery.evidence import Evidence, seconds, whose_clock
 from recovery.facts import TransactionFacts
 from recovery.formats.transaction_state import TransactionValue
 from recovery.history import StateRecord
@@ -227,6 +227,12 @@ def _names(partitions: Sequence[NamedPartition]) -> str:
     return ", ".join(p.name for p in partitions)
 
 
+def _past_the_fence(c: IdCase) -> Remedy:
+    return id_remedies.past_the_fence(
+        c.refusing, c.first, reload_safe=c.reload_safe, client_version=c.client_version
+    )
+
+
 RULES: tuple[IdRule, ...] = (
     _unknown(
         "id-not-described",
@@ -245,14 +251,14 @@ RULES: tuple[IdRule, ...] = (
         "coordinator-fenced",
         lambda c: any(r.above for r in c.refusing),
         "coordinator-fenced",
-        lambda c: id_remedies.past_the_fence(c.refusing, c.first, reload_safe=c.reload_safe),
+        _past_the_fence,
         lambda c: id_remedies.about_refusal(c.refusing, c.first),
     ),
     IdRule(
         "producer-epoch-above",
         lambda c: bool(c.refusing),
         "coordinator-fenced",
-        lambda c: id_remedies.past_the_fence(c.refusing, c.first, reload_safe=c.reload_safe),
+        _past_the_fence,
         lambda c: id_remedies.about_refusal(c.refusing, c.first),
     ),
     IdRule(
@@ -418,7 +424,9 @@ def _about(c: IdCase) -> Evidence:
 def _running(c: IdCase) -> list[Evidence]:
     row, age = c.row, c.age_seconds
     whose = "its coordinator's clock" if c.newest.over_timeout is not None else "our clock"
-    runs = "how long it runs is not known" if age is None else f"it runs for about {age:g} s"
+    runs = "how long it runs is not known"
+    if age is not None:
+        runs = f"it runs for about {age:g} s by {whose_clock(c.newest.ahead)}"
     text = (
         f"{runs} (its timeout is {seconds(row.timeout_ms or 0)}, long means past "
         f"{seconds(c.settings.long_after)}; compared by {whose})"

@@ -188,9 +188,9 @@ def open_age(t: TransactionFacts, now_ms: int) -> float | None:
 
 
 def txn_describe_rows(
-    rows: Sequence[TransactionFacts], coordinator_partitions: int, now_ms: int
+    found: Transactions, coordinator_partitions: int, now_ms: int
 ) -> list[TxnDescribeRow]:
-    """One row per transactional id, with the partitions of its transaction."""
+    """One row per transactional id, with the partitions of its transaction; now_ms: our clock."""
     return [
         TxnDescribeRow(
             transactional_id=t.transactional_id,
@@ -201,9 +201,9 @@ def txn_describe_rows(
             state=t.state,
             timeout_ms=t.timeout_ms,
             start_timestamp=t.start_timestamp,
-            age_seconds=open_age(t, now_ms),
+            age_seconds=open_age(t, now_ms + (found.ahead(t.coordinator) or 0)),
             partitions=[TxnPartition(topic=a, partition=b) for a, b in t.partitions or ()],
             error=t.error,
         )
-        for t in rows
+        for t in found.rows
     ]

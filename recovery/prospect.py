@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from recovery.case import CYCLES_PATIENCE
 from recovery.verdicts import Verdict
 
 Ending = Literal["never", "markers", "its-system", "timeout", "timeout-ignored", "not-known"]
@@ -72,10 +71,7 @@ def _ending(v: Verdict) -> Ending:
         return "its-system"
     if v.deadline is None:
         return "not-known"
-    due, cycle = v.deadline_in, v.abort_cycle
-    if due is not None and cycle is not None and -due >= CYCLES_PATIENCE * cycle:
-        return "timeout-ignored"
-    return "timeout"
+    return "timeout" if v.cycles_missed is None else "timeout-ignored"
 
 
 def _deletion(

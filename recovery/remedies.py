@@ -6,7 +6,7 @@ The command line is built above from it; the requests that carry it out are `rec
 from dataclasses import dataclass
 from typing import Literal
 
-from recovery.case import CYCLES_PATIENCE, Case
+from recovery.case import Case
 from recovery.times import format_duration
 
 Action = Literal[
@@ -191,8 +191,8 @@ def wait_then_fence(c: Case) -> Remedy:
     plain = fence(c)
     if plain.action != "fence":
         return plain
-    left, cycle = c.deadline_in, c.abort_cycle
-    if left is not None and cycle is not None and -left >= CYCLES_PATIENCE * cycle:
+    cycle = c.abort_cycle
+    if c.cycles_missed is not None:
         first = "its coordinator does not abort it although it is due; "
     else:
         every = (

@@ -75,6 +75,7 @@ class Verdict:
     deadline: when its coordinator aborts it (ms, by the coordinator's clock), deadline_in: how far
     off that is (ms; negative: past). None: no Ongoing owner, two-phase (never), or not known.
     abort_cycle: ms between the coordinator's looks for late transactions; None = not seen.
+    cycles_missed: how many it let pass since the deadline, if that is proven to be too many.
     clock_ahead: ms that the clock of its coordinator is ahead of ours; None = not measured.
     age_seconds by the clock named in age_clock (coordinator: since the start of the transaction;
     producer: since its last batch); None if not known or the clocks disagree.
@@ -94,6 +95,7 @@ class Verdict:
     deadline: int | None = None
     deadline_in: int | None = None
     abort_cycle: int | None = None
+    cycles_missed: int | None = None
     clock_ahead: int | None = None
     fence_safe: bool = False
     age_seconds: float | None = None
@@ -139,7 +141,9 @@ def _replaced(when: Callable[[Case], bool]) -> Rule:
 
 def _past_the_fence(c: Case) -> Remedy:
     assert c.standing is not None
-    found = id_remedies.past_the_fence(c.refusing, c.standing, reload_safe=c.reload_safe)
+    found = id_remedies.past_the_fence(
+        c.refusing, c.standing, reload_safe=c.reload_safe, client_version=c.prepared_version
+    )
     if found.action == "write-prepared-marker" and c.prepare_proves is None:
         # what is open here may be older than what was decided: this marker is not proven for it
         return nothing("none from here: the outcome of the records that are held is not proven")
@@ -510,6 +514,7 @@ def judge(
         deadline=c.deadline,
         deadline_in=c.deadline_in,
         abort_cycle=c.abort_cycle,
+        cycles_missed=c.cycles_missed,
         clock_ahead=c.ahead,
         fence_safe=c.owner is not None and c.nothing_decided_below,
         age_seconds=age,

@@ -133,6 +133,26 @@ async def transactions(
     )
 
 
+async def runs_longer(cluster: Cluster, row: TransactionFacts, limit: int) -> bool | None:
+    """Whether an open transaction runs longer than `limit` ms by its own coordinator's clock.
+
+    None: that coordinator did not tell, or is below ListTransactions v1, or knows the transaction
+    no longer as `row` describes it.
+    """
+    question = messages.ListTransactionsRequest(
+        state_filters=[row.state], producer_id_filters=[row.producer_id], duration_filter=limit
+    )
+    try:
+        listed = await cluster.ask(row.coordinator, question, least=1)
+    except WireError:
+        return None
+    # asked after it: the listing was of this transaction, by a coordinator that knows it
+    (now,), _ = await _described_once(cluster, [row])
+    if listed.error_code or (now.state, now.start_timestamp) != (row.state, row.start_timestamp):
+        return None
+    return row.transactional_id in {t.transactional_id for t in listed.transaction_states}
+
+
 async def _probe(
     cluster: Cluster, broker: int, numbers: Sequence[int], count: int
 ) -> dict[int, str]:

@@ -4,6 +4,7 @@ Each function answers for many transactions at once. What could not be read is N
 its error; nothing is guessed.
 """
 
+from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -80,13 +81,15 @@ async def start_batches(
 
 def _one_per_partition(wanted: Iterable[OpenTransaction]) -> list[list[OpenTransaction]]:
     """Rounds in which each partition stands once: one read serves one range per partition."""
-    rounds: list[dict[TopicPartition, OpenTransaction]] = []
+    rounds: list[list[OpenTransaction]] = []
+    counted: Counter[TopicPartition] = Counter()
     for w in wanted:
-        place = next((r for r in rounds if w.topic_partition not in r), None)
-        if place is None:
-            rounds.append(place := {})
-        place[w.topic_partition] = w
-    return [list(r.values()) for r in rounds]
+        number = counted[w.topic_partition]
+        if number == len(rounds):
+            rounds.append([])
+        rounds[number].append(w)
+        counted[w.topic_partition] += 1
+    return rounds
 
 
 def _start_batch(
@@ -150,21 +153,20 @@ async def markers(
     """
     found: dict[OpenTransaction, Markers] = {}
     for batch_of in _one_per_partition([w for w in wanted if w.start_offset is not None]):
-        ranges = []
+        ranges: dict[TopicPartition, Range] = {}
         for w in batch_of:
             facts, start = partitions[w.topic_partition], w.start_offset
             assert start is not None
             least = max(facts.log_start_offset or 0, start - MARKER_WINDOW)
-            ranges.append(Range(w.topic, w.partition, least, facts.high_watermark or start + 1))
-        chunks, ended = await read_all(cluster, ranges, most_chunks=MARKER_CHUNKS)
+            end = facts.high_watermark or start + 1
+            ranges[w.topic_partition] = Range(w.topic, w.partition, least, end)
+        chunks, ended = await read_all(cluster, list(ranges.values()), most_chunks=MARKER_CHUNKS)
         for w in batch_of:
-            end = ended[w.topic_partition]
-            start = w.start_offset
-            assert start is not None
-            if end.position <= start:
+            assert w.start_offset is not None
+            if ended[w.topic_partition].position <= w.start_offset:
                 found[w] = Markers((), None)  # not read as far as the batch
                 continue
-            begin = next(r.start for r in ranges if r.key == w.topic_partition)
+            begin = ranges[w.topic_partition].start
             found[w] = _markers(w, chunks[w.topic_partition], begin)
     return found
 

@@ -75,11 +75,10 @@ async def diagnose(
     judged: list[Judged] = []
     pause: float | None = None
     if look is not None:
-        missing += [m for m in look.missing if m not in missing]
         judged, pause, more = await _judge_all(
-            cluster, look, topics, held, settings, sample_interval
+            cluster, look, topics, held, unseen, settings, sample_interval
         )
-        missing += [m for m in more if m not in missing]
+        missing += [*look.missing, *more]
     others = JudgedIds((), look.transactions if look else Transactions(), ())
     if not scope.selectors:
         holding = {
@@ -88,7 +87,7 @@ async def diagnose(
             if (t := j.verdict.owner) and j.about.topic_partition in (t.partitions or ())
         }
         others = await judge_ids(cluster, holding, settings, sample_interval=sample_interval)
-        missing += [m for m in others.missing if m not in missing]
+        missing += others.missing
     newest = {j.about.topic_partition: j.partition for j in judged}
     return Diagnosis(
         cluster_id=cluster.cluster_id,
@@ -119,14 +118,17 @@ async def look_again(
     """
     names = sorted({j.about.topic for j in before})
     metadata = await cluster.metadata(names)
+    unread = {j.about.topic_partition for j in before if j.about.start_offset is None}
     wanted = {j.about.topic_partition for j in before}
-    held = [
+    here = [
         p
         for t in metadata.topics.values()
         for p in t.partitions
         if (p.topic, p.partition) in wanted
     ]
-    look = await _look(cluster, tuple(metadata.topics.values()), held, settings)
+    held = [p for p in here if (p.topic, p.partition) not in unread]
+    unseen = [p for p in here if (p.topic, p.partition) in unread]
+    look = await _look(cluster, tuple(metadata.topics.values()), held, settings, unseen)
     result: list[Judged | None] = []
     for j in before:
         second = look.samples.get(j.about.topic_partition)
@@ -180,7 +182,8 @@ async def _look(
         missing += transactions.missing
         past = await past_limits(cluster, described, settings, pids)
         preparing_rows = [t for t in described if t.state in PREPARING]
-        ids = tuple(await standing(cluster, preparing_rows, now_ms())) if preparing_rows else ()
+        asked = await standing(cluster, preparing_rows, now_ms()) if preparing_rows else []
+        ids = tuple(_young_or_not(i, past) for i in asked)
         owners = await look_for_life(cluster, _late(described, past))
     named = tuple({p.topic_partition: p.facts for i in ids for p in i.named or ()}.values())
     no_rows = {
@@ -207,6 +210,12 @@ async def _look(
         for p in offsets
     }
     return _Look(samples, transactions, tuple(missing), at)
+
+
+def _young_or_not(look: IdFacts, past: Past) -> IdFacts:
+    """The look with what its coordinator's clock says: begun lately, it was not decided before."""
+    young = past.over_stuck is not None and look.row.transactional_id not in past.over_stuck
+    return replace(look, decided_long_ago=False) if young else look
 
 
 def _late(rows: Sequence[TransactionFacts], past: Past) -> list[TransactionFacts]:
@@ -247,6 +256,7 @@ async def _judge_all(
     look: _Look,
     topics: Sequence[TopicMetadata],
     held: Sequence[PartitionMetadata],
+    unseen: Sequence[PartitionMetadata],
     settings: Settings,
     sample_interval: float,
 ) -> tuple[list[Judged], float | None, list[Missing]]:
@@ -278,9 +288,13 @@ async def _judge_all(
         )
     await asyncio.sleep(pause)
     second = await _look(
-        cluster, topics, [p for p in held if (p.topic, p.partition) in again], settings
+        cluster,
+        topics,
+        [p for p in held if (p.topic, p.partition) in again],
+        settings,
+        [p for p in unseen if (p.topic, p.partition) in again],
     )
-    missing += [m for m in second.missing if m not in missing]
+    missing += second.missing
     return _judge(opened, starts, look, second, histories, settings), sample_interval, missing
 
 

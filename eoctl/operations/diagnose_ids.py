@@ -24,7 +24,7 @@ from recovery.facts import Missing, TransactionFacts, Transactions
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.history import StateRecord
-from recovery.id_facts import IdFacts, refusing
+from recovery.id_facts import IdFacts, NamedPartition, refusing
 from recovery.id_verdicts import LOOK_AGAIN, judge_id
 from recovery.inspection import OPEN_STATES
 from recovery.observation import CLOSED_STATES, OpenTransaction, Settings
@@ -73,12 +73,12 @@ async def judge_ids(
     records, more = await _records(
         cluster, [look for look in first if look.decided_long_ago is not False], settings
     )
-    missing += tuple(m for m in more if m not in missing)
+    missing += tuple(more)
     first = await _asked_further(cluster, first, records, settings)
     judged = _judge(first, {}, records, settings)
     again = [j.first.row for j in judged if j.verdict.rule in LOOK_AGAIN]
     if not again:
-        return JudgedIds(tuple(judged), listed, missing)
+        return JudgedIds(tuple(judged), listed, tuple(dict.fromkeys(missing)))
     pause = max(0.0, began + sample_interval - time.monotonic())
     left = cluster.deadline.seconds_left
     if left is not None and left < pause + 1.0:
@@ -89,19 +89,18 @@ async def judge_ids(
     unread = [look for look in first if look.row in again and look.decided_long_ago is False]
     more_records, more = await _records(cluster, unread, settings)
     records |= more_records
-    missing += tuple(m for m in more if m not in missing)
+    missing += tuple(more)
     await asyncio.sleep(max(0.0, began + sample_interval - time.monotonic()))
     rows, more = await _described(cluster, again)
-    missing += tuple(m for m in more if m not in missing)
+    missing += tuple(more)
     still = {t.transactional_id for t in rows}
     over = {t.transactional_id for t in again} - still
     second = await _look(cluster, rows, settings)
     second = await _asked_further(cluster, second, records, settings)
     kept = [look for look in first if look.row.transactional_id not in over]
     newest = {look.row.transactional_id: look for look in second}
-    return JudgedIds(
-        tuple(_judge(kept, newest, records, settings)), listed, missing, sample_interval
-    )
+    told = tuple(dict.fromkeys(missing))
+    return JudgedIds(tuple(_judge(kept, newest, records, settings)), listed, told, sample_interval)
 
 
 def _judge(
@@ -211,7 +210,9 @@ async def _asked_further(
         if isinstance(r.value, TransactionValue)
     }
     asked = await standing(cluster, wanted, looks[0].collected_at, recorded)
-    found = {a.row.transactional_id: await foreign_markers(cluster, a) for a in asked}
+    decided = await _since_when(cluster, looks, records, settings)
+    asked = [replace(a, decided_long_ago=decided[a.row.transactional_id]) for a in asked]
+    found = {a.row.transactional_id: a for a in await foreign_markers(cluster, asked)}
     owners = await look_for_life(cluster, [t for t in wanted if t.state == "Ongoing"])
     measured = await clocks.measured(cluster, wanted, now_ms)
     ahead = {c.broker: c.ahead for c in measured}
@@ -222,15 +223,11 @@ async def _asked_further(
         if here is None:
             result.append(look)
             continue
-        decided = look.decided_long_ago
-        if look.preparing and decided is None:
-            decided = await _decided_long_ago(cluster, look, records.get(name), settings)
         result.append(
             replace(
                 here,
                 over_timeout=look.over_timeout,
                 over_long=look.over_long,
-                decided_long_ago=decided,
                 ahead=ahead.get(look.row.coordinator),
                 groups=tuple(g for g in owners.groups if named_after(name, g.group)),
                 groups_seen=not owners.groups_missing,
@@ -239,25 +236,43 @@ async def _asked_further(
     return result
 
 
-async def foreign_markers(cluster: Cluster, look: IdFacts) -> IdFacts:
-    """The look with the marker that ended the transaction where its own would be refused."""
+async def foreign_markers(cluster: Cluster, looks: Sequence[IdFacts]) -> list[IdFacts]:
+    """The looks with the marker that ended each transaction where its own would be refused."""
     ended = {
         OpenTransaction(f.topic, f.partition, look.row.producer_id, f.high_watermark - 1): f
+        for look in looks
         for r in refusing(look, None)
         if r.partition.open_from is None and (f := r.partition.facts).high_watermark
     }
     if not ended:
-        return look
+        return list(looks)
     places = {(f.topic, f.partition): f for f in ended.values()}
     read = await evidence.markers(cluster, list(ended), places)
-    last = {w.topic_partition: m.found[-1] for w, m in read.items() if m.found}
-    return replace(
-        look,
-        named=tuple(
-            replace(p, ended_by=(m.outcome, m.offset)) if (m := last.get(p.topic_partition)) else p
-            for p in look.named or ()
-        ),
+    last = {(w.producer_id, w.topic_partition): m.found[-1] for w, m in read.items() if m.found}
+
+    def shown(look: IdFacts, p: NamedPartition) -> NamedPartition:
+        m = last.get((look.row.producer_id, p.topic_partition))
+        return p if m is None else replace(p, ended_by=(m.outcome, m.offset))
+
+    return [replace(look, named=tuple(shown(look, p) for p in look.named or ())) for look in looks]
+
+
+async def _since_when(
+    cluster: Cluster,
+    looks: Sequence[IdFacts],
+    records: dict[str, StateRecord],
+    settings: Settings,
+) -> dict[str, bool | None]:
+    """Whether each id is in Prepare* for longer than stuck_after; all are asked at once."""
+    open_ = [k for k in looks if k.preparing and k.decided_long_ago is None]
+    told = await asyncio.gather(
+        *(
+            _decided_long_ago(cluster, look, records.get(look.row.transactional_id), settings)
+            for look in open_
+        )
     )
+    known = {look.row.transactional_id: look.decided_long_ago for look in looks}
+    return known | {k.row.transactional_id: t for k, t in zip(open_, told, strict=True)}
 
 
 async def _decided_long_ago(
@@ -279,9 +294,9 @@ async def _decided_long_ago(
     ):
         return None
     limit = settings.stuck_after + max(0, record.timestamp - row.start_timestamp)
-    past = await _past(cluster, PREPARING, limit, [row.producer_id])
+    past = await coordinators.runs_longer(cluster, row, limit)
     if past is not None:
-        return row.transactional_id in past
+        return past
     over = look.collected_at - record.timestamp - settings.stuck_after
     return None if abs(over) <= settings.clock_skew else over > 0
 

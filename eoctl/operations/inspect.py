@@ -292,21 +292,24 @@ async def look_at_transactions(
 
 async def txn_describe(source: Source, ids: Sequence[str]) -> Answer:
     """The named transactional ids, with their partitions."""
-    found, missing, count = await source.find(ids)
+    found, count = await source.find(ids)
     now = source.now()
     # its own coordinator says so: that is an answer, and nothing is missing from it
-    absent = [m.id for m in missing if m.error == coordinators.NOT_FOUND and count]
-    missing = [m for m in missing if m.id not in absent]
+    absent = [m.id for m in found.missing if m.error == coordinators.NOT_FOUND and count]
+    missing = [m for m in found.missing if m.id not in absent]
     return Answer(
         schema="txn-describe",
         cluster_id=source.cluster_id,
         collected_at=now,
         rows=txn_describe_rows(found, count or 1, now),
         errors=error_rows(missing),
-        notes=tuple(
-            f"{name} does not exist: its coordinator does not know this transactional id (it was "
-            "never used, or has expired)"
-            for name in absent
+        notes=(
+            *clock_notes(found, CLOCK_SKEW_MS),
+            *(
+                f"{name} does not exist: its coordinator does not know this transactional id (it "
+                "was never used, or has expired)"
+                for name in absent
+            ),
         ),
     )
 

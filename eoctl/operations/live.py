@@ -18,7 +18,6 @@ from recovery.facts import (
     Missing,
     PartitionFacts,
     TopicPartition,
-    TransactionFacts,
     Transactions,
 )
 
@@ -55,12 +54,17 @@ class Live:
     async def transactions(self, wanted: TxnFilter, *, describe: bool) -> Transactions:
         return await inspect.look_at_transactions(self.cluster, wanted, describe=describe)
 
-    async def find(self, ids: Sequence[str]) -> tuple[list[TransactionFacts], list[Missing], int]:
-        from eoctl.kafka import coordinators
+    async def find(self, ids: Sequence[str]) -> tuple[Transactions, int]:
+        from eoctl.kafka import clocks, coordinators
 
         partitions = await coordinators.state_partitions(self.cluster)
-        found, missing = await coordinators.find(self.cluster, ids)
-        return found, missing, 0 if isinstance(partitions, Missing) else len(partitions)
+        rows, missing = await coordinators.find(self.cluster, ids)
+        found = Transactions(
+            rows=tuple(rows),
+            missing=tuple(missing),
+            clocks=await clocks.measured(self.cluster, rows, now_ms),
+        )
+        return found, 0 if isinstance(partitions, Missing) else len(partitions)
 
     async def state_logs(self, ids: Sequence[str], producer_ids: Sequence[int]) -> StateLogs:
         from eoctl.operations import history

@@ -25,7 +25,6 @@ from recovery.facts import (
     Missing,
     PartitionFacts,
     TopicPartition,
-    TransactionFacts,
     Transactions,
 )
 from recovery.formats.coordinator import coordinator_partition
@@ -139,22 +138,26 @@ class Offline:
             and wanted.names(t.transactional_id)
             and (
                 longer is None
-                or (t.start_timestamp is not None and self.now() - t.start_timestamp > longer)
+                or (
+                    t.start_timestamp is not None
+                    and self.now() + (found.ahead(t.coordinator) or 0) - t.start_timestamp > longer
+                )
             )
         )
         return replace(found, rows=tuple(rows))
 
-    async def find(self, ids: Sequence[str]) -> tuple[list[TransactionFacts], list[Missing], int]:
+    async def find(self, ids: Sequence[str]) -> tuple[Transactions, int]:
         partitions = state_partitions_of(self._topic(TRANSACTION_STATE))
         if isinstance(partitions, Missing):
-            return [], [partitions], 0
+            return Transactions(missing=(partitions,)), 0
         known = {t.transactional_id: t for t in self._bundle.transactions.rows}
         if not partitions:
             text = "no transaction was ever begun here"
-            return [], [Missing("transaction", NOT_FOUND, text, id=name) for name in ids], 0
+            absent_ids = (Missing("transaction", NOT_FOUND, text, id=name) for name in ids)
+            return Transactions(missing=tuple(absent_ids)), 0
         # what was left out of a listing that saw all coordinators did not exist
         absent = NOT_FOUND if self._bundle.transactions.complete else "NOT_IN_BUNDLE"
-        missing = [
+        missing = tuple(
             Missing(
                 "transaction",
                 (row.error or NOT_FOUND if (row := known.get(name)) else absent),
@@ -164,9 +167,10 @@ class Offline:
             )
             for name in ids
             if name not in known or known[name].error is not None
-        ]
-        found = [known[name] for name in ids if name in known and known[name].error is None]
-        return found, missing, len(partitions)
+        )
+        rows = tuple(known[name] for name in ids if name in known and known[name].error is None)
+        clocks = self._bundle.transactions.clocks
+        return Transactions(rows, missing=missing, clocks=clocks), len(partitions)
 
     async def state_logs(self, ids: Sequence[str], producer_ids: Sequence[int]) -> StateLogs:
         kept = self._bundle.history

@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # `lso` and `txn list` need neither rules nor histories to st
         Missing,
         PartitionFacts,
         TopicPartition,
-        TransactionFacts,
         Transactions,
     )
     from recovery.history import StateLog
@@ -64,8 +63,11 @@ class Source(Protocol):
         """Every coordinator's transactions that pass the filter."""
         ...
 
-    async def find(self, ids: Sequence[str]) -> tuple[list[TransactionFacts], list[Missing], int]:
-        """The named transactional ids, and how many partitions `__transaction_state` has."""
+    async def find(self, ids: Sequence[str]) -> tuple[Transactions, int]:
+        """The named transactional ids, and how many partitions `__transaction_state` has.
+
+        With their coordinators' clocks; none of the coordinators was proven.
+        """
         ...
 
     async def state_logs(self, ids: Sequence[str], producer_ids: Sequence[int]) -> StateLogs:

@@ -193,9 +193,9 @@ async def _of_id(
     rows = [await _row(source, context, d, p, facts, retention.get(p.topic, {})) for p in targets]
     rows += [await _id_row(source, context, d, j) for j in d.ids if j.name == name]
     if not rows:
-        found, more, _ = await source.find([name])
-        missing += [m for m in more if m not in missing]
-        notes = [f"{name} is {t.state}: it is at rest and holds nothing" for t in found]
+        found, _ = await source.find([name])
+        missing += [m for m in found.missing if m not in missing]
+        notes = [f"{name} is {t.state}: it is at rest and holds nothing" for t in found.rows]
     else:
         # a partition without a leader matters only if this id may hold it
         of_id = [j for j in d.judged if j.about.topic_partition in holds]

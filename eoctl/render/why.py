@@ -77,11 +77,9 @@ def _parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
     if held is not None:
         parts.append(("held by" if row.topic is not None else "id", _held_by(held)))
         if held.age_seconds is not None:
-            clock = (
-                "the coordinator's clock"
-                if held.age_clock == "coordinator"
-                else ("the producer's clock")
-            )
+            clock = f"the {held.age_clock}'s clock"
+            if any(e.data.get("clock_measured") is False for e in held.evidence):
+                clock = "our clock"
             since = Age(held.age_seconds, producer_clock=held.age_clock == "producer")
             label = "held since" if row.topic is not None else "since"
             parts.append((label, f"{since} ago by {clock}"))

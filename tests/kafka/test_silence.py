@@ -330,9 +330,46 @@ def test_a_producer_epoch_above_the_prepared_one_fences_its_marker(
         await _prepared(client, name)
 
     done_by(quiet, plant)
-    verdict = of_id(judged(quiet, sample_interval=0.5), name).verdict
+    # decided lately: an id that completes and goes on looks the same for a moment
+    young = of_id(judged(quiet, sample_interval=0.5), name)
+    assert (young.verdict.rule, young.second) == ("markers-being-written", None)
+    verdict = of_id(judged(quiet, settings=AT_ONCE, sample_interval=0.5), name).verdict
     assert (verdict.name, verdict.rule) == ("coordinator-fenced", "producer-epoch-above")
     assert verdict.remedy.action == "none"
+
+
+def test_a_partition_without_leader_gets_its_second_look(quiet: Lab) -> None:
+    """Its id is refused elsewhere: bring the leader back first, then move the coordinator."""
+    where, name = {1: "fenced.coordinators", 2: "fenced.leaderless"}, "fenced.twice"
+
+    async def plant(both: Client) -> None:
+        async with both.without(2) as client:
+            for broker, topic in where.items():
+                await admin.create_topic(client, topic, 1, 1, replicas=[[broker]])
+            # with a frozen replica in its ISR the decision could not be written
+            await admin.set_replicas(client, STATE, await home(client, name), [1])
+            producer = await Producer.init(client, name, version=1)
+            await producer.send(where[1], 0, [Record(b"first")])
+            await producer.commit()
+            await _marker(client, producer, where[1], above=1)
+            for topic in where.values():
+                await producer.send(topic, 0, [Record(b"second")])
+            quiet.freeze(2)
+            await producer.end(commit=True)
+            await _prepared(client, name)
+
+    try:
+        done_by(quiet, plant)
+        found = judged(
+            quiet,
+            *where.values(),
+            properties={"request.timeout.ms": "1000"},
+            sample_interval=0.5,
+        )
+    finally:
+        quiet.thaw(2)
+    rules = {j.about.topic: (j.verdict.rule, j.verdict.remedy.action) for j in found.judged}
+    assert rules == dict.fromkeys(where.values(), ("coordinator-fenced", "restore-leader"))
 
 
 @pytest.mark.parametrize("kind", ["offsets-orphan", "offsets-pending"])

@@ -133,6 +133,16 @@ CASES: dict[str, tuple[Callable[[], IdVerdict], str, str, str]] = {
         lambda: twice(look(named=(named(P, epoch=9), named(Q))), record(version=0)),
         "coordinator-fenced", "producer-epoch-above", "none",
     ),
+    "a producer epoch above, decided lately: it completed meanwhile and wrote again": (
+        lambda: judge_id(look(named=(named(P, epoch=9), named(Q)), decided_long_ago=False)),
+        "prepare", "markers-being-written", "wait",
+    ),
+    "a coordinator epoch above, decided lately": (
+        lambda: judge_id(
+            look(named=(named(P, coordinator=6), named(Q)), decided_long_ago=False)
+        ),
+        "unknown", "refused-seen-once", "none",
+    ),
     "young": (
         lambda: judge_id(look(decided_long_ago=False)),
         "prepare", "markers-being-written", "wait",
@@ -242,6 +252,22 @@ def test_a_marker_that_contradicts_is_told_as_loss(outcome: str, by: str, loss: 
     [refused] = [e for e in twice(look(outcome, named=(p,))).evidence if e.code == "marker-refused"]
     assert ("LOSS" in refused.text) is loss
     assert refused.data["ended_by"] == [by, 9]
+
+
+@pytest.mark.parametrize(
+    ("version", "above", "caught_up", "mend"),
+    [(0, 11, True, False), (2, 11, True, True), (None, 11, True, True), (0, 0, False, False)],
+)
+def test_when_a_refused_one_can_finish(
+    version: int | None, above: int, caught_up: bool, mend: bool
+) -> None:
+    """A second marker is taken under v1; under v2 only since the mend of KAFKA-19999."""
+    place = named(P, coordinator=5 + above, epoch=EPOCH + (not above))
+    kept = None if version is None else record(version=version, partitions=(P,))
+    found = twice(look(named=(place,), row=row(partitions=(P,))), kept)
+    [said] = [c for c in found.remedy.caveats if "until its coordinator reloads" in c]
+    assert ("has caught up" in said, "KAFKA-19999" in said) == (caught_up, mend)
+    assert "has forgotten the producer" in said
 
 
 def test_its_own_clock_decides_else_ours_beyond_the_skew() -> None:

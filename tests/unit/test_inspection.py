@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from recovery.facts import Facts, PartitionFacts, ProducerFacts, TransactionFacts, Transactions
+from recovery.facts import (
+    CoordinatorClock,
+    Facts,
+    PartitionFacts,
+    ProducerFacts,
+    TransactionFacts,
+    Transactions,
+)
 from recovery.inspection import (
     lso_row,
     owner_of,
@@ -171,6 +178,13 @@ def test_only_what_is_open_has_an_age(state: str, age: float | None) -> None:
 
 def test_the_partition_of_the_coordinator_is_kafkas() -> None:
     """`Utils.abs("orders".hashCode()) % 50`; the hash is -1008770331."""
-    [row] = txn_describe_rows([owner(transactional_id="orders")], 50, NOW)
+    [row] = txn_describe_rows(Transactions((owner(transactional_id="orders"),)), 50, NOW)
     assert row.coordinator_partition == 1008770331 % 50
     assert [(p.topic, p.partition) for p in row.partitions] == [("orders", 3)]
+
+
+@pytest.mark.parametrize(("ahead", "age"), [(0, 5.0), (3_600_000, 3605.0), (-4_000, 1.0)])
+def test_a_described_one_is_as_old_as_its_coordinators_clock_says(ahead: int, age: float) -> None:
+    row = owner("Ongoing")
+    found = Transactions((row,), clocks=(CoordinatorClock(row.coordinator, ahead),))
+    assert [r.age_seconds for r in txn_describe_rows(found, 50, NOW)] == [age]

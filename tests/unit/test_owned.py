@@ -83,12 +83,22 @@ def test_two_phase_has_no_deadline() -> None:
 )
 def test_overdue_counts_the_brokers_own_cycles(by: int, cycle: int | None, text: str) -> None:
     w, _i = overdue(by=by)
-    v = judged(w, change=having(abort_cycles=((1, cycle),) if cycle else ()))
+    cycles = having(abort_cycles=((1, cycle),) if cycle else ())
+    v = judged(w, change=lambda s: cycles(ahead(0)(s)))
     assert (v.name, v.remedy.action) == ("overdue", "fence")
     assert text in said(v, "deadline")
     assert v.deadline_in == -by
     not_doing_it = cycle is not None and by >= 2 * cycle
     assert ("does not abort it although it is due" in v.remedy.does) == not_doing_it
+
+
+def test_without_its_clock_no_coordinator_is_accused() -> None:
+    """By our clock it may look due for hours: that proves nothing of what it does."""
+    w, _i = overdue(by=260_000)
+    v = judged(w, change=having(abort_cycles=((1, 10_000),)))
+    assert "should abort it now" in said(v, "deadline")
+    assert "although it is due" not in v.remedy.does
+    assert v.cycles_missed is None
 
 
 def test_an_owner_that_works_on_is_alive() -> None:
@@ -196,3 +206,15 @@ def test_below_list_transactions_v1_our_clock_is_used_beyond_the_skew() -> None:
     v = judged(w, eyes=Eyes(filters=False), settings=Settings())
     assert v.name == "overdue"
     assert "by our clock" in said(v, "running")
+
+
+def test_whose_clock_an_age_and_a_deadline_are_by_is_told() -> None:
+    """The filter decides whether it is late; how late is by our clock where none was measured."""
+    ours = "by our clock (its coordinator's could not be measured)"
+    for change, by in ((ahead(0), "by its coordinator's clock"), (having(), ours)):
+        young, late = live(timeout=600_000)[0], overdue(by=5_000)[0]
+        assert by in said(judged(young, change=change), "running")
+        assert f"start + timeout, {by}" in said(judged(young, change=change), "deadline")
+        assert by in said(judged(late, change=change), "running")
+    assert f"5s ago, {ours};" in said(judged(overdue(by=5_000)[0]), "deadline")
+    assert "5s ago;" in said(judged(overdue(by=5_000)[0], change=ahead(0)), "deadline")

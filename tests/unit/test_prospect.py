@@ -7,7 +7,7 @@ import pytest
 from eoctl.render.waiting_words import wait_words
 from recovery.prospect import Prospect, prospect
 from recovery.verdicts import Verdict
-from tests.unit.test_owned import having, overdue
+from tests.unit.test_owned import ahead, having, overdue
 from tests.unit.test_verdicts import CASES, judged, live
 
 NOW = 1_700_000_000_000
@@ -67,8 +67,10 @@ def test_endings(case: str, ending: str, sentence: str) -> None:
 
 
 def test_a_coordinator_that_does_not_do_it() -> None:
-    v = judged(overdue(by=260_000)[0], change=having(abort_cycles=((1, 10_000),)))
+    cycles = having(abort_cycles=((1, 10_000),))
+    v = judged(overdue(by=260_000)[0], change=lambda s: cycles(ahead(0)(s)))
     assert of(v).ending == "timeout-ignored"
+    assert of(judged(overdue(by=260_000)[0], change=cycles)).ending == "timeout"  # whose clock?
     assert words(of(v)).startswith("its coordinator was to abort it 4m ago and does not do it")
 
 

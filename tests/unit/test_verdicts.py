@@ -467,6 +467,17 @@ def _() -> Verdict:
     return v
 
 
+@case("prepare: a producer epoch above that of one begun lately", "prepare", "wait", "commit")
+def _() -> Verdict:
+    """Under v2 it completed meanwhile, and its next transaction wrote: no second look."""
+    w, i = live()
+    w.write(i, Q)
+    w.end(i, "commit", stalled=True)
+    w.logs[Q].producers[i.pid].epoch = i.epoch + 1
+    young = replace(sample(w, P, CLEAR, SETTINGS).ids[0], decided_long_ago=False)
+    return judged(w, once=True, change=lambda s: replace(s, ids=(young,)))
+
+
 @case(
     "coordinator-fenced: v1, an earlier COMMIT on the batch may be forgotten",
     "coordinator-fenced",
