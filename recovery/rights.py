@@ -3,6 +3,9 @@
 Kept here once: a refused remedy names its right, `context test` tries all of them.
 """
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
 ALTER_CLUSTER = "grant ALTER on the cluster (before Kafka 3.8: CLUSTER_ACTION)"
 """What WriteTxnMarkers needs (KAFKA-16513)."""
 
@@ -18,3 +21,108 @@ def missing_right(error: str, name: str) -> str | None:
         "GROUP_AUTHORIZATION_FAILED": f"grant READ on group {name}",
         "TOPIC_AUTHORIZATION_FAILED": f"grant WRITE on topic {name}",
     }.get(error)
+
+
+TOPICS_DESCRIBE, TOPICS_READ, TOPICS_WRITE = "topics: DESCRIBE", "topics: READ", "topics: WRITE"
+STATE_READ, OFFSETS_READ = "__transaction_state: READ", "__consumer_offsets: READ"
+IDS_DESCRIBE, IDS_WRITE = "transactional ids: DESCRIBE", "transactional ids: WRITE"
+GROUPS_DESCRIBE, GROUPS_READ, GROUPS_DELETE = "groups: DESCRIBE", "groups: READ", "groups: DELETE"
+CLUSTER_DESCRIBE, CLUSTER_ALTER = "cluster: DESCRIBE", "cluster: ALTER"
+CLUSTER_CONFIGS = "cluster: DESCRIBE_CONFIGS"
+
+_JUDGE = (TOPICS_DESCRIBE, TOPICS_READ, IDS_DESCRIBE, STATE_READ)
+_COPY = (TOPICS_READ, TOPICS_WRITE, IDS_WRITE, GROUPS_READ)
+
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    "lso": (TOPICS_DESCRIBE,),
+    "producers": (TOPICS_READ,),
+    "txn list, txn describe": (TOPICS_DESCRIBE, IDS_DESCRIBE),
+    "txn history": (IDS_DESCRIBE, STATE_READ),
+    "status, why, txn hanging, check": (*_JUDGE, OFFSETS_READ, GROUPS_DESCRIBE),
+    "txn abort, txn resolve": (*_JUDGE, CLUSTER_ALTER),
+    "txn abort, txn resolve under an idle id": (*_JUDGE, CLUSTER_ALTER, IDS_WRITE),
+    "txn fence": (*_JUDGE, IDS_WRITE),
+    "offsets show": (TOPICS_DESCRIBE, GROUPS_DESCRIBE),
+    "offsets count, audit, state rebuild": (TOPICS_READ,),
+    "restart plan": (TOPICS_READ, GROUPS_DESCRIBE),
+    "restart apply": (TOPICS_READ, GROUPS_DESCRIBE, GROUPS_READ),
+    "restart undo": (TOPICS_READ, GROUPS_DESCRIBE, GROUPS_READ, GROUPS_DELETE),
+    "state deliver": _COPY,
+    "dedup": _COPY,
+    "merge replay": _COPY,
+}
+"""Commands that need rights of their own, and which. Topics, groups and ids: those that the command
+is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Whether a command is allowed; None: one of its rights is not known, or not on all.
+
+    missing, unknown: the rights that make it so.
+    """
+
+    command: str
+    allowed: bool | None
+    missing: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+def allowed_commands(seen: Mapping[str, bool | None]) -> list[Allowed]:
+    """Which commands these rights allow. seen: right → granted; None and absent = not known.
+
+    >>> [(a.command, a.allowed) for a in allowed_commands({TOPICS_DESCRIBE: True})][:2]
+    [('lso', True), ('producers', None)]
+    """
+    found = []
+    for command, needed in NEEDS.items():
+        missing = tuple(right for right in needed if seen.get(right) is False)
+        unknown = tuple(right for right in needed if seen.get(right) is None)
+        allowed = False if missing else None if unknown else True
+        found.append(Allowed(command, allowed, missing, unknown))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Acl:
+    """One access control entry. name: of the resource, `*` = all; prefixed: names that begin so."""
+
+    name: str
+    prefixed: bool
+    principal: str
+    operation: int
+    is_deny: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ByAcls:
+    """What the ACLs say of one operation: on all resources of a kind, on some names, on none."""
+
+    everywhere: bool
+    some: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
+
+
+ACL_ALL = 2  # org.apache.kafka.common.acl.AclOperation
+
+
+def by_acls(acls: Iterable[Acl], principal: str, operation: int) -> ByAcls:
+    """Read the ACLs of one principal (`User:name`) and of `User:*` as Kafka's authorizer does.
+
+    A DENY wins over every ALLOW on what it names.
+    """
+    mine = [
+        a
+        for a in acls
+        if a.principal in (principal, "User:*") and a.operation in (operation, ACL_ALL)
+    ]
+    names = {False: set[str](), True: set[str]()}
+    for a in mine:
+        everything = a.name == "*" and not a.prefixed
+        names[a.is_deny].add("*" if everything else f"{a.name}*" if a.prefixed else a.name)
+    allowed, denied = names[False], names[True]
+    return ByAcls(
+        everywhere="*" in allowed and not denied,
+        some=() if "*" in denied else tuple(sorted(allowed)),
+        denied=tuple(sorted(denied)),
+    )

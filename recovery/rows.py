@@ -135,8 +135,13 @@ class ContextRow(Row):
 
 
 class ContextTestRow(Row):
-    """One thing the credentials allow or not, and what eoctl can therefore not say."""
+    """One thing the credentials allow or not, and what eoctl can therefore not say.
 
+    kind: a right, or a command and whether its rights are there. sees: null = not known without
+    trying, or not on all; then detail says what would settle it.
+    """
+
+    kind: Literal["right", "command"]
     check: str
     sees: bool | None
     detail: str

@@ -1,8 +1,8 @@
 """`context list|use|show|test`: named clusters."""
 
 import json
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, cast
 
 import typer
 
@@ -132,29 +132,40 @@ def _without_login(address: str) -> str:
 def _test_cells(row: ContextTestRow) -> Mapping[str, object]:
     return {
         "mark": None if row.sees else "?" if row.sees is None else "!",
-        "check": row.check,
-        "sees": {True: "yes", False: "NO", None: "not tried"}[row.sees],
+        "check": row.check if row.kind == "right" else f"eoctl {row.check}",
+        "sees": {True: "yes", False: "NO", None: "unknown"}[row.sees],
         "detail": row.detail,
         "cannot_say": ", ".join(row.cannot_say) or None,
     }
+
+
+def _test_summary(answer: Answer) -> str:
+    rows = cast("Sequence[ContextTestRow]", answer.rows)
+    rights = [row for row in rows if row.kind == "right"]
+    commands = [row.sees for row in rows if row.kind == "command"]
+    return (
+        f"{answer.extra['seen']} of {counted(len(rights), 'right')} seen; "
+        f"{commands.count(True)} of {len(commands)} groups of commands allowed, "
+        f"{commands.count(None)} unknown"
+    )
 
 
 TESTS = View(
     columns=(
         Column("mark", "", "mark"),
         Column("check", "CHECK", "name"),
-        Column("sees", "SEES", "text"),
+        Column("sees", "ALLOWED", "text"),
         Column("cannot_say", "SO CANNOT SAY", "text"),
         Column("detail", "DETAIL", "text"),
     ),
     cells=_test_cells,
     name_keys=("check",),
     fields=tuple(ContextTestRow.model_fields),
-    summary=lambda answer: f"{answer.extra['seen']} of {len(answer.rows)} checks passed",
+    summary=_test_summary,
 )
 
 
 def test(connection: Connection, output: Output) -> int:
-    """What these credentials see and do not see, and what eoctl therefore cannot say."""
+    """Which rights these credentials have, and which commands those allow. Changes nothing."""
     context = connection.one()
     return show_live(connection, output, TESTS, lambda c: permissions.test(c, context))

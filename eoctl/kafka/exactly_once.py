@@ -19,6 +19,7 @@ from eoctl.kafka.properties import ClientSettings
 from eoctl.kafka.waiting import in_thread
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import GroupFacts, TopicPartition
+from recovery.rights import missing_right
 
 CALL_SECONDS = 60.0
 DECIDED_SECONDS = 90.0  # a writer's timeout of 60 s, and the coordinator looks every 10 s
@@ -273,8 +274,12 @@ class Writer:
                 remedy="raise max.message.bytes of the output topic, then run the same again",
             )
         if name in _DENIED:
+            named = self._group if name.startswith("GROUP") else self.transactional_id
+            right = "grant WRITE on the output topic"
+            if not name.startswith("TOPIC"):
+                right = missing_right(name, named) or right
             return RefusedError(
-                f"{what}: {name}", where=where, remedy="grant it, then run it again"
+                f"{what}: {name}", where=where, remedy=f"{right}, then run it again"
             )
         return IncompleteError(
             f"{what}: {error.str()} ({name})", where=where, remedy="run the same again"

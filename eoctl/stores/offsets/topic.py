@@ -34,6 +34,7 @@ from recovery.facts import PartitionFacts, TopicPartition
 from recovery.formats.coast import decode_changelog
 from recovery.formats.reader import CorruptError
 from recovery.formats.records import Record
+from recovery.rights import missing_right
 from recovery.store_tables import TopicStore
 from recovery.stored import StoredOffset, StoredOutput, StoredPartition, next_positions
 
@@ -322,5 +323,9 @@ class TopicOffsets:
         if wrong is None:
             return message.partition(), message.offset()
         if wrong.name() in _REFUSED:
-            raise RefusedError(f"{wrong.name()}; nothing was written", where=self.name)
+            raise RefusedError(
+                f"{wrong.name()}; nothing was written",
+                where=self.name,
+                remedy=missing_right(wrong.name(), self._described.topic),
+            )
         return None

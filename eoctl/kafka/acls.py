@@ -1,0 +1,79 @@
+"""Which rights there are: the brokers' own answers, which ask and change nothing.
+
+Topics, groups and the cluster tell their authorized operations (KIP-430); of transactional ids only
+the ACLs tell, to whom may DESCRIBE the cluster.
+"""
+
+from collections.abc import Sequence
+
+from eoctl.kafka import messages
+from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.failures import WireError
+from eoctl.kafka.groups import Told, at_coordinators
+from recovery.facts import Missing
+from recovery.rights import Acl
+
+# org.apache.kafka.common.acl.AclOperation, .AclPermissionType, .resource.ResourceType, .PatternType
+READ, WRITE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS = 3, 4, 6, 7, 8, 9, 10
+_ANY, _DENY, _PREFIXED, _TRANSACTIONAL_ID = 1, 2, 4, 5
+NOT_ASKED = -(2**31)
+"""Authorized operations that the broker did not tell."""
+NO_AUTHORIZER = "SECURITY_DISABLED"
+
+
+async def cluster_operations(cluster: Cluster) -> int | None:
+    """Bits of the operations allowed on the cluster; None: hidden, DESCRIBE on it is not granted.
+
+    Raises WireError.
+    """
+    question = messages.DescribeClusterRequest(include_cluster_authorized_operations=True)
+    bits = int((await cluster.ask_any(question)).cluster_authorized_operations)
+    return None if bits in (0, NOT_ASKED) else bits
+
+
+async def group_operations(
+    cluster: Cluster, groups: Sequence[str]
+) -> tuple[dict[str, int], list[Missing]]:
+    """Group → bits of the operations allowed on it. One that does not exist has an answer too."""
+
+    async def ask(broker: int, mine: list[str]) -> Told[int]:
+        question = messages.DescribeGroupsRequest(groups=mine, include_authorized_operations=True)
+        # version 6 has an error instead of an answer for a group that does not exist
+        answer = await cluster.ask(broker, question, least=3, most=5)
+        return {
+            g.group_id: (messages.error_name(g.error_code), int(g.authorized_operations))
+            for g in answer.groups
+        }
+
+    found, missing = await at_coordinators(cluster, groups, ask)
+    return {name: bits for name, (_, bits) in found.items() if bits != NOT_ASKED}, missing
+
+
+async def acls_of_ids(cluster: Cluster) -> list[Acl]:
+    """All ACLs on transactional ids. Raises WireError: NO_AUTHORIZER where all may do all."""
+    question = messages.DescribeAclsRequest(
+        resource_type_filter=_TRANSACTIONAL_ID,
+        resource_name_filter=None,
+        pattern_type_filter=_ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=_ANY,
+        permission_type=_ANY,
+    )
+    answer = await cluster.ask_any(question)
+    if answer.error_code:
+        raise WireError(
+            messages.error_name(answer.error_code),
+            answer.error_message or "the ACLs could not be read",
+        )
+    return [
+        Acl(
+            name=resource.resource_name,
+            prefixed=resource.pattern_type == _PREFIXED,
+            principal=acl.principal,
+            operation=acl.operation,
+            is_deny=acl.permission_type == _DENY,
+        )
+        for resource in answer.resources
+        for acl in resource.acls
+    ]

@@ -1,0 +1,167 @@
+"""Rights on a real broker with ACLs: which commands they allow, and what a refusal names."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from eoctl.kafka.exactly_once import Writer
+from eoctl.kafka.properties import client_settings
+from eoctl.lab import secure
+from eoctl.lab.breaks import break_
+from eoctl.lab.breaks.truth import GroundTruth
+from eoctl.lab.client import Client, Record
+from eoctl.lab.cluster import Lab
+from eoctl.lab.producer import Producer
+from eoctl.lab.users import USERS
+from recovery.errors import RefusedError
+from tests.kafka.command import FAST, Ran, environment, eoctl
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.planting import as_published
+from tests.kafka.relay import relayed
+
+# check -> (resource, operation), as eoctl.lab.users grants them to each user
+GRANTED: Mapping[str, tuple[str, str]] = {
+    "topics: DESCRIBE": ("TOPIC", "DESCRIBE"),
+    "topics: READ": ("TOPIC", "READ"),
+    "topics: WRITE": ("TOPIC", "WRITE"),
+    "__transaction_state: READ": ("TOPIC", "READ"),
+    "__consumer_offsets: READ": ("TOPIC", "READ"),
+    "transactional ids: DESCRIBE": ("TRANSACTIONAL_ID", "DESCRIBE"),
+    "transactional ids: WRITE": ("TRANSACTIONAL_ID", "WRITE"),
+    "groups: DESCRIBE": ("GROUP", "DESCRIBE"),
+    "groups: READ": ("GROUP", "READ"),
+    "groups: DELETE": ("GROUP", "DELETE"),
+    "cluster: DESCRIBE": ("CLUSTER", "DESCRIBE"),
+    "cluster: ALTER": ("CLUSTER", "ALTER"),
+    "cluster: DESCRIBE_CONFIGS": ("CLUSTER", "DESCRIBE_CONFIGS"),
+}
+ACTING = {
+    "txn abort, txn resolve",
+    "txn abort, txn resolve under an idle id",
+    "txn fence",
+    "restart apply",
+    "restart undo",
+    "state deliver",
+    "dedup",
+    "merge replay",
+}
+OF_TRANSACTIONS = {
+    "txn list, txn describe",
+    "txn history",
+    "status, why, txn hanging, check",
+}
+OF_RECORDS = {
+    "producers",
+    "txn history",
+    "status, why, txn hanging, check",
+    "offsets count, audit, state rebuild",
+    "restart plan",
+}
+REFUSED = {
+    "operator": set[str](),
+    "viewer": ACTING,
+    "no-txn": ACTING | OF_TRANSACTIONS,
+    "no-topic-read": ACTING | OF_RECORDS,
+}
+
+
+def as_user(lab: Lab, user: str, *words: str) -> Ran:
+    client = str(secure.client_file(lab.folder, user, "SCRAM"))
+    server = ("--bootstrap-server", lab.record.bootstrap_servers("SCRAM"))
+    return eoctl(*words, *server, "--command-config", client)
+
+
+@pytest.fixture
+def used(secure_lab: Lab, topic: MakeTopic) -> str:
+    """A topic where an id has committed, also a group's offsets: the internal topics are there."""
+    name = topic(secure_lab)
+
+    async def scenario() -> None:
+        async with Client.of(secure_lab.client_properties()) as client:
+            owner = await Producer.init(client, f"{name}-id")
+            await owner.send(name, 0, [Record(b"1")])
+            await owner.send_offsets(f"{name}-group", {(name, 0): 1})
+            await owner.commit()
+
+    asyncio.run(scenario())
+    return name
+
+
+@pytest.mark.parametrize("user", REFUSED)
+def test_which_commands_the_rights_of_a_user_allow(secure_lab: Lab, used: str, user: str) -> None:
+    ran = as_published(as_user(secure_lab, user, "context", "test", "-o", "json"), "context-test")
+    assert ran.status == 0, ran.stderr
+    rights = {r["check"]: r["sees"] for r in ran.rows if r["kind"] == "right"}
+    expected = {c: op in USERS[user].get(kind, ()) for c, (kind, op) in GRANTED.items()}
+    assert rights == {"connect": True, **expected}
+    commands = {r["check"]: r for r in ran.rows if r["kind"] == "command"}
+    assert {c for c, r in commands.items() if r["sees"] is not True} == REFUSED[user]
+    assert {r["sees"] for c, r in commands.items() if c in REFUSED[user]} <= {False}
+    if user == "viewer":
+        assert commands["txn fence"]["detail"] == "not granted: transactional ids: WRITE"
+    table = as_user(secure_lab, user, "context", "test")
+    assert "eoctl txn fence" in table.stdout
+
+
+def test_what_hidden_rights_are_is_unknown(secure_lab: Lab, used: str) -> None:
+    """Without DESCRIBE on the cluster its rights and the ACLs are hidden: never told as granted."""
+    ran = as_user(secure_lab, "nobody", "context", "test", "-o", "json")
+    rights = {r["check"]: r for r in ran.rows if r["kind"] == "right"}
+    assert {c for c, r in rights.items() if r["sees"]} == {"connect"}
+    assert rights["cluster: DESCRIBE"]["sees"] is False
+    for check in ("cluster: ALTER", "transactional ids: WRITE", "groups: READ"):
+        assert rights[check]["sees"] is None
+    assert "grant that, then ask again" in rights["cluster: ALTER"]["detail"]
+    assert "kafka-acls.sh" in rights["transactional ids: WRITE"]["detail"]
+    assert not [r for r in ran.rows if r["kind"] == "command" and r["sees"]]
+
+
+def test_a_refused_remedy_names_the_right(secure_lab: Lab) -> None:
+    """All that judging needs is granted to the viewer; what acting needs is not."""
+    [orphan] = break_(secure_lab, "orphan", hold=False)
+    [live] = break_(secure_lab, "open", hold=False)
+    name = live.transactional_id or ""
+    act = (*FAST, "--execute", "--yes")
+    for words, right in (
+        (abort(orphan), "grant ALTER on the cluster (before Kafka 3.8: CLUSTER_ACTION)"),
+        (("txn", "fence", name, "--owner-is-gone"), f"grant WRITE on transactional id {name}"),
+    ):
+        refused = as_user(secure_lab, "viewer", *words, *act)
+        assert refused.status == 4, refused.stdout + refused.stderr
+        assert right in refused.stderr
+        done = as_user(secure_lab, "operator", *words, *act)
+        assert done.status == 0, done.stderr
+
+
+def abort(t: GroundTruth) -> tuple[str, ...]:
+    where = f"{t.topic}:{t.partition}"
+    pid, start = str(t.producer_id), str(t.start_offset)
+    return ("txn", "abort", where, "--pid", pid, "--start-offset", start)
+
+
+def test_a_refused_copy_names_the_right(secure_lab: Lab, used: str) -> None:
+    """What `state deliver`, `dedup` and `merge replay` write with."""
+    settings = client_settings(secure_lab.client_properties("viewer"))
+    writer = Writer(settings, f"{used}-copy", f"{used}-group", timeout_ms=10_000)
+    try:
+        with pytest.raises(RefusedError) as refused:
+            writer.open()
+    finally:
+        writer.close()
+    assert f"grant WRITE on transactional id {used}-copy" in refused.value.sentence
+
+
+def test_context_test_changes_nothing(lab1: Lab, tmp_path: Path) -> None:
+    """A broker without an authorizer allows all; what was sent to it only asks."""
+    with relayed(lab1) as relay:
+        env = environment(EOCTL_CONFIG=relay.config(tmp_path))
+        ran = eoctl("context", "test", "--context", "relayed", "-o", "json", env=env)
+        assert ran.status == 0, ran.stderr
+        assert relay.requests
+        assert relay.changing == []
+    rights = {r["check"]: r for r in ran.rows if r["kind"] == "right"}
+    assert rights["transactional ids: WRITE"]["sees"] is True
+    assert "no authorizer" in rights["transactional ids: WRITE"]["detail"]
+    assert rights["cluster: ALTER"]["sees"] is True
