@@ -34,11 +34,12 @@ lock: install ## resolve requirements.lock again from pyproject.toml
 	echo uv==$$($(BIN)/uv --version | cut -d' ' -f2) | $(BIN)/uv pip compile --quiet --universal --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" - -o requirements-uv.lock
 
-check: install ## format, lint, types, import contracts
+check: install ## format, lint, types, import contracts, spelling
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
+	$(BIN)/codespell eoctl recovery tui spark_jobs benchmarks docs README.md
 
 format: install ## rewrite the code in the one style
 	$(BIN)/ruff format .
