@@ -5,9 +5,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
+import time
+from contextlib import suppress
 from pathlib import Path
 
+from eoctl.folders import state_dir
 from eoctl.lab import demo
 from eoctl.lab.cluster import lab_names, load
 from eoctl.lab.job import job_folder
@@ -23,6 +27,19 @@ def show() -> int:
         load(demo.NAME).down()
     environ = {k: v for k, v in os.environ.items() if k not in _OTHER_CLUSTERS}
     environ["EOCTL_CONTEXT"] = demo.CONTEXT
+    with tempfile.TemporaryDirectory(prefix="eoctl-demo-") as temporary:
+        _steps({**environ, "TMPDIR": temporary}, Path(temporary))
+    _say("The lab is still up. What to type next:")
+    for line in demo.NEXT:
+        print(f"  {_typed(line)}")
+    print("and to stop it and delete its data:")
+    print(f"  {_typed(demo.STOP)}")
+    return 0
+
+
+def _steps(environ: dict[str, str], temporary: Path) -> None:
+    """Run every step, and look what it left behind."""
+    began = time.time()
     for number, step in enumerate(demo.STEPS, 1):
         _say(f"[{number}/{len(demo.STEPS)}] {step.says}")
         if number == 2:
@@ -40,12 +57,19 @@ def show() -> int:
             )
         if status:
             print("(killed)" if status == -signal.SIGKILL else f"(exit status {status})")
-    _say("The lab is still up. What to type next:")
-    for line in demo.NEXT:
-        print(f"  {_typed(line)}")
-    print("and to stop it and delete its data:")
-    print(f"  {_typed(demo.STOP)}")
-    return 0
+        _refuse_left(typed, temporary, began)
+
+
+def _refuse_left(typed: str, temporary: Path, began: float) -> None:
+    """Raise UnverifiedError where a step left something in the temporary folder, or made something
+    that others may read: it may hold keys, values and names. began: the demo, epoch seconds."""
+    if left := sorted(path.name for path in temporary.iterdir()):
+        raise UnverifiedError(f"`{typed}` left {', '.join(left)} in the temporary folder")
+    for path in state_dir().rglob("*"):
+        with suppress(FileNotFoundError):  # the broker's files come and go
+            found = path.lstat()
+            if found.st_ctime >= began and found.st_mode & 0o077 and not path.is_symlink():
+                raise UnverifiedError(f"`{typed}` made something that others may read: {path}")
 
 
 def _run(words: list[str], into: Path | None, environ: dict[str, str]) -> int:

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import threading
 import time
@@ -656,6 +657,13 @@ def test_batch_numbers_that_come_again_in_another_run_are_refused(
     assert [p.name for p in (tmp_path / "staging" / name).iterdir()] == ["batch-1"]
     (tmp_path / "given" / "0.txt").unlink()
     (tmp_path / "given" / "100.txt").unlink()
+    # the same query from an earlier copy of its checkpoint: its id, and batch 0 once more
+    (tmp_path / "earlier").mkdir()
+    shutil.copy(tmp_path / "first" / "metadata", tmp_path / "earlier")
+    with pytest.raises(Exception, match=r"its checkpoint was set back.*newest checkpoint again"):
+        stream(200, "earlier")
+    (tmp_path / "given" / "200.txt").unlink()
+    assert values(lab1, name) == expected(0, 200)
     with pytest.raises(
         Exception,
         match=r"batch 1 here belongs to run [0-9a-f-]{36}, this is another run, [0-9a-f-]{36}",
