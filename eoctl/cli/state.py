@@ -137,7 +137,12 @@ def rebuild(
         typer.Option("--retention", metavar="D", help="of the store [from the topic's settings]"),
     ] = None,
     reader: Annotated[
-        str, typer.Option("--reader", metavar="own|librdkafka", help="who reads Kafka")
+        str,
+        typer.Option(
+            "--reader",
+            metavar="own|librdkafka",
+            help="who reads Kafka; librdkafka, a cross-check, bounds no memory: for trusted topics",
+        ),
     ] = "own",
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, help="of the local engine [one per core]")

@@ -16,6 +16,7 @@ from eoctl.kafka.properties import ClientSettings
 from eoctl.kafka.wire import Connection
 from recovery.errors import RefusedError, UnreachableError
 from recovery.facts import BrokerFacts, Missing
+from recovery.formats.records import allow_expanded
 from recovery.quoting import quoted
 
 READING = frozenset(
@@ -104,8 +105,11 @@ class Cluster:
         self._silent: dict[int, WireError] = {}
         self._bootstrap: Connection | None = None
         self._bootstrap_address: tuple[str, int] | None = None
+        self._forget_expanded: Callable[[], None] | None = None
 
     async def __aenter__(self) -> Self:
+        if self.settings.most_expanded is not None:
+            self._forget_expanded = allow_expanded(self.settings.most_expanded)
         try:
             await self._begin(list(self.settings.bootstrap_servers))
         except BaseException:
@@ -137,6 +141,9 @@ class Cluster:
 
     def close(self) -> None:
         """Close every connection."""
+        if self._forget_expanded is not None:
+            self._forget_expanded()
+            self._forget_expanded = None
         for connection in self._open_connections():
             connection.close()
 

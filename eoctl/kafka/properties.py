@@ -13,6 +13,8 @@ from eoctl.kafka.credentials import Secret, resolve
 from eoctl.kafka.property_names import LIBRDKAFKA_ONLY, SECRET_KEY, refuse_misspelt
 from eoctl.kafka.security import Security
 from recovery.errors import UsageError
+from recovery.formats.records import EXPANDED_PROPERTY
+from recovery.sizes import byte_rate
 
 if TYPE_CHECKING:
     from eoctl.kafka.sasl import Mechanism
@@ -38,6 +40,7 @@ class ClientSettings:
     bootstrap_servers: (host, port). protocol: one of PROTOCOLS. request_timeout_ms: how long
     one broker may stay silent. tls and sasl are None where the protocol has none. security:
     what the wire connection does with them, and with hosts and socks5, which it alone has.
+    most_expanded: bytes that the records of one batch may expand to, None: as many as usual.
     """
 
     bootstrap_servers: tuple[tuple[str, int], ...]
@@ -46,6 +49,7 @@ class ClientSettings:
     tls: "Tls | None" = None
     sasl: "Mechanism | None" = None
     security: Security = field(default_factory=Security)
+    most_expanded: int | None = None
 
 
 def read_properties(text: str, path: str) -> Properties:
@@ -166,7 +170,20 @@ def client_settings(
             hosts=_host_map(hosts or {}),
             socks=_socks(socks5) if socks5 else None,
         ),
+        most_expanded=_most_expanded(given),
     )
+
+
+def _most_expanded(given: Mapping[str, str]) -> int | None:
+    """eoctl's own property, the only one of its kind."""
+    for key in given:
+        if key.startswith("eoctl.") and key != EXPANDED_PROPERTY:
+            raise UsageError(
+                "no such property", where=key, remedy=f"did you mean {EXPANDED_PROPERTY}?"
+            )
+    if (text := given.get(EXPANDED_PROPERTY)) is None:
+        return None
+    return int(byte_rate(text, where=EXPANDED_PROPERTY))
 
 
 def librdkafka_properties(settings: ClientSettings) -> Properties:

@@ -23,6 +23,9 @@ _AT_ONCE = 1 << 20  # bytes asked of a decompressor at a time
 
 MOST_EXPANDED = 128 << 20
 """Bytes that the records of one batch may expand to: 10 KB of zstd can hold gigabytes."""
+EXPANDED_PROPERTY = "eoctl.batch.max.expanded.bytes"
+"""The client property that sets another bound; see `allow_expanded`."""
+_allowed: list[int] = []
 MOST_RECORDS = 4 << 20
 """Records of one batch; each costs more memory than the seven bytes it may consist of."""
 LEAST_RECORD = 7
@@ -203,11 +206,23 @@ def replaced(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
+def allow_expanded(size: int) -> Callable[[], None]:
+    """Open batches of up to `size` expanded bytes in this process, instead of MOST_EXPANDED, until
+    the function returned is called. The largest of several bounds counts."""
+    _allowed.append(size)
+    return partial(_allowed.remove, size)
+
+
+def most_expanded() -> int:
+    """Return how many bytes the records of one batch may expand to now."""
+    return max(_allowed, default=MOST_EXPANDED)
+
+
 def decompressed(buffer: Buffer, header: BatchHeader) -> bytes:
     """The bytes of a batch's records.
 
     Raises CorruptError when they do not decompress, or are more bytes or records than are opened
-    (MOST_EXPANDED, MOST_RECORDS): decompression stops there, so that memory stays bounded.
+    (`most_expanded`, MOST_RECORDS): decompression stops there, so that memory stays bounded.
     """
     start, end = header.position + HEADER_SIZE, header.position + header.size
     data = bytes(memoryview(buffer)[start:end])
@@ -218,12 +233,12 @@ def decompressed(buffer: Buffer, header: BatchHeader) -> bytes:
     if header.codec not in _STREAMS:
         raise _corrupt(header, f"{header.codec} is not one that Kafka 4.3 writes")
     parts: list[bytes] = []
-    size = 0
+    size, most = 0, most_expanded()
     try:
         for part in _STREAMS[header.codec](data):
             size += len(part)
-            if size > MOST_EXPANDED:
-                raise _too_large(header)
+            if size > most:
+                raise _too_large(header, most)
             parts.append(part)
     except CorruptError as error:
         raise error if error.where == _where(header) else error.within(_where(header)) from error
@@ -232,12 +247,13 @@ def decompressed(buffer: Buffer, header: BatchHeader) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _too_large(header: BatchHeader) -> CorruptError:
+def _too_large(header: BatchHeader, most: int) -> CorruptError:
     return CorruptError(
         f"a batch of {header.size} bytes ({header.codec}) expands to more than "
-        f"{MOST_EXPANDED >> 20} MiB, and is not opened",
+        f"{most >> 20} MiB, and is not opened",
         where=_where(header),
-        remedy="find who wrote it; choose a range without this batch",
+        remedy="find who wrote it; choose a range without this batch, or, where there is memory "
+        f"for it, set {EXPANDED_PROPERTY} to more",
     )
 
 
@@ -285,8 +301,8 @@ def _snappy_block(block: bytes) -> Iterator[bytes]:
     size = Reader(block, "snappy block").uvarint()
     if size > _MOST_SNAPPY_EXPANDS * len(block):
         raise ValueError(f"{len(block)} bytes claim to be {size}")
-    if size > MOST_EXPANDED:
-        yield bytes(MOST_EXPANDED + 1)
+    if size > (most := most_expanded()):
+        yield bytes(most + 1)
     yield bytes(pa.Codec("snappy").decompress(block, decompressed_size=size, asbytes=True))
 
 

@@ -189,3 +189,35 @@ def test_a_frame_takes_the_memory_of_what_has_come_not_of_what_it_claims() -> No
     come(len(content).to_bytes(4, "big") + content)
     assert bytes(future.result()) == content
     future.get_loop().close()
+
+
+def test_the_bound_is_a_client_property() -> None:
+    """It counts while a cluster that has it is open, and only there."""
+    from eoctl.kafka.cluster import Cluster
+    from eoctl.kafka.failures import Deadline
+    from eoctl.kafka.properties import client_settings
+    from recovery.errors import UnreachableError, UsageError
+    from recovery.formats.records import EXPANDED_PROPERTY, allow_expanded, most_expanded
+
+    servers = {"bootstrap.servers": "127.0.0.1:1"}
+    asked = client_settings({**servers, EXPANDED_PROPERTY: "4MiB"})
+    assert asked.most_expanded == 4 * MIB
+    assert client_settings(servers).most_expanded is None
+    data = bomb("zstd", 5)
+    forget, more = allow_expanded(4 * MIB), allow_expanded(3 * MIB)
+    with pytest.raises(CorruptError, match=f"more than 4 MiB.* set {EXPANDED_PROPERTY} to more"):
+        list(decode(data, ()))
+    forget()
+    more()
+    assert most_expanded() == 128 * MIB
+
+    async def unreachable() -> None:
+        async with Cluster(asked, Deadline(1)):
+            pass
+
+    with pytest.raises(UnreachableError):
+        asyncio.run(unreachable())
+    assert most_expanded() == 128 * MIB
+    for wrong in ({EXPANDED_PROPERTY: "much"}, {"eoctl.batch.bytes": "1"}):
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            client_settings({**servers, **wrong})
