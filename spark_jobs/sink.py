@@ -104,6 +104,8 @@ def write_exactly_once(
             _same_count(job, partitions or had, marker_topic)
             for p, marker in markers.last_committed(access, job, range(had)).items():
                 attempt.refuse_other_run(marker, run, f"{markers.name(job)}:{p}")
+                if in_query:  # before anything is staged of it
+                    _refuse_set_back(marker, batch, f"{markers.name(job)}:{p}")
         if partitions is not None:
             frame = frame.repartition(partitions)
         elif had is not None:
@@ -171,6 +173,17 @@ def refuse_speculation(spark: "SparkSession") -> None:
         raise RefusedError(
             "spark.speculation is on: attempts of one partition would fence one another",
             remedy="turn it off, or allow it explicitly",
+        )
+
+
+def _refuse_set_back(marker: Marker, batch: int, where: str) -> None:
+    """Refuse a streaming query's batch that comes before one that was sent."""
+    if marker.batch > batch:
+        raise RefusedError(
+            f"batch {marker.batch} was sent after it. Spark never repeats a batch before "
+            "its last: its checkpoint was set back, and this batch may hold other rows",
+            where=where,
+            remedy="give the query its newest checkpoint again, or another job name",
         )
 
 
@@ -312,12 +325,7 @@ def _send(
     done_before = (folder / "done.json").exists()
     newer = [p for p, marker in before.items() if marker.batch > manifest.batch]
     if newer and in_query:
-        raise RefusedError(
-            f"batch {before[newer[0]].batch} was sent after it. Spark never repeats a batch before "
-            "its last: its checkpoint was set back, and this batch may hold other rows",
-            where=f"{markers.name(job)}:{newer[0]}",
-            remedy="give the query its newest checkpoint again, or another job name",
-        )
+        _refuse_set_back(before[newer[0]], manifest.batch, f"{markers.name(job)}:{newer[0]}")
     if newer and not done_before:
         raise RefusedError(
             f"batch {before[newer[0]].batch} was sent after it, and nothing proves that batch "
