@@ -18,6 +18,7 @@ from tests.kafka.conftest import (
     start_lab,
     topic,
 )
+from tests.spark.jvm import environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +33,15 @@ __all__ = [
     "start_lab",
     "topic",
 ]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def swift_jvms() -> Iterator[None]:
+    """Every JVM of Spark starts with the flags of `tests.spark.jvm`, whoever starts it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment().items():
+            patch.setenv(name, value)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from tests.kafka.conftest import lab_state, start_lab
+from tests.spark.jvm import environment
 
 __all__ = ["lab_state", "start_lab"]
 
@@ -22,3 +23,10 @@ def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_COLOR", "COLORTERM", "TEXTUAL_THEME", "TEXTUAL"):
         monkeypatch.delenv(name, raising=False)
     os.environ.setdefault("TERM", "xterm-256color")
+
+
+@pytest.fixture
+def swift_jvms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in tests/spark, for a test that starts a job of Spark."""
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)

@@ -230,6 +230,7 @@ def test_a_restart_is_planned_applied_verified_and_undone(lab: Lab) -> None:
     run(test)
 
 
+@pytest.mark.usefixtures("swift_jvms")
 def test_a_rebuild_on_spark_is_followed_and_cancelled(lab: Lab, tmp_path: Path) -> None:
     name = filled(lab, fresh("changelog"), 3000, os.urandom(500))
 
@@ -297,9 +298,15 @@ def test_a_merge_log_is_looked_at_and_replayed(
             await pilot.press("colon")
             app.prompt.value = f":merge {app_file}"
             await pilot.press("enter")
-            await until(pilot, lambda: "newest entries" in text_of(app), 60)
-            text = text_of(app)
-            assert "nothing was replayed" in text
+            text = ""
+
+            def whole() -> bool:
+                """In one look: the page is drawn anew with each frame."""
+                nonlocal text
+                text = text_of(app)
+                return "newest entries" in text and "nothing was replayed" in text
+
+            await until(pilot, whole, 60)
             newest, at = world.orders[0][-1], await asyncio.to_thread(lambda: world.log_offsets[-1])
             [last] = [t for t in text.splitlines() if t.startswith(f" {at:>12} ")]
             assert f"{newest[0]}:{newest[1]}  {newest[2]}" in last
