@@ -91,7 +91,7 @@ def _headline(
 ) -> Line:
     if s.problem is not None:
         last = rfc3339(s.partitions.collected_at if s.partitions else None)
-        since = f" since {last[11:19]}Z; what stands below is of then" if last else ""
+        since = f"; below: the last data, from {last[11:19]}Z" if last else ""
         return ((f" !! no answer{since}", "act"),)
     findings = [h for h in hanging if h.verdict not in (*QUIET, "unknown")]
     if s.hanging is None:

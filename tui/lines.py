@@ -9,6 +9,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from eoctl.render.width import cells
+from eoctl.render.words import counted
 from tui.palette import style
 
 Part = tuple[str, str]
@@ -170,5 +171,6 @@ class Page(Drawn, can_focus=True):
         line = self._made[number] if number < len(self._made) else ()
         more = y == self.size.height - 1 and number < len(self._made) - 1
         if more:
-            line = spread(line, ((" v more", "dim"),), width)
+            left = len(self._made) - 1 - number
+            line = spread(line, ((f" v {counted(left, 'more line')}", "dim"),), width)
         return strip(line, theme, width)

@@ -155,7 +155,7 @@ def duplicates(
     source: Source,
     by: By,
 ) -> int:
-    """Records that stand more than once: where, how often, how far apart."""
+    """Duplicate records: where they stand, how often, how far apart."""
     from eoctl.operations.audit_duplicates import DuplicatesAudit
     from recovery.combine.record_ids import parse_record_id
 

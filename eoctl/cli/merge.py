@@ -156,7 +156,7 @@ def _offsets(given: list[str] | None, where: str, partitions: tuple[int, ...]) -
         if not colon:
             if len(partitions) != 1:
                 raise UsageError(
-                    f"{quoted(text)} is of which partition?",
+                    f"{quoted(text)} names no partition",
                     where=where,
                     remedy="write P:OFFSET, or name one --partition",
                 )

@@ -74,8 +74,8 @@ def _rebuild_summary(answer: Answer) -> str:
         lines.append(f"NOT CONSISTENT: the cut divides {counted(len(split), 'transaction')}")
     elif extra["consistent"] is None:
         lines.append(
-            "whether the cut is consistent can't be told: which records of several partitions "
-            "belong together is not written there"
+            "the changelog does not say which records of different partitions belong together, so "
+            "consistency across partitions is unproven"
         )
     if opened:
         lines.append(f"{counted(len(opened), 'transaction')} open above the cut")

@@ -89,7 +89,7 @@ TREE = Branch(
             {
                 "sequences": Leaf("audit:sequences", "gaps and repeats of producers' sequences"),
                 "transactions": Leaf("audit:transactions", "torn ones, and lost markers"),
-                "duplicates": Leaf("audit:duplicates", "records that stand more than once"),
+                "duplicates": Leaf("audit:duplicates", "duplicate records"),
                 "mirror": Leaf(
                     "audit_mirror:mirror", "a topic against its mirror, elsewhere or here"
                 ),

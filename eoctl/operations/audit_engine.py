@@ -94,7 +94,7 @@ class Engine:
         if self.asked != "auto":
             return self.asked, "as asked"
         if offsets < enough:
-            return "local", f"{offsets:,} offsets are read before a Spark session pays"
+            return "local", f"only {counted(offsets, 'offset')} to read"
         if self.spark is None:
             return "local", "no Spark is at hand"
         if max_rate is not None:

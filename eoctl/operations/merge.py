@@ -138,8 +138,8 @@ class Look:
         return found.log_start_offset, end
 
     def final(self, place: TopicPartition) -> int:
-        """The end of a log to which nothing can be added that is written already. Raises
-        RefusedError where it is not final, IncompleteError."""
+        """The log end, once no in-flight record can still appear. Raises RefusedError where it is
+        not final, IncompleteError."""
         self.of(place)
         if place not in self.ends:
             raise IncompleteError("its end could not be read", where=named(place))

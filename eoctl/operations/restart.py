@@ -193,7 +193,7 @@ def _store_of(step: Step, stores: Stores) -> OffsetStore | None:
 def undo_plan(entry: Entry, context: Context, seconds: float | None) -> Plan:
     """Puts back what an entry wrote: offsets, metadata, leader epochs, absence.
 
-    An undo of it that was begun is gone on with. Raises RefusedError unless the store still holds
+    An undo that was begun before is resumed. Raises RefusedError unless the store still holds
     exactly what was written (of an unfinished entry also what was there before).
     """
     if (begun := begun_undo(entry)) is not None:

@@ -1,4 +1,4 @@
-"""Signals as a wish to end: work that has begun something comes to a good end first."""
+"""SIGINT and SIGTERM ask running work to finish, then stop."""
 
 import asyncio
 import signal

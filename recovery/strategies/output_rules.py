@@ -20,7 +20,7 @@ _EMPTY = "no record was looked at: nothing was written from the counted start to
 
 
 def final_end(log: Log) -> tuple[int, Check]:
-    """The end of a log to which nothing can be added that is written already.
+    """The log end, once no in-flight record can still appear.
 
     LEO = HW = LSO on two reads. Raises RefusedError while that is not so.
     """

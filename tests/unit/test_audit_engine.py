@@ -13,7 +13,7 @@ SPARK = Spark("local[2]")
     [
         (Engine("spark", SPARK), 1, 1.0, ("spark", "as asked")),
         (Engine("local"), 10**9, None, ("local", "as asked")),
-        (Engine("auto", SPARK), 999, None, ("local", "999 offsets are read before a Spark")),
+        (Engine("auto", SPARK), 999, None, ("local", "only 999 offsets to read")),
         (Engine("auto", SPARK), 1_000, None, ("spark", "1,000 offsets pay for a Spark session")),
         (Engine("auto"), 1_000, None, ("local", "no Spark is at hand")),
         (Engine("auto", SPARK), 1_000, 1e6, ("local", "as fast as --max-rate allows")),
