@@ -84,7 +84,7 @@ def test_what_could_not_be_seen_is_not_called_absent() -> None:
 
 def test_a_dead_cluster_has_no_brokers_up() -> None:
     text = said(last("dead"))
-    assert "no answer since" in text
+    assert "no answer; below: the last data, from" in text
     assert " up" not in text
 
 
