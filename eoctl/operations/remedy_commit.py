@@ -49,7 +49,7 @@ async def plan(
         return Planned(None, await remedy_marker.how_it_ended(cluster, wish))
     sentence = remedy_allowed(mixed.verdict, "resolve", owner_is_gone=True)
     if sentence is not None:
-        raise refusal(mixed, sentence, where)
+        raise refusal(mixed, sentence)
     assert mixed.verdict.owner is not None
     row = await remedy_fence.described(cluster, mixed.verdict.owner.transactional_id)
     seen = await _judged(cluster, row, settings, interval)

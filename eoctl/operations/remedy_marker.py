@@ -127,8 +127,8 @@ def refuse(judged: Judged, wish: Wish) -> None:
         sentence = remedy_stake.refused(judged)
     if sentence is not None:
         if wish.without_proof:
-            raise RefusedError(sentence, where=judged.about.name)
-        raise refusal(judged, sentence, judged.about.name)
+            raise RefusedError(sentence)
+        raise refusal(judged, sentence)
     proven = judged.verdict.proven_outcome
     if wish.action == "resolve" and proven is not None and wish.outcome != proven:
         raise RefusedError(

@@ -104,8 +104,10 @@ def made(
     )
 
 
-def refusal(judged: Judged, sentence: str, where: str) -> EoctlError:
-    """The error for a remedy that its verdict does not allow.
+def refusal(judged: Judged, sentence: str, where: str | None = None) -> EoctlError:
+    """The error for a remedy that its verdict does not allow, in a sentence of `remedy_allowed`.
+
+    where: of what the remedy is, if that is not the partition that the sentence names.
 
     IncompleteError for `unknown`: what could not be judged is told, and what would settle it.
     """

@@ -63,22 +63,35 @@ def read_committed(lab: Lab, topic: str, partition: int) -> list[bytes | None]:
     return got
 
 
+DUMP = {False: "org.apache.kafka.tools.DumpLogSegments", True: "kafka.tools.DumpLogSegments"}
+"""Kafka's log dump; True: before 4.0."""
+
+
 def markers_of(lab: Lab, t: GroundTruth) -> list[str]:
-    """The control records of the producer after the start offset, by Kafka's own log dump."""
-    log = lab.data_folder(t.leader or 1) / f"{t.topic}-{t.partition}"
-    found: list[str] = []
+    """The producer's control records by Kafka's own log dump: `commit` or `abort` of each."""
+    found = dumped_markers(lab, t.topic, t.partition, t.producer_id or 0, t.leader or 1)
+    return [outcome for outcome, _ in found]
+
+
+def dumped_markers(
+    lab: Lab, topic: str, partition: int, producer_id: int, broker: int = 1
+) -> list[tuple[str, int]]:
+    """Outcome and producer epoch of the producer's control records, by Kafka's own log dump."""
+    log = lab.data_folder(broker) / f"{topic}-{partition}"
+    found: list[tuple[str, int]] = []
     for segment in sorted(log.glob("*.log")):
         said = kafka_tool(
             lab,
-            "org.apache.kafka.tools.DumpLogSegments",
+            DUMP[lab.record.spec.kafka_version.startswith("3.")],
             "--files",
             str(segment),
             "--print-data-log",
         ).stdout
-        pid = None
+        pid, epoch = None, -1
         for line in said.splitlines():
             if "producerId: " in line:
                 pid = int(line.split("producerId: ")[1].split()[0])
-            if "endTxnMarker: " in line and pid == t.producer_id:
-                found.append(line.split("endTxnMarker: ")[1].split()[0].lower())
+                epoch = int(line.split("producerEpoch: ")[1].split()[0])
+            if "endTxnMarker: " in line and pid == producer_id:
+                found.append((line.split("endTxnMarker: ")[1].split()[0].lower(), epoch))
     return found

@@ -1,18 +1,31 @@
 """Remedies on real brokers through the real command line: plan, act, verify, crash, run again."""
 
+import asyncio
 import json
 import signal
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
+from eoctl.config import Connect, resolve
+from eoctl.kafka import repairs
+from eoctl.kafka.cluster import Cluster
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
+from eoctl.operations import remedy, remedy_marker
+from eoctl.operations.session import with_cluster
+from recovery.observation import Settings
+from recovery.plan import Step
+from recovery.repairs import MarkerRequest
 from tests.kafka.command import FAST, environment, eoctl, unfinished
-from tests.kafka.remedying import abort_words, held, markers_of, read_committed
+from tests.kafka.conftest import MakeTopic
+from tests.kafka.remedying import abort_words, dumped_markers, held, markers_of, read_committed
 from tests.share import only_here
 
 POINTS = (
@@ -63,6 +76,48 @@ def test_killed_anywhere_the_next_run_ends_it(lab3: Lab, point: str) -> None:
     assert markers == ["abort"], "one marker, whatever the crash"
 
 
+def test_an_abort_is_done_when_readers_move_on(lab3: Lab, topic: MakeTopic) -> None:
+    """The leader has the marker, a replica in sync has not: no reader is free yet."""
+    name = topic(lab3, 1, 2)
+    [orphan] = break_(lab3, "orphan", topic=name, partition=0, hold=False)
+    metadata = AdminClient(lab3.client_properties()).list_topics(name).topics[name].partitions[0]
+    leader, follower = metadata.leader, next(b for b in metadata.isrs if b != metadata.leader)
+    server = lab3.bootstrap_servers.split(",")[leader - 1]
+    context = resolve(Connect(bootstrap_server=server))
+    wish = remedy.Wish(
+        "abort",
+        f"{name}:0",
+        producer_id=orphan.producer_id,
+        start_offset=orphan.start_offset,
+    )
+
+    async def planned(cluster: Cluster) -> Step:
+        found = await remedy.plan(cluster, context, wish, Settings(), sample_interval=0.3)
+        assert found.plan is not None
+        return found.plan.steps[-1]
+
+    step = with_cluster(context, 30.0, planned)
+    marker = MarkerRequest(**{k: step.parameters[k] for k in MarkerRequest.__dataclass_fields__})
+
+    async def written(cluster: Cluster) -> None:  # its answer comes once the follower has it
+        with suppress(TimeoutError):
+            await asyncio.wait_for(repairs.write_marker(cluster, leader, marker), 1.0)
+
+    lab3.freeze(follower)
+    try:
+        with_cluster(context, 30.0, written)
+        [(outcome, _)] = dumped_markers(lab3, name, 0, orphan.producer_id or 0, leader)
+        assert outcome == "abort"
+        seen = with_cluster(context, 30.0, lambda c: remedy_marker.ended(c, step))
+        assert (seen.done, seen.detail) == (False, f"the LSO is still {orphan.start_offset}")
+    finally:
+        lab3.thaw(follower)
+    end = time.monotonic() + 20
+    while not with_cluster(context, 30.0, lambda c: remedy_marker.ended(c, step)).done:
+        assert time.monotonic() < end
+    assert held(lab3, orphan) == []
+
+
 def test_an_unfinished_abort_of_another_transaction_is_not_carried_out(lab3: Lab) -> None:
     """Killed before it was sent; then another producer's abort is asked for on that partition."""
     [first] = break_(lab3, "orphan", hold=False)
@@ -109,8 +164,6 @@ def test_the_transaction_ends_between_plan_and_execute(lab3: Lab) -> None:
 
 def test_a_bystander_on_the_same_partition_survives(lab3: Lab) -> None:
     """Another transaction is open on the orphan's partition: it commits after the abort."""
-    import asyncio
-
     from eoctl.lab.client import Client, Record
     from eoctl.lab.producer import Producer
 
@@ -134,8 +187,6 @@ def test_a_bystander_on_the_same_partition_survives(lab3: Lab) -> None:
 
 def test_the_id_begins_anew_between_plan_and_fence(lab3: Lab) -> None:
     """What was judged is over; the same id's next transaction is not touched."""
-    import asyncio
-
     from eoctl.lab.client import Client, Record
     from eoctl.lab.producer import Producer
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from eoctl.config import Connect, resolve
-from eoctl.kafka import repairs
+from eoctl.kafka import messages, repairs
 from eoctl.kafka.cluster import Cluster
 from eoctl.kafka.failures import WireError
 from eoctl.lab.client import Client, Record
@@ -23,11 +23,11 @@ from eoctl.operations.session import with_cluster
 from recovery.errors import RefusedError, UnverifiedError
 from recovery.observation import Settings
 from recovery.plan import Plan, Step
-from recovery.repairs import MarkerRequest, RaiseRequest
+from recovery.repairs import MAX_EPOCH, MarkerRequest, RaiseRequest
 from tests.kafka.command import Ran, environment, eoctl, unfinished
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.relay import END_TXN, INIT_PRODUCER_ID, relayed
-from tests.kafka.remedying import read_committed
+from tests.kafka.remedying import dumped_markers, read_committed
 
 FAST = ("--sample-interval", "0.3s")
 ACT = ("--execute", "--yes")
@@ -287,6 +287,83 @@ async def raised(cluster: Cluster, step: Step, held: int) -> str:
         return f"unsure: {error.what}"
     seen = await remedy_raise.ended(cluster, step)
     return "done" if seen.done else seen.detail
+
+
+@pytest.mark.parametrize("outcome", ["abort", "commit"])
+def test_a_marker_at_the_last_epoch_stays_there(lab: Lab, topic: MakeTopic, outcome: str) -> None:
+    """There is no epoch above 32767: the marker bears it, and the leader takes it."""
+    name = topic(lab)
+
+    async def scenario(client: Client) -> None:
+        await Producer.init(client, f"{name}-other")  # makes __transaction_state
+        given = await Producer.init(client)
+        last = Producer(client, given.producer_id, MAX_EPOCH, f"{name}-nobody")
+        start = await last.write(name, 0, [Record(b"1"), Record(b"2")])
+        await client.plain(name, 0, [Record(b"after")])
+        which = ("--pid", str(last.producer_id), "--start-offset", str(start))
+        done = eoctl(
+            *("txn", "resolve", f"{name}:0", *which, "--outcome", outcome, "--without-proof"),
+            *(*FAST, *ACT, "-o", "json"),
+            lab=lab,
+        )
+        assert done.status == 0, done.stderr
+        sent = done.rows[0]["steps"][-1]["parameters"]
+        assert (sent["producer_epoch"], sent["transaction_version"]) == (MAX_EPOCH, 0)
+        mine = [b"1", b"2"] if outcome == "commit" else []
+        assert read_committed(lab, name, 0) == [*mine, b"after"]
+        assert dumped_markers(lab, name, 0, last.producer_id) == [(outcome, MAX_EPOCH)]
+
+    in_client(lab, scenario)
+
+
+@pytest.mark.long
+def test_an_id_whose_epochs_are_exhausted_is_raised_to_another_producer_id(
+    lab: Lab, topic: MakeTopic
+) -> None:
+    """32,766 starts of an application: the raise before the marker rotates the producer id."""
+    name = topic(lab, 2)
+
+    async def scenario(client: Client) -> None:
+        first = await Producer.init(client, f"{name}-id")
+        coordinator = await client.coordinator(f"{name}-id")
+        start_again = messages.InitProducerIdRequest(
+            transactional_id=f"{name}-id",
+            transaction_timeout_ms=60_000,
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+        epoch = first.epoch
+        while epoch < MAX_EPOCH - 1:
+            answer = await client.cluster.ask(coordinator, start_again, most=4)
+            assert answer.error_code == 0
+            assert answer.producer_id == first.producer_id
+            epoch = answer.producer_epoch
+        owner = Producer(client, first.producer_id, epoch, f"{name}-id")
+        await owner.send(name, 1, [Record(b"home")])
+        late = Producer(client, owner.producer_id, epoch, owner.transactional_id)
+        await owner.commit()
+        await owner.completed()
+        start = await late.write(name, 0, [Record(b"stray")])
+        await client.plain(name, 0, [Record(b"after")])
+        scene = Scene(lab, name, owner, start)
+        done = scene.run(*scene.abort, *ACT, "-o", "json")
+        assert done.status == 0, done.stderr
+        assert [s["action"] for s in done.rows[0]["steps"]] == ["raise-id", "write-marker"]
+        now = await client.transaction(f"{name}-id")
+        assert now is not None
+        assert now.producer_id != first.producer_id
+        [(outcome, marked)] = dumped_markers(lab, name, 0, first.producer_id)
+        assert (outcome, marked) == ("abort", MAX_EPOCH)
+        assert read_committed(lab, name, 0) == [b"after"]
+        with pytest.raises(WireError) as refused:
+            await owner.send(name, 0, [Record(b"too late")])
+        assert refused.value.error in (*FENCED, "INVALID_PRODUCER_ID_MAPPING")
+        restarted = await Producer.init(client, f"{name}-id")
+        await restarted.send(name, 0, [Record(b"restarted")])
+        await restarted.commit()
+        assert read_committed(lab, name, 0) == [b"after", b"restarted"]
+
+    in_client(lab, scenario)
 
 
 def test_fence_judges_first(lab: Lab, topic: MakeTopic) -> None:
