@@ -11,11 +11,11 @@ that is not explained.
 """
 
 import argparse
+import hashlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
-import random
 import resource
 import sys
 import tempfile
@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
-from tests.mutants.places import Mutant, count, mutant, mutated
+from tests.mutants.places import Mutant, mutant, mutated, places
 
 ROOT = Path(__file__).parents[2]
 SURVIVORS = Path(__file__).with_name("survivors.txt")
@@ -150,18 +150,23 @@ def main() -> int:
     """Run the sample, print what came of it."""
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("--of", action="append", choices=MODULES, help="only these modules")
-    parser.add_argument("--count", type=int, default=240, help="how many in all [240]")
+    parser.add_argument("--count", type=int, default=150, help="how many in all [150]")
     parser.add_argument("--all", action="store_true", help="every one")
     parser.add_argument("--seed", type=int, default=13, help="of the choice [13]")
     parser.add_argument("--processes", type=int, default=2)
     asked = parser.parse_args()
 
     chosen = asked.of or list(MODULES)
-    every = [(m, number) for m in chosen for number in range(count(_source(m)))]
-    picked: Sequence[int] = range(len(every))
-    if not asked.all and asked.count < len(every):
-        picked = sorted(random.Random(asked.seed).sample(picked, asked.count))
-    sample = [mutant(m, _source(m), number) for m, number in map(every.__getitem__, picked)]
+    every = [
+        (hashlib.sha256(f"{asked.seed} {m} {place}".encode()).digest(), m, number)
+        for m in chosen
+        for number, place in enumerate(places(_source(m)))
+    ]
+    # each place draws its own lot: what changes elsewhere leaves the others in the sample
+    picked = every if asked.all else sorted(every)[: asked.count]
+    order = list(MODULES)
+    picked.sort(key=lambda p: (order.index(p[1]), p[2]))
+    sample = [mutant(m, _source(m), number) for _, m, number in picked]
     print(f"{len(sample)} of {len(every)} mutations of {len(chosen)} modules, seed {asked.seed}")
 
     os.environ["EOCTL_TEST_SHARE"] = SHARE

@@ -6,6 +6,7 @@ and decorators stay as they are.
 """
 
 import ast
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -35,9 +36,15 @@ class Mutant:
     name: str
 
 
-def count(source: str) -> int:
-    """How many single mutations a module has."""
-    return sum(1 for _ in _changes(ast.parse(source)))
+def places(source: str) -> list[str]:
+    """Each single mutation of a module, by what stands there: other changes leave it its name."""
+    seen: Counter[str] = Counter()
+    found = []
+    for where, _, node, _ in _changes(ast.parse(source)):
+        place = f"{where}: {_short(node)}"
+        seen[place] += 1
+        found.append(f"{place} #{seen[place]}")
+    return found
 
 
 def mutant(module: str, source: str, number: int) -> Mutant:
@@ -52,7 +59,7 @@ def mutated(mutant: Mutant, source: str) -> ast.Module:
 
 def _changed(module: str, source: str, number: int) -> tuple[Mutant, ast.Module]:
     tree = ast.parse(source)
-    where, line, change = next(c for i, c in enumerate(_changes(tree)) if i == number)
+    where, line, _, change = next(c for i, c in enumerate(_changes(tree)) if i == number)
     before, after = change()
     ast.fix_missing_locations(tree)
     return Mutant(module, number, line, f"{module} {where}: {before} -> {after}"), tree
@@ -62,11 +69,11 @@ Change = Callable[[], tuple[str, str]]
 """Makes the change; what stood there, and what stands there now."""
 
 
-def _changes(tree: ast.Module) -> Iterator[tuple[str, int, Change]]:
+def _changes(tree: ast.Module) -> Iterator[tuple[str, int, ast.AST, Change]]:
     yield from _below(tree, "")
 
 
-def _below(node: ast.AST, where: str) -> Iterator[tuple[str, int, Change]]:
+def _below(node: ast.AST, where: str) -> Iterator[tuple[str, int, ast.AST, Change]]:
     for field, value in ast.iter_fields(node):
         if field in ("annotation", "returns", "decorator_list", "type_params"):
             continue
@@ -77,11 +84,11 @@ def _below(node: ast.AST, where: str) -> Iterator[tuple[str, int, Change]]:
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 inside = f"{where}.{child.name}".strip(".")
             for change in _of(child):
-                yield inside, child.lineno, partial(_told, child, change)  # type: ignore[attr-defined]
+                yield inside, child.lineno, child, partial(_told, child, change)  # type: ignore[attr-defined]
             if isinstance(child, ast.Raise) or (
                 isinstance(child, ast.Expr) and isinstance(child.value, ast.Call | ast.Await)
             ):
-                yield inside, child.lineno, partial(_forgotten, value, number)
+                yield inside, child.lineno, child, partial(_forgotten, value, number)
             yield from _below(child, inside)
 
 

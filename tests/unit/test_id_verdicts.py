@@ -324,3 +324,25 @@ def test_no_remedy_restarts_a_coordinator_whose_markers_are_there() -> None:
         found = twice(look(in_sync=in_sync), record())
         assert found.remedy.action != "restart-coordinator"
         assert "restart-coordinator" in dict(found.remedy.refused)
+
+
+def test_the_farthest_refusal_decides() -> None:
+    """One move of the leader would not help where another partition is a thousand ahead."""
+    parts = (named(P, coordinator=6, start=3), named(Q, coordinator=1005, start=3))
+    v = twice(look(named=parts), record(version=0))
+    assert (v.rule, v.remedy.action) == ("coordinator-fenced", "write-prepared-marker")
+
+
+def test_a_deadline_is_of_what_is_not_decided() -> None:
+    assert judge_id(look("Ongoing")).deadline == START + 60_000
+    assert judge_id(look()).deadline is None
+    endless = look("Ongoing", row=row("Ongoing", timeout_ms=2**31 - 1))
+    assert judge_id(endless).deadline is None
+
+
+def test_only_an_overdue_one_is_its_coordinators_to_abort() -> None:
+    overdue = judge_id(look("Ongoing", over_timeout=True), None, record("Ongoing"))
+    long = judge_id(look("Ongoing", over_long=True), None, record("Ongoing"))
+    assert overdue.remedy.does != long.remedy.does
+    assert "coordinator" in overdue.remedy.does
+    assert "coordinator" not in long.remedy.does

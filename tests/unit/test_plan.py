@@ -59,6 +59,12 @@ def test_a_plan_file_gives_back_its_plan(facts: dict[str, Any], details: object)
     assert text.isascii()
 
 
+def test_the_order_of_facts_is_no_difference() -> None:
+    one = dump(make(observed={"orders:3": {"x": 1, "y": 2}, "b:1": 3}))
+    assert dump(make(observed={"b:1": 3, "orders:3": {"y": 2, "x": 1}})) == one
+    assert [*json.loads(one)] == sorted(json.loads(one))
+
+
 def test_a_fact_stands_on_a_line_of_its_own() -> None:
     before = dump(make()).splitlines()
     after = dump(make(observed={"orders:3": {"topic_id": "x", "start_offset": 9}})).splitlines()

@@ -17,17 +17,21 @@ from recovery.store_tables import FileStore, KafkaGroupStore, SparkCheckpointSto
 from recovery.stored import StoredOffset, StoredOutput, StoredPartition
 from recovery.strategies.commits import Shown
 from recovery.strategies.decision import Owner, PendingError, RestartPlan
+from recovery.strategies.input_rules import moved
 from recovery.strategies.observed import (
     CommitOf,
     Count,
+    Counted,
+    Counts,
     EpochEnd,
     InCommit,
     LogEnd,
     Observed,
     PendingCommit,
     TimeAt,
+    Walk,
 )
-from tests.unit.restart_model import ABORTED, DATA, MISSING, OPEN, World, with_reads
+from tests.unit.restart_model import ABORTED, DATA, MISSING, OPEN, Entry, World, with_reads
 
 FILE = FileStore(kind="file", path="p")
 GROUP = KafkaGroupStore(kind="kafka-group", group="g")
@@ -344,7 +348,7 @@ def test_the_stored_producer_leads_to_the_brokers() -> None:
     assert held(plan(world(entry(**STORED)), change=known(0, 4)), "stored-producer") is True
     unknown = plan(world(entry(**STORED)))
     assert held(unknown, "stored-producer") is None
-    # A later epoch is normal: transactions version 2 raise it at each end.
+    # A later epoch is normal: transactions version 2 raise it at each end. It begins at 0.
     assert held(plan(world(entry(**STORED)), change=known(3, -1)), "stored-producer") is True
 
 
@@ -1099,3 +1103,38 @@ def rounds(made: World, application: App) -> list[int]:
             name, answer = made.answer(want)
             answers.setdefault(name, {})[want] = answer
     return found
+
+
+def test_a_later_epoch_of_the_stored_producer_begins_at_0() -> None:
+    for first, fits in ((0, True), (1, False)):
+        made = World()
+        for number in range(8):
+            made.log("in").write(number)
+        for number in range(2):
+            made.log("out").write(number, 7)
+        made.commit(entry(**STORED))
+        made.log("out").entries.append(Entry(DATA, 2, 7, 1, first, False))
+        if fits:
+            assert held(plan(made), "stored-producer") is None
+        else:
+            assert "(epoch, sequence) (1, 1)" in refused(made).what
+
+
+def test_a_step_from_the_logs_very_end_is_told_in_time() -> None:
+    """The store stands at the end: which time that was is asked of the broker, too."""
+    log = answered(world(), app(), lambda o: o).log(IN)
+    assert log.high_watermark == 8
+    seen = Observed(
+        None,
+        {},
+        {IN: log},
+        counted={Count("in", 0, 4, 8): Counted(Counts(data=4), None)},
+        times={TimeAt("in", 0, 8): 77, TimeAt("in", 0, 4): 44},
+    )
+    found = moved(8, 4, log, "read_committed", seen)
+    assert (found.direction, found.records) == ("rewind", 4)
+    assert (found.from_time, found.to_time) == (77, 44)
+
+
+def test_only_committed_records_are_walked_unless_asked() -> None:
+    assert not Walk("t", 0, 0, 1).uncommitted

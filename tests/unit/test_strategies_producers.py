@@ -108,3 +108,11 @@ def test_transactional_is_said_of_a_run_as_a_whole() -> None:
     assert runs.found.runs == (Run(7, 0, 1, False),)
     runs.add(header(2, 2, -1, -1, -1), visible=True)
     assert runs.found.producer_ids == (7, -1)
+
+
+def test_so_many_gaps_are_kept_and_no_more() -> None:
+    runs = ProducerRuns(0, 1000)
+    for n in range(200):
+        runs.add(header(n, n, 7, 0, 5 * n), visible=True)
+    assert len(runs.found.gaps) == ProducerRuns._MOST_GAPS
+    assert runs.found.gaps[0].producer_id == 7

@@ -13,6 +13,9 @@ from dataclasses import replace
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from recovery.facts import TransactionFacts
+from recovery.id_facts import IdFacts
+from recovery.id_verdicts import judge_id
 from recovery.observation import OpenTransaction, Settings
 from recovery.repairs import commit_refused, marker_for, raise_first, remedy_allowed
 from recovery.verdicts import Verdict, judge
@@ -27,7 +30,7 @@ from tests.unit.transaction_model import (
     start_batch,
 )
 
-NAMES = ("orders", "billing", "flink-sink-3-17")
+NAMES = ("orders", "moves-2", "flink-sink-3-17")
 TPS = (("t", 0), ("t", 1), ("t", 2))
 RULES = Settings()
 HALF_SKEW = RULES.clock_skew // 2
@@ -51,7 +54,8 @@ INCIDENTS = st.lists(
             ["remake"] * 2
             + ["repeat"] * 2
             + ["anew", "anew", "twice", "twice", "forgotten", "forgotten"]
-            + ["lead", "fail-over", "sight", "replace", "replace-seen", "grow", "nameless"]
+            + ["lead", "fail-over", "sight", "replace", "replace-seen", "nameless"]
+            + ["grow", "hours", "hours", "cut", "cut-seen", "cut-lost", "swallowed"]
         ),
         SMALL,
         SMALL,
@@ -131,6 +135,25 @@ def play(w: World, ops: Sequence[tuple[str, int, int]], *, compaction: bool = Tr
                 w.write(i, tp)
                 w.end(i, "commit", lost=[tp])
                 w.compact(i.home, w.ends[i.home])
+            case ["hours"]:  # the leader's clock is as far ahead as the next commit is off
+                w.lead(tp, w.clocks[i.home] + THREE_HOURS)
+                w.write(i, tp)
+                w.end(i, "commit")
+                w.tick(THREE_HOURS)
+                w.write(i, tp)
+                w.end(i, "commit", lost=[tp])
+            case ["swallowed"]:  # a lost commit, a lost timeout over it, compaction between
+                w.write(i, tp)
+                w.end(i, "commit", lost=[tp])
+                w.write(i, tp)
+                at = w.ends[i.home]
+                w.server_abort(i, lost=[tp])
+                w.compact(i.home, at)
+            case ["cut", *how]:
+                if how == ["lost"]:
+                    w.write(i, tp)
+                    w.end(i, "commit", lost=[tp])
+                w.cut(i, seen=how == ["seen"] or b == 0)
             case ["repeat"]:
                 w.repeat(i, tp)
             case ["lead"]:
@@ -195,23 +218,25 @@ def harmless(w: World, about: OpenTransaction, v: Verdict, *, clocks_agree: bool
     if remedy_allowed(v, "abort") is None:
         assert v.name == "orphan"
         assert not [i for i in w.ids.values() if i.pid == about.producer_id and i.partitions]
+        # its coordinator does not know what its records say, nor do they say that it forgot
+        assert about.producer_id not in {i.pid for i in w.ghosts}
     if not clocks_agree:
         return
     if remedy_allowed(v, "resolve") is None:
         # a stray below or above decided data may be decided with it: its writer has no owner
         assert set(fates) - {"stray"} == {v.proven_outcome}
     if v.mixed:
-        assert "live" in fates
+        assert "live" in fates or w.cut_unread
         made_between = w.logs[about.topic_partition].born > w.looked
         assert v.proven_outcome in fates or made_between  # it was so at the first look
         if remedy_allowed(v, "resolve", owner_is_gone=True) is None:
             event("commit in its owner's stead")
             assert v.proven_outcome == "commit"
     if commit_refused(v) is None:  # asked of each partition of the transaction
-        assert "live" in fates
+        assert "live" in fates or w.cut_unread
         assert "abort" not in fates
     if remedy_allowed(v, "fence", owner_is_gone=True) is None and v.name != "orphan":
-        assert "commit" not in fates
+        assert "commit" not in fates or w.cut_unread
 
 
 @many
@@ -323,6 +348,30 @@ def test_a_remedy_carried_out_destroys_nothing_and_harms_nobody(
         event(f"{action}: {'refused' if marked is None else 'done'}")
         wrong = {"abort": {"live", "commit"}, "commit": {"live", "abort"}}
         assert not wrong[v.proven_outcome or "abort"] & set(marked or ())
+
+
+@many
+@given(INCIDENTS, VERSIONS, st.frozensets(st.sampled_from(TPS), min_size=1))
+def test_no_fence_reaches_what_is_not_visible(
+    ops: list[tuple[str, int, int]], versions: tuple[int, ...], hidden: frozenset[tuple[str, int]]
+) -> None:
+    """An id judged by what it holds where DESCRIBE is granted; its abort would go everywhere."""
+    w = world(versions, 0, 0, 0, 0)
+    play(w, ops)
+    for i in w.ids.values():
+        if i.state != "Ongoing":
+            continue
+        newest = [r for r in w.state[i.home] if r.transactional_id == i.name][-1:]
+        row = TransactionFacts(
+            i.name, 1, i.pid, i.state, i.epoch, i.timeout, i.started,
+            tuple(sorted(i.partitions - hidden)),
+        )  # fmt: skip
+        facts = IdFacts(row, w.now, i.home, named=(), over_timeout=True, over_long=True)
+        v = judge_id(facts, facts, newest[0] if newest else None)
+        event(v.remedy.action)
+        if v.remedy.action == "fence":
+            below = [w.logs[tp].producers.get(i.pid) for tp in i.partitions & hidden]
+            assert "commit" not in {b.txn.fate for p in below if p for b in p.open}
 
 
 def carry_out(w: World, about: OpenTransaction, outcome: str, *, goes_on: bool) -> list[str] | None:

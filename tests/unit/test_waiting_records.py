@@ -146,3 +146,9 @@ def test_time_by_the_brokers_clock_is_the_batchs_maximum() -> None:
     (DefaultRecordBatch.setMaxTimestamp)."""
     log = batch(0, [Item(0, 12), Item(1, 13)], attributes=0x08, max_timestamp=T)
     assert waiting([log], 0, 2, None, complete=True).oldest_timestamp == T
+
+
+@pytest.mark.parametrize(("time", "oldest"), [(-1, None), (0, 0), (1, 1)])
+def test_a_time_that_is_not_known_is_minus_one(time: int, oldest: int | None) -> None:
+    log = batch(0, [Item(0, time)])
+    assert waiting([log], 0, 1, None, complete=True).oldest_timestamp == oldest

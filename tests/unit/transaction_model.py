@@ -88,6 +88,8 @@ class Id:
     home: int = 0
     lost_ever: bool = False
     ended_by_server: bool = False
+    gone: bool = False
+    """Its coordinator went back to an earlier record: its application is refused from then on."""
     retired: list[int] = field(default_factory=list)
 
 
@@ -114,6 +116,8 @@ class World:
         self.cut_epochs: dict[int, int] = {}
         self.sightings: dict[Tp, list[Sighting]] = {}
         self.next_pid = 4000
+        self.cut_unread = False
+        """Some state partition lost an end that nobody had read: what is left may say Ongoing."""
         self.looked = 0
         """When the observer looked first."""
         self.compacted = False
@@ -152,7 +156,7 @@ class World:
             version = self.versions.setdefault(name, version)
             i = self.ids[name] = Id(name, version, self._pid(), epoch, timeout)
             i.home = coordinator_partition(name, len(self.state))
-        elif i.state.startswith("Prepare"):
+        elif i.gone or i.state.startswith("Prepare"):
             return i
         else:
             if i.state == "Ongoing":
@@ -175,7 +179,7 @@ class World:
 
     def write(self, i: Id, tp: Tp) -> None:
         """The owner writes a batch: the partition is added first."""
-        if i.state.startswith("Prepare"):
+        if i.gone or i.state.startswith("Prepare"):
             return
         held = self.logs[tp].producers.get(i.pid)
         if held is not None and held.epoch > i.epoch:
@@ -244,6 +248,8 @@ class World:
         *,
         by_server: bool = False,
     ) -> None:
+        if i.gone:
+            return
         assert i.txn is not None
         i.ended_by_server = by_server
         i.txn.fate = outcome
@@ -256,7 +262,7 @@ class World:
 
     def finish(self, i: Id, *, lost: Iterable[Tp] = ()) -> None:
         """The coordinator writes the markers that it can, then Complete*."""
-        if not i.state.startswith("Prepare"):
+        if i.gone or not i.state.startswith("Prepare"):
             return
         outcome = i.state.removeprefix("Prepare").lower()
         for tp in sorted(i.partitions):
@@ -336,6 +342,56 @@ class World:
             self.state[number], self.ends[number], self.epochs[number] = [], 0, 0
         self.cut_epochs.clear()
         self.sightings.clear()
+
+    def cut(self, i: Id, *, seen: bool) -> None:
+        """An unclean election: the id's partition of `__transaction_state` loses its end.
+
+        seen: the observer had read it. Else all that bears the id's last two epochs is lost: of a
+        shorter end that nobody read nothing tells.
+        """
+        number, records = i.home, self.state[i.home]
+        since = i.epoch - 1
+        first = next(
+            (
+                n
+                for n, r in enumerate(records)
+                if r.transactional_id == i.name
+                and isinstance(r.value, TransactionValue)
+                and (r.value.producer_id, r.value.producer_epoch >= since) == (i.pid, True)
+            ),
+            None,
+        )
+        if first is None:
+            return
+        if not seen and {r.transactional_id for r in records[first:]} != {i.name}:
+            return  # it would be another id's shorter end
+        if seen:
+            first = max(first, len(records) - 3)
+            self.forgotten[number] += records[first:]
+            self.cut_epochs[number] = self.epochs[number]
+        self.state[number], lost = records[:first], records[first:]
+        self.ends[number] = lost[0].offset
+        self.epochs[number] += 1
+        self.cut_unread |= not seen
+        for name in {r.transactional_id for r in lost}:
+            self._reload(name, number)
+
+    def _reload(self, name: str, number: int) -> None:
+        """Its coordinator knows what is left in its log."""
+        i = self.ids.get(name)
+        if i is None or i.home != number:
+            return
+        left = [r.value for r in self.state[number] if r.transactional_id == name]
+        if not left:
+            self._abandon(i)
+            del self.ids[name]
+            return
+        value = left[-1]
+        assert isinstance(value, TransactionValue)
+        if value.state != "Ongoing":
+            self._abandon(i)
+        i.gone, i.state, i.started = True, value.state.value, value.start_ms
+        i.pid, i.epoch, i.partitions = value.producer_id, value.producer_epoch, {*value.partitions}
 
     def grow(self) -> None:
         """`__transaction_state` gets two partitions more, and all brokers restart."""
