@@ -1,6 +1,7 @@
 """What a case answers where a fact is missing or of something else: `recovery.case`, by hand."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,9 @@ PID, EPOCH, P, Q = 4001, 7, ("t", 0), ("t", 1)
 NOW = 2_000_000_000_000
 
 
-def row(state: str = "Ongoing", **other: object) -> TransactionFacts:
+def row(state: str = "Ongoing", **other: Any) -> TransactionFacts:
     plain = TransactionFacts("orders", 1, PID, state, EPOCH, 60_000, NOW - 1000, (P,))
-    return replace(plain, **other)  # type: ignore[arg-type]
+    return replace(plain, **other)
 
 
 def record(state: str = "Ongoing", name: str = "orders", **other: object) -> StateRecord:
@@ -63,7 +64,7 @@ def test_nobody_is_not_moved_not_two_phase_and_has_no_deadline() -> None:
     ],
 )
 def test_the_deadline_needs_a_start_and_a_timeout(
-    other: dict[str, object], deadline: int | None
+    other: dict[str, Any], deadline: int | None
 ) -> None:
     assert case(row(**other)).deadline == deadline
 
@@ -156,6 +157,7 @@ def test_what_a_fence_expects_is_what_was_seen() -> None:
 
 @pytest.mark.parametrize("missing", ["timeout_ms", "start_timestamp"])
 def test_a_mixed_one_whose_deadline_is_not_known(missing: str) -> None:
-    assert remedies.wait_for_commit(case(row(**{missing: None}))).deadline is None
+    unknown: dict[str, Any] = {missing: None}
+    assert remedies.wait_for_commit(case(row(**unknown))).deadline is None
     assert remedies.wait_for_commit(case(row())).deadline == NOW + 59_000
     assert remedies.wait_for_commit(case()).deadline is None

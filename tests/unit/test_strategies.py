@@ -11,6 +11,7 @@ import pytest
 from recovery.app_file import App, MergeLog
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import ProducerFacts
+from recovery.formats.counting import Counts
 from recovery.formats.spark_checkpoint import Checkpoint
 from recovery.restart import changes, decide, wanted
 from recovery.store_tables import FileStore, KafkaGroupStore, SparkCheckpointStore
@@ -22,7 +23,6 @@ from recovery.strategies.observed import (
     CommitOf,
     Count,
     Counted,
-    Counts,
     EpochEnd,
     InCommit,
     LogEnd,
