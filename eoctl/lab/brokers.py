@@ -9,7 +9,7 @@ import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from eoctl.lab.jars import Progress, fetch, nothing, read_lock
 from eoctl.lab.java import Java, find_java
 from eoctl.lab.processes import Process, spawn
 from eoctl.lab.record import CONTROLLER, HOST, PLAINTEXT, Node, Record
-from recovery.errors import UnreachableError, UsageError
+from recovery.errors import RefusedError, UnreachableError, UsageError
 
 # Start-up counts more than peak speed; a laptop runs three of them.
 _JVM = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
@@ -221,17 +221,53 @@ def format_storage(
         (target / "meta.properties").write_text(meta)
 
 
-def start(runtime: Runtime, folder: Path, broker_id: int, *, leave_archive: bool) -> Process:
+def start(
+    runtime: Runtime,
+    folder: Path,
+    broker_id: int,
+    *,
+    leave_archive: bool,
+    clock_ahead_ms: int = 0,
+) -> Process:
     """Start one broker. leave_archive: have it write `classes.jsa` into the folder at its end."""
     home = broker_folder(folder, broker_id)
     flags = log_flags(runtime.kafka_version, broker_log(folder, broker_id))
     flags.append(f"-XX:ErrorFile={home}/java-crash.log")
     if leave_archive:
         flags.append(f"-XX:ArchiveClassesAtExit={folder}/classes.jsa")
+    if clock_ahead_ms:
+        runtime = replace(runtime, jars=(_clock(runtime), *runtime.jars))
+        flags.append(f"-Deoctl.clock.ahead.ms={clock_ahead_ms}")
     argv = runtime.argv("kafka.Kafka", home / "server.properties", flags=flags)
     with broker_log(folder, broker_id).open("a") as log:
         log.write(_START_MARK)
     return spawn(argv, home / "console.log")
+
+
+def _clock(runtime: Runtime) -> Path:
+    """Classes that stand before Kafka's: its clock, to be set. Raises RefusedError without javac.
+
+    Nothing less reaches a coordinator's clock: no request does, and a JVM has no flag for it.
+    """
+    source = Path(str(resources.files("eoctl.lab") / "SystemTime.java"))
+    told = hashlib.sha256(f"{runtime.java.banner}{runtime.classpath}".encode())
+    told.update(source.read_bytes())
+    classes = cache_dir().absolute() / "classes" / f"clock-{told.hexdigest()[:16]}"
+    if classes.exists():
+        return classes
+    compiler = runtime.java.path.resolve().with_name("javac")
+    if not compiler.exists():
+        raise RefusedError(
+            "a broker's clock is set by a class that has to be compiled, and there is no javac",
+            where=str(compiler),
+            remedy="install a JDK (Debian, Ubuntu: openjdk-17-jdk-headless)",
+        )
+    arriving = classes.with_suffix(f".{os.getpid()}")
+    arriving.mkdir(parents=True)
+    argv = [compiler, "-proc:none", "-d", arriving, "-cp", runtime.classpath, source]
+    subprocess.run(argv, check=True, capture_output=True, timeout=120)
+    arriving.rename(classes)
+    return classes
 
 
 def log_flags(kafka_version: str, log: Path) -> list[str]:

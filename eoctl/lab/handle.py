@@ -150,6 +150,17 @@ class Lab:
         start_broker(self, self.runtime(), broker_id)
         ready.wait(self.record, self.folder, only=broker_id)
 
+    def set_clock(self, broker_id: int, ahead_ms: int) -> None:
+        """Restart a broker with its clock ahead by so much; 0 = right again. Raises RefusedError.
+
+        Its log keeps the true time, and so do the times of the markers that it writes as the
+        leader of their partition: Kafka asks the system for those.
+        """
+        node = self.record.node(broker_id).model_copy(update={"clock_ahead_ms": ahead_ms})
+        self.terminate(broker_id)
+        self.record.with_node(node).save(self.folder)
+        self.start(broker_id)
+
     def down(self, *, keep_data: bool = False) -> None:
         """End what `up` started, wait for it, delete the data unless they are to be kept.
 
@@ -209,11 +220,17 @@ def start_broker(lab: Lab, runtime: Runtime, broker_id: int) -> Process:
     record = lab.record
     node = record.node(broker_id)
     archive = runtime.class_archive
-    leaves = broker_id == 1 and not archive.exists()
+    leaves = broker_id == 1 and not archive.exists() and not node.clock_ahead_ms
     if leaves:
         record = record.model_copy(update={"archive": archive})
     with uninterrupted():
-        process = brokers.start(runtime, lab.folder, broker_id, leave_archive=leaves)
+        process = brokers.start(
+            runtime,
+            lab.folder,
+            broker_id,
+            leave_archive=leaves,
+            clock_ahead_ms=node.clock_ahead_ms,
+        )
         record.with_node(node.model_copy(update={"process": process})).save(lab.folder)
     return process
 

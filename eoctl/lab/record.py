@@ -105,7 +105,8 @@ def check_name(name: str) -> None:
 class Node(BaseModel):
     """One broker (and controller), or the ZooKeeper.
 
-    ports: by listener name. process: None before its start.
+    ports: by listener name. process: None before its start. clock_ahead_ms: of its clock, from its
+    next start on.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -114,6 +115,7 @@ class Node(BaseModel):
     ports: dict[str, int]
     directory_id: str
     process: Process | None = None
+    clock_ahead_ms: int = 0
 
 
 class Record(BaseModel):

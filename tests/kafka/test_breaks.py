@@ -455,7 +455,7 @@ def topics(lab: Lab) -> set[str]:
 def test_every_kind_is_described() -> None:
     assert set(KINDS) == {
         *("open", "long", "overdue", "two-phase", "zombie", "offsets-pending", "orphan"),
-        *("mixed", "marker-lost", "prepare-stuck", "marker-twice", "idle-owner"),
+        *("mixed", "marker-lost", "prepare-stuck", "marker-twice", "idle-owner", "clock-ahead"),
         *("offsets-marker-lost", "offsets-orphan", "coordinator-fenced", "holds-nothing"),
         *("prepare-holds-nothing", "replaced-history", "grown-history", "topic-made-anew"),
     }

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer
 
+from eoctl.kafka import clocks, messages
+from eoctl.kafka.wire import Connection
 from eoctl.lab import secure
+from eoctl.lab.admin import set_config
 from eoctl.lab.breaks import break_
 from eoctl.lab.client import Client, Record
 from eoctl.lab.cluster import Lab
@@ -16,12 +19,16 @@ from eoctl.lab.record import LabSpec
 from eoctl.operations import diagnose
 from eoctl.operations.session import now_ms
 from recovery.diagnosis import Judged
+from recovery.observation import Settings
+from recovery.times import rfc3339
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.diagnosing import judged
 
 CYCLE = 3_600_000
-SETTINGS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": str(CYCLE)}
+ABORT_CYCLE = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+SETTINGS = {ABORT_CYCLE: str(CYCLE)}
+STATE = "__transaction_state"
 ORDINARY = (
     "etl-7-0",
     "orders-0-1",
@@ -189,6 +196,85 @@ def test_a_clock_that_disagrees_is_measured_and_told(
     text = said(found, "clock")
     assert where_to in text
     assert "2h 59m" in text or "3h" in text
+
+
+def test_no_coordinators_clock_could_be_asked(
+    late: Lab, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before ListTransactions v1 (Kafka 3.8): within the skew of a limit nothing is claimed."""
+    where = topic(late)
+    begin(late, where, {"clock.none": 600_000})
+    supports = Connection.supports
+
+    def older(self: Connection, request: type, version: int = 0) -> bool:
+        lists = request is messages.ListTransactionsRequest
+        return not (lists and version >= 1) and supports(self, request, version)
+
+    async def nothing(*_: object) -> tuple[()]:
+        return ()
+
+    monkeypatch.setattr(Connection, "supports", older)
+    monkeypatch.setattr(clocks, "measured", nothing)
+    near, far = Settings(clock_skew=HOUR), Settings(clock_skew=60_000)
+    [unsure] = judged(late, where, settings=near).judged
+    assert (unsure.verdict.name, unsure.verdict.rule) == ("unknown", "clock-not-seen")
+    assert unsure.verdict.remedy.action == "none"
+    [found] = judged(late, where, settings=far).judged
+    assert found.verdict.name == "open"
+    ours = "by our clock (its coordinator's could not be measured)"
+    assert ours in said(found, "running")
+    assert ours in said(found, "deadline")
+
+
+@pytest.fixture
+def clocks_lab(start_lab: Callable[[LabSpec], Lab]) -> Iterator[Lab]:
+    """Three brokers that abort what is overdue every second."""
+    lab = start_lab(LabSpec(name="clocks", brokers=3, settings={ABORT_CYCLE: "1000"}))
+    yield lab
+    lab.down()
+
+
+@pytest.mark.long
+def test_a_broker_whose_clock_is_ahead_and_one_that_does_not_abort(
+    clocks_lab: Lab, topic: MakeTopic
+) -> None:
+    """The clock is the broker's own, not a patched test; the other's log takes no record."""
+    lab = clocks_lab
+    [truth] = break_(lab, "clock-ahead", hold=False)
+    found = one(lab, truth.topic)
+    assert (found.verdict.name, found.verdict.rule) == (truth.verdict, truth.rule)
+    assert found.verdict.clock_ahead == pytest.approx(3 * HOUR, abs=5_000)
+    assert found.verdict.deadline_in == pytest.approx(truth.timeout_ms, abs=60_000)
+    name = truth.transactional_id or ""
+    described = eoctl("txn", "describe", name, "-o", "json", lab=lab)
+    [row] = described.rows
+    assert 0 <= row["age_seconds"] < 60
+    assert row["start_timestamp"] > (rfc3339(now_ms() + 2 * HOUR) or "")  # by the broker's clock
+    assert "the clock of broker 1 is 3h" in described.stderr
+
+    where, dead = topic(lab), "clock.ignored"
+
+    async def plant() -> set[int]:
+        async with Client.to(lab.bootstrap_servers) as client:
+            coordinator = await client.until(lambda: client.coordinator(dead))
+            producer = await Producer.init(client, dead, 8_000)
+            await producer.send(where, 0, [Record(b"x")])
+            await set_config(client, 2, STATE, {"min.insync.replicas": "3"})
+            return {coordinator, await client.leader(where, 0)}
+
+    needed = asyncio.run(plant())
+    lab.kill(max(set(lab.broker_ids) - needed))
+    deadline = time.monotonic() + 60
+    while True:
+        seen = [j for j in judged(lab, where).judged if j.verdict.cycles_missed]
+        if seen:
+            break
+        assert time.monotonic() < deadline, judged(lab, where).judged
+        time.sleep(0.5)
+    [late] = seen
+    assert (late.verdict.name, late.verdict.rule) == ("overdue", "past-timeout")
+    assert "the coordinator is not doing it" in said(late, "deadline")
+    assert "does not abort it although it is due" in late.verdict.remedy.does
 
 
 # --- what happened before ------------------------------------------------------------------------

@@ -334,6 +334,24 @@ def test_what_cannot_be_fenced_unseen(secure_lab: Lab, topic: MakeTopic) -> None
     assert rules[f"{idle}.id"] == ("unknown", "holds-not-known")
 
 
+def test_a_group_whose_partition_may_not_be_read(secure_lab: Lab) -> None:
+    """Who holds it is hidden: nothing is made of what the log does not show."""
+    (truth,) = break_(secure_lab, "offsets-orphan")
+    hidden = (ResourceType.TOPIC, "__consumer_offsets", AclOperation.READ)
+    with denied(secure_lab, *hidden):
+        found = judged(
+            secure_lab,
+            f"__consumer_offsets:{truth.partition}",
+            properties=secure_lab.client_properties(user="viewer"),
+            sample_interval=0.3,
+        )
+    (seen,) = found.judged
+    assert (seen.verdict.name, seen.verdict.rule) == ("unknown", "producers-not-seen")
+    assert seen.verdict.remedy.action == "none"
+    assert "grant READ" in seen.verdict.remedy.does
+    assert found.missing
+
+
 @pytest.fixture(scope="module")
 def pair(start_lab: Callable[[LabSpec], Lab]) -> Iterator[Lab]:
     """Two brokers that let a restarted one in again soon."""

@@ -6,6 +6,7 @@ that died a moment ago is the same. `hold` adds the process, for the person at t
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from eoctl.kafka import messages
@@ -15,9 +16,12 @@ from eoctl.lab.breaks.stage import UNSTABLE, Kind, Options, Place, Stage, batch
 from eoctl.lab.breaks.truth import GroundTruth, Ledger
 from eoctl.lab.producer import Producer
 from recovery.errors import UnverifiedError
+from recovery.formats.coordinator import coordinator_partition
 
 ABORT_CYCLE = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+TRANSACTION_STATE = "__transaction_state"
 MAX_TIMEOUT = "transaction.max.timeout.ms"
+CLOCK_AHEAD_MS = 3 * 3_600_000
 FENCED = frozenset({"INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
 
 
@@ -85,6 +89,34 @@ async def make_open(stage: Stage) -> list[GroundTruth]:
         await longest_timeout(stage),
         "wait: it ends with its owner (kill -TERM owner_pid commits it) or at its timeout",
     )
+
+
+async def make_clock_ahead(stage: Stage) -> list[GroundTruth]:
+    """Transactions whose coordinator's clock is ahead of all others: its broker restarts.
+
+    Other brokers lead their data. The ids' logs are moved to that broker, so that they stay there.
+    """
+    client, timeout_ms = stage.client, await longest_timeout(stage)
+    ahead = min(client.cluster.brokers)
+    others = [broker for broker in sorted(client.cluster.brokers) if broker != ahead]
+    places = await stage.places(replicas=others[:1])
+    for place in places if others else ():
+        await client.until(partial(client.coordinator, place.transactional_id))
+        size = len(await client.partitions(TRANSACTION_STATE))
+        home = coordinator_partition(place.transactional_id, size)
+        await admin.set_replicas(client, TRANSACTION_STATE, home, [ahead])
+    await asyncio.to_thread(stage.lab.set_clock, ahead, CLOCK_AHEAD_MS)
+    client.cluster.forgive()
+    truths = []
+    for place in places:
+        begin_again = partial(Producer.init, client, place.transactional_id, timeout_ms)
+        begun = await begin(stage, place, await client.until(begin_again))
+        repair = (
+            f"wait: the clock of broker {ahead}, its coordinator, is 3 h ahead, and by it the "
+            "transaction is young"
+        )
+        truths.append(await begun.truth(stage, "open", repair, rule="within-limits"))
+    return truths
 
 
 async def make_long(stage: Stage) -> list[GroundTruth]:
@@ -229,6 +261,13 @@ KINDS = (
         "long",
         "a live transaction within its timeout; long by the reader's --long-after",
         make_long,
+        takes=HOLD,
+        leaves_open=held,
+    ),
+    Kind(
+        "clock-ahead",
+        "a live transaction whose coordinator's clock is 3 h ahead (needs a JDK)",
+        make_clock_ahead,
         takes=HOLD,
         leaves_open=held,
     ),
