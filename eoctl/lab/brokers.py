@@ -264,7 +264,7 @@ def _clock(runtime: Runtime) -> Path:
         )
     arriving = classes.with_suffix(f".{os.getpid()}")
     arriving.mkdir(parents=True)
-    argv = [compiler, "-proc:none", "-d", arriving, "-cp", runtime.classpath, source]
+    argv = [str(compiler), "-proc:none", "-d", str(arriving), "-cp", runtime.classpath, str(source)]
     subprocess.run(argv, check=True, capture_output=True, timeout=120)
     arriving.rename(classes)
     return classes
