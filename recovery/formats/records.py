@@ -248,9 +248,10 @@ def decompressed(buffer: Buffer, header: BatchHeader) -> bytes:
 
 
 def _too_large(header: BatchHeader, most: int) -> CorruptError:
+    bound = f"{most:,} bytes" if most % (1 << 20) else f"{most >> 20} MiB"
     return CorruptError(
         f"a batch of {header.size} bytes ({header.codec}) expands to more than "
-        f"{most >> 20} MiB, and is not opened",
+        f"{bound}, and is not opened",
         where=_where(header),
         remedy="find who wrote it; choose a range without this batch, or, where there is memory "
         f"for it, set {EXPANDED_PROPERTY} to more",

@@ -14,6 +14,7 @@ import pytest
 
 from eoctl.lab.cluster import Lab
 from eoctl.operations.jobs import session_members
+from recovery.formats.records import EXPANDED_PROPERTY
 from tests.kafka.command import EOCTL, environment
 from tests.kafka.conftest import MakeTopic
 from tests.share import only_here
@@ -60,18 +61,21 @@ def test_a_command_that_meets_a_bomb_says_where_and_stays_small(
     commands: list[tuple[str, ...]] = [
         (*rebuild, "--output", str(tmp_path / "state"), *on),
         ("audit", "duplicates", name, "--by", "key", *on),
+        ("-X", f"{EXPANDED_PROPERTY}=64MiB", "audit", "duplicates", name, "--by", "key", *on),
     ]
     if engine == "local":
         commands.append(("dedup", name, topic(lab1), "--by", "key"))
     for words in commands:
         status, stderr, peak = measured(lab1, tmp_path, words)
         assert status == 3, (words, stderr)
-        said = [line for line in stderr.splitlines() if "expands to more than 128 MiB" in line]
+        bound = "64 MiB" if "-X" in words else "128 MiB"
+        said = [line for line in stderr.splitlines() if f"expands to more than {bound}" in line]
         assert len(said) == 1, (words, stderr)
         assert name in said[0]
         assert f"offset {ORDINARY}" in said[0]
         assert f"({codec})" in said[0]
         assert "a batch of " in said[0]
+        assert EXPANDED_PROPERTY in said[0]
         assert peak < PEAK_KIB, (words, peak)
     counted = measured(lab1, tmp_path, ("offsets", "count", f"{name}:0", "earliest", "lso"))
     assert (counted[0], counted[2] < PEAK_KIB) == (0, True)  # headers say it

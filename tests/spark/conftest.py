@@ -1,8 +1,11 @@
 """One Spark session and one broker for all of these tests; each starts when first asked for."""
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +45,44 @@ def swift_jvms() -> Iterator[None]:
         for name, value in environment().items():
             patch.setenv(name, value)
         yield
+
+
+@pytest.fixture(scope="session")
+def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A temporary folder of these tests' own, so that what they leave in it is theirs."""
+    tmp_path_factory.getbasetemp()  # stays where it is
+    before, found = os.environ.get("TMPDIR"), Path(tempfile.mkdtemp(prefix="eoctl-spark-"))
+    os.environ["TMPDIR"], tempfile.tempdir = str(found), None
+    yield found
+    del os.environ["TMPDIR"]
+    if before is not None:
+        os.environ["TMPDIR"] = before
+    tempfile.tempdir = None
+    shutil.rmtree(found, ignore_errors=True)
+
+
+@pytest.fixture
+def nothing_left(temporary: Path) -> Iterator[None]:
+    """Fails a test whose jobs leave a process, or something of eoctl's in the temporary folder.
+
+    What is shipped to the executors of these tests' own session stays as long as that.
+    """
+    from spark_jobs import executors
+
+    def left() -> set[str]:
+        mine = f"TMPDIR={temporary}".encode()
+        of_jobs = set()
+        for path in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                words = (path / "environ").read_bytes().split(b"\0")
+                if mine in words and any(word.startswith(b"EOCTL_JOB=") for word in words):
+                    of_jobs.add(f"process {path.name}")
+        served = {folder.name for folder in executors._served}
+        return of_jobs | {path.name for path in temporary.glob("eoctl-*")} - served
+
+    before = left()
+    yield
+    assert left() - before == set()
 
 
 @pytest.fixture(scope="session")

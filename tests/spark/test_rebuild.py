@@ -32,6 +32,8 @@ from tests.started import started
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
 RECORDS, KEYS, PARTITIONS = 12_000, 500, 2
 
@@ -346,7 +348,9 @@ def test_killed_job_is_lost_and_its_java_ends(
         *("--bootstrap-server", lab1.bootstrap_servers, "state", "rebuild", changelog),
         *("--format", "plain", "--at", "lso", "--output", str(output)),
     )
-    process = start(launched, state, *words, "--engine", "spark", "--max-rate", "40k")
+    on = ("--engine", "spark", "--max-rate", "40k")
+    # nobody is left to remove the code that it sent
+    process = start(launched, state, *words, *on, TMPDIR=str(tmp_path))
     job = reading(state, process)
     process.kill()  # nobody is left to say how the job ended
     process.communicate(timeout=60)
