@@ -2,6 +2,7 @@
 
 import gc
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -160,3 +161,29 @@ def test_a_row_that_did_not_change_is_the_same_object() -> None:
     second = builder.frame(large(500, 1)).tables["partitions"].by_key
     same = sum(first[key] is second[key] for key in first)
     assert 0.8 * len(first) < same < len(first)
+
+
+def test_an_id_that_holds_no_partition_has_a_row_and_a_page_of_its_own() -> None:
+    """It stands above the quiet ones, names no partition, and enter asks for the id."""
+    known = large(100)
+    assert known.hanging is not None
+    idle = known.hanging.rows[0].model_copy(
+        update={
+            "topic": None,
+            "partition": None,
+            "leader": None,
+            "start_offset": None,
+            "transactional_id": "idle.overdue",
+            "verdict": "overdue",
+            "rule": "past-timeout",
+        }
+    )
+    hanging = replace(known.hanging, rows=[*known.hanging.rows, idle])
+    frame = Builder().frame(replace(known, hanging=hanging))
+    first, *others = frame.tables["overview"].rows
+    assert (first.cells[1], first.cells[2], first.cells[3]) == ("overdue", "id idle.overdue", "-")
+    assert first.cells[0] == "!!"
+    assert first.opens == ("why", "id idle.overdue")
+    assert {row.cells[1] for row in others} == {"open"}
+    said = "".join(text for line in frame.says for text, _ in line)
+    assert "1 overdue" in said

@@ -18,12 +18,13 @@ from eoctl.stores.bundle_files import (
     Bundle,
     Origin,
     SeenHistory,
+    SeenId,
     facts_of,
     judged_again,
     listed,
     without_verdicts,
 )
-from recovery.diagnosis import Diagnosis, Judged
+from recovery.diagnosis import Diagnosis, Judged, JudgedId
 from recovery.errors import Exit, UsageError
 from recovery.facts import (
     BrokerFacts,
@@ -36,11 +37,14 @@ from recovery.facts import (
 )
 from recovery.formats.reader import UnknownVersion
 from recovery.history import StateLog
+from recovery.id_verdicts import judge_id
 from recovery.observation import Settings
 from recovery.verdicts import judge
 from recovery.waiting import Waiting
 from tests.share import share
 from tests.unit.check_facts import NOW, closed, partition
+from tests.unit.test_id_verdicts import look as id_look
+from tests.unit.test_id_verdicts import record as id_record
 from tests.unit.test_verdicts_model import EPOCHS, EYES, OPS, VERSIONS, play, world
 from tests.unit.transaction_model import Eyes, World, history, sample, start_batch
 
@@ -94,6 +98,7 @@ def bundle(d: Diagnosis) -> Bundle:
         diagnosis=rest,
         open_transactions=opened,
         looks=looks,
+        ids=tuple(SeenId(j.first, j.second, j.record) for j in d.ids),
         groups=(GroupFacts("g", "Stable", members=(("c", "h"),), offsets=(offset,)),),
         history=SeenHistory(50, (), (), everything=False, ids=frozenset({"a"})),
         waiting=(("t", 0, Waiting(5, 1, 1, 1, None, True)), ("t", 1, None)),
@@ -306,3 +311,25 @@ def test_a_bundle_that_unpacks_to_too_much_takes_no_memory(tmp_path: Path) -> No
             bundle_files.read(path)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert peak - before < 100 << 10  # KiB
+
+
+@pytest.mark.parametrize("twice", [True, False])
+def test_ids_that_hold_nothing_are_judged_the_same_from_the_file(
+    tmp_path: Path, twice: bool
+) -> None:
+    """Decided, Ongoing past its timeout, and with its record not read."""
+    limits = replace(RULES, two_phase_patterns=tuple(RULES.two_phase_patterns))
+    found = []
+    for first, kept in (
+        (id_look(), id_record()),
+        (id_look("Ongoing", over_timeout=True), id_record("Ongoing")),
+        (id_look(decided_long_ago=None), None),
+    ):
+        second = replace(first, collected_at=first.collected_at + 5000) if twice else None
+        verdict = judge_id(first, second, kept, limits)
+        found.append(JudgedId(first, second, kept, verdict))
+    d = replace(empty(), ids=tuple(found), settings=limits)
+    bundle_files.write(bundle(d), tmp_path / "b")
+    read, _ = bundle_files.read(tmp_path / "b")
+    assert judged_again(read).ids == d.ids
+    assert len({j.verdict.rule for j in d.ids}) == 3

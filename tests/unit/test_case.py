@@ -10,8 +10,9 @@ from recovery.case import Case
 from recovery.facts import PartitionFacts, TransactionFacts, Transactions
 from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
-from recovery.history import History, StateRecord
+from recovery.history import Decision, History, StateRecord
 from recovery.observation import OpenTransaction, Sample, Settings, StartBatch
+from recovery.verdicts import Verdict
 
 PID, EPOCH, P, Q = 4001, 7, ("t", 0), ("t", 1)
 NOW = 2_000_000_000_000
@@ -161,3 +162,52 @@ def test_a_mixed_one_whose_deadline_is_not_known(missing: str) -> None:
     assert remedies.wait_for_commit(case(row(**unknown))).deadline is None
     assert remedies.wait_for_commit(case(row())).deadline == NOW + 59_000
     assert remedies.wait_for_commit(case()).deadline is None
+
+
+def test_only_a_leader_that_never_answered_leaves_it_to_the_coordinator() -> None:
+    """Seen in one of two looks it may show what is open: then the partition was not seen."""
+    c = case(row("PrepareCommit"), twice=True)
+    about = replace(c.about, start_offset=None)
+    silent = replace(c.first, partition=replace(c.first.partition, error="TIMED_OUT"))
+    for first, second, unseen in (
+        (silent, silent, True),
+        (silent, c.first, False),
+        (c.first, silent, False),
+        (c.first, c.first, False),
+    ):
+        assert replace(c, about=about, first=first, second=second).decided_unseen is unseen
+
+
+def test_late_is_what_either_clock_says() -> None:
+    assert not case(row()).late
+    ours = case(row(start_timestamp=NOW - 70_000))
+    assert ours.late
+    c = case(row(state="Ongoing", partitions=(Q,)))
+    assert c.ongoing is None
+    assert not c.late
+    assert replace(c, first=replace(c.first, over_timeout=frozenset({"orders"}))).late
+    assert replace(c, first=replace(c.first, over_long=frozenset({"orders"}))).late
+    assert not replace(c, first=replace(c.first, over_long=frozenset({"billing"}))).late
+
+
+def test_a_verdict_claims_nothing_by_itself() -> None:
+    plain = Verdict(case().about, "open", "within-limits", (), remedies.let_it_run(case()))
+    assert (plain.mixed, plain.offsets_pending, plain.fence_safe) == (False, False, False)
+
+
+@pytest.mark.parametrize(("version", "proven"), [(2, "commit"), (0, None)])
+def test_a_prepare_of_a_later_session_proves_nothing_of_the_batch(
+    version: int, proven: str | None
+) -> None:
+    """v1: a commit with the batch's epoch + 1 is of whoever was started after its writer."""
+    prepared = record("PrepareCommit", producer_epoch=EPOCH + 1)
+    made = Decision("orders", "commit", PID, EPOCH + 1, (P,), 0, 5, NOW, version, NOW - 1000, None)
+    history = replace(past(prepared), decisions=(made,), markers_from=0)
+    c = case(row("PrepareCommit", producer_epoch=EPOCH + 1), history=history)
+    assert c.lost == (made,)
+    assert c.prepare_proves == proven
+
+
+def test_without_the_batch_nothing_is_said_of_its_topic() -> None:
+    assert not replace(case(history=past(record())), start=None).topic_unclear
+    assert not case().topic_unclear
