@@ -18,7 +18,7 @@ from eoctl.render.plans import plan_facts
 from eoctl.render.sanitise import visible
 from eoctl.render.shell import command
 from eoctl.render.tables import Column, render_table
-from eoctl.render.words import counted
+from eoctl.render.words import counted, hanging
 from eoctl.stores.journal import redacted
 from recovery.answers import Answer
 from recovery.errors import Exit
@@ -26,6 +26,7 @@ from recovery.plan import Plan
 from recovery.rows_journal import PlanRow, PlanStepRow
 
 _PANEL = "Acting"
+PLAN_WIDTH = 80
 
 
 @dataclass(frozen=True)
@@ -132,10 +133,11 @@ def _summary(outcome: Outcome) -> str:
 
 
 def plan_lines(plan: Plan) -> list[str]:
-    """A plan for eyes, one fact a line."""
-    lines = [f"{plan.action.upper()} on {plan.context} (cluster {plan.cluster_id})"]
-    lines += [f" {label:<8} {text}" for label, text in plan_facts(plan)]
-    return [visible(line, spaces=False) for line in lines]
+    """A plan for eyes, one fact after the other, in lines of 80 columns."""
+    lines = [visible(f"{plan.action.upper()} on {plan.context} (cluster {plan.cluster_id})")]
+    for label, text in plan_facts(plan):
+        lines += hanging(f" {label:<8} ", visible(text, spaces=False), PLAN_WIDTH)
+    return lines
 
 
 def executing(words: Sequence[str]) -> list[str]:

@@ -172,7 +172,7 @@ class Restarting:
         if step.parameters["dissolve"] and contents.exists and not contents.entries:
             return Seen(False, None, f"{store.name} is still there")
         saw = {named(w.place): w.after for w in writes}
-        return Seen(True, {"entries": saw}, f"{store.name} holds it")
+        return Seen(True, {"entries": saw}, f"{store.name}: new offsets written and read back")
 
     def _kept(self, contents: Contents, store: OffsetStore) -> Seen:
         then = self._plan.details["target"]
@@ -180,7 +180,7 @@ class Restarting:
         changed = differences(then, {place: held.get(place) for place in then})
         if changed:
             return Seen(False, None, changed[0], untouched=True)  # nothing is written here
-        return Seen(True, None, f"{store.name} holds it already")
+        return Seen(True, None, f"{store.name}: read back, already as it is to be")
 
 
 def _store_of(step: Step, stores: Stores) -> OffsetStore | None:

@@ -5,8 +5,10 @@ from datetime import UTC, datetime
 
 from eoctl.render.sanitise import visible
 from eoctl.render.tables import Column, render_table
+from eoctl.render.words import hanging
 from recovery.rows_restart import RestartCheck, RestartInput, RestartOutput, RestartPlanRow
 
+TEXT_WIDTH = 80  # of sentences where there is no terminal
 _MARKS = {"rewind": "<<", "skip": ">>"}
 
 INPUTS = (
@@ -29,29 +31,36 @@ OUTPUTS = (
 
 
 def lines(row: RestartPlanRow, *, width: int | None, wide: bool, headers: bool) -> Iterator[str]:
-    """The plan's lines: inputs, outputs, the sum, the guarantee, what is checked and believed."""
+    """The plan's lines: inputs, outputs, the sum, the guarantee, what is checked and assumed.
+
+    width: of the terminal, None where there is none.
+    """
     inputs = [_input(i) for i in row.inputs]
     yield from render_table(inputs, INPUTS, width=width, wide=wide, headers=headers)
     if row.outputs:
         outputs = [_output(o) for o in row.outputs]
         yield from render_table(outputs, OUTPUTS, width=width, wide=wide, headers=headers)
-    for text in _rest(row):
-        yield visible(text, spaces=False)
+    for head, text in _rest(row):
+        told = visible(text, spaces=False)
+        whole = head == "spark"  # JSON to be copied
+        yield from (
+            [f" {head:<13}{told}"] if whole else hanging(f" {head:<13}", told, width or TEXT_WIDTH)
+        )
 
 
-def _rest(row: RestartPlanRow) -> Iterator[str]:
+def _rest(row: RestartPlanRow) -> Iterator[tuple[str, str]]:
     for o in row.outputs:
         if o.drop_first:
-            yield f" sum          {sum_of(o)}"
+            yield "sum", sum_of(o)
     for s in row.state:
-        yield f" state        replay {s.topic}:{s.partition} up to {s.end_offset}"
+        yield "state", f"replay {s.topic}:{s.partition} up to {s.end_offset}"
     if row.starting_offsets is not None:
-        yield f" spark        startingOffsets {row.starting_offsets}"
-    yield f" guarantee    {row.guarantee}: {row.because}"
-    for held, word in ((False, "!  not so"), (None, "   believe"), (True, "   checked")):
+        yield "spark", f"startingOffsets {row.starting_offsets}"
+    yield "guarantee", f"{row.guarantee}: {row.because}"
+    for held, word in ((False, "!  not so"), (None, "   ASSUMED"), (True, "   checked")):
         for check in row.checks:
             if check.held is held:
-                yield f" {word}   {_check(check)}"
+                yield word, _check(check)
 
 
 def sum_of(o: RestartOutput) -> str:

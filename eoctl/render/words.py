@@ -3,6 +3,7 @@
 Tables hold plain digits; separators ("3 of 1,204") stand only in sentences.
 """
 
+import textwrap
 from dataclasses import dataclass
 from math import floor
 
@@ -56,6 +57,25 @@ def count(number: int) -> str:
 def counted(number: int, singular: str, plural: str | None = None) -> str:
     """`1 partition`, `1,204 partitions`."""
     return f"{count(number)} {singular if number == 1 else plural or singular + 's'}"
+
+
+def hanging(head: str, text: str, width: int) -> list[str]:
+    """Return `head` and the text in lines of at most `width`, those that follow below the text.
+
+    Words are never broken: a longer one (a SHA-256, a topic's name) stands on a line of its own.
+
+    >>> hanging(" harm  ", "its owner is shut out", 20)
+    [' harm  its owner is', '       shut out']
+    """
+    found = textwrap.wrap(
+        text,
+        width,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return found or [head.rstrip()]
 
 
 def size(count_of_bytes: int) -> str:

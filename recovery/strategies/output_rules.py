@@ -237,11 +237,13 @@ def _fenced(producers: Producers, stored: StoredOutput, log: Log, observed: Obse
     if writers and observed.fenced.issuperset(writers):
         return Check("fenced", True, "the old producers are fenced", where)
     if writers and all(writers.values()):
-        text = "not fenced: `eoctl txn fence` the application's transactional ids first"
+        text = (
+            "the old process is dead. It was not fenced: `eoctl txn fence` the application's "
+            "transactional ids first"
+        )
     else:
         text = (
-            "not fenced; safe only if the old process is proven dead or its WRITE permission is "
-            "revoked"
+            "the old process is dead. It was not fenced: check it, or revoke its WRITE permission"
         )
     return Check("fenced", None, text, where)
 

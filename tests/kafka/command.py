@@ -42,6 +42,11 @@ class Ran:
         return found
 
     @property
+    def text(self) -> str:
+        """stdout, then stderr, on one line: sentences for people are wrapped."""
+        return " ".join(f"{self.stdout} {self.stderr}".split())
+
+    @property
     def rows(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self.json["rows"]
         return rows

@@ -40,7 +40,7 @@ def test_a_replay_gives_every_record_once(lab1: Lab, topic: MakeTopic, form: str
 
     shown = world.run("replay")
     assert shown.status == 0, shown.stderr
-    assert "240 records" in shown.stdout
+    assert "240 records" in shown.text
     assert world.got == {0: [], 1: []}
 
     ran = world.replay()

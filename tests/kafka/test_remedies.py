@@ -244,9 +244,9 @@ def test_an_outcome_that_nobody_knows_is_written_only_without_proof(lab3: Lab) -
     shown = eoctl(*words, "--without-proof", lab=lab3)
     assert shown.status == 0, shown.stderr
     mine = [n for n, o in enumerate(lost.offsets, start=0) if o.content == "open"]
-    assert f"{len(mine)} records, offsets " in shown.stdout
-    assert "commit delivers" in shown.stdout
-    assert "abort drops" in shown.stdout
+    assert f"{len(mine)} records, offsets " in shown.text
+    assert "commit delivers" in shown.text
+    assert "abort drops" in shown.text
     assert held(lab3, lost) == ["unknown"], "showing a plan changed something"
     done = eoctl(*words, "--without-proof", "--execute", "--yes", "-o", "json", lab=lab3)
     assert done.status == 0, done.stderr

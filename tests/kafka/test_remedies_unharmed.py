@@ -103,8 +103,8 @@ def test_the_stray_of_an_idle_id_is_aborted_and_its_owner_hears_of_it(
         scene = await with_stray(lab, client, name)
         shown = scene.run(*scene.abort)
         assert shown.status == 0, shown.stderr
-        assert "must be restarted" in shown.stdout
-        assert f"{name}:0  pid {scene.owner.producer_id}" in shown.stdout
+        assert "must be restarted" in shown.text
+        assert f"{name}:0 pid {scene.owner.producer_id}" in shown.text
         planned = scene.run(*scene.abort, "-o", "json").rows[0]
         assert [step["action"] for step in planned["steps"]] == ["raise-id", "write-marker"]
         killed = scene.run(*scene.abort, *ACT, kill_at="step-1-done")

@@ -102,7 +102,7 @@ def test_a_pair_is_planned_with_the_outputs_to_drop(scene: Scene) -> None:
     scene.describe(strategy="commit-pair")
     planned = scene.plan()
     assert planned.status == 0, planned.stderr
-    assert f"{scene.output}:0 ends at 12; 5 records before that is 7" in planned.stdout
+    assert f"{scene.output}:0 ends at 12; 5 records before that is 7" in planned.text
     env = dict(line.split("=") for line in scene("show", scene.plan_file, "--env").stdout.split())
     topic = re.sub("[^A-Z0-9]", "_", scene.output.upper())
     source = re.sub("[^A-Z0-9]", "_", scene.input.upper())

@@ -482,5 +482,5 @@ def test_headers_are_not_dropped_without_a_word(
     assert high_watermark(lab1, new, 0) == 0
     done = eoctl(*words, "--without-headers", lab=lab1)
     assert done.status == 0, done.stderr
-    assert "WITHOUT THE HEADERS of 2 records" in done.stdout + done.stderr
+    assert "WITHOUT THE HEADERS of 2 records" in done.text
     assert high_watermark(lab1, new, 0) > 0

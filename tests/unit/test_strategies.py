@@ -289,7 +289,7 @@ def test_producers_are_shown_with_their_transactional_ids() -> None:
     assert said(found, "exclusive").startswith("exclusive = false: ")
 
 
-DEAD = "safe only if the old process is proven dead or its WRITE permission"
+DEAD = "It was not fenced: check it, or revoke its WRITE permission"
 
 
 def test_not_fenced_is_said() -> None:
