@@ -146,7 +146,7 @@ def test_planned_copied_and_followed(
     repeats = check_clean(lab1, dirty, clean, source)
     assert local["details"]["tally"]["duplicates"] == repeats > 50
     copied = jobs(state)[-1]["result"]["copied"]  # type: ignore[index]
-    assert sum(c["answer"]["duplicates"] for c in copied.values()) == repeats
+    assert sum(c["duplicates"] for c in copied.values()) == repeats
     assert len(list((tmp_path / "shared").glob("*/*.json"))) == 2
     assert not (state / "dedup").exists()
     copier.run(200)
