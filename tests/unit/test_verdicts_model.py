@@ -226,17 +226,17 @@ def harmless(w: World, about: OpenTransaction, v: Verdict, *, clocks_agree: bool
         # a stray below or above decided data may be decided with it: its writer has no owner
         assert set(fates) - {"stray"} == {v.proven_outcome}
     if v.mixed:
-        assert "live" in fates or w.cut_unread
+        assert "live" in fates or w.cut_ever
         made_between = w.logs[about.topic_partition].born > w.looked
         assert v.proven_outcome in fates or made_between  # it was so at the first look
         if remedy_allowed(v, "resolve", owner_is_gone=True) is None:
             event("commit in its owner's stead")
             assert v.proven_outcome == "commit"
     if commit_refused(v) is None:  # asked of each partition of the transaction
-        assert "live" in fates or w.cut_unread
+        assert "live" in fates or w.cut_ever
         assert "abort" not in fates
     if remedy_allowed(v, "fence", owner_is_gone=True) is None and v.name != "orphan":
-        assert "commit" not in fates or w.cut_unread
+        assert "commit" not in fates or w.cut_ever
 
 
 @many

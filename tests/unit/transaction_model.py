@@ -116,8 +116,8 @@ class World:
         self.cut_epochs: dict[int, int] = {}
         self.sightings: dict[Tp, list[Sighting]] = {}
         self.next_pid = 4000
-        self.cut_unread = False
-        """Some state partition lost an end that nobody had read: what is left may say Ongoing."""
+        self.cut_ever = False
+        """Some state partition lost an end: what is left may say Ongoing of what was decided."""
         self.looked = 0
         """When the observer looked first."""
         self.compacted = False
@@ -372,7 +372,7 @@ class World:
         self.state[number], lost = records[:first], records[first:]
         self.ends[number] = lost[0].offset
         self.epochs[number] += 1
-        self.cut_unread |= not seen
+        self.cut_ever = True
         for name in {r.transactional_id for r in lost}:
             self._reload(name, number)
 
