@@ -51,7 +51,7 @@ test: install ## all tests; brokers come from `eoctl lab` (WORKERS=3: how many r
 test-long: install ## the full counts, all seeds, other Kafka versions; PART=name: a part of them, at most an hour
 	EOCTL_TEST_SHARE=1.0 $(PYTEST) -m "long or not long" $(if $(PART),--part $(PART))
 
-mutants: install ## change one place of a rule at a time: do the unit tests notice? (MUTANTS="--of recovery.case --all")
+mutants: install ## change one place of a rule at a time: do the unit tests notice? (MUTANTS="--of recovery.diagnose.case --all")
 	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 bench: install ## speed and memory, beside the peers, as ratios

@@ -96,7 +96,7 @@ def _fill(one: Lab) -> None:
     """Two inputs, and a log that takes runs of random length from each."""
     from confluent_kafka import Producer
 
-    from recovery.merge_log import CoastFormat, Entry
+    from recovery.merge.log import CoastFormat, Entry
 
     producer = Producer(one.client_properties() | {"linger.ms": 50, "enable.idempotence": True})
 

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.side_by_side import EOCTL, Measured, alternate, command, lab
+from eoctl.host.java import find_java
 from eoctl.lab.cluster import Lab
-from eoctl.lab.java import find_java
 from eoctl.lab.record import LabSpec
-from eoctl.stores import state_folder
+from eoctl.stores.state import folder as state_folder
 from tests.streams.app import class_path
 
 RECORDS = int(os.environ.get("EOCTL_BENCH_RECORDS", "5000000"))

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks import rebuild
 from benchmarks.side_by_side import EOCTL, command, lab
 from eoctl.lab.record import LabSpec
-from eoctl.stores import state_folder
+from eoctl.stores.state import folder as state_folder
 
 MILLIONS = tuple(map(float, os.environ.get("EOCTL_BENCH_MILLIONS", "1,5,20").split(",")))
 ROUNDS = 2

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from benchmarks import rebuild as local_benchmark
 from benchmarks.side_by_side import EOCTL, Measured, alternate, command, lab
-from eoctl.kafka.access import Access
+from eoctl.engine.local import LocalEngine
+from eoctl.engine.rebuild import Engine, Request, rebuild
+from eoctl.kafka.connection.access import Access
 from eoctl.lab.record import LabSpec
-from eoctl.stores.local_engine import LocalEngine
-from eoctl.stores.rebuild import Engine, Request, rebuild
 from tests.spark.starting import standalone_cluster
 
 if TYPE_CHECKING:
@@ -89,11 +89,11 @@ def _request(root: Path, servers: str, topic: str) -> Request:
     """What the command resolves, with the cut of a first run."""
     import asyncio
 
-    from eoctl.kafka.cluster import Cluster
-    from eoctl.kafka.failures import Deadline
-    from eoctl.kafka.properties import client_settings
-    from eoctl.operations import state
-    from eoctl.operations.cut import parse_at
+    from eoctl.kafka.connection.cluster import Cluster
+    from eoctl.kafka.connection.failures import Deadline
+    from eoctl.kafka.connection.properties import client_settings
+    from eoctl.operations.inspect.cut import parse_at
+    from eoctl.operations.state import rebuild as state
 
     first = root / "first"
     words = ["--format", "plain", "--at", "lso", "--output", str(first), "--engine", "local"]

@@ -156,7 +156,7 @@ def measure() -> Iterator[Measured | Times]:
     yield Times("UI thread per refresh", _refreshes(), "< 30 ms")
     ours = _start(
         "from pathlib import Path; from tui.app import Dashboard;"
-        "from tui.replay import ReplayFeed;"
+        "from tui.feed.replay import ReplayFeed;"
         "Dashboard(ReplayFeed(Path('tests/tui/recordings/empty.jsonl'))).run()"
     )
     yield Measured("start to first paint", ours, _start(EMPTY), "empty Textual", "0.5x or more")

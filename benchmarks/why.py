@@ -113,10 +113,11 @@ def _process(argv: list[str], status: int, cache: Path) -> tuple[float, float]:
 
 def _read(one: Lab, written: int, producer_id: int) -> Took:
     """All of it over the wire, for one producer id, without a cache."""
-    from eoctl.config import Connect, resolve
-    from eoctl.kafka import coordinators, evidence
-    from eoctl.kafka.cluster import Cluster
-    from eoctl.operations.session import with_cluster
+    from eoctl.kafka.ask import coordinators
+    from eoctl.kafka.connection.cluster import Cluster
+    from eoctl.kafka.read import evidence
+    from eoctl.operations.session.session import with_cluster
+    from eoctl.settings.context import Connect, resolve
     from recovery.facts import Missing
 
     async def read(cluster: Cluster) -> float:

@@ -15,24 +15,22 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from eoctl.lab.breaks.truth import GroundTruth
-from recovery import (
-    rows,
-    rows_audit,
-    rows_check,
-    rows_diagnosis,
-    rows_jobs,
-    rows_journal,
-    rows_lab,
-    rows_merge,
-    rows_mirror,
-    rows_offsets,
-    rows_restart,
-    rows_segments,
-    rows_state,
-    rows_why,
-)
-from recovery.cut import CutTransaction
-from recovery.rows import ErrorRow
+from recovery.rows import audit as rows_audit
+from recovery.rows import check as rows_check
+from recovery.rows import diagnosis as rows_diagnosis
+from recovery.rows import jobs as rows_jobs
+from recovery.rows import journal as rows_journal
+from recovery.rows import lab as rows_lab
+from recovery.rows import merge as rows_merge
+from recovery.rows import mirror as rows_mirror
+from recovery.rows import offsets as rows_offsets
+from recovery.rows import restart as rows_restart
+from recovery.rows import row as rows
+from recovery.rows import segments as rows_segments
+from recovery.rows import state as rows_state
+from recovery.rows import why as rows_why
+from recovery.rows.row import ErrorRow
+from recovery.shared.cut import CutTransaction
 
 FOLDER = Path(__file__).parent / "schemas"
 

@@ -1,6 +1,6 @@
 """What was seen of a cluster, and what could not be seen: frozen values, no judgement.
 
-The same types come from a live cluster (`eoctl.kafka.collect`), a bundle or a broker's files.
+The same types come from a live cluster (`eoctl.kafka.ask.collect`), a bundle or a broker's files.
 Offsets are absolute; times are epoch milliseconds by the clock named in the field; None is
 "not known", never 0 or -1.
 """

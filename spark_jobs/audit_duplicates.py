@@ -11,25 +11,26 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from eoctl.kafka.access import Access
-from eoctl.kafka.audit_reading import not_read, visible
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.count import Reading
-from recovery.audit_request import (
+from eoctl.engine.audit_reading import not_read, visible
+from eoctl.kafka.connection.access import Access
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read.count import Reading
+from recovery.audit.duplicates import Copies, Copy, Suspect, Suspects, suspects_of
+from recovery.audit.request import (
     DuplicatesFound,
     DuplicatesRequest,
     RecordsRead,
     Resolved,
     joined_duplicates,
 )
-from recovery.combine.audit_duplicates import Copies, Copy, Suspect, Suspects, suspects_of
-from recovery.combine.record_ids import RecordId, digests
-from recovery.cut import ranges as parts
 from recovery.errors import EoctlError, IncompleteError
 from recovery.facts import Missing
 from recovery.formats.columns import ColumnBatch
-from spark_jobs import audits, executors, job
+from recovery.shared.cut import ranges as parts
+from recovery.shared.record_ids import RecordId, digests
+from spark_jobs import audits
 from spark_jobs.audits import ANSWER, Done, Give
+from spark_jobs.session import executors, job
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,10 +6,11 @@ A partition is one task: what a producer's batch must continue is known only beh
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from eoctl.kafka.access import Access
-from eoctl.kafka.audit_reading import read_sequences
-from recovery.audit_request import SequencesFound, SequencesRequest, joined_sequences
-from spark_jobs import audits, executors, job
+from eoctl.engine.audit_reading import read_sequences
+from eoctl.kafka.connection.access import Access
+from recovery.audit.request import SequencesFound, SequencesRequest, joined_sequences
+from spark_jobs import audits
+from spark_jobs.session import executors, job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

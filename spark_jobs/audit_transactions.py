@@ -1,7 +1,7 @@
 """`audit transactions` on Spark: partitions are read by a task each, then judged by producer id.
 
 What a partition holds of each transaction goes through a shuffle to the task that judges its
-producer id, with all partitions' beside it: `recovery.audit_transactions.judge` looks at no other.
+producer id, with all partitions' beside it: `recovery.audit.transactions.judge` looks at no other.
 """
 
 import json
@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
-from eoctl.kafka.access import Access
-from eoctl.kafka.audit_reading import read_transactions
-from recovery.audit_facts import Data, Ending, Mark
-from recovery.audit_request import TransactionsFound, TransactionsRequest, joined_transactions
-from recovery.audit_transactions import Torn, judge, of_producers
+from eoctl.engine.audit_reading import read_transactions
+from eoctl.kafka.connection.access import Access
+from recovery.audit.facts import Data, Ending, Mark
+from recovery.audit.request import TransactionsFound, TransactionsRequest, joined_transactions
+from recovery.audit.transactions import Torn, judge, of_producers
 from recovery.facts import TopicPartition
-from spark_jobs import audits, executors, job
+from spark_jobs import audits
+from spark_jobs.session import executors, job
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,13 +12,13 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from eoctl.kafka.access import Access
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.count import Reading
-from eoctl.kafka.failures import Deadline
-from recovery.audit_request import Found, Request
+from eoctl.kafka.connection.access import Access
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.read.count import Reading
+from recovery.audit.request import Found, Request
 from recovery.errors import EoctlError, Exit, IncompleteError, UsageError
-from spark_jobs import executors, job
+from spark_jobs.session import executors, job
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,6 +1,6 @@
 """`dedup` on Spark: a task looks at, or copies, one partition of the input.
 
-What a task does is `eoctl.stores.dedup_task`'s, as in the local engine, and so is what it commits:
+What a task does is `eoctl.engine.dedup_task`'s, as in the local engine, and so is what it commits:
 transactional id, group and metadata. An attempt fences every other one before it reads how far
 they came, here or in the local engine; so a task that is tried again, and a zombie, repeat nothing.
 """
@@ -12,14 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eoctl.kafka.access import Access
-from eoctl.kafka.cluster import Cluster
-from eoctl.stores import dedup_task
-from recovery.combine.dedup import Tally
-from recovery.combine.source_numbers import Chunk, Scattered
-from recovery.dedup_request import Job, Part, Request, scattered_error
-from spark_jobs import executors, job, sink
-from spark_jobs.taking_over import TakingOver
+from eoctl.engine import dedup_task
+from eoctl.kafka.connection.access import Access
+from eoctl.kafka.connection.cluster import Cluster
+from recovery.dedup.repeats import Tally
+from recovery.dedup.request import Job, Part, Request, scattered_error
+from recovery.shared.source_numbers import Chunk, Scattered
+from spark_jobs.session import executors, job
+from spark_jobs.sink import write as sink
+from spark_jobs.sink.taking_over import TakingOver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,24 +14,26 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eoctl.folders import local_path
-from eoctl.kafka.access import Access
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.failures import Deadline
-from eoctl.kafka.read_columns import read_columns
-from recovery import cut as cut_files
-from recovery.cut import ranges as pieces
+from eoctl.kafka.connection.access import Access
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.read.columns import read_columns
+from eoctl.settings.folders import local_path
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from recovery.formats.columns import ABORTED, OPEN
-from recovery.merge_log import Tail, merge_format
-from recovery.merge_reading import beyond, entries_of, goes_back, no_input, refuse_unreadable
-from recovery.merge_request import Part, Request
-from recovery.strategies.observed import SourceRange
-from spark_jobs import executors, job, sink, staging
-from spark_jobs.attempt import Work
+from recovery.merge.log import Tail, merge_format
+from recovery.merge.reading import beyond, entries_of, goes_back, no_input, refuse_unreadable
+from recovery.merge.request import Part, Request
+from recovery.restart.observed import SourceRange
+from recovery.shared import cut as cut_files
+from recovery.shared.cut import ranges as pieces
 from spark_jobs.merge_rows import checked, decode
 from spark_jobs.merge_sending import ReplayAttempt, Sending
+from spark_jobs.session import executors, job
+from spark_jobs.sink import staging
+from spark_jobs.sink import write as sink
+from spark_jobs.sink.attempt import Work
 from spark_jobs.source import register
 
 if TYPE_CHECKING:

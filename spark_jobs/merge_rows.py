@@ -1,18 +1,18 @@
 """The rows of a merge replay inside Spark's tasks: entries decoded, the joined stream checked.
 
 `checked` sees all entries of a partition of the log in their order, each with its record, and
-refuses what the local engine's `recovery.merge_replay.Replay` refuses, in the same words.
+refuses what the local engine's `recovery.merge.replay.Replay` refuses, in the same words.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from recovery.app_file import named
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
-from recovery.merge_log import Entry, merge_format
-from recovery.merge_reading import entries_of, mismatch, no_record
-from recovery.merge_request import Part, Request
+from recovery.merge.log import Entry, merge_format
+from recovery.merge.reading import entries_of, mismatch, no_record
+from recovery.merge.request import Part, Request
+from recovery.shared.app_file import named
 
 REPLACED = "\ufffd"  # stands where the name of a header was no UTF-8, or held it
 

@@ -9,15 +9,15 @@ staging is needed: a position says which of them are there.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eoctl.kafka import exactly_once
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.exactly_once import Position as Committed
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.write import exactly_once
+from eoctl.kafka.write.exactly_once import Position as Committed
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
-from recovery.merge_replay import Position
-from recovery.merge_request import Part
-from spark_jobs import markers, staging
-from spark_jobs.attempt import Attempt, Work
+from recovery.merge.replay import Position
+from recovery.merge.request import Part
+from spark_jobs.sink import markers, staging
+from spark_jobs.sink.attempt import Attempt, Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,17 +17,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eoctl.folders import local_path
-from eoctl.kafka.access import Access
+from eoctl.kafka.connection.access import Access
+from eoctl.settings.folders import local_path
 from eoctl.stores import private
 from recovery.errors import Exit
-from spark_jobs import executors, job
+from spark_jobs.session import executors, job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from eoctl.stores.rebuild_task import Task
-    from eoctl.stores.state_folder import TaskRow
+    from eoctl.engine.rebuild_task import Task
+    from eoctl.stores.state.folder import TaskRow
 
 TOLD_SECONDS = 1.0
 PROBES = 4
@@ -48,7 +48,7 @@ class SparkEngine:
         self._stages = 0
 
     def __call__(self, tasks: "Sequence[Task]") -> "Iterator[TaskRow]":
-        from eoctl.stores.rebuild_task import sharing_rate
+        from eoctl.engine.rebuild_task import sharing_rate
 
         self._check(min(PROBES, len(tasks)))
         tasks = sharing_rate(tasks, executors.at_once(self._spark, len(tasks)))
@@ -104,8 +104,8 @@ def _work(tasks: "list[Task]", told: str) -> Any:
     """
 
     def work(number: int) -> str:
-        from eoctl.stores.rebuild_task import run_task
-        from eoctl.stores.state_folder import Attempts
+        from eoctl.engine.rebuild_task import run_task
+        from eoctl.stores.state.folder import Attempts
 
         task = tasks[number]
         row = run_task(task, _Teller(told, number))
@@ -152,7 +152,7 @@ def work(
     spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.Progress
 ) -> Mapping[str, Any]:
     """The job: rebuild, publish, say where."""
-    from eoctl.stores.rebuild import Request, rebuild
+    from eoctl.engine.rebuild import Request, rebuild
 
     wanted = job.understood(lambda given: Request.from_json(json.dumps(given)), request)
     engine = SparkEngine(spark, local_path(wanted.output), progress)

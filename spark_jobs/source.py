@@ -1,6 +1,6 @@
 """Kafka as a Spark Data Source: batch reads of explicit ranges, decoded by eoctl's own reader.
 
-    from eoctl.kafka.access import Access
+    from eoctl.kafka.connection.access import Access
     from spark_jobs.source import register
 
     register(spark, Access({"bootstrap.servers": "b1:9092", "sasl.password": "env:KAFKA_PASSWORD"}))
@@ -21,21 +21,22 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from eoctl.config import SECRET_KEY
-from eoctl.kafka import cuts
-from eoctl.kafka.access import Access
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.failures import Deadline
-from eoctl.kafka.read_columns import read_columns, read_headers
-from recovery import cut as cut_files
-from recovery.cut import Cut
-from recovery.cut import ranges as parts
+from eoctl.kafka.connection.access import Access
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.read import cuts
+from eoctl.kafka.read.columns import read_columns, read_headers
+from eoctl.settings.context import SECRET_KEY
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import PartitionFacts
 from recovery.formats.columns import ABORTED, OPEN
-from recovery.offset_bounds import MAX_OFFSET, Bound, parse_bound, range_problem
-from spark_jobs import executors, source_columns
-from spark_jobs.markers import now_ms
+from recovery.shared import cut as cut_files
+from recovery.shared.cut import Cut
+from recovery.shared.cut import ranges as parts
+from recovery.shared.offset_bounds import MAX_OFFSET, Bound, parse_bound, range_problem
+from spark_jobs import source_columns
+from spark_jobs.session import executors
+from spark_jobs.sink.markers import now_ms
 
 if TYPE_CHECKING:
     import pyarrow as pa

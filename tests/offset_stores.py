@@ -12,7 +12,7 @@ import pytest
 from eoctl.stores.offsets.store import Contents, Kept, OffsetStore, Write, left
 from recovery.errors import EoctlError, RefusedError
 from recovery.facts import TopicPartition
-from recovery.stored import StoredOffset, StoredOutput, StoredPartition
+from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
 
 Open = Callable[[], AbstractAsyncContextManager[OffsetStore]]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
+from eoctl.host.java import find_java
+from eoctl.host.processes import Process, end
 from eoctl.lab import zookeeper
-from eoctl.lab.java import find_java
-from eoctl.lab.processes import Process, end
 
 
 def free_port() -> int:

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 from eoctl.render.sanitise import visible
 from eoctl.render.shell import command as shell_command
-from tui import head, overlays
-from tui.keys import UNSORTED
-from tui.lines import Line
-from tui.overlays import Overlay
-from tui.views import CHANGE, JOBS, PLANS, RECOVER, WHY
+from tui import head
+from tui.screens.keys import UNSORTED
+from tui.screens.views import CHANGE, JOBS, PLANS, RECOVER, WHY
+from tui.widgets import overlays
+from tui.widgets.lines import Line
+from tui.widgets.overlays import Overlay
 
 if TYPE_CHECKING:
     from tui.app import Dashboard
     from tui.shell import Shell
-    from tui.tables import TableRow
+    from tui.widgets.tables import TableRow
 
 
 def sort(app: "Dashboard", letter: str) -> None:
@@ -53,7 +54,7 @@ def _text_lines(texts: Sequence[str], role: str = "text") -> Sequence[Line]:
 
 def show_json(app: "Dashboard") -> None:
     """The cursor's row, or the page's answer."""
-    from tui import pages
+    from tui.screens import pages
 
     if app.place.view.kind == "page":
         answer = head.page_answer(app)
@@ -117,8 +118,8 @@ def why_argv(about: str) -> list[str]:
 
 def _recover_argv(app: "Shell", row: "TableRow | None", connection: list[str]) -> list[str]:
     """What the cursor's form starts, still without what it asks for, or what was started."""
-    from tui.forms import BY_NAME as FORMS
-    from tui.forms import command_of
+    from tui.screens.forms import BY_NAME as FORMS
+    from tui.screens.forms import command_of
 
     if row is None or row.opens is None:
         return ["eoctl", *connection, "--help"]

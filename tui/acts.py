@@ -7,20 +7,20 @@ from eoctl.render.sanitise import visible
 from eoctl.render.words import counted
 from recovery.errors import EoctlError
 from tui import commands, head
-from tui.feed import LiveFeed
-from tui.lines import Line
-from tui.overlays import Overlay
-from tui.views import CHANGE, PLANS, WHY
+from tui.feed.asking import LiveFeed
+from tui.screens.views import CHANGE, PLANS, WHY
+from tui.widgets.lines import Line
+from tui.widgets.overlays import Overlay
 
 if TYPE_CHECKING:
-    from recovery.rows_diagnosis import TxnHangingRow
+    from recovery.rows.diagnosis import TxnHangingRow
     from tui.app import Dashboard
 
 
 def remedy(app: "Dashboard") -> None:
     """Plan the remedy of the cursor's row, of the marked rows, or of the page."""
-    from tui.change import Change
-    from tui.remedy import ACTIONS, ready
+    from tui.screens.change import Change
+    from tui.screens.remedy import ACTIONS, ready
 
     snapshot = app.frame.snapshot if app.frame else None
     if app.place.view in (PLANS, CHANGE):
@@ -51,9 +51,9 @@ def _closed(app: "Dashboard", sent: bool | None) -> None:
 
 
 def change(app: "Dashboard", title: str, what: str, saying: str) -> None:
-    """Carry out, undo or verify the plan or entry that is meant (functions of tui.plans)."""
-    from tui import plans
-    from tui.change import Change
+    """Carry out, undo or verify the plan or entry that is meant (see tui.screens.plans)."""
+    from tui.screens import plans
+    from tui.screens.change import Change
 
     about = _meant(app, "change")
     if about is None:
@@ -73,8 +73,8 @@ def _meant(app: "Dashboard", page: str) -> str | None:
 
 def recover(app: "Dashboard", kind: str, name: str) -> None:
     """Fill in a form and start what it makes, or look at a command that was started."""
-    from tui.forms import BY_NAME as FORMS
-    from tui.recover import FormScreen, RunScreen
+    from tui.screens.forms import BY_NAME as FORMS
+    from tui.screens.recover import FormScreen, RunScreen
 
     snapshot = app.frame.snapshot if app.frame else None
     if kind == "run":
@@ -109,7 +109,7 @@ def cancel(app: "Dashboard") -> None:
             app.run_worker(partial(stop, name), thread=True)
 
     def stop(job_id: str) -> None:
-        from eoctl.operations.jobs import cancel as cancel_job
+        from eoctl.operations.jobs.records import cancel as cancel_job
 
         try:
             text, role = f"{visible(name)} is {cancel_job(job_id).state}", "good"
@@ -139,7 +139,7 @@ def _judged(app: "Dashboard") -> "list[TxnHangingRow]":
 
 def leaving_needs_an_answer(app: "Dashboard") -> bool:
     """Is a change being made? Then ask whether to leave all the same."""
-    from tui.change import Change
+    from tui.screens.change import Change
 
     acts = any(isinstance(screen, Change) and screen.acting for screen in app.screen_stack)
     runs = [run for run in app.runs if run.exit_status is None]

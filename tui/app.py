@@ -18,17 +18,17 @@ from textual.message import Message
 from eoctl.render.words import age as age_words
 from recovery.errors import EoctlError
 from tui import actions, acts, commands, head
-from tui.feed import INTERVALS
-from tui.keys import KEYS, Key, bindings, exists
-from tui.lines import Page
-from tui.overlays import Overlay
+from tui.feed.asking import INTERVALS
+from tui.screens.keys import KEYS, Key, bindings, exists
+from tui.screens.views import BY_NAME, OVERVIEW, VIEWS
 from tui.shell import Place, Shell
-from tui.table_state import TableState
-from tui.tables import TableData
-from tui.views import BY_NAME, OVERVIEW, VIEWS
+from tui.widgets.lines import Page
+from tui.widgets.overlays import Overlay
+from tui.widgets.table_state import TableState
+from tui.widgets.tables import TableData
 
 if TYPE_CHECKING:
-    from tui.frame import Frame
+    from tui.feed.frame import Frame
 
 
 class Renewed(Message):
@@ -280,7 +280,7 @@ class Dashboard(Shell):
         self.prompt.ask(":", commands.command_as_typed, commands.command_done)
 
     def action_help(self) -> None:
-        from tui import pages
+        from tui.screens import pages
 
         view, replay, may = self.place.view, self.feed.replay, self.may_change
         self.push_screen(

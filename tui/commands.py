@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 from eoctl.render.sanitise import visible
 from recovery.errors import EoctlError
-from tui.keys import TAKES, completions
-from tui.palette import THEMES
-from tui.table_state import Filter
-from tui.views import BY_NAME, JOB, WHY
+from tui.screens.keys import TAKES, completions
+from tui.screens.views import BY_NAME, JOB, WHY
+from tui.widgets.palette import THEMES
+from tui.widgets.table_state import Filter
 
 if TYPE_CHECKING:
     from tui.app import Dashboard

@@ -6,23 +6,13 @@ from eoctl.render.sanitise import visible
 from eoctl.render.width import cut_middle
 from eoctl.render.words import age as age_words
 from eoctl.render.words import count, counted
-from tui.keys import footer
-from tui.lines import Line, clipped, line_width, spread
-from tui.views import (
-    CHANGE,
-    JOB,
-    JOBS,
-    MERGE,
-    NUMBERED,
-    PARTITIONS,
-    PLANS,
-    RECOVER,
-    WHY,
-)
+from tui.screens.keys import footer
+from tui.screens.views import CHANGE, JOB, JOBS, MERGE, NUMBERED, PARTITIONS, PLANS, RECOVER, WHY
+from tui.widgets.lines import Line, clipped, line_width, spread
 
 if TYPE_CHECKING:
-    from eoctl.operations.snapshot import Snapshot
-    from recovery.answers import Answer
+    from eoctl.operations.dashboard.snapshot import Snapshot
+    from recovery.rows.answers import Answer
     from tui.shell import Shell
 
 STALE_INTERVALS = 3

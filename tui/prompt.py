@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 from textual import events
 from textual.widgets import Input
 
-from tui.keys import completions
+from tui.screens.keys import completions
 
 if TYPE_CHECKING:
     from tui.app import Dashboard

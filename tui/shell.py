@@ -8,18 +8,18 @@ from textual.app import App, ComposeResult
 from textual.containers import Container
 
 from tui import head
-from tui.feed import Feed
-from tui.lines import Bar, Page
+from tui.feed.asking import Feed
 from tui.prompt import Prompt
-from tui.table import Table
-from tui.table_state import TableState
-from tui.tables import TableData
-from tui.themes import register
-from tui.views import BY_NAME, JOBS, OVERVIEW, PARTITIONS, PLANS, RECOVER, VIEWS, View
+from tui.screens.views import BY_NAME, JOBS, OVERVIEW, PARTITIONS, PLANS, RECOVER, VIEWS, View
+from tui.widgets.lines import Bar, Page
+from tui.widgets.table import Table
+from tui.widgets.table_state import TableState
+from tui.widgets.tables import TableData
+from tui.widgets.themes import register
 
 if TYPE_CHECKING:
-    from tui.frame import Frame
-    from tui.runs import Run
+    from tui.feed.frame import Frame
+    from tui.screens.runs import Run
 
 SIDE_BESIDE = 120  # from this width on the evidence stands beside the list, else below it
 STRIP_BELOW = 30  # from this height on the strip of a partition stands under the list
@@ -110,7 +110,7 @@ class Shell(App[str]):
         """The list of forms, and of what was started from them."""
         looks = (self.may_change, tuple(run.state for run in self.runs))
         if self.began and looks != self._recover_looks:
-            from tui.recover import recover_table
+            from tui.screens.recover import recover_table
 
             self._recover_looks = looks
             data = recover_table(self.runs, may_change=self.may_change)
@@ -121,8 +121,8 @@ class Shell(App[str]):
 
     def start_run(self, title: str, argv: Sequence[str], *, asks: bool = False) -> None:
         """Start a command and show what it says. asks: it prints a plan, to be confirmed."""
-        from tui.recover import RunScreen
-        from tui.runs import Run
+        from tui.screens.recover import RunScreen
+        from tui.screens.runs import Run
 
         run = Run(title, argv, ("-o", "json") if asks else ())
         self.runs.append(run)

@@ -6,11 +6,12 @@ Loaded with the first frame, not before the first paint.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tui import actions, kept_pages, pages, recover
-from tui.lines import Line
-from tui.merge import merge_page
-from tui.strip import strip_page
-from tui.views import CHANGE, JOB, JOBS, MERGE, PARTITIONS, PLANS, RECOVER, TIMELINE, WHY
+from tui import actions
+from tui.screens import kept_pages, pages, recover
+from tui.screens.merge import merge_page
+from tui.screens.views import CHANGE, JOB, JOBS, MERGE, PARTITIONS, PLANS, RECOVER, TIMELINE, WHY
+from tui.widgets.lines import Line
+from tui.widgets.strip import strip_page
 
 if TYPE_CHECKING:
     from tui.shell import Shell

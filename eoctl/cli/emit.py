@@ -11,8 +11,8 @@ from eoctl.cli.options import Format
 from eoctl.render import envelope as formats
 from eoctl.render.sanitise import visible
 from eoctl.render.tables import Column, choose_columns, render_table, sort_rows
-from recovery.answers import Answer
-from recovery.rows import ErrorRow, Row
+from recovery.rows.answers import Answer
+from recovery.rows.row import ErrorRow, Row
 
 _ROW = "(row)"  # the row itself, carried along while its cells are sorted
 

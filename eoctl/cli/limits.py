@@ -8,8 +8,8 @@ import typer
 from recovery.times import duration
 
 if TYPE_CHECKING:  # the dashboard paints before it loads the rules
-    from eoctl.config import Context
-    from recovery.observation import Settings
+    from eoctl.settings.context import Context
+    from recovery.inspect.observation import Settings
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Limits:
 
     def settings(self, context: "Context") -> "Settings":
         """The limits as the rules take them."""
-        from recovery.observation import Settings
+        from recovery.inspect.observation import Settings
 
         return Settings(
             long_after=round(duration(self.long_after, where="--long-after") * 1000),

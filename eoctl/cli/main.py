@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from eoctl import __version__
 from eoctl.cli.options import Connection, flattened, forget_before, remember_before
 from eoctl.cli.tree import TREE, Branch, Commands, Leaf
-from eoctl.folders import full_disk
+from eoctl.settings.folders import full_disk
 from eoctl.stores.unfinished import unfinished_notice
 from recovery.errors import EoctlError, Exit
 
@@ -41,7 +41,7 @@ def build(name: str, node: Leaf | Branch) -> Any:
     app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, **settings)
     if isinstance(node, Leaf):
         module, _, function = node.target.partition(":")
-        target = getattr(import_module(f"eoctl.cli.{module}"), function)
+        target = getattr(import_module(f"eoctl.cli.commands.{module}"), function)
         app.command(name)(flattened(target))
         return typer.main.get_command(app)
     is_root = node is TREE
@@ -151,7 +151,7 @@ def _stdout_failure() -> OSError | None:
 
 def _report(words: list[str]) -> str:
     """Write what happened to a file; its path, or the last line where none can be written."""
-    from eoctl.config import SECRET_KEY, state_dir
+    from eoctl.settings.context import SECRET_KEY, state_dir
     from eoctl.stores.journal import redacted
 
     happened = traceback.format_exc()

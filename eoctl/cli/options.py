@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from eoctl.folders import local_path
+from eoctl.settings.folders import local_path
 from recovery.errors import RefusedError, UsageError
 from recovery.selectors import Selector, parse_selector, regex_selector
 from recovery.times import duration
 
 if TYPE_CHECKING:  # loaded when a command runs: `--help` needs no settings
-    from eoctl.config import Connect, Context
+    from eoctl.settings.context import Connect, Context
 
 FORMATS = ("table", "wide", "json", "jsonl", "csv", "name")
 _CONNECTION = "Connection"
@@ -78,7 +78,7 @@ class Connection:
 
     @property
     def asked(self) -> "Connect":
-        from eoctl.config import Connect
+        from eoctl.settings.context import Connect
 
         return Connect(self.context, self.bootstrap_server, self.command_config, tuple(self.x))
 
@@ -93,7 +93,7 @@ class Connection:
 
     def one(self) -> "Context":
         """The cluster meant. Raises UsageError for several, RefusedError for a bundle."""
-        from eoctl.config import resolve
+        from eoctl.settings.context import resolve
 
         if self.from_ is not None:
             raise RefusedError(
@@ -115,7 +115,7 @@ class Connection:
 
     def several(self, all_contexts: bool) -> list["Context"]:
         """The clusters meant: --context a,b or --all-contexts, else the one."""
-        from eoctl.config import contexts, load_config, resolve
+        from eoctl.settings.context import contexts, load_config, resolve
 
         if all_contexts:
             names = list(contexts(load_config()))
@@ -137,7 +137,7 @@ class Connection:
 
     def name_in_force(self) -> str | None:
         """The context that would be used, or None."""
-        from eoctl.config import context_name, load_config
+        from eoctl.settings.context import context_name, load_config
 
         return context_name(self.asked, load_config())
 

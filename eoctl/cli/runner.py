@@ -9,13 +9,13 @@ from typing import TypeVar
 
 from eoctl.cli.emit import View, emit
 from eoctl.cli.options import Connection, Output
-from eoctl.config import Context
-from eoctl.kafka.cluster import Cluster
-from eoctl.operations.live import Live
-from eoctl.operations.session import repeat_with_cluster, with_cluster
-from eoctl.operations.source import Source
-from recovery.answers import Answer, worst
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.diagnose.live import Live
+from eoctl.operations.inspect.source import Source
+from eoctl.operations.session.session import repeat_with_cluster, with_cluster
+from eoctl.settings.context import Context
 from recovery.errors import EoctlError, Exit, UsageError
+from recovery.rows.answers import Answer, worst
 
 Operation = Callable[[Source], Awaitable[Answer]]
 Result = TypeVar("Result")
@@ -61,7 +61,7 @@ def ask(connection: Connection, operation: AskedOf[Result]) -> tuple[Result, Con
 
 def of_bundle(path: Path, operation: AskedOf[Result]) -> tuple[Result, Context]:
     """Run `operation` on a bundle, with the context that it was made with."""
-    from eoctl.operations.bundle import source
+    from eoctl.operations.dashboard.bundle import source
 
     found = source(path)
 

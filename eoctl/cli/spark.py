@@ -17,7 +17,7 @@ from recovery.quoting import quoted
 from recovery.times import format_duration
 
 if TYPE_CHECKING:
-    from eoctl.operations.spark_launch import Spark
+    from eoctl.operations.jobs.spark_launch import Spark
 
 _SPARK = "Spark"
 _BAR = 24
@@ -64,7 +64,7 @@ class SparkOptions:
         Raises UsageError for what does not go together, and where spark is asked for and is not
         installed.
         """
-        from eoctl.operations.spark_launch import ENGINES, check_installed, read_options
+        from eoctl.operations.jobs.spark_launch import ENGINES, check_installed, read_options
 
         asked = self.asked_engine
         if asked not in ENGINES:

@@ -1,6 +1,6 @@
 """The tree of commands, as a table. A module is loaded when its command runs: `--help` loads none.
 
-Each leaf names a function in a module of `eoctl.cli`; `help` is its first line of help.
+Each leaf names a function in a module of `eoctl.cli.commands`; `help` is its first line of help.
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Leaf:
-    """One command: `module:function` below eoctl.cli."""
+    """One command: `module:function` below eoctl.cli.commands."""
 
     target: str
     help: str
@@ -76,22 +76,24 @@ TREE = Branch(
         "state": Branch(
             "a store's state from its changelog",
             {
-                "rebuild": Leaf("state:rebuild", "make it again up to a cut, and prove it"),
+                "rebuild": Leaf("state.rebuild:rebuild", "make it again up to a cut, and prove it"),
                 "deliver": Leaf(
-                    "state_deliver:deliver", "write it into a topic or a table; --execute acts"
+                    "state.deliver:deliver", "write it into a topic or a table; --execute acts"
                 ),
-                "compare": Leaf("state_look:compare", "two states, or one and its changelog"),
-                "show": Leaf("state_look:show", "a key's entries, decoded"),
+                "compare": Leaf("state.look:compare", "two states, or one and its changelog"),
+                "show": Leaf("state.look:show", "a key's entries, decoded"),
             },
         ),
         "audit": Branch(
             "what is doubled, missing or torn in topics",
             {
-                "sequences": Leaf("audit:sequences", "gaps and repeats of producers' sequences"),
-                "transactions": Leaf("audit:transactions", "torn ones, and lost markers"),
-                "duplicates": Leaf("audit:duplicates", "duplicate records"),
+                "sequences": Leaf(
+                    "audit.logs:sequences", "gaps and repeats of producers' sequences"
+                ),
+                "transactions": Leaf("audit.logs:transactions", "torn ones, and lost markers"),
+                "duplicates": Leaf("audit.logs:duplicates", "duplicate records"),
                 "mirror": Leaf(
-                    "audit_mirror:mirror", "a topic against its mirror, elsewhere or here"
+                    "audit.mirror:mirror", "a topic against its mirror, elsewhere or here"
                 ),
             },
         ),

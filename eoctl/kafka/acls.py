@@ -6,10 +6,10 @@ the ACLs tell, to whom may DESCRIBE the cluster.
 
 from collections.abc import Sequence
 
-from eoctl.kafka import messages
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.failures import WireError
-from eoctl.kafka.groups import Told, at_coordinators
+from eoctl.kafka.ask.groups import Told, at_coordinators
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import WireError
 from recovery.facts import Missing
 from recovery.rights import Acl
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from eoctl.kafka import messages
-from eoctl.kafka.failures import WireError
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.failures import WireError
 from eoctl.lab.client import Client, refuse
 
 BROKER, TOPIC = 4, 2  # ConfigResource.Type

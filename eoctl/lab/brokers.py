@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
-from eoctl.config import cache_dir
+from eoctl.host.java import Java, find_java
+from eoctl.host.processes import Process, spawn
 from eoctl.lab.jars import Progress, fetch, nothing, read_lock
-from eoctl.lab.java import Java, find_java
-from eoctl.lab.processes import Process, spawn
 from eoctl.lab.record import CONTROLLER, HOST, PLAINTEXT, Node, Record
+from eoctl.settings.context import cache_dir
 from recovery.errors import RefusedError, UnreachableError, UsageError
 
 # Start-up counts more than peak speed; a laptop runs three of them.

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from eoctl.kafka import messages
-from eoctl.kafka.cluster import Cluster, PartitionMetadata
-from eoctl.kafka.failures import Deadline, WireError
-from eoctl.kafka.properties import ClientSettings, client_settings
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
+from eoctl.kafka.connection.failures import Deadline, WireError
+from eoctl.kafka.connection.properties import ClientSettings, client_settings
 from recovery.facts import ProducerFacts, TransactionFacts
 
 T = TypeVar("T")

@@ -8,11 +8,11 @@ import dataclasses
 import shutil
 from pathlib import Path
 
+from eoctl.host.processes import Process, end, uninterrupted
 from eoctl.lab import brokers, ready, secure, users, zookeeper
 from eoctl.lab.brokers import Runtime
 from eoctl.lab.handle import BrokerStatus, Lab, LabStatus, labs_folder, only_one, start_broker
 from eoctl.lab.jars import Progress, nothing
-from eoctl.lab.processes import Process, end, uninterrupted
 from eoctl.lab.record import (
     CONTROLLER,
     PLAINTEXT,

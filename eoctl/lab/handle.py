@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from eoctl.config import ContextFile, state_dir
+from eoctl.host.processes import Process, end, uninterrupted, wait_ended
 from eoctl.lab import brokers, ready, secure, users
 from eoctl.lab.brokers import Runtime
 from eoctl.lab.owners import owners
-from eoctl.lab.processes import Process, end, uninterrupted, wait_ended
 from eoctl.lab.record import PLAINTEXT, LabSpec, Node, Record, read_record
+from eoctl.settings.context import ContextFile, state_dir
 from recovery.errors import BusyError, IncompleteError, UsageError
 
 STOP_SECONDS = 30.0  # for a broker that keeps its data

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from eoctl.config import cache_dir
-from eoctl.lab.java import Java
+from eoctl.host.java import Java
+from eoctl.settings.context import cache_dir
 from recovery.errors import RefusedError, UnreachableError, UsageError
 
 KAFKA = "4.3.1"

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from eoctl.lab.processes import Process
+from eoctl.host.processes import Process
 
 FOLDER = "owners"
 

@@ -8,8 +8,8 @@ AddPartitionsToTxn 3, AddOffsetsToTxn, EndTxn 3, and the epoch stays.
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from eoctl.kafka import messages
-from eoctl.kafka.failures import WireError
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.failures import WireError
 from eoctl.lab.client import GROUP, Client, Record, refuse
 from recovery.facts import TopicPartition
 

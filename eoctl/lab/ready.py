@@ -4,10 +4,10 @@ import asyncio
 import time
 from pathlib import Path
 
-from eoctl.kafka import messages
-from eoctl.kafka.failures import Deadline, WireError
-from eoctl.kafka.security import Security
-from eoctl.kafka.wire import Connection
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.failures import Deadline, WireError
+from eoctl.kafka.connection.security import Security
+from eoctl.kafka.connection.wire import Connection
 from eoctl.lab import brokers
 from eoctl.lab.jars import Progress, nothing
 from eoctl.lab.record import HOST, PLAINTEXT, Node, Record

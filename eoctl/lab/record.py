@@ -10,8 +10,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from eoctl.host.processes import Process
 from eoctl.lab.jars import KAFKA
-from eoctl.lab.processes import Process
 from recovery.errors import RefusedError, UsageError
 
 HOST = "127.0.0.1"

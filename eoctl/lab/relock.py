@@ -10,8 +10,8 @@ import tempfile
 from importlib import resources
 from pathlib import Path
 
+from eoctl.host.java import Java, find_java
 from eoctl.lab.jars import Jar, ivy_xml, run_ivy
-from eoctl.lab.java import Java, find_java
 from recovery.errors import UnreachableError
 
 # Connect comes with kafka-tools for one plug-in lister: 45 jars that no broker loads.

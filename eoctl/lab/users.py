@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Mapping
 
-from eoctl.kafka import messages
-from eoctl.kafka.failures import Deadline, WireError
-from eoctl.kafka.properties import client_settings
-from eoctl.kafka.wire import Connection
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.failures import Deadline, WireError
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.kafka.connection.wire import Connection
 from recovery.errors import UnreachableError
 
 ADMIN = "admin"

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
+from eoctl.host.java import Java
+from eoctl.host.processes import Process, spawn
 from eoctl.lab.jars import pyspark_jars
-from eoctl.lab.java import Java
-from eoctl.lab.processes import Process, spawn
 from eoctl.lab.record import HOST, Node
 from recovery.errors import UnreachableError
 

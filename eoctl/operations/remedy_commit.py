@@ -10,23 +10,26 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from eoctl.config import Context
-from eoctl.kafka import collect
-from eoctl.kafka.cluster import Cluster
-from eoctl.operations import remedy_fence, remedy_marker, remedy_raise, remedy_stake
-from eoctl.operations.diagnose import diagnose
-from eoctl.operations.inspect import Scope
-from eoctl.operations.owners import look_for_life
-from eoctl.operations.remedy_plan import Planned, Wish, amounts, made, refusal, told
-from eoctl.operations.steps import Seen
+from eoctl.kafka.ask import collect
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.change.steps import Seen
+from eoctl.operations.diagnose.judging import diagnose
+from eoctl.operations.diagnose.owners import look_for_life
+from eoctl.operations.inspect.lists import Scope
+from eoctl.operations.remedy import fence as remedy_fence
+from eoctl.operations.remedy import marker as remedy_marker
+from eoctl.operations.remedy import raising as remedy_raise
+from eoctl.operations.remedy import stake as remedy_stake
+from eoctl.operations.remedy.plan import Planned, Wish, amounts, made, refusal, told
 from eoctl.render.words import counted
-from recovery.case import named_after
-from recovery.diagnosis import Diagnosis, Judged
+from eoctl.settings.context import Context
+from recovery.change.plan import Step
+from recovery.diagnose.case import named_after
+from recovery.diagnose.diagnosis import Diagnosis, Judged
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TopicPartition, TransactionFacts
-from recovery.observation import Settings
-from recovery.plan import Step
-from recovery.repairs import commit_refused, fence_requests, remedy_allowed
+from recovery.inspect.observation import Settings
+from recovery.remedy.repairs import commit_refused, fence_requests, remedy_allowed
 from recovery.selectors import parse_selector
 from recovery.times import format_duration
 

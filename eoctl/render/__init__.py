@@ -1,1 +1,1 @@
-"""TODO."""
+"""How answers look: tables, words, pages, and what scripts read."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from recovery.plan import Plan, Step
+from recovery.change.plan import Plan, Step
 from recovery.times import rfc3339
 
 

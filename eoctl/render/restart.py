@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from eoctl.render.sanitise import visible
 from eoctl.render.tables import Column, render_table
 from eoctl.render.words import hanging
-from recovery.rows_restart import RestartCheck, RestartInput, RestartOutput, RestartPlanRow
+from recovery.rows.restart import RestartCheck, RestartInput, RestartOutput, RestartPlanRow
 
 TEXT_WIDTH = 80  # of sentences where there is no terminal
 _MARKS = {"rewind": "<<", "skip": ">>"}

@@ -1,7 +1,7 @@
 """What happens if one waits, in a sentence."""
 
 from eoctl.render.words import age
-from recovery.prospect import Prospect
+from recovery.diagnose.prospect import Prospect
 
 
 def wait_words(p: Prospect, now: int) -> str:

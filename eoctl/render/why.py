@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from eoctl.render.sanitise import visible
 from eoctl.render.width import cells, cut_middle
 from eoctl.render.words import Age, age, count, counted
-from recovery.rows_diagnosis import TxnHangingRow
-from recovery.rows_why import WhyRow
+from recovery.rows.diagnosis import TxnHangingRow
+from recovery.rows.why import WhyRow
 from recovery.times import rfc3339
 
 LABEL = 14  # cells before the text

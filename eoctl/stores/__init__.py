@@ -1,1 +1,1 @@
-"""TODO."""
+"""What eoctl keeps: journal, plans, bundles, jobs; stores of offsets, of states, locks."""

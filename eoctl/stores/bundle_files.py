@@ -15,9 +15,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eoctl.kafka.cluster import TopicMetadata
+from eoctl.kafka.connection.cluster import TopicMetadata
 from eoctl.stores.textfile import write_whole
-from recovery.diagnosis import Diagnosis, Judged, JudgedId
+from recovery.diagnose.diagnosis import Diagnosis, Judged, JudgedId
+from recovery.diagnose.id_verdicts import judge_id
+from recovery.diagnose.verdicts import Verdict, judge
+from recovery.diagnose.waiting import Waiting
 from recovery.errors import UsageError
 from recovery.facts import (
     BrokerFacts,
@@ -27,12 +30,9 @@ from recovery.facts import (
     ProducerFacts,
     Transactions,
 )
-from recovery.history import History, StateLog, StateRecord
-from recovery.id_facts import IdFacts
-from recovery.id_verdicts import judge_id
-from recovery.observation import OpenTransaction, Sample, StartBatch
-from recovery.verdicts import Verdict, judge
-from recovery.waiting import Waiting
+from recovery.inspect.history import History, StateLog, StateRecord
+from recovery.inspect.id_facts import IdFacts
+from recovery.inspect.observation import OpenTransaction, Sample, StartBatch
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -2,7 +2,7 @@
 
 `STATE/jobs/ID/` holds `job.json` (what runs, who started it, which process it is; rewritten whole
 when the job ends), `progress.jsonl` (a line per report) and `log` (all that the job said).
-Whether a job without an end still runs is told by its process: `eoctl.operations.jobs`.
+Whether a job without an end still runs is told by its process: `eoctl.operations.jobs.records`.
 """
 
 import json
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from eoctl.config import state_dir
+from eoctl.settings.context import state_dir
 from eoctl.stores.plan_files import sync_folder
 from recovery.errors import UsageError
 

@@ -1,8 +1,8 @@
 """The journal: who changed what, when, on which evidence, in one file that only grows.
 
-`STATE/journal/journal.jsonl` holds the lines of recovery.journal. `STATE/journal/open/ID` stands
-while a change is under way and is locked by the process that carries it out: so every start of
-eoctl sees cheaply whether a change was left unfinished, and which ones still run.
+`STATE/journal/journal.jsonl` holds the lines of recovery.change.journal. `STATE/journal/open/ID`
+stands while a change is under way and is locked by the process that carries it out: so every start
+of eoctl sees cheaply whether a change was left unfinished, and which ones still run.
 """
 
 import errno
@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eoctl.config import SECRET_KEY, state_dir
+from eoctl.settings.context import SECRET_KEY, state_dir
 from eoctl.stores.plan_files import sync_folder
-from recovery.errors import IncompleteError, RefusedError, UsageError
-from recovery.journal import (
+from recovery.change.journal import (
     Entry,
     Event,
     EventName,
@@ -31,7 +30,8 @@ from recovery.journal import (
     read,
     unfinished,
 )
-from recovery.plan import Plan
+from recovery.change.plan import Plan
+from recovery.errors import IncompleteError, RefusedError, UsageError
 
 
 def _now_ms() -> int:

@@ -5,8 +5,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from recovery.change.plan import Plan, dump, load
 from recovery.errors import UsageError
-from recovery.plan import Plan, dump, load
 
 MAX_BYTES = 256 * 1024 * 1024
 

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from eoctl.folders import state_dir
+from eoctl.settings.folders import state_dir
 from recovery.errors import UsageError
 
 
@@ -23,7 +23,7 @@ def unfinished_notice() -> str | None:
 
 def _notice() -> str | None:
     from eoctl.stores.journal import Journal
-    from recovery.journal import unfinished
+    from recovery.change.journal import unfinished
     from recovery.times import rfc3339
 
     journal = Journal()

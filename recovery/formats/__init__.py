@@ -1,1 +1,1 @@
-"""TODO."""
+"""Decoders of what Kafka and its clients write: batches, records, state logs, checkpoints."""

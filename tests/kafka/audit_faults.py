@@ -8,11 +8,11 @@ from typing import Any
 
 from confluent_kafka import Producer as ConfluentProducer
 
-from eoctl.kafka.repairs import write_marker
+from eoctl.kafka.write.markers import write_marker
 from eoctl.lab.client import Client, Record
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
-from recovery.repairs import MarkerRequest
+from recovery.remedy.repairs import MarkerRequest
 from tests.kafka.planting import FORGET_SECONDS, numbered, send
 
 PAIR, THREE = 2, 3  # partitions: of duplicates and sequences, of transactions

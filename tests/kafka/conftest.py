@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.kafka import messages
-from eoctl.kafka.failures import Deadline, WireError
-from eoctl.kafka.properties import client_settings
-from eoctl.kafka.wire import Connection
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.failures import Deadline, WireError
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.kafka.connection.wire import Connection
 from eoctl.lab.cluster import Lab, lab_names, up
 from eoctl.lab.record import LabSpec, Node
 from tests.conftest import RUN_FOLDER, take_labs_down

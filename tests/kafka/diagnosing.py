@@ -1,15 +1,15 @@
 """Judging a lab from a test, without the command line."""
 
-from eoctl.config import Connect, resolve
 from eoctl.lab.cluster import Lab
-from eoctl.operations.diagnose import diagnose
-from eoctl.operations.inspect import Scope
-from eoctl.operations.session import with_cluster
-from recovery.diagnosis import Diagnosis, Judged, JudgedId
-from recovery.id_verdicts import judge_id
-from recovery.observation import Settings
+from eoctl.operations.diagnose.judging import diagnose
+from eoctl.operations.inspect.lists import Scope
+from eoctl.operations.session.session import with_cluster
+from eoctl.settings.context import Connect, resolve
+from recovery.diagnose.diagnosis import Diagnosis, Judged, JudgedId
+from recovery.diagnose.id_verdicts import judge_id
+from recovery.diagnose.verdicts import judge
+from recovery.inspect.observation import Settings
 from recovery.selectors import parse_selector
-from recovery.verdicts import judge
 
 
 def judged(

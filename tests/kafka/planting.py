@@ -13,7 +13,7 @@ from pathlib import Path
 import jsonschema
 from kafka.record.util import calc_crc32c
 
-from eoctl.kafka import messages
+from eoctl.kafka.connection import messages
 from eoctl.lab.client import Client, refuse
 from tests.kafka.command import Ran
 from tests.unit.formats_build import Item, batch

@@ -1,8 +1,9 @@
 """Applications that die, one process each, killed after so many things done.
 
 What they do is exactly once only if they are restarted by a plan: they take offsets and numbers
-from the environment (`restart plan --env`) and drop what they are told with `recovery.skip`.
-`python -m tests.kafka.restart_app JSON`, that of `Config`. Status 0: all is processed.
+from the environment (`restart plan --env`) and drop what they are told with
+`recovery.restart.skip`. `python -m tests.kafka.restart_app JSON`, that of `Config`. Status 0: all
+is processed.
 """
 
 import base64
@@ -21,7 +22,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from recovery.skip import DropFirst, Seen, restart_offset
+from recovery.restart.skip import DropFirst, Seen, restart_offset
 
 
 @dataclass

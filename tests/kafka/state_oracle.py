@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eoctl.lab.cluster import Lab
-from eoctl.stores import state_folder
+from eoctl.stores.state import folder as state_folder
 
 Entry = tuple[int, bytes]  # timestamp, value
 State = dict[tuple[int, bytes], tuple[int | None, bytes]]  # (partition, key) -> (timestamp, value)

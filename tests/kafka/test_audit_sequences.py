@@ -81,12 +81,12 @@ def test_a_range_that_is_not_there_is_exit_3(lab1: Lab, topic: MakeTopic) -> Non
 
 def test_it_is_not_much_slower_than_counting(forgetful: Lab, topic: MakeTopic) -> None:
     """At least 60 % of the speed of `offsets count`, the same headers read by both."""
-    from eoctl.kafka.count import Cuts, count
-    from eoctl.operations.audit_engine import here
-    from eoctl.operations.audit_ranges import Reading
-    from eoctl.operations.audit_sequences import SequencesAudit
-    from recovery.offset_bounds import parse_bound
+    from eoctl.kafka.read.count import Cuts, count
+    from eoctl.operations.audit.engine import here
+    from eoctl.operations.audit.ranges import Reading
+    from eoctl.operations.audit.sequences import SequencesAudit
     from recovery.selectors import parse_selector
+    from recovery.shared.offset_bounds import parse_bound
 
     name = topic(forgetful)
     records, size = share(2_000_000), 500

@@ -7,10 +7,10 @@ import pytest
 
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
-from recovery.audit_facts import Coverage, Data, Ending, Mark, coverage
-from recovery.audit_transactions import judge
+from recovery.audit.facts import Coverage, Data, Ending, Mark, coverage
+from recovery.audit.transactions import judge
 from recovery.formats.transaction_state import TransactionState, TransactionValue
-from recovery.history import StateLog, StateRecord
+from recovery.inspect.history import StateLog, StateRecord
 from tests.kafka.audit_faults import THREE, plant_transactions, torn_of
 from tests.kafka.command import Ran, eoctl
 from tests.kafka.conftest import MakeTopic

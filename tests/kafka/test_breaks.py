@@ -665,7 +665,7 @@ def test_prepare_stuck_lasts_until_its_broker_is_thawed(
 
 async def state_by(address: str, truth: GroundTruth) -> str | None:
     """The id's state as the broker at `address` describes it."""
-    from eoctl.kafka import messages
+    from eoctl.kafka.connection import messages
 
     async with Client.to(address, truth.frozen_broker) as client:
         question = messages.DescribeTransactionsRequest(transactional_ids=[truth.transactional_id])

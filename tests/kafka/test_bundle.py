@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from eoctl.cli import main, options
-from eoctl.kafka import clocks
-from eoctl.kafka.wire import Connection
+from eoctl.kafka.ask import clocks
+from eoctl.kafka.connection.wire import Connection
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.cluster import Lab
@@ -315,9 +315,9 @@ def test_a_deadline_is_not_an_unreachable_cluster(lab1: Lab) -> None:
     """Of 10,000 partitions a bundle needs 91 s: what ran out is the time."""
     import asyncio
 
-    from eoctl.config import Connect, resolve
-    from eoctl.kafka.cluster import Cluster
-    from eoctl.operations.session import with_cluster
+    from eoctl.kafka.connection.cluster import Cluster
+    from eoctl.operations.session.session import with_cluster
+    from eoctl.settings.context import Connect, resolve
     from recovery.errors import IncompleteError, UnreachableError
 
     async def slow(cluster: Cluster) -> None:

@@ -10,10 +10,10 @@ from contextlib import suppress
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from eoctl.kafka import exactly_once
-from eoctl.kafka.exactly_once import Position, Writer
-from eoctl.kafka.failures import WireError
-from eoctl.kafka.properties import client_settings
+from eoctl.kafka.connection.failures import WireError
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.kafka.write import exactly_once
+from eoctl.kafka.write.exactly_once import Position, Writer
 from eoctl.lab.client import GROUP, TRANSACTION, Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec

@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from eoctl.kafka import fetch, fetch_reader
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.failures import Deadline
-from eoctl.kafka.fetch import Chunk, Ended, Range
-from eoctl.kafka.properties import client_settings
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.kafka.read import fetch, fetch_reader
+from eoctl.kafka.read.fetch import Chunk, Ended, Range
 from eoctl.lab import admin
 from eoctl.lab.admin import BROKER, TOPIC
 from eoctl.lab.client import Client, Record

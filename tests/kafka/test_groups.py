@@ -25,12 +25,12 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from eoctl.kafka import messages
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.committed import groups_at, with_offsets
-from eoctl.kafka.failures import Deadline
-from eoctl.kafka.groups import describe_groups, find_groups, list_groups
-from eoctl.kafka.properties import client_settings
+from eoctl.kafka.ask.groups import describe_groups, find_groups, list_groups
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.kafka.read.committed import groups_at, with_offsets
 from eoctl.lab.breaks import break_
 from eoctl.lab.client import GROUP, Client, Record
 from eoctl.lab.cluster import Lab
@@ -415,7 +415,7 @@ def test_our_schemas_are_kafkas(lab1: Lab) -> None:
             for kind in ("Request", "Response"):
                 text = archive.read(f"common/message/{name}{kind}.json").decode()
                 theirs = json.loads(re.sub(r"(?m)^\s*//.*$", "", text))
-                ours = files("eoctl.kafka.schemas") / f"{name}{kind}.json"
+                ours = files("eoctl.kafka.connection.schemas") / f"{name}{kind}.json"
                 assert json.loads(ours.read_text()) == _bare(theirs)
 
 

@@ -19,8 +19,8 @@ from eoctl.lab.client import Client, Record
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
+from recovery.diagnose.verdicts import Verdict
 from recovery.formats.coordinator import coordinator_partition
-from recovery.verdicts import Verdict
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.diagnosing import judged

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.failures import Deadline
-from eoctl.kafka.properties import client_settings
-from eoctl.kafka.wire import Connection
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.kafka.connection.wire import Connection
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
-from eoctl.operations import inspect
-from eoctl.operations.live import Live
+from eoctl.operations.diagnose.live import Live
+from eoctl.operations.inspect import lists as inspect
 from recovery.selectors import parse_selector
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic

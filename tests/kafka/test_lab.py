@@ -291,7 +291,7 @@ def test_the_first_broker_leaves_a_class_archive_for_the_next(
     start_lab: StartLab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """With an empty cache of classes; the jars are the user's, by a link."""
-    from eoctl.config import cache_dir
+    from eoctl.settings.context import cache_dir
 
     (tmp_path / "jars").symlink_to(cache_dir() / "jars")
     monkeypatch.setenv("EOCTL_CACHE_DIR", str(tmp_path))

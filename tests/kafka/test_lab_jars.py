@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from eoctl.host.java import find_java
 from eoctl.lab.jars import Jar, fetch, read_lock
-from eoctl.lab.java import find_java
 from recovery.errors import Exit, RefusedError, UnreachableError, UsageError
 from tests.started import started
 
@@ -168,7 +168,7 @@ def test_many_at_once_fetch_each_jar_once(repository: Repository, tmp_path: Path
     lines = [f"Jar({j.sha256!r}, {j.size}, {j.organisation!r}, {j.name!r}, '1.0')" for j in jars]
     script = (
         "from pathlib import Path\nfrom eoctl.lab.jars import Jar, fetch\n"
-        "from eoctl.lab.java import find_java\n"
+        "from eoctl.host.java import find_java\n"
         f"jars = [{', '.join(lines)}]\n"
         f"paths = fetch(jars, find_java(), ivy_settings=Path({str(repository.settings)!r}))\n"
         "assert all(jar.matches(path) for jar, path in zip(jars, paths))\n"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from eoctl.kafka.failures import Deadline, WireError
-from eoctl.kafka.properties import client_settings, read_properties
-from eoctl.kafka.wire import Connection
+from eoctl.kafka.connection.failures import Deadline, WireError
+from eoctl.kafka.connection.properties import client_settings, read_properties
+from eoctl.kafka.connection.wire import Connection
 from eoctl.lab import secure
 from eoctl.lab.cluster import Lab
 from eoctl.lab.users import USERS

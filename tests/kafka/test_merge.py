@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.failures import Deadline
-from eoctl.kafka.properties import client_settings
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
 from eoctl.lab.cluster import Lab
-from eoctl.operations.merge import of_app
-from eoctl.operations.merge_verify import verify
-from eoctl.operations.restart_asked import read_app_file
-from recovery.answers import Answer
-from recovery.rows_merge import MergeFindingRow
+from eoctl.operations.merge.planning import of_app
+from eoctl.operations.merge.verify import verify
+from eoctl.operations.restart.request import read_app_file
+from recovery.rows.answers import Answer
+from recovery.rows.merge import MergeFindingRow
 from tests.kafka.command import environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import (

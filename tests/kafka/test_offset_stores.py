@@ -14,19 +14,19 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.failures import Deadline
-from eoctl.kafka.properties import client_settings
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
 from eoctl.lab.client import GROUP, Client, Record
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer as Transactional
 from eoctl.lab.record import LabSpec
 from eoctl.stores.offsets.store import OffsetStore, open_store
 from eoctl.stores.offsets.topic import TopicOffsets
-from recovery.app_file import App
 from recovery.errors import IncompleteError, RefusedError, UnverifiedError
 from recovery.formats.reader import CorruptError
-from recovery.store_tables import KafkaGroupStore, Store, TopicStore
+from recovery.shared.app_file import App
+from recovery.shared.store_tables import KafkaGroupStore, Store, TopicStore
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.tools import kafka_tool
 from tests.offset_stores import Open, change, kept, position, read, there_and_back

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from eoctl.stores.offsets.store import open_store
-from recovery.app_file import App
 from recovery.errors import RefusedError, UnreachableError, UnverifiedError
-from recovery.store_tables import SqlColumns, SqlStore
+from recovery.shared.app_file import App
+from recovery.shared.store_tables import SqlColumns, SqlStore
 from tests.offset_stores import Open, change, kept, position, race, read, there_and_back
 from tests.postgres import PASSWORD, Postgres, postgres
 from tests.relay import Relay

@@ -16,7 +16,7 @@ from kazoo.security import make_acl, make_digest_acl
 from eoctl.stores.offsets.store import open_store
 from recovery.errors import RefusedError, UnreachableError, UnverifiedError, UsageError
 from recovery.formats.reader import CorruptError
-from recovery.store_tables import ZooKeeperStore
+from recovery.shared.store_tables import ZooKeeperStore
 from tests.offset_stores import Open, change, kept, position, race, read, there_and_back
 from tests.relay import Relay
 from tests.zookeeper import Server, free_port, request_type, serving, wait_for

@@ -13,10 +13,10 @@ from typing import Any
 import pexpect
 import pytest
 
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.count import Cuts, count
-from eoctl.kafka.failures import Deadline
-from eoctl.kafka.properties import client_settings
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.kafka.read.count import Cuts, count
 from eoctl.lab import admin
 from eoctl.lab.admin import BROKER, TOPIC
 from eoctl.lab.breaks import break_

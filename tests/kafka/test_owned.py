@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer
 
-from eoctl.kafka import clocks, messages
-from eoctl.kafka.wire import Connection
+from eoctl.kafka.ask import clocks
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.wire import Connection
 from eoctl.lab import secure
 from eoctl.lab.admin import set_config
 from eoctl.lab.breaks import break_
@@ -16,10 +17,10 @@ from eoctl.lab.client import Client, Record
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
-from eoctl.operations import diagnose
-from eoctl.operations.session import now_ms
-from recovery.diagnosis import Judged
-from recovery.observation import Settings
+from eoctl.operations.diagnose import judging as diagnose
+from eoctl.operations.session.session import now_ms
+from recovery.diagnose.diagnosis import Judged
+from recovery.inspect.observation import Settings
 from recovery.times import rfc3339
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic

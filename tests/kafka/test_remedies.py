@@ -11,18 +11,19 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from eoctl.config import Connect, resolve
-from eoctl.kafka import repairs
-from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.write import markers as repairs
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
-from eoctl.operations import remedy, remedy_marker
-from eoctl.operations.session import with_cluster
-from recovery.observation import Settings
-from recovery.plan import Step
-from recovery.repairs import MarkerRequest
+from eoctl.operations.remedy import marker as remedy_marker
+from eoctl.operations.remedy import remedies as remedy
+from eoctl.operations.session.session import with_cluster
+from eoctl.settings.context import Connect, resolve
+from recovery.change.plan import Step
+from recovery.inspect.observation import Settings
+from recovery.remedy.repairs import MarkerRequest
 from tests.kafka.command import FAST, environment, eoctl, unfinished
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.remedying import abort_words, dumped_markers, held, markers_of, read_committed

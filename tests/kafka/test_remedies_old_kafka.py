@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.kafka.failures import WireError
+from eoctl.kafka.connection.failures import WireError
 from eoctl.lab.client import Client, Record
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer

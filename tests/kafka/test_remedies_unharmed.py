@@ -10,20 +10,23 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from eoctl.config import Connect, resolve
-from eoctl.kafka import messages, repairs
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.failures import WireError
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import WireError
+from eoctl.kafka.write import markers as repairs
 from eoctl.lab.client import Client, Record
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
-from eoctl.operations import remedy, remedy_marker, remedy_raise
-from eoctl.operations.session import with_cluster
+from eoctl.operations.remedy import marker as remedy_marker
+from eoctl.operations.remedy import raising as remedy_raise
+from eoctl.operations.remedy import remedies as remedy
+from eoctl.operations.session.session import with_cluster
+from eoctl.settings.context import Connect, resolve
+from recovery.change.plan import Plan, Step
 from recovery.errors import RefusedError, UnverifiedError
-from recovery.observation import Settings
-from recovery.plan import Plan, Step
-from recovery.repairs import MAX_EPOCH, MarkerRequest, RaiseRequest
+from recovery.inspect.observation import Settings
+from recovery.remedy.repairs import MAX_EPOCH, MarkerRequest, RaiseRequest
 from tests.kafka.command import Ran, environment, eoctl, unfinished
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.relay import END_TXN, INIT_PRODUCER_ID, relayed

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from eoctl.kafka import group_commits
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.failures import Deadline
-from eoctl.kafka.properties import client_settings
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.kafka.read import group_commits
 from eoctl.lab.cluster import Lab
-from recovery.strategies.commits import GroupCommit, Shown, written_with
+from recovery.restart.commits import GroupCommit, Shown, written_with
 from tests.kafka.command import Ran
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.crashed import Scene, producing, until, write

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.kafka.exactly_once import Writer
-from eoctl.kafka.properties import client_settings
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.kafka.write.exactly_once import Writer
 from eoctl.lab import secure
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.truth import GroundTruth

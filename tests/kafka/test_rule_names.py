@@ -29,7 +29,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from eoctl.kafka.failures import WireError
+from eoctl.kafka.connection.failures import WireError
 from eoctl.lab import admin
 from eoctl.lab.admin import BROKER, TOPIC, delete_topic
 from eoctl.lab.breaks import break_
@@ -43,7 +43,7 @@ from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
 from recovery.facts import TransactionFacts
 from recovery.formats.coordinator import coordinator_partition
-from recovery.observation import OpenTransaction, Sample, Settings
+from recovery.inspect.observation import OpenTransaction, Sample, Settings
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.diagnosing import judged, rule_of

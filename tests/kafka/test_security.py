@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from eoctl.kafka import messages
-from eoctl.kafka.failures import Deadline, WireError
-from eoctl.kafka.properties import client_settings, read_properties
-from eoctl.kafka.wire import Connection
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.failures import Deadline, WireError
+from eoctl.kafka.connection.properties import client_settings, read_properties
+from eoctl.kafka.connection.wire import Connection
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from eoctl.lab.secure import client_file, passwords, secure_folder

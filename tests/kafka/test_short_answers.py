@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from eoctl.config import state_dir
-from eoctl.kafka import wire
+from eoctl.kafka.connection import wire
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.cluster import Lab
+from eoctl.settings.context import state_dir
 from recovery.errors import Exit
 from tests.kafka.command import eoctl
 from tests.share import only_here

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from eoctl.kafka import repairs
+from eoctl.kafka.write import markers as repairs
 from eoctl.lab import admin
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.owned import ABORT_CYCLE
@@ -16,11 +16,11 @@ from eoctl.lab.client import Client, Record
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
-from recovery.diagnosis import Diagnosis, JudgedId
+from recovery.diagnose.diagnosis import Diagnosis, JudgedId
 from recovery.facts import ProducerFacts
 from recovery.formats.coordinator import coordinator_partition
-from recovery.observation import Settings
-from recovery.repairs import MarkerRequest
+from recovery.inspect.observation import Settings
+from recovery.remedy.repairs import MarkerRequest
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.diagnosing import judged, rule_of, rule_of_id

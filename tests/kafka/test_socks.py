@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from eoctl.kafka import messages
-from eoctl.kafka.failures import Deadline, WireError
-from eoctl.kafka.properties import client_settings
-from eoctl.kafka.wire import Connection
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.failures import Deadline, WireError
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.kafka.connection.wire import Connection
 from eoctl.lab.cluster import Lab
 
 

@@ -21,16 +21,16 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
-from eoctl.kafka import read_columns
-from eoctl.kafka.access import Access
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.failures import Deadline
-from eoctl.kafka.properties import client_settings
+from eoctl.engine.rebuild_task import RangeTask, run_task
+from eoctl.kafka.connection.access import Access
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.kafka.read import columns as read_columns
 from eoctl.lab.cluster import Lab
-from eoctl.operations.cut import parse_at, resolve
-from eoctl.stores import state_files
-from eoctl.stores.rebuild_task import RangeTask, run_task
-from recovery.cut import Cut, dump
+from eoctl.operations.inspect.cut import parse_at, resolve
+from eoctl.stores.state import files as state_files
+from recovery.shared.cut import Cut, dump
 from tests.kafka.command import EOCTL, Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill, producer

@@ -16,13 +16,13 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.failures import Deadline
-from eoctl.kafka.properties import client_settings
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
 from eoctl.lab.cluster import Lab
-from eoctl.operations.state_delivery import Wish, source
-from eoctl.operations.state_into_topic import IntoTopic
-from eoctl.stores.state_rows import StateRows
+from eoctl.operations.state.delivery import Wish, source
+from eoctl.operations.state.into_topic import IntoTopic
+from eoctl.stores.state.rows import StateRows
 from tests.kafka import dedup_world
 from tests.kafka.command import EOCTL, Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic

@@ -17,10 +17,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from eoctl.lab.cluster import Lab
 from eoctl.stores.offsets.store import Write
-from eoctl.stores.state_marks import marks, sorted_marks
-from eoctl.stores.state_table import StateTable
+from eoctl.stores.state.marks import marks, sorted_marks
+from eoctl.stores.state.table import StateTable
 from recovery.errors import RefusedError
-from recovery.store_tables import SqlStore
+from recovery.shared.store_tables import SqlStore
 from tests.kafka.command import Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import Rebuilt, State, dict_state, fill

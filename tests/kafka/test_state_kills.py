@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.kafka import cuts
+from eoctl.kafka.read import cuts
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
-from eoctl.operations.cut import resolve
+from eoctl.operations.inspect.cut import resolve
 from recovery.errors import IncompleteError
-from recovery.offset_bounds import parse_bound
+from recovery.shared.offset_bounds import parse_bound
 from tests.kafka.command import eoctl, eoctl_running, said
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.config import cache_dir
+from eoctl.host.java import find_java
 from eoctl.lab.cluster import Lab
 from eoctl.lab.jars import KAFKA, run_ivy
-from eoctl.lab.java import find_java
 from eoctl.lab.record import LabSpec
+from eoctl.settings.context import cache_dir
 from tests.kafka.command import environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill

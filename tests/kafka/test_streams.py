@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.read_columns import read_columns
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read.columns import read_columns
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
-from recovery.combine.changelog import changelog_format
-from recovery.combine.latest import Latest
 from recovery.formats.columns import COMMITTED, NONE
+from recovery.state.changelogs.changelog import changelog_format
+from recovery.state.latest import Latest
 from tests.kafka.command import eoctl
 from tests.share import share
 from tests.streams.app import (

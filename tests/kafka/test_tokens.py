@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.kafka import messages
-from eoctl.kafka.failures import Deadline, WireError
-from eoctl.kafka.properties import ClientSettings, client_settings
-from eoctl.kafka.sasl import OAuthBearer
-from eoctl.kafka.wire import Connection
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.failures import Deadline, WireError
+from eoctl.kafka.connection.properties import ClientSettings, client_settings
+from eoctl.kafka.connection.sasl import OAuthBearer
+from eoctl.kafka.connection.wire import Connection
 from eoctl.lab.certificates import Authority, write_certificate, write_keystore
 from eoctl.lab.cluster import Lab
 
@@ -315,7 +315,7 @@ def test_a_command_gives_a_token_that_the_broker_takes(secure_lab: Lab) -> None:
 def test_the_same_token_serves_confluent_kafka(
     secure_lab: Lab, endpoint: Endpoint, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from eoctl.kafka import confluent
+    from eoctl.kafka.connection import confluent
 
     given = settings(secure_lab, oidc(endpoint))
     admin = confluent.admin(given)

@@ -15,7 +15,7 @@ from eoctl.lab.breaks import KINDS as KINDS_OF_BREAK
 from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
-from recovery.observation import Settings
+from recovery.inspect.observation import Settings
 from tests.kafka.command import FAST, eoctl
 from tests.kafka.conftest import REBALANCE
 from tests.kafka.diagnosing import judged

@@ -15,9 +15,9 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
-from eoctl.stores.locks import locked
-from eoctl.stores.zookeeper_lock import ZooKeeperLock, _try, take_zookeeper_lock
-from eoctl.stores.zookeeper_session import Session
+from eoctl.stores.locks.lock import locked
+from eoctl.stores.locks.zookeeper_lock import ZooKeeperLock, _try, take_zookeeper_lock
+from eoctl.stores.locks.zookeeper_session import Session
 from recovery.errors import RefusedError, UnreachableError, UsageError
 from tests.relay import Relay
 from tests.unit.cells import ACT, SET, Cells

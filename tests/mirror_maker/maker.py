@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
 
+from eoctl.host.java import find_java
 from eoctl.lab.cluster import Lab
 from eoctl.lab.jars import KAFKA, Jar, fetch, read_lock
-from eoctl.lab.java import find_java
 
 LOCK = Path(__file__).with_name(f"mirror-{KAFKA}.lock")
 SOURCE, TARGET = "a", "b"

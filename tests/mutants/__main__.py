@@ -7,7 +7,7 @@ explains those that cannot be noticed. Ends with 1 when less than 95 % were kill
 that is not explained.
 
     make mutants                                     # the sample
-    make mutants MUTANTS="--of recovery.case --all"  # every mutation of one module
+    make mutants MUTANTS="--of recovery.diagnose.case --all"  # every mutation of one module
 """
 
 import argparse
@@ -47,30 +47,36 @@ _VERDICTS = (
 _IDS = ("id_verdicts", *_VERDICTS)
 _RESTART = ("strategies", "restart", "strategies_producers", "restart_verify", "restart_kills")
 MODULES: dict[str, Sequence[str]] = {
-    "recovery.verdicts": _VERDICTS,
-    "recovery.case": _VERDICTS,
-    "recovery.history": ("history", "verdicts", "audit_transactions", "verdicts_model"),
-    "recovery.lost_markers": ("history", "verdicts", "verdicts_model"),
-    "recovery.remedies": _VERDICTS,
-    "recovery.repairs": ("verdicts", "rules_exactly", "owned", "verdict_rows", "verdicts_model"),
-    "recovery.id_facts": _IDS,
-    "recovery.id_remedies": _IDS,
-    "recovery.id_verdicts": _IDS,
-    "recovery.plan": ("plan", "journal"),
-    "recovery.restart": _RESTART,
-    "recovery.skip": ("skip", *_RESTART),
-    "recovery.waiting": ("waiting_records", "bundle_files"),
-    "recovery.strategies.adhoc": _RESTART,
-    "recovery.strategies.commits": ("restart_commits",),
-    "recovery.strategies.decision": _RESTART,
-    "recovery.strategies.input_rules": _RESTART,
-    "recovery.strategies.merged": _RESTART,
-    "recovery.strategies.observed": _RESTART,
-    "recovery.strategies.output_end": _RESTART,
-    "recovery.strategies.output_rules": _RESTART,
-    "recovery.strategies.positions": _RESTART,
-    "recovery.strategies.producers": _RESTART,
-    "recovery.strategies.transactional": _RESTART,
+    "recovery.diagnose.verdicts": _VERDICTS,
+    "recovery.diagnose.case": _VERDICTS,
+    "recovery.inspect.history": ("history", "verdicts", "audit_transactions", "verdicts_model"),
+    "recovery.inspect.lost_markers": ("history", "verdicts", "verdicts_model"),
+    "recovery.diagnose.remedies": _VERDICTS,
+    "recovery.remedy.repairs": (
+        "verdicts",
+        "rules_exactly",
+        "owned",
+        "verdict_rows",
+        "verdicts_model",
+    ),
+    "recovery.inspect.id_facts": _IDS,
+    "recovery.diagnose.id_remedies": _IDS,
+    "recovery.diagnose.id_verdicts": _IDS,
+    "recovery.change.plan": ("plan", "journal"),
+    "recovery.restart.decide": _RESTART,
+    "recovery.restart.skip": ("skip", *_RESTART),
+    "recovery.diagnose.waiting": ("waiting_records", "bundle_files"),
+    "recovery.restart.adhoc": _RESTART,
+    "recovery.restart.commits": ("restart_commits",),
+    "recovery.restart.decision": _RESTART,
+    "recovery.restart.input_rules": _RESTART,
+    "recovery.restart.merged": _RESTART,
+    "recovery.restart.observed": _RESTART,
+    "recovery.restart.output_end": _RESTART,
+    "recovery.restart.output_rules": _RESTART,
+    "recovery.restart.positions": _RESTART,
+    "recovery.restart.producers": _RESTART,
+    "recovery.restart.transactional": _RESTART,
 }
 
 

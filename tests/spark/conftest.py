@@ -67,7 +67,7 @@ def nothing_left(temporary: Path) -> Iterator[None]:
 
     What is shipped to the executors of these tests' own session stays as long as that.
     """
-    from spark_jobs import executors
+    from spark_jobs.session import executors
 
     def left() -> set[str]:
         mine = f"TMPDIR={temporary}".encode()

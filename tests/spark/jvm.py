@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyspark
 
-from eoctl.lab.java import find_java
+from eoctl.host.java import find_java
 
 SWIFT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUIET = "-Xlog:disable"  # an archive that does not fit is not used, and nothing is said on stdout

@@ -3,18 +3,18 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eoctl.config import Connect, Context, resolve
+from eoctl.engine.rebuild import Request, rebuild
 from eoctl.lab.cluster import Lab
-from eoctl.operations.state import Wanted, rebuild_state
-from eoctl.stores.rebuild import Request, rebuild
+from eoctl.operations.state.rebuild import Wanted, rebuild_state
+from eoctl.settings.context import Connect, Context, resolve
 from spark_jobs.rebuild import SparkEngine
 from tests.kafka.state_oracle import Rebuilt
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from eoctl.kafka.access import Access
-    from recovery.manifest import Manifest
+    from eoctl.kafka.connection.access import Access
+    from recovery.state.manifest import Manifest
 
 
 def context(lab: Lab) -> Context:

@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from eoctl.kafka.access import Access
-from spark_jobs.sink import write_exactly_once
+from eoctl.kafka.connection.access import Access
+from spark_jobs.sink.write import write_exactly_once
 
 ROWS = (4, 2000), (1, 20_000)  # partitions and rows of each: one is long, so that it is doubled
 PARTITIONS = 2  # of the topic

@@ -19,23 +19,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from eoctl.kafka.access import Access
+from eoctl.kafka.connection.access import Access
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
-from eoctl.operations.audit_duplicates import DuplicatesAudit
-from eoctl.operations.audit_engine import Asked, Audit
-from eoctl.operations.audit_ranges import Reading
-from eoctl.operations.audit_sequences import SequencesAudit
-from eoctl.operations.audit_transactions import TransactionsAudit
-from eoctl.operations.jobs import list_jobs, session_members
-from recovery.answers import Answer
-from recovery.audit_request import SequencesFound
-from recovery.combine.record_ids import parse_record_id
+from eoctl.operations.audit.duplicates import DuplicatesAudit
+from eoctl.operations.audit.engine import Asked, Audit
+from eoctl.operations.audit.ranges import Reading
+from eoctl.operations.audit.sequences import SequencesAudit
+from eoctl.operations.audit.transactions import TransactionsAudit
+from eoctl.operations.jobs.records import list_jobs, session_members
+from recovery.audit.request import SequencesFound
 from recovery.errors import Exit, IncompleteError
-from recovery.offset_bounds import parse_bound
+from recovery.rows.answers import Answer
 from recovery.selectors import parse_selector
-from spark_jobs import audits, executors, job
+from recovery.shared.offset_bounds import parse_bound
+from recovery.shared.record_ids import parse_record_id
+from spark_jobs import audits
+from spark_jobs.session import executors, job
 from tests.kafka.audit_faults import (
     PAIR,
     THREE,

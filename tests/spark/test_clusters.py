@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from eoctl.lab.cluster import Lab
-from eoctl.operations.jobs import session_members
+from eoctl.operations.jobs.records import session_members
 from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.dedup_world import Copier, check_clean, source, topics
@@ -160,7 +160,7 @@ def test_digest_over_spark_connect(lab1: Lab, connect: str, changelog: str, tmp_
 SOURCE = """
 import json, sys
 from pyspark.sql import SparkSession
-from eoctl.kafka.access import Access
+from eoctl.kafka.connection.access import Access
 from spark_jobs.source import register
 remote, server, topic, folder = sys.argv[1:]
 spark = SparkSession.builder.remote(remote).getOrCreate()
@@ -179,7 +179,7 @@ try:
     said = "read"
 except Exception as error:
     said = str(error)
-from spark_jobs.sink import write_exactly_once
+from spark_jobs.sink.write import write_exactly_once
 sent = spark.range(0, 3000, 1, 3).selectExpr("uuid() value")
 rows = [write_exactly_once(sent, topic=topic + "-out", job=topic, batch=0, staging_folder=folder,
                            access=access)["rows_sent_now"] for run in range(2)]
@@ -298,9 +298,9 @@ def run_python(program: str, *words: str) -> Any:
 SPECULATING = """
 import json, pathlib, sys
 from pyspark.sql import SparkSession
-from eoctl.kafka.access import Access
+from eoctl.kafka.connection.access import Access
 from spark_jobs import attempt
-from spark_jobs.sink import write_exactly_once
+from spark_jobs.sink.write import write_exactly_once
 master, server, topic, folder = sys.argv[1:]
 pathlib.Path(folder, "events").mkdir()
 spark = (SparkSession.builder.master(master)

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.kafka.access import Access
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.failures import Deadline
+from eoctl.kafka.connection.access import Access
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
 from eoctl.lab.cluster import Lab
-from eoctl.operations.dedup import find
-from eoctl.operations.jobs import session_members
-from recovery.combine.record_ids import parse_record_id
-from recovery.dedup_request import Job, Request, Wish
+from eoctl.operations.dedup.copying import find
+from eoctl.operations.jobs.records import session_members
+from recovery.dedup.request import Job, Request, Wish
+from recovery.shared.record_ids import parse_record_id
 from spark_jobs.dedup import Tasks
-from spark_jobs.taking_over import TakingOver
+from spark_jobs.sink.taking_over import TakingOver
 from tests.kafka.command import EOCTL, Ran, environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.dedup_world import Copier, check_clean, consumed, firsts, produce, source, topics
@@ -186,7 +186,7 @@ def test_refused_before_anything_is_copied(
 
 SLOW = """
 import time
-from eoctl.kafka.exactly_once import Writer
+from eoctl.kafka.write.exactly_once import Writer
 from eoctl.stores import dedup_task
 real_commit = Writer.commit
 def commit(self, positions):

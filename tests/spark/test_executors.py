@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from recovery.audit_request import DuplicatesFound
+from recovery.audit.request import DuplicatesFound
 from recovery.errors import IncompleteError, RefusedError, UnreachableError, UsageError
-from spark_jobs import audits, executors, staging
+from spark_jobs import audits
+from spark_jobs.session import executors
+from spark_jobs.sink import staging
 from tests.spark.starting import home
 
 if TYPE_CHECKING:

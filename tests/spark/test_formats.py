@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl.lab.cluster import Lab
-from eoctl.operations.state import Wanted, rebuild_state
+from eoctl.operations.state.rebuild import Wanted, rebuild_state
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import transactional
 from tests.kafka.state_oracle import MODULUS, Rebuilt, dict_state, digest, fill

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.kafka.access import Access
-from eoctl.lab.processes import identify
-from eoctl.operations import jobs
-from eoctl.operations.spark_launch import launch, read_options
+from eoctl.host.processes import identify
+from eoctl.kafka.connection.access import Access
+from eoctl.operations.jobs import records as jobs
+from eoctl.operations.jobs.spark_launch import launch, read_options
 from eoctl.stores.jobs import Job, JobFolder, Jobs
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from tests.started import started

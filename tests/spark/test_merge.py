@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from eoctl.lab.cluster import Lab
-from eoctl.operations.jobs import session_members
+from eoctl.operations.jobs.records import session_members
 from tests.kafka.command import eoctl, eoctl_running
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import World, write_copies
@@ -132,8 +132,8 @@ def test_follow_and_what_auto_takes(lab1: Lab, topic: MakeTopic) -> None:
 
 SLOW = """
 import dataclasses, time
-from eoctl.kafka.exactly_once import Writer
-from spark_jobs.attempt import Attempt
+from eoctl.kafka.write.exactly_once import Writer
+from spark_jobs.sink.attempt import Attempt
 real_init, real_commit = Attempt.__init__, Writer.commit
 def init(self, work):
     real_init(self, dataclasses.replace(work, rows_per_transaction=100))
@@ -226,8 +226,8 @@ def test_workers_killed_while_they_send(
 
 PACED = """
 import dataclasses, time
-from eoctl.kafka.exactly_once import Writer
-from spark_jobs.attempt import Attempt
+from eoctl.kafka.write.exactly_once import Writer
+from spark_jobs.sink.attempt import Attempt
 real_init, real_commit = Attempt.__init__, Writer.commit
 def init(self, work):
     real_init(self, dataclasses.replace(work, rows_per_transaction=20))

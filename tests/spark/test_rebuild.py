@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.config import Context
 from eoctl.lab.cluster import Lab
-from eoctl.operations.jobs import session_members
-from eoctl.operations.state import Wanted
+from eoctl.operations.jobs.records import session_members
+from eoctl.operations.state.rebuild import Wanted
+from eoctl.settings.context import Context
 from recovery.errors import UsageError
 from spark_jobs.source import register
 from tests.kafka.command import EOCTL, environment, eoctl
@@ -248,7 +248,7 @@ def _page(port: int, path: str) -> bytes:
 
 
 def test_explain_shows_no_secret(spark: "SparkSession", secure_lab: Lab) -> None:
-    from eoctl.kafka.access import Access
+    from eoctl.kafka.connection.access import Access
 
     name = f"secret-{uuid.uuid4().hex[:8]}"
     properties = secure_lab.client_properties()
@@ -368,7 +368,7 @@ def test_auto_takes_spark_where_it_is_named_and_does_without_it_where_it_is_not_
 ) -> None:
     """What the command hands to the choice of an engine, seen where it is made."""
     from eoctl.cli.main import run
-    from eoctl.operations import state as operations
+    from eoctl.operations.state import rebuild as operations
 
     asked: list[tuple[str, bool]] = []
 

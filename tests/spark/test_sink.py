@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.kafka.access import Access
-from eoctl.kafka.exactly_once import FencedError
+from eoctl.kafka.connection.access import Access
+from eoctl.kafka.write.exactly_once import FencedError
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from recovery.errors import EoctlError, RefusedError, UsageError
-from spark_jobs import executors, markers, sink, staging
-from spark_jobs.attempt import Attempt, Work
-from spark_jobs.sink import write_exactly_once
-from spark_jobs.staging import StagedFile
+from spark_jobs.session import executors
+from spark_jobs.sink import markers, staging
+from spark_jobs.sink import write as sink
+from spark_jobs.sink.attempt import Attempt, Work
+from spark_jobs.sink.staging import StagedFile
+from spark_jobs.sink.write import write_exactly_once
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.dedup_world import left_pending
 from tests.share import share

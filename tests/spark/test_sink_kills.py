@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eoctl.config import Connect, resolve
-from eoctl.kafka.access import Access
+from eoctl.kafka.connection.access import Access
 from eoctl.lab.cluster import Lab
-from eoctl.operations.jobs import session_members
-from eoctl.operations.state import Wanted, rebuild_state
+from eoctl.operations.jobs.records import session_members
+from eoctl.operations.state.rebuild import Wanted, rebuild_state
+from eoctl.settings.context import Connect, resolve
 from recovery.errors import EoctlError
-from spark_jobs.executors import code_zip
-from spark_jobs.sink import write_exactly_once
+from spark_jobs.session.executors import code_zip
+from spark_jobs.sink.write import write_exactly_once
 from tests.kafka.command import environment
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
@@ -37,8 +37,8 @@ from tests.started import started
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from eoctl.stores.rebuild import Request
-    from recovery.manifest import Manifest
+    from eoctl.engine.rebuild import Request
+    from recovery.state.manifest import Manifest
 
 pytestmark = pytest.mark.timeout(3000)
 
@@ -87,8 +87,8 @@ def test_workers_and_executors_killed_while_spark_speculates(
 DRIVER = """
 import sys
 from pyspark.sql import SparkSession
-from eoctl.kafka.access import Access
-from spark_jobs.sink import write_exactly_once
+from eoctl.kafka.connection.access import Access
+from spark_jobs.sink.write import write_exactly_once
 server, topic, folder = sys.argv[1:]
 spark = (SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")
     .config("spark.driver.host", "127.0.0.1").getOrCreate())

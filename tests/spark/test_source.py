@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.kafka.access import Access
+from eoctl.kafka.connection.access import Access
 from eoctl.lab.cluster import Lab
 from recovery.errors import IncompleteError, UsageError
-from spark_jobs import executors
+from spark_jobs.session import executors
 from spark_jobs.source import check_options, register
 from tests.kafka.conftest import MakeTopic
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eoctl.kafka.access import Access
+from eoctl.kafka.connection.access import Access
 from eoctl.lab.cluster import Lab
-from eoctl.operations.state import Wanted
+from eoctl.operations.state.rebuild import Wanted
 from recovery.errors import IncompleteError
-from spark_jobs.sink import write_exactly_once
+from spark_jobs.sink.write import write_exactly_once
 from tests.kafka.state_oracle import dict_state, digest, producer
 from tests.kafka.test_state_disk import small_disk
 from tests.spark.rebuilding import on_session

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl.lab.cluster import Lab
-from eoctl.operations.state import Wanted
+from eoctl.operations.state.rebuild import Wanted
 from tests.kafka.state_oracle import MODULUS
 from tests.spark.rebuilding import on_session
 from tests.spark.sinking import python_workers

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eoctl.config import cache_dir
+from eoctl.host.java import find_java
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.jars import KAFKA, Jar, fetch, read_lock
-from eoctl.lab.java import find_java
+from eoctl.settings.context import cache_dir
 
 SOURCE = Path(__file__).with_name("StreamsApp.java")
 LOCK = Path(__file__).with_name(f"streams-{KAFKA}.lock")

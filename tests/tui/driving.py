@@ -11,9 +11,9 @@ from textual.keys import _character_to_key
 from textual.pilot import Pilot
 
 from tui.app import Dashboard
-from tui.feed import Feed
-from tui.palette import style
-from tui.replay import ReplayFeed
+from tui.feed.asking import Feed
+from tui.feed.replay import ReplayFeed
+from tui.widgets.palette import style
 
 RECORDINGS = Path(__file__).parent / "recordings"
 MEANING = ("act", "look", "unknown", "stale", "gone", "marked", "tab")

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from eoctl.operations.snapshot import Snapshot
-from recovery.answers import Answer
-from recovery.rows import Blocking, BrokerRow, LsoRow, TxnListRow
-from recovery.rows_diagnosis import RemedyRow, TxnHangingRow
-from tui.feed import Post
-from tui.frame import Builder, Frame
+from eoctl.operations.dashboard.snapshot import Snapshot
+from recovery.rows.answers import Answer
+from recovery.rows.diagnosis import RemedyRow, TxnHangingRow
+from recovery.rows.row import Blocking, BrokerRow, LsoRow, TxnListRow
+from tui.feed.asking import Post
+from tui.feed.frame import Builder, Frame
 
 AT = 1_795_000_000_000
 

@@ -19,18 +19,18 @@ from tempfile import TemporaryDirectory
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from eoctl.config import Connect, Context, resolve
 from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab, up
 from eoctl.lab.record import LabSpec
 from eoctl.lab.secure import client_file
-from eoctl.operations.changes import plans_folder
-from eoctl.operations.jobs import list_jobs
+from eoctl.operations.change.changes import plans_folder
+from eoctl.operations.jobs.records import list_jobs
+from eoctl.settings.context import Connect, Context, resolve
 from eoctl.stores.journal import Journal
-from recovery.observation import Settings
+from recovery.inspect.observation import Settings
 from tests.kafka.merging import World
-from tui.feed import LiveFeed
-from tui.recording import Writer, read
+from tui.feed.asking import LiveFeed
+from tui.feed.recording import Writer, read
 
 HOSTILE = "[/x] \x1b[31m\u202egnp \U0001f600"
 UNCHECKED = {"transaction.partition.verification.enable": "false"}

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.operations.collection import Collection
+from eoctl.operations.dashboard.collection import Collection
 from recovery.errors import UnreachableError
 from tests.tui.driving import recording, run, running, text_of, until
 from tui.app import Dashboard
-from tui.feed import AskingFeed, Feed
-from tui.replay import ReplayFeed
+from tui.feed.asking import AskingFeed, Feed
+from tui.feed.replay import ReplayFeed
 
 
 class Broken(AskingFeed):

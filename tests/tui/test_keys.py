@@ -12,13 +12,13 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from recovery.answers import Answer
+from recovery.rows.answers import Answer
 from tests.tui.driving import lines_of, recording, run, running, text_of, until
 from tui.app import Dashboard
-from tui.keys import COMMANDS, KEYS, bindings, exists
-from tui.overlays import Overlay
+from tui.screens.keys import COMMANDS, KEYS, bindings, exists
+from tui.screens.views import CHANGE, JOB, NUMBERED, VIEWS, WHY, View
 from tui.shell import Place
-from tui.views import CHANGE, JOB, NUMBERED, VIEWS, WHY, View
+from tui.widgets.overlays import Overlay
 
 TABLES = [v for v in NUMBERED if v.columns]
 NAMED = ("timeline", "change", "job", "merge")  # `:` takes what they are about

@@ -9,15 +9,15 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from textual.pilot import Pilot
 
-from eoctl.config import Connect, resolve
 from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
+from eoctl.settings.context import Connect, resolve
 from tests.tui.driving import run, running, text_of, until
 from tui.app import Dashboard
-from tui.change import Change
-from tui.feed import LiveFeed
+from tui.feed.asking import LiveFeed
 from tui.head import has_answered
+from tui.screens.change import Change
 
 UNCHECKED = {"transaction.partition.verification.enable": "false"}
 StartLab = Callable[[LabSpec], Lab]

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from eoctl.operations.snapshot import Snapshot
-from recovery.rows import ErrorRow, LsoRow
-from recovery.rows_diagnosis import TxnHangingRow
-from recovery.rows_journal import JournalRow
-from recovery.rows_plans import PlanFileRow
+from eoctl.operations.dashboard.snapshot import Snapshot
+from recovery.rows.diagnosis import TxnHangingRow
+from recovery.rows.journal import JournalRow
+from recovery.rows.plans import PlanFileRow
+from recovery.rows.row import ErrorRow, LsoRow
 from tests.tui.driving import RECORDINGS
-from tui.frame import Builder, Frame
-from tui.lines import plain
-from tui.recording import read
+from tui.feed.frame import Builder, Frame
+from tui.feed.recording import read
+from tui.widgets.lines import plain
 
 
 def last(name: str) -> Snapshot:

@@ -16,24 +16,24 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from textual.pilot import Pilot
 
-from eoctl.config import Connect, resolve
 from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
-from eoctl.operations import bundle
-from eoctl.operations.changes import plans_folder
-from eoctl.operations.session import with_cluster
-from recovery.observation import Settings
+from eoctl.operations.change.changes import plans_folder
+from eoctl.operations.dashboard import bundle
+from eoctl.operations.session.session import with_cluster
+from eoctl.settings.context import Connect, resolve
+from recovery.inspect.observation import Settings
 from tests.kafka.conftest import topic
 from tests.kafka.merging import World
 from tests.tui.driving import run, running, text_of, until
 from tests.tui.test_lab import live, offsets
 from tui.app import Dashboard
-from tui.change import Change
-from tui.feed import BundleFeed
+from tui.feed.asking import BundleFeed
 from tui.head import has_answered
-from tui.overlays import Overlay
-from tui.recover import FormScreen, RunScreen
+from tui.screens.change import Change
+from tui.screens.recover import FormScreen, RunScreen
+from tui.widgets.overlays import Overlay
 
 __all__ = ["topic"]
 

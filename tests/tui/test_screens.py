@@ -14,9 +14,8 @@ from textual.pilot import Pilot
 from tests.tui.driving import lines_of, recording, run, running, runs, until
 from tests.tui.large import LargeFeed
 from tui.app import Dashboard
-from tui.feed import Feed
-from tui.shell import Place
-from tui.views import (
+from tui.feed.asking import Feed
+from tui.screens.views import (
     CHANGE,
     GROUPS,
     JOB,
@@ -32,6 +31,7 @@ from tui.views import (
     WHY,
     View,
 )
+from tui.shell import Place
 
 UPDATE = bool(os.environ.get("EOCTL_UPDATE_GOLDEN"))
 GOLDEN = Path(__file__).parent / "golden"

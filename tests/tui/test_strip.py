@@ -3,18 +3,18 @@
 import uuid
 from collections.abc import Callable, Sequence
 
-from eoctl.config import Connect, resolve
 from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
-from eoctl.operations.session import with_cluster
-from eoctl.operations.strip import strip
-from recovery.rows_strip import StripRow
-from recovery.strip import strip_rows
+from eoctl.operations.inspect.strip import strip
+from eoctl.operations.session.session import with_cluster
+from eoctl.settings.context import Connect, resolve
+from recovery.inspect.strip import strip_rows
+from recovery.rows.strip import StripRow
 from tests.kafka.offsets_oracle import look
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
-from tui.lines import line_width, plain
-from tui.strip import SIGNS, drawn
+from tui.widgets.lines import line_width, plain
+from tui.widgets.strip import SIGNS, drawn
 
 StartLab = Callable[[LabSpec], Lab]
 UNCHECKED = {"transaction.partition.verification.enable": "false"}

@@ -14,12 +14,12 @@ from recovery.errors import UsageError
 from tests.share import share
 from tests.tui.driving import RECORDINGS
 from tests.tui.large import AT, large
-from tui.frame import Builder
-from tui.recording import Writer, read, shifted
-from tui.table_state import Filter, TableState
-from tui.tables import Column, TableData, TableRow, fitted, layout, narrowed, table_data
-from tui.trend import BUCKET_MS, BUCKETS, MOST, Trend
-from tui.views import VIEWS
+from tui.feed.frame import Builder
+from tui.feed.recording import Writer, read, shifted
+from tui.screens.views import VIEWS
+from tui.widgets.table_state import Filter, TableState
+from tui.widgets.tables import Column, TableData, TableRow, fitted, layout, narrowed, table_data
+from tui.widgets.trend import BUCKET_MS, BUCKETS, MOST, Trend
 
 COLUMN = Column("name", "NAME", "name", (8, 8, 8), "N", 1)
 

@@ -1,8 +1,8 @@
 """A change whose cluster is a JSON file of numbered cells, for tests of what all changes share.
 
 `child` is a process of `eoctl` with two more commands: `set A=5 B=7 [--out PLAN]`, `apply PLAN`.
-The seam is the one of every operation: eoctl.operations.steps.Operation. CELLS names the file;
-each write is also appended to FILE.log, so that a test sees a write that was sent twice.
+The seam is the one of every operation: eoctl.operations.change.steps.Operation. CELLS names the
+file; each write is also appended to FILE.log, so that a test sees a write that was sent twice.
 CELL_TROUBLE, of words `WORD:CELL`, makes trouble at a cell: lose the answer, refuse, ignore the
 write, write half of it, wait before it or pause after it, be blind when it is read; zombie: cell a
 is overwritten during it.
@@ -20,19 +20,19 @@ from typing import Annotated, Any
 
 import typer
 
-from eoctl.cli.acting import Change, Execute
+from eoctl.cli.dialog.acting import Change, Execute
 from eoctl.cli.main import run
 from eoctl.cli.options import Connection, Format
 from eoctl.cli.tree import TREE, Leaf
-from eoctl.config import Context
-from eoctl.operations import steps
-from eoctl.operations.acting import KINDS
-from eoctl.operations.steps import Seen
+from eoctl.operations.change import steps
+from eoctl.operations.change.acting import KINDS
+from eoctl.operations.change.steps import Seen
+from eoctl.settings.context import Context
 from eoctl.stores import plan_files
-from eoctl.stores.locks import lock_words
+from eoctl.stores.locks.lock import lock_words
+from recovery.change.journal import Entry
+from recovery.change.plan import VALID_MS, Plan, Step
 from recovery.errors import IncompleteError, RefusedError, UnreachableError, UnverifiedError
-from recovery.journal import Entry
-from recovery.plan import VALID_MS, Plan, Step
 
 CLUSTER = "cells-1"
 HALF = "half"  # of a write: our own, so it counts as not changed
@@ -200,7 +200,7 @@ def apply(connection: Connection, said: Execute, output: Format, file: Path) -> 
 def register() -> None:
     """Make the kinds known to this process, and the commands."""
     KINDS["test-cells"] = KINDS["test-cells-undo"] = __name__
-    sys.modules["eoctl.cli.cell_change"] = sys.modules[__name__]
+    sys.modules["eoctl.cli.commands.cell_change"] = sys.modules[__name__]
     commands: Any = TREE.commands
     commands["set"] = Leaf("cell_change:set_", "set cells")
     commands["apply"] = Leaf("cell_change:apply", "carry out a plan file")

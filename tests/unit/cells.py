@@ -17,7 +17,9 @@ ACT = ("--execute", "--yes")
 
 # Real processes, forked from one that has loaded eoctl: a tenth of the time of fresh ones.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.unit.cell_change", "eoctl.cli.main", "eoctl.cli.journal"])
+FORKS.set_forkserver_preload(
+    ["tests.unit.cell_change", "eoctl.cli.main", "eoctl.cli.commands.journal"]
+)
 
 
 @dataclass(frozen=True)

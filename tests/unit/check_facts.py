@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from recovery.check_rules import Observed
-from recovery.diagnosis import Diagnosis, Judged
+from recovery.diagnose.diagnosis import Diagnosis, Judged
+from recovery.diagnose.remedies import nothing
+from recovery.diagnose.verdicts import Verdict
 from recovery.facts import (
     CoordinatorFacts,
     GroupFacts,
@@ -13,10 +14,9 @@ from recovery.facts import (
     Transactions,
 )
 from recovery.formats.transaction_state import TransactionState, TransactionValue
-from recovery.history import History, StateRecord
-from recovery.observation import OpenTransaction, Sample
-from recovery.remedies import nothing
-from recovery.verdicts import Verdict
+from recovery.inspect.history import History, StateRecord
+from recovery.inspect.observation import OpenTransaction, Sample
+from recovery.watch.check_rules import Observed
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000

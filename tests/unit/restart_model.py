@@ -9,18 +9,14 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from recovery.app_file import App
 from recovery.facts import TopicPartition
 from recovery.formats.batches import TRANSACTIONAL, BatchHeader
 from recovery.formats.counting import Counts
 from recovery.formats.spark_checkpoint import Checkpoint
-from recovery.restart import changes, decide, wanted
-from recovery.restart_rows import env_lines
-from recovery.skip import DropFirst, Seen, restart_offset
-from recovery.stored import StoredPartition, as_kept, dump_stored, next_positions, parse_stored
-from recovery.strategies.commits import GroupCommit, Shown
-from recovery.strategies.decision import RestartPlan
-from recovery.strategies.observed import (
+from recovery.restart.commits import GroupCommit, Shown
+from recovery.restart.decide import changes, decide, wanted
+from recovery.restart.decision import RestartPlan
+from recovery.restart.observed import (
     Attached,
     ChangelogTip,
     CommitOf,
@@ -39,7 +35,17 @@ from recovery.strategies.observed import (
     Walk,
     Want,
 )
-from recovery.strategies.producers import ProducerRuns
+from recovery.restart.producers import ProducerRuns
+from recovery.restart.rows import env_lines
+from recovery.restart.skip import DropFirst, Seen, restart_offset
+from recovery.restart.stored import (
+    StoredPartition,
+    as_kept,
+    dump_stored,
+    next_positions,
+    parse_stored,
+)
+from recovery.shared.app_file import App
 
 DATA, ABORTED, CONTROL, OPEN, MISSING = "data", "aborted", "control", "open", "missing"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from eoctl.operations.acting import KINDS, kind_module
+from eoctl.operations.change.acting import KINDS, kind_module
 from eoctl.stores import plan_files
 from eoctl.stores.unfinished import unfinished_notice
 from recovery.errors import UsageError

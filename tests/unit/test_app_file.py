@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.app_file import App, parse_app_file
 from recovery.errors import UsageError
 from recovery.formats.reader import CorruptError
-from recovery.store_tables import FileStore, KafkaGroupStore, SqlStore, TopicStore, ZooKeeperStore
-from recovery.stored import (
+from recovery.restart.stored import (
     StoredOffset,
     StoredOutput,
     StoredPartition,
@@ -21,6 +19,14 @@ from recovery.stored import (
     next_positions,
     parse_metadata,
     parse_stored,
+)
+from recovery.shared.app_file import App, parse_app_file
+from recovery.shared.store_tables import (
+    FileStore,
+    KafkaGroupStore,
+    SqlStore,
+    TopicStore,
+    ZooKeeperStore,
 )
 
 APP = """

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.combine.audit_duplicates import SHOWN, Copies, Copy, Suspect, Suspects, among
+from recovery.audit.duplicates import SHOWN, Copies, Copy, Suspect, Suspects, among
 from tests.share import share
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from eoctl.operations.audit_engine import Engine
-from eoctl.operations.spark_launch import Spark
+from eoctl.operations.audit.engine import Engine
+from eoctl.operations.jobs.spark_launch import Spark
 
 SPARK = Spark("local[2]")
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.audit_facts import Ending
-from recovery.audit_request import (
+from recovery.audit.duplicates import Copy, Duplicate
+from recovery.audit.facts import Ending
+from recovery.audit.request import (
     DuplicatesFound,
     PartitionSequences,
     RecordsRead,
@@ -20,9 +21,8 @@ from recovery.audit_request import (
     joined_sequences,
     joined_transactions,
 )
-from recovery.audit_transactions import judge, of_producers
-from recovery.combine.audit_duplicates import Copy, Duplicate
-from recovery.combine.audit_sequences import Examined, Finding
+from recovery.audit.sequences import Examined, Finding
+from recovery.audit.transactions import judge, of_producers
 from recovery.facts import Missing
 from tests.share import share
 from tests.unit.test_audit_transactions import World

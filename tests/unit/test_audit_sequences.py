@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.combine.audit_sequences import EPOCH_BACK, GAP, REPEAT, SequenceAudit
+from recovery.audit.sequences import EPOCH_BACK, GAP, REPEAT, SequenceAudit
 from recovery.formats.batches import scan_headers
 from tests.share import share
 from tests.unit.formats_build import COMMIT, Item, batch, marker

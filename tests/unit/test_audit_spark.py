@@ -7,7 +7,7 @@ import pytest
 
 from recovery.errors import IncompleteError
 from spark_jobs.audit_duplicates import suspects_in
-from spark_jobs.executors import slots
+from spark_jobs.session.executors import slots
 
 
 @pytest.mark.parametrize(

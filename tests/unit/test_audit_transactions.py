@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from recovery.audit_facts import Coverage, Data, Ending, Mark, coverage
-from recovery.audit_transactions import judge
-from recovery.combine.audit_transactions import PartitionTransactions
+from recovery.audit.facts import Coverage, Data, Ending, Mark, coverage
+from recovery.audit.transaction_table import PartitionTransactions
+from recovery.audit.transactions import judge
 from recovery.formats.batches import scan_headers
 from recovery.formats.transaction_state import TransactionState, TransactionValue
-from recovery.history import StateLog, StateRecord
+from recovery.inspect.history import StateLog, StateRecord
 from tests.share import share
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eoctl.kafka.cluster import PartitionMetadata, TopicMetadata
+from eoctl.kafka.connection.cluster import PartitionMetadata, TopicMetadata
 from eoctl.stores import bundle_files
 from eoctl.stores.bundle_files import (
     Bundle,
@@ -24,7 +24,10 @@ from eoctl.stores.bundle_files import (
     listed,
     without_verdicts,
 )
-from recovery.diagnosis import Diagnosis, Judged, JudgedId
+from recovery.diagnose.diagnosis import Diagnosis, Judged, JudgedId
+from recovery.diagnose.id_verdicts import judge_id
+from recovery.diagnose.verdicts import judge
+from recovery.diagnose.waiting import Waiting
 from recovery.errors import Exit, UsageError
 from recovery.facts import (
     BrokerFacts,
@@ -36,11 +39,8 @@ from recovery.facts import (
     Transactions,
 )
 from recovery.formats.reader import UnknownVersion
-from recovery.history import StateLog
-from recovery.id_verdicts import judge_id
-from recovery.observation import Settings
-from recovery.verdicts import judge
-from recovery.waiting import Waiting
+from recovery.inspect.history import StateLog
+from recovery.inspect.observation import Settings
 from tests.share import share
 from tests.unit.check_facts import NOW, closed, partition
 from tests.unit.test_id_verdicts import look as id_look

@@ -1,18 +1,18 @@
-"""What a case answers where a fact is missing or of something else: `recovery.case`, by hand."""
+"""What a case answers where a fact is missing or of something else: `recovery.diagnose.case`, by hand."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from recovery import remedies
-from recovery.case import Case
+from recovery.diagnose import remedies
+from recovery.diagnose.case import Case
+from recovery.diagnose.verdicts import Verdict
 from recovery.facts import PartitionFacts, TransactionFacts, Transactions
 from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
-from recovery.history import Decision, History, StateRecord
-from recovery.observation import OpenTransaction, Sample, Settings, StartBatch
-from recovery.verdicts import Verdict
+from recovery.inspect.history import Decision, History, StateRecord
+from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
 
 PID, EPOCH, P, Q = 4001, 7, ("t", 0), ("t", 1)
 NOW = 2_000_000_000_000

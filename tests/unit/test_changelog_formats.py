@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eoctl.kafka.access import Access
-from eoctl.stores import rebuild_task
-from recovery.combine.changelog import FORMATS, ChangelogFormat, LogFacts, changelog_format
+from eoctl.engine import rebuild_task
+from eoctl.kafka.connection.access import Access
 from recovery.errors import UsageError
-from recovery.formats import samza
 from recovery.formats.columns import rows_schema
 from recovery.formats.reader import CorruptError
+from recovery.state.changelogs import samza
+from recovery.state.changelogs.changelog import FORMATS, ChangelogFormat, LogFacts, changelog_format
 from tests.share import share
 
 Record = tuple[int, int | None, bytes | None, bytes | None]

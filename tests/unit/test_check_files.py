@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.stores.running import only_one
+from eoctl.stores.locks.running import only_one
 from eoctl.stores.textfile import write_whole
 from recovery.errors import BusyError, Exit, UsageError
 from tests.started import started
@@ -82,7 +82,7 @@ def test_what_cannot_be_written_is_said_in_one_sentence(tmp_path: Path, name: st
 
 HOLDER = """
 import sys
-from eoctl.stores.running import only_one
+from eoctl.stores.locks.running import only_one
 with only_one("check", "c"):
     print("held", flush=True)
     sys.stdin.readline()

@@ -2,9 +2,18 @@
 
 import pytest
 
-from eoctl.config import CheckThresholds
-from eoctl.operations.check import thresholds
-from recovery.check_rules import (
+from eoctl.operations.watch.check import thresholds
+from eoctl.settings.context import CheckThresholds
+from recovery.errors import UsageError
+from recovery.facts import (
+    CoordinatorFacts,
+    GroupFacts,
+    GroupOffsetFacts,
+    Missing,
+    TransactionFacts,
+)
+from recovery.rows.check import CheckRow
+from recovery.watch.check_rules import (
     GAPS,
     Observed,
     Thresholds,
@@ -14,15 +23,6 @@ from recovery.check_rules import (
     split_accepted,
     verdict_counts,
 )
-from recovery.errors import UsageError
-from recovery.facts import (
-    CoordinatorFacts,
-    GroupFacts,
-    GroupOffsetFacts,
-    Missing,
-    TransactionFacts,
-)
-from recovery.rows_check import CheckRow
 from tests.unit.check_facts import DAY, HOUR, NOW, closed, judged, observed, partition
 
 

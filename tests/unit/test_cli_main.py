@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.cli import context as context_commands
+from eoctl.cli.commands import context as context_commands
 from eoctl.cli.main import run, watch_words
 from recovery import errors
 from recovery.errors import EoctlError
@@ -33,7 +33,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def load() -> None:
         raise error
 
-    monkeypatch.setattr("eoctl.config.load_config", load)
+    monkeypatch.setattr("eoctl.settings.context.load_config", load)
     monkeypatch.setattr(context_commands, "load_config", load, raising=False)
 
 
@@ -240,7 +240,7 @@ def test_a_format_that_names_no_class(name: str, capsys: pytest.CaptureFixture[s
 def test_a_full_temporary_folder_is_said() -> None:
     import errno
 
-    from eoctl.folders import full_disk
+    from eoctl.settings.folders import full_disk
 
     failures = (
         OSError(errno.ENOSPC, "No space left on device", "/tmp/x"),

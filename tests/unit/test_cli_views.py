@@ -6,13 +6,13 @@ from importlib import import_module
 import pytest
 
 import eoctl.cli
-from eoctl.cli.audit_views import DUPLICATES, MIRROR, SEQUENCES, TRANSACTIONS
+from eoctl.cli.commands.audit.views import DUPLICATES, MIRROR, SEQUENCES, TRANSACTIONS
+from eoctl.cli.commands.state.look import SHOW
 from eoctl.cli.emit import View
-from eoctl.cli.state_look import SHOW
-from recovery.answers import Answer
-from recovery.rows import Row
-from recovery.rows_audit import AuditDuplicatesRow, Place
-from recovery.rows_state import StateShowRow
+from recovery.rows.answers import Answer
+from recovery.rows.audit import AuditDuplicatesRow, Place
+from recovery.rows.row import Row
+from recovery.rows.state import StateShowRow
 
 OWN_LINES = {"restart.PLAN"}  # shown by eoctl.render.restart
 VIEWS = {

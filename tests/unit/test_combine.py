@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.combine.changelog import ChangelogFormat, changelog_format
-from recovery.combine.digest import Digest, digest
-from recovery.combine.latest import Latest, buckets, key_hash, latest
 from recovery.errors import UsageError
 from recovery.formats.columns import rows_schema
+from recovery.shared.digest import Digest, digest
+from recovery.state.changelogs.changelog import ChangelogFormat, changelog_format
+from recovery.state.latest import Latest, buckets, key_hash, latest
 from tests.share import share
 
 Row = tuple[int, int | None, bytes, bytes | None]
@@ -125,10 +125,12 @@ def test_invalid_and_unknown() -> None:
     )
     assert PLAIN.valid(nulls).tolist() == [False, True]
     assert PLAIN.valid(nulls.slice(1, 1)).tolist() == [True]
-    for name in ("nothing", "no.such:Format", "hashlib:sha256", "recovery.combine.digest:Digest"):
+    for name in ("nothing", "no.such:Format", "hashlib:sha256", "recovery.shared.digest:Digest"):
         with pytest.raises(UsageError):
             changelog_format(name, {})
-    assert changelog_format("recovery.combine.changelog:ChangelogFormat", {}).name == "plain"
+    assert (
+        changelog_format("recovery.state.changelogs.changelog:ChangelogFormat", {}).name == "plain"
+    )
 
 
 def test_pandas_is_not_loaded() -> None:
@@ -136,9 +138,9 @@ def test_pandas_is_not_loaded() -> None:
     code = """
 import sys
 from tests.unit.formats_build import Item, batch, decoded
-from recovery.combine.changelog import ChangelogFormat
-from recovery.combine.latest import Latest, buckets
-from recovery.combine.digest import digest
+from recovery.state.changelogs.changelog import ChangelogFormat
+from recovery.state.latest import Latest, buckets
+from recovery.shared.digest import digest
 items = [Item(0, -1, None, b""), Item(1, 5, b"k", None), Item(2, 5, b"k")]
 form = ChangelogFormat({})
 found = decoded(batch(0, items), ())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eoctl.cli.options import Connection
-from eoctl.config import (
+from eoctl.settings.context import (
     SECRET_KEY,
     Connect,
     ContextFile,
@@ -313,7 +313,7 @@ def test_a_relative_command_config_lies_beside_the_config_file(
 
 @pytest.mark.parametrize("key", SECRETS)
 def test_one_pattern_hides_secrets_everywhere(key: str) -> None:
-    from eoctl.kafka.properties import Properties
+    from eoctl.kafka.connection.properties import Properties
 
     assert SECRET not in repr(Properties({key: SECRET}))
 
@@ -395,7 +395,7 @@ def test_a_login_among_the_servers_is_refused_and_not_repeated(
 def test_context_show_hides_the_proxys_login(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from eoctl.cli.context import show
+    from eoctl.cli.commands.context import show
     from eoctl.cli.options import Format
 
     for login in (f"socks5h://user:{SECRET}@", f"user:{SECRET}@", f"a@b:{SECRET}@", ""):

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from eoctl.config import Context
-from eoctl.operations.dedup import Found, at_rate, part_of, plan
-from eoctl.stores import dedup_task
-from recovery.combine.dedup import Deduplicator, Tally, visible
-from recovery.combine.record_ids import parse_record_id
-from recovery.dedup_request import Job, Part, Wish
+from eoctl.engine import dedup_task
+from eoctl.operations.dedup.copying import Found, at_rate, part_of, plan
+from eoctl.settings.context import Context
+from recovery.change.plan import Plan
+from recovery.dedup.repeats import Deduplicator, Tally, visible
+from recovery.dedup.request import Job, Part, Wish
 from recovery.errors import RefusedError
 from recovery.formats.columns import OPEN, ColumnBatch
-from recovery.plan import Plan
+from recovery.shared.record_ids import parse_record_id
 from tests.unit.formats_build import decoded
 
 

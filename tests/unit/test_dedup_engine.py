@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.operations.dedup_spark import SPARK_OFFSETS, choose_engine
-from eoctl.operations.steps import Outcome, Seen, Walk
+from eoctl.operations.change.steps import Outcome, Seen, Walk
+from eoctl.operations.dedup.spark import SPARK_OFFSETS, choose_engine
 from eoctl.stores.journal import Journal
-from recovery.dedup_request import Part
+from recovery.change.journal import Entry
+from recovery.change.plan import VALID_MS, Plan, Step
+from recovery.dedup.request import Part
 from recovery.errors import IncompleteError
-from recovery.journal import Entry
-from recovery.plan import VALID_MS, Plan, Step
 
 
 def parts(*sizes: int) -> list[Part]:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from eoctl.kafka import exactly_once
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.exactly_once import Position, committed
-from eoctl.kafka.failures import Deadline
-from eoctl.kafka.properties import client_settings
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.kafka.write import exactly_once
+from eoctl.kafka.write.exactly_once import Position, committed
 from recovery.errors import IncompleteError
 
 PLACE = ("t", 0)

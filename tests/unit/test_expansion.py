@@ -165,7 +165,7 @@ def test_memory_under_bombs_and_the_largest_that_is_opened() -> None:
 
 
 def test_a_frame_takes_the_memory_of_what_has_come_not_of_what_it_claims() -> None:
-    from eoctl.kafka.wire import FIRST_BYTES, MAX_FRAME, _Frames
+    from eoctl.kafka.connection.wire import FIRST_BYTES, MAX_FRAME, _Frames
 
     frames = _Frames()
     future: asyncio.Future[memoryview] = asyncio.Future(loop=asyncio.new_event_loop())
@@ -193,9 +193,9 @@ def test_a_frame_takes_the_memory_of_what_has_come_not_of_what_it_claims() -> No
 
 def test_the_bound_is_a_client_property() -> None:
     """It counts while a cluster that has it is open, and only there."""
-    from eoctl.kafka.cluster import Cluster
-    from eoctl.kafka.failures import Deadline
-    from eoctl.kafka.properties import client_settings
+    from eoctl.kafka.connection.cluster import Cluster
+    from eoctl.kafka.connection.failures import Deadline
+    from eoctl.kafka.connection.properties import client_settings
     from recovery.errors import UnreachableError, UsageError
     from recovery.formats.records import EXPANDED_PROPERTY, allow_expanded, most_expanded
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from eoctl.kafka import commit
-from eoctl.kafka.failures import Deadline
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.write import commit
 from eoctl.stores.offsets.group import GroupOffsets
 from eoctl.stores.offsets.store import Contents, Entry, Write
 from recovery.errors import RefusedError, UnverifiedError
-from recovery.store_tables import KafkaGroupStore
-from recovery.stored import StoredOffset, StoredPartition
+from recovery.restart.stored import StoredOffset, StoredPartition
+from recovery.shared.store_tables import KafkaGroupStore
 
 PLACE = ("in", 0)
 FACTS = {"type": "classic", "state": "Empty", "members": 0}
@@ -45,7 +45,7 @@ class Coordinator:
         return 1
 
     async def ask(self, broker: int, question: Any, **_: object) -> Any:
-        from eoctl.kafka import messages
+        from eoctl.kafka.connection import messages
 
         self.did.append("sent")
         code = {"NONE": 0, LOADING: 14, MOVED: 16, "UNKNOWN_MEMBER_ID": 25}[self._answers.pop(0)]

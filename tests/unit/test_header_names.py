@@ -7,12 +7,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from recovery.combine.dedup import visible
-from recovery.combine.record_ids import header_value
+from recovery.dedup.repeats import visible
 from recovery.errors import RefusedError
 from recovery.formats.batches import header_at
 from recovery.formats.columns import ColumnBatch
 from recovery.formats.records import is_utf8, records, replaced
+from recovery.shared.record_ids import header_value
 from spark_jobs.source_columns import HEADERS, RECORD, _headers
 from tests.share import share
 from tests.unit.formats_build import Item, batch, decoded, seal

@@ -6,7 +6,7 @@ import pytest
 
 from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
-from recovery.history import (
+from recovery.inspect.history import (
     Decision,
     History,
     Marker,
@@ -15,8 +15,8 @@ from recovery.history import (
     read_history,
     still_open_in_log,
 )
-from recovery.lost_markers import covers, lost_decisions, topic_unclear
-from recovery.observation import StartBatch
+from recovery.inspect.lost_markers import covers, lost_decisions, topic_unclear
+from recovery.inspect.observation import StartBatch
 
 PID, HERE, ELSEWHERE = 4001, ("t", 0), ("t", 1)
 SKEW = 5000

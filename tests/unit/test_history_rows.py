@@ -9,8 +9,8 @@ import pytest
 from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState as S
 from recovery.formats.transaction_state import TransactionValue
-from recovery.history import StateRecord
-from recovery.history_rows import history_rows
+from recovery.inspect.history import StateRecord
+from recovery.inspect.history_rows import history_rows
 
 BEGIN = 1_700_000_000_000
 TIMEOUT = 60_000

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from recovery.diagnose.id_verdicts import LOOK_AGAIN, RULES, IdVerdict, judge_id
+from recovery.diagnose.verdicts import FINDINGS
 from recovery.facts import PartitionFacts, ProducerFacts, TransactionFacts
 from recovery.formats.transaction_state import TransactionState, TransactionValue
-from recovery.history import StateRecord
-from recovery.id_facts import IdFacts, NamedPartition, reload_is_safe
-from recovery.id_verdicts import LOOK_AGAIN, RULES, IdVerdict, judge_id
-from recovery.observation import Settings
-from recovery.verdicts import FINDINGS
+from recovery.inspect.history import StateRecord
+from recovery.inspect.id_facts import IdFacts, NamedPartition, reload_is_safe
+from recovery.inspect.observation import Settings
 
 P, Q = ("t", 0), ("t", 1)
 NOW, START = 2_000_000_000_000, 1_999_999_900_000

@@ -12,7 +12,7 @@ from recovery.facts import (
     TransactionFacts,
     Transactions,
 )
-from recovery.inspection import (
+from recovery.inspect.inspection import (
     lso_row,
     owner_of,
     producer_rows,

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from eoctl.stores import unfinished as notices
 from eoctl.stores.journal import Journal, redacted
+from recovery.change.journal import Event, EventName, decode, encode, entries, read, unfinished
+from recovery.change.plan import Plan, Step
 from recovery.errors import IncompleteError, RefusedError, UsageError
-from recovery.journal import Event, EventName, decode, encode, entries, read, unfinished
-from recovery.plan import Plan, Step
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=12),

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.kafka.properties import read_properties
+from eoctl.host.processes import Process, end, spawn, wait_ended
+from eoctl.kafka.connection.properties import read_properties
 from eoctl.lab import brokers
 from eoctl.lab.brokers import choose_ports, reason, write_settings
 from eoctl.lab.cluster import lab_names, load, up
 from eoctl.lab.handle import only_one
 from eoctl.lab.jars import read_lock, versions
 from eoctl.lab.owners import adopt
-from eoctl.lab.processes import Process, end, spawn, wait_ended
 from eoctl.lab.record import LabSpec, Node, Record, new_uuid, read_record
 from recovery.errors import BusyError, EoctlError, RefusedError, UsageError
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.lab.java import find_java
+from eoctl.host.java import find_java
 from recovery.errors import Exit, UsageError
 
 # What `java -version` prints, first lines as the vendors write them.

@@ -3,11 +3,11 @@
 import asyncio
 from typing import Any
 
-from eoctl.kafka import collect
-from eoctl.kafka.cluster import Cluster, PartitionMetadata, by_leader
-from eoctl.kafka.failures import Deadline
-from eoctl.kafka.log_ends import log_end_offsets
-from eoctl.kafka.properties import client_settings
+from eoctl.kafka.ask import collect
+from eoctl.kafka.ask.log_ends import log_end_offsets
+from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata, by_leader
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
 
 GONE = [PartitionMetadata("t", n, None, 3, (1, 2), "LEADER_NOT_AVAILABLE") for n in range(3)]
 LED = [PartitionMetadata("t", n, leader, 3, (1, 2), None) for n, leader in ((3, 1), (4, 2), (5, 1))]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoctl.stores.locks import lock_name, lock_words, locked, take_file_lock
+from eoctl.stores.locks.lock import lock_name, lock_words, locked, take_file_lock
 from recovery.errors import RefusedError
 
 WHO = {"user": "alice", "host": "ops-1", "pid": 77}

@@ -7,30 +7,36 @@ from typing import Any
 
 import pytest
 
-from eoctl.cli.acting import Execute
+from eoctl.cli.commands.merge import _Replay
+from eoctl.cli.dialog.acting import Execute
 from eoctl.cli.main import run
-from eoctl.cli.merge import _Replay
 from eoctl.cli.options import Format
-from eoctl.config import Context
-from eoctl.kafka.cluster import Cluster, ClusterMetadata, PartitionMetadata, TopicMetadata
-from eoctl.kafka.failures import Deadline
-from eoctl.kafka.properties import client_settings
-from eoctl.operations import merge, merge_acting
-from eoctl.operations.acting import refuse_beside_running
-from eoctl.operations.merge import Merge
-from eoctl.operations.merge_acting import KIND, Replaying, Running, scope_of
-from eoctl.operations.merge_waiting import own_ended
-from eoctl.operations.spark_launch import Spark
-from eoctl.operations.spark_step import Launch, launched
+from eoctl.kafka.connection.cluster import (
+    Cluster,
+    ClusterMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+)
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.operations.change.acting import refuse_beside_running
+from eoctl.operations.jobs.spark_launch import Spark
+from eoctl.operations.jobs.spark_step import Launch, launched
+from eoctl.operations.merge import acting as merge_acting
+from eoctl.operations.merge import planning as merge
+from eoctl.operations.merge.acting import KIND, Replaying, Running, scope_of
+from eoctl.operations.merge.planning import Merge
+from eoctl.operations.merge.waiting import own_ended
+from eoctl.settings.context import Context
 from eoctl.stores.journal import Journal
+from recovery.change.journal import unfinished
+from recovery.change.plan import VALID_MS, Plan, Step
 from recovery.errors import Exit, RefusedError
 from recovery.facts import PartitionFacts
-from recovery.journal import unfinished
-from recovery.merge_replay import Base, Position
-from recovery.merge_request import Part, Request
-from recovery.plan import VALID_MS, Plan, Step
+from recovery.merge.replay import Base, Position
+from recovery.merge.request import Part, Request
 from spark_jobs.merge_replay import _refuse_other_rows
-from spark_jobs.staging import StagedFile
+from spark_jobs.sink.staging import StagedFile
 
 REQUEST = Request(
     merge="m",
@@ -112,7 +118,7 @@ def test_an_unfinished_entry_stays_until_the_new_plan_is_agreed_to(
 ) -> None:
     writer = journal.begin(plan(0), ())
     writer.close()
-    monkeypatch.setattr("eoctl.cli.acting.ask", lambda question, word: False)
+    monkeypatch.setattr("eoctl.cli.dialog.acting.ask", lambda question, word: False)
     context = Context("here", {}, (), read_only=how == "read-only")
     sha = "0" * 64 if how == "another plan" else None
     said = Execute(execute=True, yes=how != "declined", plan_sha256=sha)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
-from recovery.merge_log import Entry, JsonFormat, MergePlan, Tail, merge_format, merge_plan
-from recovery.merge_replay import Base, Position, Replay
-from recovery.merge_rows import merge_plan_row
-from recovery.merge_verify import MergeVerifier, output_ahead
+from recovery.merge.log import Entry, JsonFormat, MergePlan, Tail, merge_format, merge_plan
+from recovery.merge.replay import Base, Position, Replay
+from recovery.merge.rows import merge_plan_row
+from recovery.merge.verify import MergeVerifier, output_ahead
 from tests.share import share
 from tests.unit.restart_model import ABORTED, DATA, ModelLog, World
 

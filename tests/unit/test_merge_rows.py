@@ -9,10 +9,10 @@ import pytest
 
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
-from recovery.merge_log import Entry
-from recovery.merge_reading import no_record
-from recovery.merge_replay import Base, Position, Replay
-from recovery.merge_request import Part, Request
+from recovery.merge.log import Entry
+from recovery.merge.reading import no_record
+from recovery.merge.replay import Base, Position, Replay
+from recovery.merge.request import Part, Request
 from spark_jobs.merge_rows import _checked
 
 MERGE = ("m", 3)

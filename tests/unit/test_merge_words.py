@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from eoctl.cli.merge import Asked
+from eoctl.cli.commands.merge import Asked
 from recovery.errors import UsageError
 
 GOOD: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from eoctl.kafka import messages
+from eoctl.kafka.connection import messages
 
 
 def test_every_error_has_kafkas_own_name() -> None:

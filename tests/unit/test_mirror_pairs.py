@@ -13,16 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.combine.mirror_entries import Entries, joined
-from recovery.combine.mirror_pairs import Pairing, Translated
-from recovery.combine.mirror_places import Places, sorted_digests
-from recovery.combine.record_digests import (
-    KEY_RANGES,
-    field_digests,
-    key_ranges,
-    range_name,
-    record_digests,
-)
+from recovery.audit.mirror_entries import Entries, joined
+from recovery.audit.mirror_pairs import Pairing, Translated
+from recovery.audit.mirror_places import Places, sorted_digests
 from recovery.errors import IncompleteError
 from recovery.formats.columns import ColumnBatch
 from recovery.formats.mirror_maker import (
@@ -32,6 +25,13 @@ from recovery.formats.mirror_maker import (
     decode_sync,
 )
 from recovery.formats.reader import CorruptError
+from recovery.shared.record_digests import (
+    KEY_RANGES,
+    field_digests,
+    key_ranges,
+    range_name,
+    record_digests,
+)
 from tests.share import share
 from tests.unit.formats_build import Item, batch, decoded
 

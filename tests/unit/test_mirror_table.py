@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.combine import mirror_places
-from recovery.combine.mirror_places import Places, sorted_digests
-from recovery.combine.mirror_table import Difference, Kind, explained
-from recovery.combine.record_digests import record_digests
+from recovery.audit import mirror_places
+from recovery.audit.mirror_places import Places, sorted_digests
+from recovery.audit.mirror_table import Difference, Kind, explained
 from recovery.errors import IncompleteError
 from recovery.formats.columns import ABORTED, COMMITTED, OPEN, Batches, ColumnBatch
+from recovery.shared.record_digests import record_digests
 from tests.share import share
 from tests.unit.formats_build import Item, batch, decoded
 

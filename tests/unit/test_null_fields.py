@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eoctl.kafka import messages, wire
-from eoctl.kafka.failures import Deadline, WireError
+from eoctl.kafka.connection import messages, wire
+from eoctl.kafka.connection.failures import Deadline, WireError
 
 
 def metadata(**changes: Any) -> bytes:

@@ -18,7 +18,7 @@ from eoctl.stores.offsets.file import _locked
 from eoctl.stores.offsets.store import open_store
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.formats.reader import CorruptError
-from recovery.store_tables import FileStore, SparkCheckpointStore
+from recovery.shared.store_tables import FileStore, SparkCheckpointStore
 from tests.offset_stores import Open, change, kept, position, read, there_and_back
 
 A, B = ("orders", 0), ("orders", 3)

@@ -11,10 +11,10 @@ import pytest
 
 from eoctl.stores.offsets.sql_table import identifiers
 from eoctl.stores.offsets.store import open_store
-from recovery.app_file import App
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnreachableError, UsageError
 from recovery.formats.reader import CorruptError
-from recovery.store_tables import SqlColumns, SqlStore
+from recovery.shared.app_file import App
+from recovery.shared.store_tables import SqlColumns, SqlStore
 from tests.offset_stores import Open, change, kept, position, race, read, there_and_back
 
 A, B = ("orders", 0), ("orders", 3)

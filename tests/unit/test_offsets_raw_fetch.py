@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoctl.kafka import messages
-from eoctl.kafka.raw_fetch import LEAST, MOST, PartitionData, RawFetchResponse
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.raw_fetch import LEAST, MOST, PartitionData, RawFetchResponse
 
 int64 = st.integers(-1, 2**63 - 1)
 partition = st.fixed_dictionaries(

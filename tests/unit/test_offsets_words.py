@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from recovery.errors import UsageError
 from recovery.facts import PartitionFacts
-from recovery.offset_bounds import MAX_OFFSET, parse_bound, range_problem
+from recovery.shared.offset_bounds import MAX_OFFSET, parse_bound, range_problem
 from recovery.sizes import byte_rate
 
 NOW = 1_795_270_580_123  # 2026-11-21T14:16:20.123Z

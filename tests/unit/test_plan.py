@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from eoctl.operations.acting import KINDS, lock_scope
+from eoctl.operations.change.acting import KINDS, lock_scope
 from eoctl.render.plans import plan_facts
 from eoctl.stores import plan_files
+from recovery.change.plan import VALID_MS, Plan, Step, differences, dump, load, typeable
 from recovery.errors import RefusedError, UsageError
-from recovery.plan import VALID_MS, Plan, Step, differences, dump, load, typeable
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=12),

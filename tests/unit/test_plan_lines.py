@@ -1,6 +1,6 @@
 """A plan on the command line: whole sentences in lines of 80 columns."""
 
-from eoctl.cli.acting import plan_lines
+from eoctl.cli.dialog.acting import plan_lines
 from eoctl.render.plans import plan_facts
 from tests.unit.test_plan import make
 

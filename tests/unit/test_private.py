@@ -10,11 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from eoctl.stores import private, state_folder
-from eoctl.stores.state_files import StateWriter, write_run
+from eoctl.stores import private
+from eoctl.stores.state import folder as state_folder
+from eoctl.stores.state.files import StateWriter, write_run
 from recovery.errors import RefusedError
 from recovery.formats.columns import rows_schema
-from spark_jobs import executors, staging
+from spark_jobs.session import executors
+from spark_jobs.sink import staging
 
 
 @pytest.fixture(autouse=True)

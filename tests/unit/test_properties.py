@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.kafka.jaas import parse_jaas
-from eoctl.kafka.oauth import TokenCommand, UnsecuredToken, msk_region
-from eoctl.kafka.oidc import ClientCredentials
-from eoctl.kafka.properties import (
+from eoctl.kafka.connection.jaas import parse_jaas
+from eoctl.kafka.connection.oauth import TokenCommand, UnsecuredToken, msk_region
+from eoctl.kafka.connection.oidc import ClientCredentials
+from eoctl.kafka.connection.properties import (
     ClientSettings,
     client_settings,
     librdkafka_properties,
     read_properties,
 )
-from eoctl.kafka.sasl import OAuthBearer, Plain, Scram
+from eoctl.kafka.connection.sasl import OAuthBearer, Plain, Scram
 from eoctl.lab.certificates import Authority, write_certificate, write_key, write_keystore
 from recovery.errors import Exit, UsageError
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from eoctl.render.waiting_words import wait_words
-from recovery.prospect import Prospect, prospect
-from recovery.verdicts import Verdict
+from recovery.diagnose.prospect import Prospect, prospect
+from recovery.diagnose.verdicts import Verdict
 from tests.unit.test_owned import ahead, having, overdue
 from tests.unit.test_verdicts import CASES, judged, live
 

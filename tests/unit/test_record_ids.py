@@ -5,9 +5,9 @@ import struct
 import pytest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from recovery.combine.record_ids import SourceHeaders, digests, id_bytes, parse_record_id
 from recovery.errors import RefusedError, UsageError
 from recovery.formats.columns import ColumnBatch
+from recovery.shared.record_ids import SourceHeaders, digests, id_bytes, parse_record_id
 from tests.unit.formats_build import decoded
 
 Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]

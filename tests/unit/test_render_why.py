@@ -7,9 +7,9 @@ import pytest
 
 from eoctl.render.why import why_lines
 from eoctl.render.width import cells
-from recovery.rows_diagnosis import EvidenceRow, HistoryRow, RemedyRow, TxnHangingRow
-from recovery.rows_why import OwnerRow, WaitingRow, WaitRow, WhyRow
-from recovery.verdicts import VerdictName
+from recovery.diagnose.verdicts import VerdictName
+from recovery.rows.diagnosis import EvidenceRow, HistoryRow, RemedyRow, TxnHangingRow
+from recovery.rows.why import OwnerRow, WaitingRow, WaitRow, WhyRow
 
 NOW = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 GOLDEN = Path(__file__).parent / "golden"

@@ -12,19 +12,8 @@ from hypothesis import strategies as st
 from eoctl.render.restart import lines
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
-from recovery.restart_rows import (
-    env_json,
-    env_lines,
-    env_name,
-    export_csv,
-    import_csv,
-    restart_env,
-    restart_plan_row,
-)
-from recovery.rows_restart import RestartPlanRow
-from recovery.stored import StoredOffset, StoredOutput, StoredPartition
-from recovery.strategies.adhoc import Target, decide_adhoc, wanted_adhoc
-from recovery.strategies.decision import (
+from recovery.restart.adhoc import Target, decide_adhoc, wanted_adhoc
+from recovery.restart.decision import (
     Check,
     InputDecision,
     OutputDecision,
@@ -33,7 +22,18 @@ from recovery.strategies.decision import (
     gathered,
     some,
 )
-from recovery.strategies.observed import EpochEnd, PendingCommit
+from recovery.restart.observed import EpochEnd, PendingCommit
+from recovery.restart.rows import (
+    env_json,
+    env_lines,
+    env_name,
+    export_csv,
+    import_csv,
+    restart_env,
+    restart_plan_row,
+)
+from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
+from recovery.rows.restart import RestartPlanRow
 from tests.unit.restart_model import ABORTED, World
 
 PLAN = RestartPlan(

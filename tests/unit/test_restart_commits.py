@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from recovery.formats.transaction_state import TransactionState, TransactionValue
-from recovery.history import StateRecord
-from recovery.strategies.commits import (
+from recovery.inspect.history import StateRecord
+from recovery.restart.commits import (
     CONSUMER_OFFSETS,
     GroupCommit,
     LastCommits,

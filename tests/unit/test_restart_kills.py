@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recovery.app_file import App, MergeLog
 from recovery.errors import RefusedError
-from recovery.store_tables import FileStore, KafkaGroupStore, TopicStore
-from recovery.stored import StoredOffset, StoredOutput, StoredPartition
-from recovery.strategies.decision import PendingError
-from recovery.strategies.observed import PendingCommit
+from recovery.restart.decision import PendingError
+from recovery.restart.observed import PendingCommit
+from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
+from recovery.shared.app_file import App, MergeLog
+from recovery.shared.store_tables import FileStore, KafkaGroupStore, TopicStore
 from tests.share import share
 from tests.unit.restart_model import ABORTED, DATA, OPEN, ModelLog, Start, World, run
 
@@ -358,7 +358,7 @@ def batches(world: World, start: Start) -> Generator[None]:
 @given(SHAPES.filter(bool), KILLS)
 @settings(max_examples=share(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_spark_checkpoint(shape: str, kills: list[int]) -> None:
-    from recovery.store_tables import SparkCheckpointStore
+    from recovery.shared.store_tables import SparkCheckpointStore
 
     store = SparkCheckpointStore(kind="spark-checkpoint", path="/c", sink="batch-id")
     world = World()

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from eoctl.config import Context
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.failures import Deadline
-from eoctl.kafka.properties import client_settings
-from eoctl.operations.restart import Restarting, check
-from eoctl.operations.restart_asked import asked_again
-from eoctl.operations.restart_observe import Stores
-from eoctl.operations.restart_plan import KIND, STORE, parameters
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.operations.restart.applying import Restarting, check
+from eoctl.operations.restart.observe import Stores
+from eoctl.operations.restart.plan import KIND, STORE, parameters
+from eoctl.operations.restart.request import asked_again
+from eoctl.settings.context import Context
 from eoctl.stores.journal import Journal
 from eoctl.stores.offsets.store import Write, open_store
+from recovery.change.plan import VALID_MS, Plan, Step
 from recovery.errors import UnreachableError
-from recovery.plan import VALID_MS, Plan, Step
-from recovery.store_tables import FileStore
-from recovery.stored import StoredOffset, StoredPartition
+from recovery.restart.stored import StoredOffset, StoredPartition
+from recovery.shared.store_tables import FileStore
 from tests.offset_stores import free
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}

@@ -6,20 +6,25 @@ from typing import Any
 
 import pytest
 
-from eoctl.kafka.cluster import Cluster, ClusterMetadata, PartitionMetadata, TopicMetadata
-from eoctl.kafka.failures import Deadline
-from eoctl.kafka.properties import client_settings
-from eoctl.operations import restart_verify
-from eoctl.operations.restart_observe import Look
-from eoctl.operations.restart_plan import KIND, _producers
-from eoctl.operations.restart_verify import _compared, _outputs, _same_log, _zombies
+from eoctl.kafka.connection.cluster import (
+    Cluster,
+    ClusterMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+)
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.operations.restart import verify as restart_verify
+from eoctl.operations.restart.observe import Look
+from eoctl.operations.restart.plan import KIND, _producers
+from eoctl.operations.restart.verify import _compared, _outputs, _same_log, _zombies
 from eoctl.stores.offsets.store import Contents, open_store
+from recovery.change.plan import VALID_MS, Plan, Step
 from recovery.facts import GroupOffsetFacts, PartitionFacts
-from recovery.plan import VALID_MS, Plan, Step
-from recovery.store_tables import FileStore
-from recovery.strategies.decision import OutputDecision, RestartPlan
-from recovery.strategies.observed import Count, Counted, Log, LogEnd, Observed
-from recovery.strategies.producers import Producers, Run
+from recovery.restart.decision import OutputDecision, RestartPlan
+from recovery.restart.observed import Count, Counted, Log, LogEnd, Observed
+from recovery.restart.producers import Producers, Run
+from recovery.shared.store_tables import FileStore
 
 OUT = OutputDecision("out", 0, 3, 10, 5, 7, ())
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from eoctl.stores.journal import Journal
-from recovery.case import looks_precommitted
+from recovery.change.journal import Event
+from recovery.diagnose.case import looks_precommitted
 from recovery.facts import PartitionFacts, TransactionFacts
 from recovery.formats.coordinator import coordinator_partition
-from recovery.journal import Event
-from recovery.observation import Sample, Settings
-from recovery.repairs import remedy_allowed
+from recovery.inspect.observation import Sample, Settings
+from recovery.remedy.repairs import remedy_allowed
 from tests.unit.test_verdicts import CASES, HOME, SETTINGS, P, Q, judged, live, lost, short
 from tests.unit.transaction_model import Eyes, history, start_batch
 

@@ -10,11 +10,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from eoctl.kafka.credentials import Secret
-from eoctl.kafka.failures import Deadline, WireError
-from eoctl.kafka.oauth import TokenCommand, UnsecuredToken
-from eoctl.kafka.properties import client_settings
-from eoctl.kafka.sasl import Exchange, OAuthBearer, Plain, Scram, Token
+from eoctl.kafka.connection.credentials import Secret
+from eoctl.kafka.connection.failures import Deadline, WireError
+from eoctl.kafka.connection.oauth import TokenCommand, UnsecuredToken
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.kafka.connection.sasl import Exchange, OAuthBearer, Plain, Scram, Token
 from recovery.errors import UsageError
 
 # RFC 7677 section 3

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from docs.generate_schemas import ENVELOPES, FOLDER, paths, schema, text
 from eoctl.cli.tree import TREE, Branch, Leaf
 from eoctl.render.envelope import Envelope, json_lines
-from recovery.rows import ErrorRow
+from recovery.rows.row import ErrorRow
 from recovery.times import instant
 
 GOLDEN = Path(__file__).parent / "golden-json"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.combine.seen_ids import Bloom, SeenIds
+from recovery.dedup.seen_ids import Bloom, SeenIds
 
 
 def digest(number: int) -> bytes:

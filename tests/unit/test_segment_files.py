@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.operations import segments
-from recovery.answers import Answer
+from eoctl.operations.inspect import segments
 from recovery.errors import Exit, UsageError
-from recovery.rows import ProducerRow
+from recovery.rows.answers import Answer
+from recovery.rows.row import ProducerRow
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
 
 T = 1_700_000_000_000

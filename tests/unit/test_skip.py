@@ -3,7 +3,7 @@
 import pytest
 
 from recovery.errors import RefusedError, UsageError
-from recovery.skip import DropFirst, Seen, restart_offset
+from recovery.restart.skip import DropFirst, Seen, restart_offset
 
 ENV = {
     "EOCTL_RESTART_ORDERS_3": "1042",

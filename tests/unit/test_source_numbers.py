@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.combine.source_numbers import Number, Scattered, SourceNumbers
 from recovery.errors import RefusedError
+from recovery.shared.source_numbers import Number, Scattered, SourceNumbers
 
 
 @given(

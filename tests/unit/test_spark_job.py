@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from eoctl.kafka.access import Access
-from eoctl.kafka.cluster import TopicMetadata
-from eoctl.kafka.exactly_once import FencedError
+from eoctl.kafka.connection.access import Access
+from eoctl.kafka.connection.cluster import TopicMetadata
+from eoctl.kafka.write.exactly_once import FencedError
 from recovery.errors import (
     EoctlError,
     IncompleteError,
@@ -24,11 +24,13 @@ from recovery.errors import (
     UnverifiedError,
     UsageError,
 )
-from recovery.merge_request import Request
-from spark_jobs import executors, job, markers, sink, staging, taking_over
-from spark_jobs.attempt import Attempt, Work
-from spark_jobs.markers import Marker
-from spark_jobs.staging import Manifest, StagedFile
+from recovery.merge.request import Request
+from spark_jobs.session import executors, job
+from spark_jobs.sink import markers, staging, taking_over
+from spark_jobs.sink import write as sink
+from spark_jobs.sink.attempt import Attempt, Work
+from spark_jobs.sink.markers import Marker
+from spark_jobs.sink.staging import Manifest, StagedFile
 
 BEFORE_RUNS = """{
  "batch": 4,
@@ -310,9 +312,9 @@ def test_a_task_of_a_rebuild_keeps_its_own_row(tmp_path: Path) -> None:
     """Killed before Spark has collected anything, a job has lost nothing that was done."""
     import pyarrow as pa
 
-    from eoctl.stores import state_folder
-    from eoctl.stores.rebuild_task import BucketTask
-    from eoctl.stores.state_files import BUCKETS, write_run
+    from eoctl.engine.rebuild_task import BucketTask
+    from eoctl.stores.state import folder as state_folder
+    from eoctl.stores.state.files import BUCKETS, write_run
     from recovery.formats.columns import rows_schema
     from spark_jobs.rebuild import _work
 
@@ -328,8 +330,8 @@ def test_a_task_of_a_rebuild_keeps_its_own_row(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("tasks", "most", "expected"), [(10, 4, 250), (2, 4, 500), (1, 4, 1000)])
 def test_tasks_that_run_at_once_keep_a_rate_together(tasks: int, most: int, expected: int) -> None:
-    from eoctl.kafka.access import Access
-    from eoctl.stores.rebuild_task import RangeTask, sharing_rate
+    from eoctl.engine.rebuild_task import RangeTask, sharing_rate
+    from eoctl.kafka.connection.access import Access
 
     one = RangeTask(Access({}), "t", 0, 0, 9, "plain", {}, "/x", max_rate=1000.0)
     shared = sharing_rate([one] * tasks, min(tasks, most))
@@ -341,7 +343,7 @@ def test_a_frame_that_spark_cannot_evaluate_again_is_a_sentence() -> None:
     from types import SimpleNamespace
 
     from recovery.errors import IncompleteError
-    from spark_jobs import executors
+    from spark_jobs.session import executors
 
     class Frame:
         def collect(self) -> list[object]:
@@ -365,6 +367,6 @@ def test_the_memory_of_a_process_is_its_own() -> None:
     """Started by one that holds 300 MB, it has not had them."""
     held = bytearray(300 << 20)
     held[::4096] = b"x" * len(held[::4096])
-    script = "from eoctl.stores.rebuild_task import peak_bytes; print(peak_bytes())"
+    script = "from eoctl.engine.rebuild_task import peak_bytes; print(peak_bytes())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert 10 << 20 < int(done.stdout) < 250 << 20

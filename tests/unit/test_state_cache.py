@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.stores.state_cache import StateCache
-from recovery.formats.state_log import parts_of
-from recovery.topic_sightings import Named, Sighting, Sightings
+from eoctl.stores.history_cache import StateCache
+from recovery.inspect.state_log import parts_of
+from recovery.inspect.topic_sightings import Named, Sighting, Sightings
 from tests.unit.test_state_log import key, log_of, value
 
 
@@ -159,7 +159,7 @@ def test_what_was_set_aside_is_never_written_over(tmp_path: Path) -> None:
 def test_a_log_too_large_to_keep_leaves_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = StateCache("cluster", "state")
     cache.save(4, parts_of([BATCHES]))
-    monkeypatch.setattr("eoctl.stores.state_cache.MOST_BYTES", 100)
+    monkeypatch.setattr("eoctl.stores.history_cache.MOST_BYTES", 100)
     cache.save(4, parts_of([BATCHES, BATCHES]))
     kept = cache.load(4)
     assert kept is not None

@@ -9,22 +9,31 @@ from typing import Any
 
 import pytest
 
-from eoctl.operations.state_compare import Comparison, compare
-from eoctl.operations.state_delivery import Wish, source
-from eoctl.operations.state_show import Shown, show
-from eoctl.stores import state_folder
+from eoctl.operations.state.compare import Comparison, compare
+from eoctl.operations.state.delivery import Wish, source
+from eoctl.operations.state.show import Shown, show
 from eoctl.stores.serdes import serde
-from eoctl.stores.state_files import StateWriter
-from recovery.combine.changelog import changelog_format
-from recovery.combine.compare import Compared, Side
-from recovery.combine.digest import digest
-from recovery.combine.range_counts import merged
-from recovery.cut import Behind, Cut, CutPartition, CutTopic, differences, judge, load, ranges
+from eoctl.stores.state import folder as state_folder
+from eoctl.stores.state.files import StateWriter
+from recovery.audit.range_counts import merged
 from recovery.errors import RefusedError, UsageError
 from recovery.formats.columns import rows_schema
-from recovery.incremental import why_full
-from recovery.manifest import Manifest, ManifestDigest, ManifestFile, ManifestPartition, whole
-from recovery.rows_state import StateCompareRow
+from recovery.rows.state import StateCompareRow
+from recovery.shared.cut import (
+    Behind,
+    Cut,
+    CutPartition,
+    CutTopic,
+    differences,
+    judge,
+    load,
+    ranges,
+)
+from recovery.shared.digest import digest
+from recovery.state.changelogs.changelog import changelog_format
+from recovery.state.compare import Compared, Side
+from recovery.state.incremental import why_full
+from recovery.state.manifest import Manifest, ManifestDigest, ManifestFile, ManifestPartition, whole
 
 Entries = dict[int, dict[bytes, tuple[int | None, bytes]]]
 

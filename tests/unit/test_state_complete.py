@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from eoctl.stores.rebuild import Request, _added, _compacted
-from eoctl.stores.state_folder import TaskRow
-from recovery.combine.changelog import changelog_format
-from recovery.combine.range_counts import RangeCounts
-from recovery.cut import Cut, CutPartition, CutTopic
+from eoctl.engine.rebuild import Request, _added, _compacted
+from eoctl.stores.state.folder import TaskRow
+from recovery.audit.range_counts import RangeCounts
 from recovery.facts import PartitionFacts
-from recovery.manifest import compacted_from_above, completeness
+from recovery.shared.cut import Cut, CutPartition, CutTopic
+from recovery.state.changelogs.changelog import changelog_format
+from recovery.state.manifest import compacted_from_above, completeness
 from recovery.times import rfc3339
 from tests.unit.formats_build import COMMIT, Item, batch, decoded, marker
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eoctl.operations.state_into_table import IntoTable
-from eoctl.operations.state_into_topic import IntoTopic
-from eoctl.operations.steps import Seen
-from eoctl.stores.state_marks import sorted_marks
-from eoctl.stores.state_table import Found
-from recovery.combine.digest import Digest
+from eoctl.operations.change.steps import Seen
+from eoctl.operations.state.into_table import IntoTable
+from eoctl.operations.state.into_topic import IntoTopic
+from eoctl.stores.state.marks import sorted_marks
+from eoctl.stores.state.table import Found
+from recovery.change.plan import Step
 from recovery.facts import PartitionFacts
-from recovery.manifest import ManifestDigest
-from recovery.plan import Step
+from recovery.shared.digest import Digest
+from recovery.state.manifest import ManifestDigest
 
 ROWS = Digest.of(3, f"{7:064x}")
 PART = SimpleNamespace(digest=ManifestDigest.of(ROWS))

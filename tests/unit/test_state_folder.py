@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.kafka.access import Access
-from eoctl.stores import rebuild, state_folder
-from eoctl.stores.rebuild import Request
-from eoctl.stores.rebuild_task import Task
-from eoctl.stores.state_files import StateFile
-from eoctl.stores.state_folder import TaskRow
+from eoctl.engine import rebuild
+from eoctl.engine.rebuild import Request
+from eoctl.engine.rebuild_task import Task
+from eoctl.kafka.connection.access import Access
+from eoctl.stores.state import folder as state_folder
+from eoctl.stores.state.files import StateFile
+from eoctl.stores.state.folder import TaskRow
 from recovery.errors import RefusedError
 from tests.unit.test_state_compare import A, cut, state
 

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from eoctl.stores.state_marks import marks, sorted_marks
-from eoctl.stores.state_table import StateTable
-from recovery.store_tables import SqlStore
+from eoctl.stores.state.marks import marks, sorted_marks
+from eoctl.stores.state.table import StateTable
+from recovery.shared.store_tables import SqlStore
 from tests.kafka.command import Ran, environment, eoctl
 from tests.unit.test_state_compare import Entries, state
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.kafka.access import Access
-from eoctl.stores.local_engine import LocalEngine
-from eoctl.stores.rebuild_task import RangeTask
+from eoctl.engine.local import LocalEngine
+from eoctl.engine.rebuild_task import RangeTask
+from eoctl.kafka.connection.access import Access
 from recovery.errors import IncompleteError, UnreachableError, UsageError
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import pytest
 
 from recovery.formats.reader import CorruptError, UnknownVersion
-from recovery.formats.state_log import parts_of, state_log
 from recovery.formats.transaction_state import TransactionValue
+from recovery.inspect.state_log import parts_of, state_log
 from tests.unit.formats_build import Item, batch, seal
 
 T = 1_700_000_000_000

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from eoctl.stores.offsets.bounded import Job, SilentError, bounded
-from eoctl.stores.state_files import StateWriter
-from eoctl.stores.state_rows import StateRows
+from eoctl.stores.state.files import StateWriter
+from eoctl.stores.state.rows import StateRows
 from recovery.formats.columns import rows_schema
-from recovery.manifest import Manifest, ManifestDigest, ManifestFile, ManifestPartition
+from recovery.state.manifest import Manifest, ManifestDigest, ManifestFile, ManifestPartition
 
 LOG = ("log", 3)
 

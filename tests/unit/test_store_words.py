@@ -3,7 +3,8 @@
 import pytest
 
 from recovery.errors import UsageError
-from recovery.store_tables import (
+from recovery.restart.store_words import parse_store
+from recovery.shared.store_tables import (
     FileStore,
     KafkaGroupStore,
     SparkCheckpointStore,
@@ -12,7 +13,6 @@ from recovery.store_tables import (
     TopicStore,
     ZooKeeperStore,
 )
-from recovery.store_words import parse_store
 
 
 def zookeeper(connect: str, path: str) -> Store:

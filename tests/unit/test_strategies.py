@@ -8,18 +8,15 @@ from typing import Any
 
 import pytest
 
-from recovery.app_file import App, MergeLog
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import ProducerFacts
 from recovery.formats.counting import Counts
 from recovery.formats.spark_checkpoint import Checkpoint
-from recovery.restart import changes, decide, wanted
-from recovery.store_tables import FileStore, KafkaGroupStore, SparkCheckpointStore
-from recovery.stored import StoredOffset, StoredOutput, StoredPartition
-from recovery.strategies.commits import Shown
-from recovery.strategies.decision import Owner, PendingError, RestartPlan
-from recovery.strategies.input_rules import moved
-from recovery.strategies.observed import (
+from recovery.restart.commits import Shown
+from recovery.restart.decide import changes, decide, wanted
+from recovery.restart.decision import Owner, PendingError, RestartPlan
+from recovery.restart.input_rules import moved
+from recovery.restart.observed import (
     CommitOf,
     Count,
     Counted,
@@ -31,6 +28,9 @@ from recovery.strategies.observed import (
     TimeAt,
     Walk,
 )
+from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
+from recovery.shared.app_file import App, MergeLog
+from recovery.shared.store_tables import FileStore, KafkaGroupStore, SparkCheckpointStore
 from tests.unit.restart_model import ABORTED, DATA, MISSING, OPEN, Entry, World, with_reads
 
 FILE = FileStore(kind="file", path="p")
@@ -847,7 +847,7 @@ def test_transactional_waits_for_open_outputs() -> None:
 
 
 def test_changelog_that_lost_its_records() -> None:
-    from recovery.store_tables import TopicStore
+    from recovery.shared.store_tables import TopicStore
 
     described = app("changelog", store=TopicStore(kind="topic", topic="cl"))
     made = world()

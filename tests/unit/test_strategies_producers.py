@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.formats.batches import CONTROL, MAX_SEQUENCE, TRANSACTIONAL, BatchHeader
-from recovery.strategies.producers import Gap, ProducerRuns, Run, next_sequence
+from recovery.restart.producers import Gap, ProducerRuns, Run, next_sequence
 
 
 def header(

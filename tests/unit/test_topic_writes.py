@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from eoctl.kafka import confluent
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.failures import Deadline
-from eoctl.kafka.properties import client_settings
+from eoctl.kafka.connection import confluent
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
 from eoctl.stores.offsets.bounded import Job
 from eoctl.stores.offsets.topic import TopicOffsets
 from recovery.errors import RefusedError
-from recovery.store_tables import TopicStore
+from recovery.shared.store_tables import TopicStore
 
 
 class Producer:

@@ -7,22 +7,23 @@ from typing import Any
 
 import pytest
 
-from eoctl.cli import acting, remedy
+from eoctl.cli.commands import remedy
+from eoctl.cli.dialog import acting
 from eoctl.cli.main import run
-from eoctl.operations.verdict_rows import (
+from eoctl.operations.diagnose.verdict_rows import (
     hanging_answer,
     remedy_argv,
     remedy_row,
     status_rows,
 )
-from recovery.answers import Answer, worst
-from recovery.diagnosis import ORDER, Diagnosis, Judged, mark
+from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged, mark
+from recovery.diagnose.remedies import Action, Remedy
+from recovery.diagnose.verdicts import FINDINGS, Verdict, VerdictName
 from recovery.errors import Exit
 from recovery.facts import PartitionFacts, ProducerFacts, Transactions
-from recovery.observation import OpenTransaction, Sample
-from recovery.remedies import Action, Remedy
-from recovery.rows import ErrorRow
-from recovery.verdicts import FINDINGS, Verdict, VerdictName
+from recovery.inspect.observation import OpenTransaction, Sample
+from recovery.rows.answers import Answer, worst
+from recovery.rows.row import ErrorRow
 
 CONNECTION = ["--context", "prod eu", "-X", "client.id=a'b"]
 CLUSTER = "-L6gXyZ_5K"

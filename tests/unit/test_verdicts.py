@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from recovery import repairs
+from recovery.diagnose.id_verdicts import RULES as ID_RULES
+from recovery.diagnose.verdicts import RULES, Verdict, judge
 from recovery.facts import (
     Missing,
     PartitionFacts,
@@ -22,11 +23,10 @@ from recovery.facts import (
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
-from recovery.history import History, StateRecord
-from recovery.id_verdicts import RULES as ID_RULES
-from recovery.observation import OpenTransaction, Sample, Settings, StartBatch
-from recovery.repairs import commit_refused, remedy_allowed
-from recovery.verdicts import RULES, Verdict, judge
+from recovery.inspect.history import History, StateRecord
+from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
+from recovery.remedy import repairs
+from recovery.remedy.repairs import commit_refused, remedy_allowed
 from tests.unit.transaction_model import (
     TEN_YEARS,
     Eyes,

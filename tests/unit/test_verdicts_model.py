@@ -13,12 +13,12 @@ from dataclasses import replace
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from recovery.diagnose.id_verdicts import judge_id
+from recovery.diagnose.verdicts import Verdict, judge
 from recovery.facts import TransactionFacts
-from recovery.id_facts import IdFacts
-from recovery.id_verdicts import judge_id
-from recovery.observation import OpenTransaction, Settings
-from recovery.repairs import commit_refused, marker_for, raise_first, remedy_allowed
-from recovery.verdicts import Verdict, judge
+from recovery.inspect.id_facts import IdFacts
+from recovery.inspect.observation import OpenTransaction, Settings
+from recovery.remedy.repairs import commit_refused, marker_for, raise_first, remedy_allowed
 from tests.share import share
 from tests.unit.transaction_model import (
     STATE_PARTITIONS,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from eoctl.kafka.chunks import Chunk
-from eoctl.kafka.visible import visible_records
+from eoctl.kafka.read.chunks import Chunk
+from eoctl.kafka.read.visible import visible_records
 from tests.unit.formats_build import Item, batch
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from eoctl.kafka.failures import Deadline, WireError
-from eoctl.kafka.security import Security
-from eoctl.kafka.waiting import STAGGER_SECONDS, dial, in_thread
-from eoctl.kafka.wire import Connection
+from eoctl.kafka.connection.failures import Deadline, WireError
+from eoctl.kafka.connection.security import Security
+from eoctl.kafka.connection.waiting import STAGGER_SECONDS, dial, in_thread
+from eoctl.kafka.connection.wire import Connection
 
 
 def test_a_slow_name_server_holds_up_neither_the_answer_nor_the_end(

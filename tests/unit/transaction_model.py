@@ -21,10 +21,10 @@ from recovery.facts import (
 )
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.transaction_state import TransactionState, TransactionValue
-from recovery.history import History, Marker, StateLog, StateRecord, read_history
-from recovery.id_facts import IdFacts, NamedPartition
-from recovery.observation import OpenTransaction, Sample, Settings, StartBatch
-from recovery.topic_sightings import Sighting, Sightings
+from recovery.inspect.history import History, Marker, StateLog, StateRecord, read_history
+from recovery.inspect.id_facts import IdFacts, NamedPartition
+from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
+from recovery.inspect.topic_sightings import Sighting, Sightings
 
 STATE_PARTITIONS = 3
 MAX_EPOCH = 32_767

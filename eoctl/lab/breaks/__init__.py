@@ -15,13 +15,13 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eoctl.kafka.failures import WireError
+from eoctl.host.processes import spawn
+from eoctl.kafka.connection.failures import WireError
 from eoctl.lab.breaks import histories, markers, mixed, offsets, orphans, owned, unheld
 from eoctl.lab.breaks.stage import COMMON, Kind, Options, Stage
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.client import Client
 from eoctl.lab.owners import adopt, owners_folder
-from eoctl.lab.processes import spawn
 from eoctl.lab.producer import Producer
 from recovery import errors
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
-from eoctl.kafka import messages
+from eoctl.kafka.connection import messages
 from eoctl.lab import admin
 from eoctl.lab.breaks.owned import Begun, begin, longest_timeout
 from eoctl.lab.breaks.stage import Kind, Place, Stage, batch

@@ -4,7 +4,7 @@ and holes that compaction left. Each offset's truth is known before it is looked
 
 import asyncio
 
-from eoctl.kafka.failures import WireError
+from eoctl.kafka.connection.failures import WireError
 from eoctl.lab import admin
 from eoctl.lab.admin import BROKER, TOPIC
 from eoctl.lab.breaks.owned import HOLD, held, longest_timeout

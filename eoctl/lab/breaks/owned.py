@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from eoctl.kafka import messages
-from eoctl.kafka.failures import WireError
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.failures import WireError
 from eoctl.lab import admin
 from eoctl.lab.breaks.stage import UNSTABLE, Kind, Options, Place, Stage, batch
 from eoctl.lab.breaks.truth import GroundTruth, Ledger

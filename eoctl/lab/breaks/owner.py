@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from eoctl.kafka.failures import WireError
+from eoctl.kafka.connection.failures import WireError
 from eoctl.lab.breaks import making
 from eoctl.lab.breaks.stage import Options
 from eoctl.lab.cluster import Lab, load

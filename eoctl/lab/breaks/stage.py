@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from eoctl.kafka import messages
+from eoctl.kafka.connection import messages
 from eoctl.lab import admin
 from eoctl.lab.breaks.truth import GroundTruth, Ledger
 from eoctl.lab.client import Client, Record

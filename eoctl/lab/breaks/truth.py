@@ -10,7 +10,7 @@ from typing import Literal
 from eoctl.lab.client import NOT_NOW, Client, Record
 from eoctl.lab.producer import Producer
 from recovery.errors import UnverifiedError
-from recovery.rows import Row
+from recovery.rows.row import Row
 
 # With verification switched off a moment ago, the broker may not have heard of that yet.
 STRAY_NOT_YET = NOT_NOW | {

@@ -7,7 +7,7 @@ Prepare* for good, and whether the partition is held depends on when that marker
 import asyncio
 from functools import partial
 
-from eoctl.kafka.failures import WireError
+from eoctl.kafka.connection.failures import WireError
 from eoctl.lab import admin
 from eoctl.lab.admin import TOPIC
 from eoctl.lab.breaks.markers import TRANSACTION_STATE, prepared, stoppable, write_marker

@@ -24,8 +24,8 @@ from eoctl.stores.offsets.store import (
 from eoctl.stores.plan_files import sync_folder
 from recovery.errors import IncompleteError, RefusedError, UnverifiedError
 from recovery.formats.reader import CorruptError
-from recovery.store_tables import FileStore
-from recovery.stored import StoredPartition
+from recovery.restart.stored import StoredPartition
+from recovery.shared.store_tables import FileStore
 
 MOST_BYTES = 64 << 20
 

@@ -8,12 +8,12 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
-from eoctl.kafka import commit
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.commit import Committed, NotSentError
-from eoctl.kafka.committed import with_offsets
-from eoctl.kafka.failures import WireError
-from eoctl.kafka.groups import find_groups
+from eoctl.kafka.ask.groups import find_groups
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import WireError
+from eoctl.kafka.read.committed import with_offsets
+from eoctl.kafka.write import commit
+from eoctl.kafka.write.commit import Committed, NotSentError
 from eoctl.stores.offsets.store import (
     Contents,
     EnsureHeld,
@@ -33,8 +33,7 @@ from recovery.errors import (
     UnverifiedError,
 )
 from recovery.facts import GroupOffsetFacts, TopicPartition
-from recovery.store_tables import KafkaGroupStore
-from recovery.stored import (
+from recovery.restart.stored import (
     StoredOffset,
     StoredPartition,
     as_kept,
@@ -42,6 +41,7 @@ from recovery.stored import (
     next_positions,
     parse_metadata,
 )
+from recovery.shared.store_tables import KafkaGroupStore
 
 EMPTY = ("Empty", "Dead")
 WRITABLE = ("classic", "consumer")

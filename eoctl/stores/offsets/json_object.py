@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from eoctl.stores.offsets.store import Entry, Kept, Write
-from recovery.stored import (
+from recovery.restart.stored import (
     Position,
     StoredPartition,
     as_kept,

@@ -8,8 +8,8 @@ from eoctl.stores.offsets.store import Contents, EnsureHeld, Entry, Kept, Write
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.formats import spark_checkpoint
 from recovery.formats.reader import CorruptError
-from recovery.store_tables import SparkCheckpointStore
-from recovery.stored import StoredOffset, StoredPartition
+from recovery.restart.stored import StoredOffset, StoredPartition
+from recovery.shared.store_tables import SparkCheckpointStore
 
 MOST_BYTES = 64 << 20
 

@@ -27,8 +27,8 @@ from recovery.errors import (
 )
 from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
-from recovery.store_tables import SqlStore
-from recovery.stored import StoredPartition, as_kept, next_positions
+from recovery.restart.stored import StoredPartition, as_kept, next_positions
+from recovery.shared.store_tables import SqlStore
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

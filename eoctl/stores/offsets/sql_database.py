@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eoctl.config import SECRET_KEY
-from eoctl.kafka.credentials import Secret, resolve
+from eoctl.kafka.connection.credentials import Secret, resolve
+from eoctl.settings.context import SECRET_KEY
 from recovery.errors import IncompleteError, UsageError
 
 if TYPE_CHECKING:

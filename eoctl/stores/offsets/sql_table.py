@@ -14,8 +14,8 @@ from eoctl.stores.offsets.store import Kept
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
-from recovery.store_tables import SqlColumns, SqlStore
-from recovery.stored import StoredPartition, dump_metadata
+from recovery.restart.stored import StoredPartition, dump_metadata
+from recovery.shared.store_tables import SqlColumns, SqlStore
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from eoctl.kafka.cluster import Cluster
+from eoctl.kafka.connection.cluster import Cluster
 from eoctl.stores.offsets.bounded import Job, LostError, SilentError, bounded
-from recovery.app_file import App
+from recovery.change.plan import differences
 from recovery.errors import (
     EoctlError,
     IncompleteError,
@@ -23,8 +23,9 @@ from recovery.errors import (
 )
 from recovery.facts import GroupOffsetFacts, TopicPartition
 from recovery.formats.spark_checkpoint import Checkpoint
-from recovery.plan import differences
-from recovery.store_tables import (
+from recovery.restart.stored import StoredPartition
+from recovery.shared.app_file import App
+from recovery.shared.store_tables import (
     FileStore,
     KafkaGroupStore,
     SqlStore,
@@ -32,7 +33,6 @@ from recovery.store_tables import (
     TopicStore,
     ZooKeeperStore,
 )
-from recovery.stored import StoredPartition
 
 Kept = Mapping[str, Any]
 """An entry as its store keeps it: JSON without floats. A group: offset, leader_epoch, metadata."""

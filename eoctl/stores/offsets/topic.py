@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eoctl.kafka import collect, confluent, fetch
-from eoctl.kafka.cluster import Cluster
-from eoctl.kafka.failures import WireError
-from eoctl.kafka.fetch import READ_COMMITTED, READ_UNCOMMITTED, Chunk, Range
-from eoctl.kafka.visible import visible_records
+from eoctl.kafka.ask import collect
+from eoctl.kafka.connection import confluent
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import WireError
+from eoctl.kafka.read import fetch
+from eoctl.kafka.read.fetch import READ_COMMITTED, READ_UNCOMMITTED, Chunk, Range
+from eoctl.kafka.read.visible import visible_records
 from eoctl.stores.offsets.bounded import Job, SilentError, bounded
 from eoctl.stores.offsets.json_object import EMPTY, entries_of, kept_of, written
 from eoctl.stores.offsets.store import (
@@ -28,15 +30,15 @@ from eoctl.stores.offsets.store import (
     refuse_differences,
     unsent,
 )
-from recovery.app_file import App
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.formats.coast import decode_changelog
 from recovery.formats.reader import CorruptError
 from recovery.formats.records import Record
+from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition, next_positions
 from recovery.rights import missing_right
-from recovery.store_tables import TopicStore
-from recovery.stored import StoredOffset, StoredOutput, StoredPartition, next_positions
+from recovery.shared.app_file import App
+from recovery.shared.store_tables import TopicStore
 
 LEAST_TAIL = 1000  # offsets, in the first look
 MESSAGE_SECONDS = 5.0  # from the lock's yes until the record is given up

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from eoctl.stores.locks.zookeeper_session import Session
 from eoctl.stores.offsets.bounded import Job, LostError, SilentError, bounded
 from eoctl.stores.offsets.json_object import EMPTY, entries_of, kept_of, written
 from eoctl.stores.offsets.store import (
@@ -30,7 +31,6 @@ from eoctl.stores.offsets.zookeeper_nodes import (
     read_consumer,
     said,
 )
-from eoctl.stores.zookeeper_session import Session
 from recovery.errors import (
     RefusedError,
     UnreachableError,
@@ -38,9 +38,9 @@ from recovery.errors import (
 )
 from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
-from recovery.offset_bounds import MAX_OFFSET
-from recovery.store_tables import ZooKeeperStore
-from recovery.stored import StoredOffset, StoredPartition, as_kept, next_positions
+from recovery.restart.stored import StoredOffset, StoredPartition, as_kept, next_positions
+from recovery.shared.offset_bounds import MAX_OFFSET
+from recovery.shared.store_tables import ZooKeeperStore
 
 _WHERE = "[app.store] connect"
 _DECIMAL = re.compile(r"-1|0|[1-9][0-9]{0,18}")

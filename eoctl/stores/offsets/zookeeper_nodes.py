@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eoctl.stores.zookeeper_session import Session
+from eoctl.stores.locks.zookeeper_session import Session
 from recovery.errors import RefusedError
 
 

@@ -1,0 +1,1 @@
+"""`audit sequences|transactions|duplicates|mirror`."""

@@ -1,0 +1,164 @@
+"""`audit sequences|transactions|duplicates`."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eoctl.cli.commands.audit.views import DUPLICATES, SEQUENCES, TRANSACTIONS
+from eoctl.cli.commands.dedup import By, Source
+from eoctl.cli.commands.offsets import MaxRate, NoCrc, range_bounds
+from eoctl.cli.emit import View, emit
+from eoctl.cli.options import Connection, Format
+from eoctl.cli.progress import reading_progress
+from eoctl.cli.spark import JobProgress, SparkOptions
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read.count import Progress
+from eoctl.operations.audit.ranges import Reading
+from eoctl.operations.session.session import with_cluster
+from recovery.errors import UsageError
+from recovery.rows.answers import Answer
+from recovery.selectors import Selector, parse_selector, regex_selector
+from recovery.shared.offset_bounds import Bound
+from recovery.sizes import byte_rate
+from recovery.times import duration
+
+if TYPE_CHECKING:
+    from eoctl.operations.audit.engine import Audit
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Which records are read, and how."""
+
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TOPIC[:P]...", help="orders, orders:3, 'orders-*'"),
+    ] = None
+    regex: Annotated[
+        list[str] | None,
+        typer.Option("--regex", metavar="RE", help="topics whose whole name matches"),
+    ] = None
+    start: Annotated[
+        str | None,
+        typer.Option("--start", metavar="FROM", help="offset, instant or earliest [earliest]"),
+    ] = None
+    end: Annotated[
+        str | None, typer.Option("--end", metavar="TO", help="not included; also lso and hw")
+    ] = None
+
+    def selectors(self) -> Sequence[Selector]:
+        """Raises UsageError where nothing is named: an audit reads all that it is told to."""
+        found = [*map(parse_selector, self.topics or ()), *map(regex_selector, self.regex or ())]
+        if not found:
+            raise UsageError("no topic is named", remedy="name topics, or '*' for all of them")
+        return found
+
+    def bounds(self, end: str) -> tuple[Bound, Bound]:
+        """The range; end: where it ends unless told otherwise."""
+        return range_bounds(self.start, self.end, end)
+
+
+@dataclass(frozen=True)
+class Reads:
+    """How logs are read, and how much of the answer is shown."""
+
+    most: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, help="rows shown; all are counted")
+    ] = 1000
+    max_rate: MaxRate = None
+    no_crc: NoCrc = False
+
+    def answered(
+        self,
+        connection: Connection,
+        output: Format,
+        view: View,
+        look: Callable[[Cluster, Reading], Awaitable[Answer]],
+    ) -> int:
+        """Ask the cluster and write the answer; its exit status."""
+        with reading_progress("reading") as progress:
+            reading = self._reading(progress)
+            answer = with_cluster(
+                connection.one(), connection.seconds(None), lambda cluster: look(cluster, reading)
+            )
+        emit(answer, view, output)
+        return answer.exit_status
+
+    def audited(
+        self,
+        connection: Connection,
+        output: Format,
+        on: SparkOptions,
+        view: View,
+        audit: "Audit[Any]",
+    ) -> int:
+        """The answer of an audit by one of the engines."""
+        from eoctl.operations.audit.engine import Engine, audited
+
+        asked, spark = on.engine()
+        with reading_progress("reading") as progress, JobProgress() as show:
+            answer = audited(
+                connection.one(),
+                connection.seconds(None),
+                audit,
+                self._reading(progress),
+                Engine(asked, spark, show),
+            )
+        emit(answer, view, output)
+        return answer.exit_status
+
+    def _reading(self, progress: Progress | None) -> Reading:
+        rate = None if self.max_rate is None else byte_rate(self.max_rate, where="--max-rate")
+        return Reading(not self.no_crc, rate, progress, self.most)
+
+
+def sequences(
+    connection: Connection, output: Format, on: SparkOptions, ranges: Ranges, reads: Reads
+) -> int:
+    """Gaps, repeats and epochs going back, per producer id, from batch headers."""
+    from eoctl.operations.audit.sequences import SequencesAudit
+
+    audit = SequencesAudit(ranges.selectors(), *ranges.bounds("hw"))
+    return reads.audited(connection, output, on, SEQUENCES, audit)
+
+
+def transactions(
+    connection: Connection,
+    output: Format,
+    on: SparkOptions,
+    reads: Reads,
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TOPIC[:P]]...", help="judge these partitions only"),
+    ] = None,
+    skew: Annotated[
+        str, typer.Option("--clock-skew", metavar="D", help="of the brokers' clocks")
+    ] = "5s",
+) -> int:
+    """Decisions of coordinators against the markers in every partition that they name."""
+    from eoctl.operations.audit.transactions import TransactionsAudit
+
+    selectors = [parse_selector(t) for t in topics or ()]
+    apart = round(duration(skew, where="--clock-skew") * 1000)
+    audit = TransactionsAudit(selectors, apart)
+    return reads.audited(connection, output, on, TRANSACTIONS, audit)
+
+
+def duplicates(
+    connection: Connection,
+    output: Format,
+    on: SparkOptions,
+    ranges: Ranges,
+    reads: Reads,
+    source: Source,
+    by: By,
+) -> int:
+    """Duplicate records: where they stand, how often, how far apart."""
+    from eoctl.operations.audit.duplicates import DuplicatesAudit
+    from recovery.shared.record_ids import parse_record_id
+
+    wanted = parse_record_id(by, source.headers(), where="--by")
+    audit = DuplicatesAudit(ranges.selectors(), *ranges.bounds("lso"), wanted)
+    return reads.audited(connection, output, on, DUPLICATES, audit)

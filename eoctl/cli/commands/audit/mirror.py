@@ -1,0 +1,123 @@
+"""`audit mirror`: a topic against its mirror, here or in another cluster."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eoctl.cli.commands.audit.logs import Reads
+from eoctl.cli.commands.audit.views import MIRROR
+from eoctl.cli.options import Connection, Format
+from eoctl.operations.session.session import now_ms
+from recovery.errors import UsageError
+from recovery.selectors import parse_selector
+from recovery.shared.offset_bounds import parse_bound
+
+if TYPE_CHECKING:
+    from eoctl.settings.context import Context
+
+_PANEL = "The mirror's cluster [the source's own]"
+_IGNORED = ("timestamp", "headers")
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """How to reach the mirror's cluster."""
+
+    mirror_context: Annotated[
+        str | None, typer.Option("--mirror-context", metavar="NAME", rich_help_panel=_PANEL)
+    ] = None
+    mirror_server: Annotated[
+        str | None,
+        typer.Option("--mirror-bootstrap-server", metavar="HOSTS", rich_help_panel=_PANEL),
+    ] = None
+    mirror_config: Annotated[
+        str | None,
+        typer.Option(
+            "--mirror-command-config",
+            metavar="FILE",
+            help="client properties, Java's or librdkafka's",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+
+    def context(self) -> "Context | None":
+        """None where nothing is said. Raises UsageError."""
+        from eoctl.settings.context import Connect, resolve
+
+        if not (self.mirror_context or self.mirror_server or self.mirror_config):
+            return None
+        return resolve(Connect(self.mirror_context, self.mirror_server, self.mirror_config))
+
+
+def mirror(
+    connection: Connection,
+    output: Format,
+    where: Mirror,
+    reads: Reads,
+    source: Annotated[str, typer.Argument(metavar="TOPIC[:P]", help="of the source")],
+    copy: Annotated[
+        str | None,
+        typer.Argument(metavar="MIRROR", help="its mirror [ALIAS.TOPIC, or the same name]"),
+    ] = None,
+    alias: Annotated[
+        str | None,
+        typer.Option("--source-alias", metavar="ALIAS", help="MirrorMaker's name of the source"),
+    ] = None,
+    start: Annotated[
+        str, typer.Option("--start", metavar="FROM", help="earliest, or an instant in both logs")
+    ] = "earliest",
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option("--ignore", metavar="timestamp|headers", help="do not compare these"),
+    ] = None,
+    syncs: Annotated[
+        str | None,
+        typer.Option("--offset-syncs", metavar="TOPIC|none", help="[mm2-offset-syncs.*.internal]"),
+    ] = None,
+    checkpoints: Annotated[
+        str | None,
+        typer.Option("--checkpoints", metavar="TOPIC|none", help="[*.checkpoints.internal]"),
+    ] = None,
+) -> int:
+    """Records that a mirror lacks, has twice, changed or out of order; MirrorMaker's offsets."""
+    from eoctl.operations.audit.mirror import Wish, audit_mirror
+
+    selector = parse_selector(source)
+    if selector.literal is None:
+        raise UsageError(
+            "name one topic", where=source, remedy="a mirror is compared topic by topic"
+        )
+    bound = parse_bound(start, now_ms(), where="--start")
+    if bound.kind not in ("earliest", "time"):
+        raise UsageError(
+            "an offset is another record in the mirror",
+            where="--start",
+            remedy="write earliest, or an instant like '2h ago'",
+        )
+    for name in ignore or ():
+        if name not in _IGNORED:
+            raise UsageError(f"is {' or '.join(_IGNORED)}", where="--ignore")
+    other = where.context()
+    if copy is None and alias is None and other is None:
+        raise UsageError(
+            "the mirror is not named",
+            where=source,
+            remedy="name its topic, --source-alias, or its cluster with --mirror-context",
+        )
+    wish = Wish(
+        source=selector,
+        mirror=copy or (selector.literal if alias is None else f"{alias}.{selector.literal}"),
+        cluster=other,
+        start=bound,
+        ignored=frozenset(ignore or ()),
+        offset_syncs=syncs,
+        checkpoints=checkpoints,
+    )
+    own = connection.one()
+    return reads.answered(
+        connection,
+        output,
+        MIRROR,
+        lambda cluster, reading: audit_mirror(cluster, own, wish, reading),
+    )

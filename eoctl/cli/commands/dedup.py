@@ -1,0 +1,197 @@
+"""`dedup INPUT OUTPUT`: the clean copy of a topic that holds repeats, written exactly once."""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eoctl.cli.commands.offsets import MaxRate
+from eoctl.cli.dialog.acting import Change, Execute
+from eoctl.cli.options import Connection, Format
+from eoctl.cli.progress import Progress, note
+from eoctl.cli.spark import JobProgress, SparkOptions
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.change import acting
+from eoctl.operations.change.acting import Outcome
+from eoctl.operations.session.session import with_cluster
+from recovery.change.plan import Plan
+from recovery.errors import Exit, UsageError
+from recovery.sizes import byte_rate
+from recovery.times import duration
+
+if TYPE_CHECKING:
+    from eoctl.operations.dedup.copying import Found
+    from recovery.shared.record_ids import SourceHeaders
+
+By = Annotated[
+    str,
+    typer.Option(
+        "--by",
+        metavar="source|key|value|header:NAME|json:PATH",
+        help="what makes two records the same",
+    ),
+]
+_PANEL = "Headers that name a record's source"
+
+
+@dataclass(frozen=True)
+class Source:
+    """For `--by source`: which headers tell what a record was made of."""
+
+    partition_header: Annotated[
+        str, typer.Option("--source-partition", metavar="HEADER", rich_help_panel=_PANEL)
+    ] = "source.partition"
+    offset_header: Annotated[
+        str, typer.Option("--source-offset", metavar="HEADER", rich_help_panel=_PANEL)
+    ] = "source.offset"
+    index_header: Annotated[
+        str | None,
+        typer.Option(
+            "--source-index",
+            metavar="HEADER",
+            help="which of the records made of one source record",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    topic_header: Annotated[
+        str | None,
+        typer.Option(
+            "--source-topic",
+            metavar="HEADER",
+            help="where there are several source topics",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    numbers: Annotated[
+        str,
+        typer.Option(
+            "--numbers",
+            metavar="text|int",
+            help="decimal digits, or big-endian integers of 4 or 8 bytes",
+            rich_help_panel=_PANEL,
+        ),
+    ] = "text"
+
+    def headers(self) -> "SourceHeaders":
+        """Raises UsageError."""
+        from recovery.shared.record_ids import SourceHeaders
+
+        if self.numbers not in ("text", "int"):
+            raise UsageError("is text or int", where="--numbers")
+        return SourceHeaders(
+            self.partition_header,
+            self.offset_header,
+            self.index_header,
+            self.topic_header,
+            "int" if self.numbers == "int" else "text",
+        )
+
+
+def dedup(
+    connection: Connection,
+    output: Format,
+    said: Execute,
+    source: Source,
+    on: SparkOptions,
+    topic: Annotated[str, typer.Argument(metavar="INPUT", help="the topic with repeats")],
+    clean: Annotated[str, typer.Argument(metavar="OUTPUT", help="empty, with as many partitions")],
+    by: By = "source",
+    horizon: Annotated[
+        str | None,
+        typer.Option(
+            "--horizon", metavar="D|N", help="compare ids so far back: 7d, or 1000000 offsets"
+        ),
+    ] = None,
+    job: Annotated[
+        str | None, typer.Option("--job", metavar="NAME", help="whose position [INPUT-OUTPUT]")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="go on with what came since the last run, for cron")
+    ] = False,
+    max_rate: MaxRate = None,
+    staging: Annotated[
+        Path | None,
+        typer.Option(
+            "--staging",
+            metavar="DIR",
+            help="keep what was seen there: a folder that Spark's executors share [this host's]",
+        ),
+    ] = None,
+) -> int:
+    """Copy a topic without its repeats, exactly once. Shows the plan; --execute copies.
+
+    Reads everything once to plan, and once more to copy. Killed anywhere, the same command goes on.
+    """
+    from eoctl.operations.dedup import copying as operations
+    from eoctl.operations.dedup import spark as dedup_spark
+    from recovery.dedup.request import Wish
+    from recovery.shared.record_ids import parse_record_id
+
+    wanted = parse_record_id(by, source.headers(), where="--by")
+    if horizon is not None and wanted.kind == "source":
+        raise UsageError(
+            "has no meaning with --by source, which needs one number per source", where="--horizon"
+        )
+    plain = horizon is not None and horizon.isascii() and horizon.isdigit()
+    count = int(horizon or 0) if plain else None
+    seconds = None
+    if horizon is not None and count is None:
+        seconds = duration(horizon, where="--horizon")
+    if count == 0 or seconds == 0:
+        raise UsageError("must be above zero", where="--horizon", remedy="write 7d or 1000000")
+    asked, spark = on.engine()
+    wish = Wish(
+        source=topic,
+        output=clean,
+        by=wanted,
+        job=job or f"{topic}-{clean}",
+        horizon_ms=None if seconds is None else round(seconds * 1000),
+        horizon_offsets=count,
+        follow=follow,
+        max_rate=None if max_rate is None else byte_rate(max_rate, where="--max-rate"),
+    )
+    context = connection.one()
+    limit = connection.seconds(None)
+
+    async def begin(cluster: Cluster) -> "Plan | Found | None":
+        begun = acting.unfinished_entry(
+            operations.KIND, cluster.cluster_id or "", operations.scope(wish)
+        )
+        if begun is not None and said.execute and operations.is_wish(begun.plan, wish):
+            print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
+            return operations.at_rate(begun.plan, wish)
+        return await operations.find(cluster, wish)
+
+    found = with_cluster(context, limit, begin)
+    if found is None:
+        print("nothing new to copy", file=sys.stderr)
+        return Exit.OK
+    parts = dedup_spark.parts_of(found) if isinstance(found, Plan) else found.parts
+    engine, why = dedup_spark.choose_engine(asked, parts, spark is not None)
+    note(f" engine   {engine}: {why}")
+    if engine == "spark":
+        assert spark is not None
+        line = JobProgress()
+        there = dedup_spark.OnSpark(spark, context, line, staging)
+        with line:
+            plan = found if isinstance(found, Plan) else there.plan(found, limit)
+        return _Watched("dedup", plan, context, opened=there.opened, line=line).carry_out(
+            said, output, limit
+        )
+    here = operations.Here(context, staging)
+    with Progress() as progress:
+        plan = found if isinstance(found, Plan) else here.plan(found, limit, progress)
+    return Change("dedup", plan, context, opened=here.opened).carry_out(said, output, limit)
+
+
+@dataclass(frozen=True)
+class _Watched(Change):
+    """A change whose job reports how far it is."""
+
+    line: JobProgress = field(default_factory=JobProgress)
+
+    def act(self, said: Execute, timeout: float | None) -> Outcome | None:
+        with self.line:
+            return super().act(said, timeout)

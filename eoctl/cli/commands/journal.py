@@ -1,0 +1,197 @@
+"""`journal list|show|resume|undo`: who changed what, and how an unfinished change is ended."""
+
+import sys
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from eoctl.cli.dialog.acting import Change, Execute
+from eoctl.cli.emit import View, emit
+from eoctl.cli.options import Connection, Format
+from eoctl.operations.change import acting
+from eoctl.operations.change.changes import damage, event_row, journal_row, named_context
+from eoctl.operations.session.session import now_ms
+from eoctl.render.shell import command
+from eoctl.render.tables import Column
+from eoctl.render.words import counted
+from eoctl.settings.context import Context
+from eoctl.stores.journal import Journal
+from recovery.change.journal import Entry
+from recovery.change.plan import Plan
+from recovery.errors import RefusedError, UsageError
+from recovery.rows.answers import Answer
+from recovery.rows.journal import JournalEventRow, JournalRow
+from recovery.times import instant, rfc3339
+
+EntryId = Annotated[str, typer.Argument(metavar="ID", help="as `journal list` shows it")]
+
+
+_MARKS = {"unfinished": "!", "failed": "!"}
+
+
+def _cells(row: JournalRow) -> Mapping[str, object]:
+    return {
+        "mark": _MARKS.get(row.state),
+        "id": row.id,
+        "state": row.state,
+        "action": row.action,
+        "context": row.context,
+        "scope": row.scope,
+        "steps": f"{row.steps_done}/{row.steps}",
+        "user": f"{row.user}@{row.host}",
+        "started": rfc3339(row.started),
+        "ended": rfc3339(row.ended),
+        "summary": row.summary,
+    }
+
+
+LIST = View(
+    columns=(
+        Column("mark", "", "mark"),
+        Column("id", "ENTRY", "number", align="left"),
+        Column("state", "STATE", "number", align="left"),
+        Column("action", "ACTION", "number", align="left"),
+        Column("context", "CONTEXT", "name"),
+        Column("scope", "WHERE", "name"),
+        Column("steps", "STEPS", "number", spare="any"),
+        Column("user", "WHO", "name"),
+        Column("started", "STARTED", "number", align="left", wide_only=True),
+        Column("ended", "ENDED", "number", align="left", wide_only=True),
+        Column("summary", "WHAT", "text"),
+    ),
+    cells=_cells,
+    name_keys=("id",),
+    fields=tuple(JournalRow.model_fields),
+    summary=lambda answer: (
+        f"{counted(len(answer.rows), 'change')}, {answer.extra['unfinished']} unfinished"
+    ),
+)
+
+
+def list_(
+    output: Format,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="WHEN", help="2h ago, or RFC 3339")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="WHEN")] = None,
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="only changes that have not ended")
+    ] = False,
+) -> int:
+    """List who changed what, when: the oldest first."""
+    now = now_ms()
+    first = instant(since, now, where="--since") if since else 0
+    last = instant(until, now, where="--until") if until else now
+    for option, read in (("since", since and first), ("until", until and last)):
+        if read:
+            print(f"{option} {rfc3339(int(read))}", file=sys.stderr)
+    found = Journal().find()
+    rows = [journal_row(entry, found) for entry in found.entries if first <= entry.begun.at <= last]
+    open_ = [row for row in rows if row.state in ("running", "unfinished")]
+    answer = Answer(
+        "journal-list",
+        None,
+        now,
+        open_ if unfinished else rows,
+        damage(found),
+        extra={"unfinished": len(open_)},
+    )
+    emit(answer, LIST, output)
+    return answer.exit_status
+
+
+def _show_summary(answer: Answer) -> str:
+    entry = answer.extra["entry"]
+    assert isinstance(entry, dict)
+    by = f"{entry['user']} on {entry['host']} (pid {entry['pid']})"
+    return f"{entry['id']} is {entry['state']}; by {by}: {command(entry['argv'])}"
+
+
+EVENTS = View(
+    columns=(
+        Column("at", "AT", "number", align="left"),
+        Column("event", "EVENT", "number", align="left"),
+        Column("step", "STEP", "number"),
+        Column("target", "TARGET", "name"),
+        Column("detail", "DETAIL", "text"),
+    ),
+    cells=lambda row: {
+        "at": rfc3339(row.at),
+        "event": row.event + (" (found)" if row.found else ""),
+        "step": row.step,
+        "target": row.target,
+        "detail": row.detail,
+    },
+    name_keys=("id", "step", "event"),
+    fields=tuple(JournalEventRow.model_fields),
+    summary=_show_summary,
+)
+
+
+def show(output: Format, entry: EntryId) -> int:
+    """One change, event by event; JSON has its whole plan."""
+    found = Journal().find()
+    one = Journal().get(entry)
+    plan = one.begun.data["plan"]
+    answer = Answer(
+        "journal-show",
+        plan["cluster_id"],
+        now_ms(),
+        [event_row(event, plan) for event in one.events],
+        damage(found),
+        extra={"entry": journal_row(one, found).model_dump(mode="json"), "plan": plan},
+    )
+    emit(answer, EVENTS, output)
+    return answer.exit_status
+
+
+def context_of(connection: Connection, plan: Plan) -> Context:
+    """The cluster named now, or else as the plan names it."""
+    from eoctl.settings.context import Connect
+
+    if connection.asked != Connect():
+        return connection.one()
+    return named_context(plan)
+
+
+def resume(
+    connection: Connection,
+    acting_: Execute,
+    output: Format,
+    entry: EntryId,
+    abandon: Annotated[
+        bool,
+        typer.Option("--abandon", help="close the entry, send nothing, leave all as it is"),
+    ] = False,
+) -> int:
+    """Finish an unfinished change, or prove that nothing happened. --execute acts."""
+    one = Journal().get(entry)
+    if one.state != "unfinished":
+        raise RefusedError(f"it is {one.state}: there is nothing to resume", where=entry)
+    if abandon:
+        return _abandon(one, acting_)
+    change = Change("journal-resume", one.plan, context_of(connection, one.plan), one.undoes)
+    return change.carry_out(acting_, output, connection.seconds())
+
+
+def _abandon(entry: Entry, said: Execute) -> int:
+    if not said.execute:
+        raise UsageError("--abandon closes the entry for good", remedy="add --execute")
+    writer = Journal().reopen(entry.id)
+    try:
+        writer.append("abandoned", detail="closed by hand; what was done stays as it is")
+        writer.finished()
+    finally:
+        writer.close()
+    print(f"{entry.id} is closed; nothing was sent", file=sys.stderr)
+    return 0
+
+
+def undo(connection: Connection, acting_: Execute, output: Format, entry: EntryId) -> int:
+    """Put back what a change did, if everything is still as it left it. --execute acts."""
+    one = Journal().get(entry)
+    context = context_of(connection, one.plan)
+    plan = acting.undo_plan(one, context, connection.seconds())
+    change = Change("journal-undo", plan, context, undoes=one.id)
+    return change.carry_out(acting_, output, connection.seconds())

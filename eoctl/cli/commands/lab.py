@@ -1,0 +1,443 @@
+"""`lab up|down|status|break|job|demo`: a real Kafka on this machine, to try things and to break."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eoctl.cli.emit import View, emit
+from eoctl.cli.options import Format, JsonFormat
+from eoctl.cli.progress import Progress, note
+from eoctl.lab import breaks, cluster
+from eoctl.lab.breaks.stage import COMMON
+from eoctl.lab.breaks.truth import GroundTruth
+from eoctl.lab.record import LabSpec
+from eoctl.operations.session.session import now_ms
+from eoctl.render.tables import Column
+from eoctl.render.words import counted
+from recovery.errors import UsageError
+from recovery.quoting import quoted
+from recovery.rows.answers import Answer
+from recovery.rows.lab import LabBrokerRow, LabDownRow, LabJobRow
+from recovery.times import duration
+
+if TYPE_CHECKING:
+    from eoctl.lab.cluster import Lab
+
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="of the lab")]
+
+
+def _rows(lab: "Lab") -> list[LabBrokerRow]:
+    record, status = lab.record, lab.status()
+    return [
+        LabBrokerRow(
+            lab=lab.name,
+            context=lab.context_name,
+            broker=broker.broker,
+            state=broker.state,
+            address=broker.address,
+            pid=broker.pid,
+            kafka_version=record.spec.kafka_version,
+            secure=record.spec.secure,
+            cluster_id=record.cluster_id,
+            folder=str(lab.folder),
+            log=str(broker.log),
+        )
+        for broker in status.brokers
+    ]
+
+
+def _broker_cells(row: LabBrokerRow) -> Mapping[str, object]:
+    return {
+        "mark": None if row.state == "ready" else "!",
+        "lab": row.lab,
+        "context": row.context,
+        "broker": row.broker,
+        "state": row.state,
+        "address": row.address,
+        "pid": row.pid,
+        "kafka_version": row.kafka_version,
+        "log": row.log,
+    }
+
+
+def _broker_summary(answer: Answer) -> str:
+    rows = [row for row in answer.rows if isinstance(row, LabBrokerRow)]
+    labs = len({row.lab for row in rows})
+    ready = sum(row.state == "ready" for row in rows)
+    return f"{counted(labs, 'lab')}, {ready} of {counted(len(rows), 'broker')} ready"
+
+
+BROKERS = View(
+    columns=(
+        Column("mark", "", "mark"),
+        Column("lab", "LAB", "name"),
+        Column("context", "CONTEXT", "name"),
+        Column("broker", "BROKER", "number"),
+        Column("state", "STATE", "text"),
+        Column("address", "ADDRESS", "name"),
+        Column("pid", "PID", "number"),
+        Column("kafka_version", "KAFKA", "text"),
+        Column("log", "LOG", "name", wide_only=True),
+    ),
+    cells=_broker_cells,
+    name_keys=("lab", "broker"),
+    fields=tuple(LabBrokerRow.model_fields),
+    summary=_broker_summary,
+)
+
+
+def up(
+    output: Format,
+    name: Name = "default",
+    brokers: Annotated[int, typer.Option("--brokers", metavar="1|2|3")] = 1,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", metavar="N", help="of the first broker [any free one]"),
+    ] = None,
+    secure: Annotated[
+        bool,
+        typer.Option("--secure", help="TLS, SASL, ACLs: a listener per way of signing in"),
+    ] = False,
+    transaction_version: Annotated[
+        int | None,
+        typer.Option("--transaction-version", metavar="0|1|2", help="feature level (KIP-890)"),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="one more broker setting"),
+    ] = None,
+    kafka_version: Annotated[
+        str | None, typer.Option("--kafka-version", metavar="V", help="one with a lock file")
+    ] = None,
+    ivy_settings: Annotated[
+        Path | None,
+        typer.Option(
+            "--ivy-settings",
+            metavar="FILE",
+            help="a company's ivysettings.xml, to fetch jars from its own repository",
+        ),
+    ] = None,
+) -> int:
+    """Start a Kafka on this machine, for `--context lab` (or lab-NAME) of every command.
+
+    A lab that is up already is left as it is; one with stopped brokers gets them started.
+    """
+    spec = LabSpec(
+        name=name,
+        brokers=brokers,
+        port=port,
+        secure=secure,
+        transaction_version=transaction_version,
+        settings=dict(map(_setting, settings or ())),
+        **({} if kafka_version is None else {"kafka_version": kafka_version}),
+    )
+    with Progress() as progress:
+        lab = cluster.up(spec, ivy_settings=ivy_settings, progress=progress)
+    rows = _rows(lab)
+    emit(Answer("lab-up", lab.record.cluster_id, now_ms(), rows), BROKERS, output)
+    context = "" if lab.name == "default" else f" --context {lab.context_name}"
+    note(f"next: `eoctl status{context}`, `eoctl lab break --help`; {_end_by(lab.name)}")
+    return 0
+
+
+def _end_by(name: str) -> str:
+    return "end it with `eoctl lab down" + ("`" if name == "default" else f" --name {name}`")
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise UsageError(f"{quoted(text)} has no value", where="--set", remedy="write KEY=VALUE")
+    return key.strip(), value.strip()
+
+
+def _down_cells(row: LabDownRow) -> Mapping[str, object]:
+    return row.model_dump()
+
+
+DOWN = View(
+    columns=(
+        Column("lab", "LAB", "name"),
+        Column("brokers", "BROKERS", "number"),
+        Column("data", "DATA", "text"),
+        Column("folder", "FOLDER", "name"),
+    ),
+    cells=_down_cells,
+    name_keys=("lab",),
+    fields=tuple(LabDownRow.model_fields),
+    summary=lambda answer: f"{counted(len(answer.rows), 'lab')} taken down",
+)
+
+
+def down(
+    output: Format,
+    name: Name = "default",
+    keep_data: Annotated[
+        bool, typer.Option("--keep-data", help="a later `lab up` starts it again as it was")
+    ] = False,
+) -> int:
+    """End exactly what `lab up` started, and delete its data unless they are to be kept."""
+    lab = cluster.load(name)
+    record = lab.record
+    lab.down(keep_data=keep_data)
+    row = LabDownRow(
+        lab=name,
+        context=lab.context_name,
+        brokers=len(record.nodes),
+        data="kept" if keep_data else "deleted",
+        folder=str(lab.folder),
+    )
+    emit(Answer("lab-down", record.cluster_id, now_ms(), [row]), DOWN, output)
+    return 0
+
+
+def status(output: Format, name: Annotated[str | None, typer.Option("--name")] = None) -> int:
+    """The labs on this machine and what of them runs."""
+    names = cluster.lab_names() if name is None else [name]
+    rows = [row for each in names for row in _rows(cluster.load(each))]
+    emit(Answer("lab-status", None, now_ms(), rows), BROKERS, output)
+    if not rows:
+        note("start one with `eoctl lab up`")
+    return 0
+
+
+def _truth_cells(row: GroundTruth) -> Mapping[str, object]:
+    return {
+        "kind": row.kind,
+        "partition": f"{row.topic}:{row.partition}",
+        "producer_id": row.producer_id,
+        "producer_epoch": row.producer_epoch,
+        "start_offset": row.start_offset,
+        "last_stable_offset": row.last_stable_offset,
+        "high_watermark": row.high_watermark,
+        "transactional_id": row.transactional_id,
+        "owner_pid": row.owner_pid,
+    }
+
+
+TRUTHS = View(
+    columns=(
+        Column("kind", "KIND", "text"),
+        Column("partition", "TOPIC:PARTITION", "partition"),
+        Column("producer_id", "PID", "number"),
+        Column("producer_epoch", "EPOCH", "number", wide_only=True),
+        Column("start_offset", "FROM", "number"),
+        Column("last_stable_offset", "LSO", "number"),
+        Column("high_watermark", "HW", "number"),
+        Column("transactional_id", "TRANSACTIONAL ID", "name"),
+        Column("owner_pid", "OWNER", "number", wide_only=True),
+    ),
+    cells=_truth_cells,
+    name_keys=("topic", "partition"),
+    fields=tuple(GroundTruth.model_fields),
+    summary=lambda answer: f"{counted(len(answer.rows), 'trouble')} made",
+)
+
+
+def break_(
+    output: JsonFormat,
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="one of those above")],
+    name: Name = "default",
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="TOPIC", help="[a new one, lab-KIND-N]")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", metavar="P", help="the first one used [0]")
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", metavar="N", help="of partitions to break [1]")
+    ] = None,
+    transactional_id: Annotated[
+        str | None,
+        typer.Option("--transactional-id", metavar="ID", help="with --count: ID.0, ID.1, ..."),
+    ] = None,
+    records: Annotated[
+        int | None, typer.Option("--records", metavar="N", help="of the transaction [3]")
+    ] = None,
+    transaction_timeout: Annotated[
+        str | None, typer.Option("--transaction-timeout", metavar="D")
+    ] = None,
+    no_hold: Annotated[
+        bool, typer.Option("--no-hold", help="no process holds the transaction open")
+    ] = False,
+    variant: Annotated[
+        str | None, typer.Option("--kind", metavar="SORT", help="of those the kind has")
+    ] = None,
+    later: Annotated[
+        str | None,
+        typer.Option("--later", metavar="WHAT", help="the id did after its marker was lost"),
+    ] = None,
+    group: Annotated[str | None, typer.Option("--group", metavar="GROUP")] = None,
+    age: Annotated[
+        str | None,
+        typer.Option("--age", metavar="D", help="how old an orphan's records say they are"),
+    ] = None,
+    outcome: Annotated[
+        str | None,
+        typer.Option("--outcome", metavar="commit|abort", help="decided, then its marker lost"),
+    ] = None,
+    ahead: Annotated[
+        int | None,
+        typer.Option("--ahead", metavar="N", help="epochs of a foreign marker [1000]"),
+    ] = None,
+) -> int:
+    given: dict[str, Any] = {
+        "topic": topic,
+        "partition": partition,
+        "count": count,
+        "transactional_id": transactional_id,
+        "records": records,
+        "timeout_ms": None
+        if transaction_timeout is None
+        else round(duration(transaction_timeout, where="--transaction-timeout") * 1000),
+        "hold": False if no_hold else None,
+        "variant": variant,
+        "later": later,
+        "group": group,
+        "age_seconds": None if age is None else duration(age, where="--age"),
+        "outcome": outcome,
+        "ahead": ahead,
+    }
+    if kind not in breaks.KINDS:
+        raise UsageError(
+            f"{quoted(kind)} is no kind of break", remedy=f"one of {', '.join(breaks.KINDS)}"
+        )
+    asked = {key: value for key, value in given.items() if value is not None}
+    for key in asked:
+        if key not in COMMON | breaks.KINDS[kind].takes:
+            raise UsageError(f"`{kind}` does not take {OPTIONS[key]}", remedy="see --help")
+    lab = cluster.load(name)
+    truths = breaks.break_(lab, kind, **asked)
+    emit(Answer("lab-break", lab.record.cluster_id, now_ms(), truths), TRUTHS, output)
+    return 0
+
+
+def _job_cells(row: LabJobRow) -> Mapping[str, object]:
+    cells = row.model_dump()
+    return cells | {"mark": None if row.equal else "!", "equal": "yes" if row.equal else "NO"}
+
+
+JOB = View(
+    columns=(
+        Column("mark", "", "mark"),
+        Column("input", "INPUT", "name"),
+        Column("output", "OUTPUT", "name"),
+        Column("written", "WRITTEN", "number"),
+        Column("dropped", "DROPPED", "number"),
+        Column("total", "OUTPUTS", "number"),
+        Column("expected", "EXPECTED", "number"),
+        Column("equal", "EQUAL", "text"),
+        Column("app_file", "APP FILE", "name", wide_only=True),
+        Column("store", "STATE STORE", "name", wide_only=True),
+    ),
+    cells=_job_cells,
+    name_keys=("output",),
+    fields=tuple(LabJobRow.model_fields),
+    summary=lambda answer: "",
+)
+
+
+def job(
+    output: Format,
+    name: Name = "default",
+    die_after: Annotated[
+        int | None,
+        typer.Option("--die-after", metavar="N", help="SIGKILL after so many outputs"),
+    ] = None,
+    env_file: Annotated[
+        Path | None,
+        typer.Option("--env-file", metavar="FILE", help="of `restart plan --env`"),
+    ] = None,
+    look: Annotated[bool, typer.Option("--look", help="only look at what is there")] = False,
+    lose_store: Annotated[
+        bool,
+        typer.Option("--lose-store", help="delete its state store; what it held: totals.jsonl"),
+    ] = False,
+) -> int:
+    """Run a small job to practise with: it prices sales, keeps totals, and can die midway.
+
+    It ends with 1 when its outputs are not those of a run that was never interrupted.
+    """
+    from eoctl.lab.job import CHANGELOG, INPUT, OUTPUT, Job
+
+    lab = cluster.load(name)
+    environment = dict(os.environ)
+    if env_file is not None:
+        try:
+            lines = env_file.read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise UsageError(f"cannot be read: {error.strerror}", where=str(env_file)) from None
+        environment |= dict(_setting(line) for line in lines if line.strip())
+    one = Job(lab, environment)
+    if die_after is not None:
+        note(f"it dies after {counted(die_after, 'output')}; its application file: {one.app_file}")
+    if lose_store:
+        note(f"deleted {one.store}; what it held is in {one.lose_store()}")
+    done = one.look() if look or lose_store else one.run(die_after)
+    row = LabJobRow(
+        lab=name,
+        input=INPUT,
+        output=OUTPUT,
+        written=done.written,
+        dropped=done.dropped,
+        total=done.total,
+        expected=done.expected,
+        equal=done.equal,
+        app_file=str(done.app_file),
+        changelog=CHANGELOG,
+        store=str(done.store),
+    )
+    emit(Answer("lab-job", lab.record.cluster_id, now_ms(), [row]), JOB, output)
+    return 0 if done.equal else 1
+
+
+# of eoctl.lab.breaks, as they are spelled here
+OPTIONS = {
+    "topic": "--topic",
+    "partition": "--partition",
+    "count": "--count",
+    "transactional_id": "--transactional-id",
+    "records": "--records",
+    "timeout_ms": "--transaction-timeout",
+    "hold": "--no-hold",
+    "variant": "--kind",
+    "later": "--later",
+    "group": "--group",
+    "age_seconds": "--age",
+    "outcome": "--outcome",
+    "ahead": "--ahead",
+}
+
+
+def _kinds() -> str:
+    """The kinds of break for `--help`: one line each, then what it needs and takes."""
+    lines = []
+    for kind in breaks.KINDS.values():
+        lines.append(f"{kind.name:<21}  {kind.summary}")
+        needs = [f"--brokers {kind.brokers}"] if kind.brokers > 1 else []
+        needs += [f"--set {key}={value}" for key, value in kind.settings.items()]
+        lines += [f"{'':<23}  needs {need}" for need in needs]
+        takes = sorted(OPTIONS[key] for key in kind.takes)
+        if takes:
+            lines.append(f"{'':<23}  takes {', '.join(takes)}")
+    return "\n".join(lines)
+
+
+# `\b`: the help's lines stay as they are
+break_.__doc__ = f"""Make real trouble in a lab, and print the ground truth about it.
+
+\b
+{_kinds()}
+
+A kind that needs something of `lab up` refuses without it. `lab down` ends what it started.
+"""
+
+
+def demo() -> int:
+    """Start a Kafka, break it, and look at it: the commands and what they print."""
+    from eoctl.cli.commands.demo import show
+
+    return show()

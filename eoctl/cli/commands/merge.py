@@ -1,0 +1,393 @@
+"""`merge verify`, `merge plan`, `merge replay`."""
+
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eoctl.cli.dialog.acting import Change, Execute, plan_lines
+from eoctl.cli.emit import View, emit, names
+from eoctl.cli.options import Connection, Format
+from eoctl.cli.progress import Progress, note
+from eoctl.cli.spark import JobProgress, SparkOptions
+from eoctl.operations.change.acting import permit, unfinished_entry
+from eoctl.operations.merge import planning as operations
+from eoctl.operations.merge.planning import Merge
+from eoctl.operations.session.session import with_cluster
+from eoctl.render.tables import Column
+from eoctl.render.words import counted
+from recovery.errors import Exit, UsageError
+from recovery.quoting import quoted
+from recovery.rows.answers import Answer
+from recovery.rows.merge import MergeFindingRow, MergePlanRow
+from recovery.sizes import byte_rate
+
+if TYPE_CHECKING:
+    from eoctl.kafka.connection.cluster import Cluster
+    from eoctl.operations.jobs.spark_launch import Spark
+    from eoctl.operations.merge.acting import Engine, Running
+    from recovery.change.plan import Plan
+
+_PANEL = "Merge log"
+
+AppFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="[APP.toml]", help="an application file with [app.merge]"),
+]
+MaxRate = Annotated[
+    str | None,
+    typer.Option("--max-rate", metavar="BYTES/S", help="read inputs no faster: 20MiB"),
+]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which merge log: an application file's, or one described by options."""
+
+    merge_log: Annotated[
+        str | None,
+        typer.Option("--merge-log", metavar="TOPIC", rich_help_panel=_PANEL),
+    ] = None
+    format: Annotated[
+        str | None,
+        typer.Option("--format", metavar="coast|json", rich_help_panel=_PANEL),
+    ] = None
+    input: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="TOPIC", help="each input", rich_help_panel=_PANEL),
+    ] = None
+    output_topic: Annotated[
+        str | None,
+        typer.Option("--output-topic", "--to", metavar="TOPIC", rich_help_panel=_PANEL),
+    ] = None
+    isolation: Annotated[
+        str | None,
+        typer.Option(
+            "--isolation",
+            metavar="LEVEL",
+            help="what the inputs were read with [read_committed]",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    partition: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--partition", metavar="P", help="of the merge log [all]", rich_help_panel=_PANEL
+        ),
+    ] = None
+    from_merge_offset: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from-merge-offset",
+            metavar="[P:]OFFSET",
+            help="a commit: the next entry",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    output_offset: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--output-offset",
+            metavar="[P:]OFFSET",
+            help="and the output's next offset with it",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+
+    def merge(self, file: Path | None) -> Merge:
+        """Raises UsageError."""
+        partitions = tuple(sorted(set(self.partition or ())))
+        if any(p < 0 for p in partitions):
+            raise UsageError("a partition is 0 or above", where="--partition")
+        bases = self._bases(partitions)
+        if file is not None:
+            from eoctl.operations.restart.request import read_app_file
+
+            if self.merge_log or self.format or self.input or self.output_topic or self.isolation:
+                raise UsageError(
+                    "the application file names log, inputs and output", where=str(file)
+                )
+            found = operations.of_app(read_app_file(file).app, str(file))
+            return operations.chosen(found, partitions, bases)
+        for name, given in (
+            ("--merge-log", self.merge_log),
+            ("--format", self.format),
+            ("--input", self.input),
+        ):
+            if not given:
+                raise UsageError("is missing", where=name, remedy="or name an application file")
+        if self.isolation not in (None, "read_committed", "read_uncommitted"):
+            raise UsageError(
+                f"{quoted(self.isolation or '')} is no isolation level",
+                where="--isolation",
+                remedy="write read_committed or read_uncommitted",
+            )
+        return Merge(
+            topic=self.merge_log or "",
+            format=self.format or "",
+            inputs=tuple(self.input or ()),
+            output=self.output_topic,
+            isolation=self.isolation or "read_committed",
+            partitions=partitions,
+            bases=bases,
+        )
+
+    def _bases(self, partitions: tuple[int, ...]) -> dict[int, tuple[int, int]]:
+        merges = _offsets(self.from_merge_offset, "--from-merge-offset", partitions)
+        outputs = _offsets(self.output_offset, "--output-offset", partitions)
+        if merges.keys() != outputs.keys():
+            raise UsageError(
+                "a commit is a pair: give both, for the same partitions",
+                where="--from-merge-offset, --output-offset",
+            )
+        return {p: (merges[p], outputs[p]) for p in merges}
+
+
+def _offsets(given: list[str] | None, where: str, partitions: tuple[int, ...]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for text in given or ():
+        number, colon, offset = text.rpartition(":")
+        if not colon:
+            if len(partitions) != 1:
+                raise UsageError(
+                    f"{quoted(text)} names no partition",
+                    where=where,
+                    remedy="write P:OFFSET, or name one --partition",
+                )
+            number = str(partitions[0])
+        if not (number.isascii() and number.isdigit() and offset.isascii() and offset.isdigit()):
+            raise UsageError(f"{quoted(text)} is no P:OFFSET", where=where)
+        if int(number) in found:
+            raise UsageError(f"partition {number} stands twice", where=where)
+        found[int(number)] = int(offset)
+    return found
+
+
+def _verify_cells(row: MergeFindingRow) -> Mapping[str, object]:
+    there = row.input_topic is not None
+    return {
+        "mark": "!",
+        "partition": f"{row.topic}:{row.partition}",
+        "merge_offset": row.merge_offset,
+        "finding": row.finding,
+        "input": f"{row.input_topic}:{row.input_partition}" if there else None,
+        "offset": row.offset,
+        "records": row.records,
+        "detail": row.detail,
+    }
+
+
+def _verify_summary(answer: Answer) -> str:
+    entries = answer.extra["entries"]
+    assert isinstance(entries, int)
+    text = f"{counted(entries, 'entry', 'entries')}, {counted(len(answer.rows), 'finding')}"
+    if not answer.complete:
+        text += f"; INCOMPLETE, {counted(len(answer.errors), 'thing')} could not be verified"
+    return text
+
+
+VERIFY = View(
+    columns=(
+        Column("mark", "", "mark"),
+        Column("partition", "LOG:PARTITION", "partition"),
+        Column("merge_offset", "AT", "number"),
+        Column("finding", "FINDING", "number", align="left"),
+        Column("input", "INPUT", "partition"),
+        Column("offset", "OFFSET", "number"),
+        Column("records", "RECORDS", "number"),
+        Column("detail", "DETAIL", "text"),
+    ),
+    cells=_verify_cells,
+    name_keys=("topic", "partition", "merge_offset"),
+    fields=tuple(MergeFindingRow.model_fields),
+    summary=_verify_summary,
+)
+
+
+def _plan_cells(row: MergePlanRow) -> Mapping[str, object]:
+    return {
+        "partition": f"{row.topic}:{row.partition}",
+        "from": row.start,
+        "to": row.tip,
+        "entries": row.entries,
+        "output": f"{row.output.topic}:{row.output.partition}",
+        "output_from": row.output.start,
+        "output_end": row.output.end,
+        "drop_first": row.drop_first,
+        "position": row.position,
+        "inputs": ", ".join(f"{i.topic}:{i.partition} [{i.start}, {i.end})" for i in row.inputs),
+    }
+
+
+def _plan_summary(answer: Answer) -> str:
+    rows = [r for r in answer.rows if isinstance(r, MergePlanRow)]
+    entries, dropped = sum(r.entries for r in rows), sum(r.drop_first for r in rows)
+    return f"{counted(entries, 'entry', 'entries')}, the outputs of the first {dropped:,} are there"
+
+
+PLAN = View(
+    columns=(
+        Column("partition", "LOG:PARTITION", "partition"),
+        Column("from", "FROM", "number"),
+        Column("to", "TO", "number"),
+        Column("entries", "ENTRIES", "number"),
+        Column("output", "OUTPUT", "partition"),
+        Column("output_from", "OUT-FROM", "number"),
+        Column("output_end", "OUT-END", "number"),
+        Column("drop_first", "DROP", "number"),
+        Column("position", "REACHED", "number"),
+        Column("inputs", "INPUTS", "text"),
+    ),
+    cells=_plan_cells,
+    name_keys=("topic", "partition"),
+    fields=names(MergePlanRow),
+    summary=_plan_summary,
+)
+
+
+def verify(
+    connection: Connection,
+    output: Format,
+    asked: Asked,
+    app: AppFile = None,
+    max_rate: MaxRate = None,
+) -> int:
+    """Is a merge log whole and true? Every entry against its input, the tip against the output."""
+    from eoctl.operations.merge.verify import verify as verified
+
+    merge, rate = asked.merge(app), _rate(max_rate)
+    with _progress("verifying: offsets of the log") as told:
+        answer = with_cluster(
+            connection.one(),
+            connection.seconds(None),
+            lambda c: verified(c, merge, max_rate=rate, progress=told),
+        )
+    emit(answer, VERIFY, output)
+    return answer.exit_status
+
+
+def plan(connection: Connection, output: Format, asked: Asked, app: AppFile = None) -> int:
+    """What a replay from a commit to the tip reads, and how many outputs it drops."""
+    merge = asked.merge(app)
+    if merge.output is None:
+        raise UsageError("is missing: n is counted there", where="--output-topic")
+    answer = with_cluster(
+        connection.one(), connection.seconds(None), lambda c: operations.plan(c, merge)
+    )
+    emit(answer, PLAN, output)
+    return answer.exit_status
+
+
+def replay(
+    connection: Connection,
+    output: Format,
+    asked: Asked,
+    said: Execute,
+    on: SparkOptions,
+    app: AppFile = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="then extend the log from the inputs as they come")
+    ] = False,
+    max_rate: MaxRate = None,
+    staging: Annotated[
+        Path | None,
+        typer.Option("--staging", metavar="DIR", help="a folder that Spark's executors share"),
+    ] = None,
+) -> int:
+    """Emit the merged stream again in the log's order: shows the plan, --execute acts."""
+    from eoctl.operations.merge.acting import plan_replay
+    from eoctl.operations.merge.spark import check_engine, choose_engine
+    from eoctl.operations.merge.waiting import own_ended
+
+    merge, rate, context = asked.merge(app), _rate(max_rate), connection.one()
+    engine, spark = on.engine()
+    check_engine(engine, follow=follow)
+
+    async def planned(cluster: "Cluster") -> "Plan":
+        if said.execute:
+            await own_ended(cluster, merge, note)
+        return await plan_replay(
+            cluster, context, merge, follow=follow, max_rate=rate, thoroughly=not said.execute
+        )
+
+    made = with_cluster(context, connection.seconds(None), planned)
+    chosen = choose_engine(engine, made, spark is not None, follow=follow)
+    change = _Replay("merge-replay", made, context, chosen=chosen, spark=spark, staging=staging)
+    return change.carry_out(said, output, connection.seconds(None))
+
+
+@dataclass(frozen=True)
+class _Replay(Change):
+    """A change that takes long: it is watched while it runs. chosen: the engine, and why."""
+
+    chosen: tuple[str, str] = ("local", "")
+    spark: "Spark | None" = None
+    staging: Path | None = None
+
+    def carry_out(self, said: Execute, output: Format, timeout: float | None) -> int:
+        from eoctl.operations.merge.acting import KIND, make_way, start
+
+        engine, why = self.chosen
+        note(f" engine   {engine}: {why}")
+        if not said.execute:
+            return super().carry_out(said, output, timeout)
+        for line in plan_lines(self.plan):
+            print(line, file=sys.stderr)
+        door = said.door(self.context)
+        in_the_way = unfinished_entry(KIND, self.plan.cluster_id, self.plan.scope)
+        permit(self.plan, door, in_the_way.id if in_the_way else None)
+        make_way(self.plan)  # not before it is agreed to
+        with self._running() as (running, made):
+            outcome = start(self.plan, door, timeout, running, made)
+        self._write(outcome, output)
+        return Exit(outcome.exit_status)
+
+    @contextmanager
+    def _running(self) -> "Iterator[tuple[Running, Engine | None]]":
+        """How it is watched, and what carries it out."""
+        from eoctl.operations.merge.acting import Running
+        from eoctl.operations.merge.spark import on_spark
+
+        if self.chosen[0] == "spark":
+            assert self.spark is not None
+            with JobProgress() as show:
+                yield Running(), on_spark(self.spark, self.context, show, self.staging)
+            return
+        with _progress("replaying: offsets of the log") as told:
+            yield Running() if told is None else Running(told), None
+
+
+def _rate(text: str | None) -> float | None:
+    return None if text is None else byte_rate(text, where="--max-rate")
+
+
+@contextmanager
+def _progress(what: str) -> Iterator["_Line | None"]:
+    """All partitions together on one changing line of a terminal; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    with Progress() as line:
+        yield _Line(what, line)
+
+
+class _Line:
+    def __init__(self, what: str, line: Progress) -> None:
+        self._what, self._line = what, line
+        self._each: dict[int, tuple[int, int]] = {}
+        self._one_at_a_time = threading.Lock()
+        self._due = 0.0
+
+    def __call__(self, partition: int, done: int, total: int) -> None:
+        with self._one_at_a_time:
+            self._each[partition] = done, total
+            if time.monotonic() >= self._due:
+                self._due = time.monotonic() + 0.25
+                sums = [sum(column) for column in zip(*self._each.values(), strict=True)]
+                self._line(self._what, *sums)

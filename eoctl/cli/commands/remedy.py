@@ -1,0 +1,244 @@
+"""`txn abort`, `txn fence`, `txn resolve`, `txn apply`: the remedies, each a plan first."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eoctl.cli.dialog.acting import Change, Execute
+from eoctl.cli.limits import Limits
+from eoctl.cli.options import Connection, Format
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.change import acting
+from eoctl.operations.remedy import remedies as operations
+from eoctl.operations.session.session import with_cluster
+from eoctl.stores import plan_files
+from recovery.diagnose.remedies import Action
+from recovery.errors import Exit, RefusedError, UsageError
+from recovery.restart.decision import Owner
+from recovery.selectors import parse_selector
+
+ACTING_SECONDS = 60.0
+MANY_SECONDS = 600.0
+
+ClusterId = Annotated[
+    str | None, typer.Option("--cluster-id", metavar="ID", help="refuse any other cluster")
+]
+Pid = Annotated[int | None, typer.Option("--pid", "--producer-id", metavar="N")]
+
+
+@dataclass(frozen=True)
+class OpenHere:
+    """The one open transaction meant: its partition, its producer id and its first offset."""
+
+    where: Annotated[str | None, typer.Argument(metavar="TOPIC:P")] = None
+    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC")] = None
+    partition: Annotated[str | None, typer.Option("--partition", metavar="P")] = None
+    pid: Pid = None
+    start_offset: Annotated[
+        int | None,
+        typer.Option("--start-offset", metavar="O", help="first offset of the transaction"),
+    ] = None
+    cluster_id: ClusterId = None
+
+    def name(self) -> str:
+        """The partition, as `orders:3`. Raises UsageError for none or several."""
+        given = self.where or self.topic
+        if not given:
+            raise UsageError("no partition is named", remedy="write TOPIC:P, like orders:3")
+        selector = parse_selector(given, partitions=self.partition)
+        ranges = selector.partitions
+        if (
+            selector.literal is None
+            or not ranges
+            or len(ranges) != 1
+            or ranges[0][0] != ranges[0][1]
+        ):
+            raise UsageError(
+                f"{given!r} is not one partition", remedy="write TOPIC:P, like orders:3"
+            )
+        return f"{selector.literal}:{ranges[0][0]}"
+
+    def wish(
+        self,
+        action: Action,
+        outcome: str | None = None,
+        *,
+        without_proof: bool = False,
+        owner_is_gone: bool = False,
+    ) -> operations.Wish:
+        """What is asked for. Raises UsageError when a part of it is not named."""
+        return operations.Wish(
+            action,
+            partition=self.name(),
+            producer_id=_required(self.pid, "--pid"),
+            start_offset=_required(self.start_offset, "--start-offset"),
+            outcome=outcome,
+            without_proof=without_proof,
+            owner_is_gone=owner_is_gone,
+        )
+
+
+def _required(value: int | None, option: str) -> int:
+    if value is None:
+        raise UsageError("is needed", where=option, remedy="`eoctl txn hanging` shows it")
+    return value
+
+
+def _run(
+    connection: Connection,
+    output: Format,
+    said: Execute,
+    limits: Limits,
+    cluster_id: str | None,
+    wish: operations.Wish,
+) -> int:
+    context = connection.one()
+    seconds = connection.seconds(ACTING_SECONDS)
+    scope = wish.partition or f"id {wish.transactional_id}"
+
+    async def planned(cluster: Cluster) -> operations.Planned:
+        check_cluster(cluster, cluster_id)
+        # an answer lost on the way: the entry it left is ended, not planned anew
+        begun = acting.unfinished_entry(f"txn-{wish.action}", cluster.cluster_id or "", scope)
+        if begun is not None and said.execute and operations.is_wish(begun.plan, wish):
+            print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
+            return operations.Planned(begun.plan)
+        return await operations.plan(
+            cluster,
+            context,
+            wish,
+            limits.settings(context),
+            sample_interval=limits.interval,
+        )
+
+    found = with_cluster(context, seconds, planned)
+    if found.plan is None:
+        print(found.done)
+        return Exit.OK
+    return Change(f"txn-{wish.action}", found.plan, context).carry_out(said, output, seconds)
+
+
+def check_cluster(cluster: Cluster, cluster_id: str | None) -> None:
+    """Raises RefusedError when another cluster answers than was judged."""
+    if cluster_id is not None and cluster.cluster_id != cluster_id:
+        raise RefusedError(
+            f"cluster {cluster.cluster_id} answers, not {cluster_id}",
+            where="--cluster-id",
+            remedy="look again on this cluster: eoctl txn hanging",
+        )
+
+
+def abort(
+    connection: Connection, output: Format, said: Execute, limits: Limits, open_here: OpenHere
+) -> int:
+    """Abort an orphan: a transaction that no coordinator owns. Shows the plan; --execute acts."""
+    return _run(connection, output, said, limits, open_here.cluster_id, open_here.wish("abort"))
+
+
+def resolve(
+    connection: Connection,
+    output: Format,
+    said: Execute,
+    limits: Limits,
+    open_here: OpenHere,
+    outcome: Annotated[
+        str | None, typer.Option("--outcome", metavar="commit|abort", help="must be the proven one")
+    ] = None,
+    without_proof: Annotated[
+        bool,
+        typer.Option(
+            "--without-proof",
+            "--accept-unknown-outcome",
+            help="the cluster can never tell the outcome, and you know it otherwise",
+        ),
+    ] = False,
+    owner_is_gone: Annotated[
+        bool,
+        typer.Option(
+            "--owner-is-gone",
+            help="a lost COMMIT under an open transaction of an owner gone for good: commit both",
+        ),
+    ] = False,
+) -> int:
+    """Write the marker that a coordinator decided and that got lost. --execute acts.
+
+    --without-proof is for an `unknown` that no look can ever answer, while nobody owns it: the plan
+    shows the records at stake and what each outcome costs. --owner-is-gone is for a lost COMMIT
+    under a later open transaction (marker-lost, mixed) of an owner that will not come back: its
+    coordinator commits that transaction, undecided records with it, before its deadline drops all.
+    """
+    if outcome not in ("commit", "abort"):
+        raise UsageError("is commit or abort", where="--outcome")
+    if owner_is_gone and (without_proof or outcome != "commit"):
+        raise UsageError(
+            "goes with --outcome commit alone: the abort comes by itself, at the deadline",
+            where="--owner-is-gone",
+        )
+    wish = open_here.wish(
+        "resolve", outcome, without_proof=without_proof, owner_is_gone=owner_is_gone
+    )
+    return _run(connection, output, said, limits, open_here.cluster_id, wish)
+
+
+def fence(
+    connection: Connection,
+    output: Format,
+    said: Execute,
+    limits: Limits,
+    transactional_id: Annotated[str, typer.Argument(metavar="ID")],
+    pid: Pid = None,
+    epoch: Annotated[int | None, typer.Option("--epoch", metavar="N")] = None,
+    owner_is_gone: Annotated[
+        bool,
+        typer.Option(
+            "--owner-is-gone", help="also within its limits, or idle: its owner is gone for good"
+        ),
+    ] = False,
+    cluster_id: ClusterId = None,
+) -> int:
+    """Abort a transactional id's open transaction and shut its owner out. --execute acts.
+
+    Refused (exit status 4) while the owner may be at work: within its limits, with signs of life,
+    two-phase, idle. Only --owner-is-gone overrides that.
+    """
+    wish = operations.Wish(
+        "fence",
+        transactional_id=transactional_id,
+        producer_id=pid,
+        producer_epoch=epoch,
+        owner_is_gone=owner_is_gone,
+    )
+    return _run(connection, output, said, limits, cluster_id, wish)
+
+
+def fence_stopped(
+    connection: Connection, output: Format, said: Execute, limits: Limits, owner: Owner
+) -> int:
+    """Fence the owner of a stopped application's transaction, also within its limits."""
+    wish = operations.Wish(
+        "fence",
+        transactional_id=owner.transactional_id,
+        producer_id=owner.producer_id,
+        producer_epoch=owner.producer_epoch,
+        is_stopped=True,
+    )
+    return _run(connection, output, said, limits, None, wish)
+
+
+def apply(
+    connection: Connection,
+    output: Format,
+    said: Execute,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="of `txn hanging --plan FILE`")],
+) -> int:
+    """Carry out a plan of many remedies, each looked at again right before. --execute acts."""
+    plan = plan_files.read(file)
+    if plan.kind not in acting.KINDS or not plan.kind.startswith("txn-"):
+        raise UsageError(f"a plan of kind {plan.kind}", where=str(file), remedy="not one of txn")
+    context = connection.one()
+    return Change("txn-apply", plan, context).carry_out(
+        said, output, connection.seconds(MANY_SECONDS)
+    )

@@ -1,0 +1,370 @@
+"""`restart plan|show|apply|verify|undo`: where an application starts again, and a way back."""
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eoctl.cli.commands.journal import context_of
+from eoctl.cli.commands.restart_target import AdHocTarget
+from eoctl.cli.dialog.acting import Change, Execute
+from eoctl.cli.emit import View, emit
+from eoctl.cli.options import Connection, Format
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.change import acting
+from eoctl.operations.inspect.offsets import Reading
+from eoctl.operations.restart import applying as operations
+from eoctl.operations.restart.plan import KIND, decision_of
+from eoctl.operations.restart.request import read_app_file
+from eoctl.operations.restart.verify import verify as look_again
+from eoctl.operations.session.session import now_ms, with_cluster
+from eoctl.render.restart import lines
+from eoctl.render.shell import command
+from eoctl.render.tables import Column
+from eoctl.render.words import counted
+from eoctl.stores import plan_files
+from recovery.change.journal import Entry
+from recovery.change.plan import Plan
+from recovery.errors import EoctlError, Exit, RefusedError, UnverifiedError, UsageError
+from recovery.restart.decision import PendingError
+from recovery.restart.rows import env_json, env_lines, export_csv, restart_plan_row
+from recovery.rows.answers import Answer
+from recovery.rows.restart import RestartPlanRow, RestartVerifyRow
+from recovery.sizes import byte_rate
+from recovery.times import duration, rfc3339
+
+PLANNING_SECONDS = 300.0
+STABLE_SECONDS = 30.0  # until the markers of a fence are everywhere
+ACTING_SECONDS = 300.0
+
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="of `restart plan --out PLAN`")]
+Env = Annotated[
+    bool, typer.Option("--env", help="only variables for a wrapper script, NAME=NUMBER a line")
+]
+EnvJson = Annotated[bool, typer.Option("--env-json", help="the same as one line of JSON")]
+Export = Annotated[
+    bool, typer.Option("--export", help="only topic,partition,offset, as kafka-consumer-groups")
+]
+Pause = Annotated[
+    str | None,
+    typer.Option(
+        "--pause",
+        metavar="D",
+        help="between two looks at ends, store and group [plan: 1s, verify: 5s]",
+    ),
+]
+
+PLAN = View(
+    columns=(),
+    cells=lambda row: row.model_dump(),
+    name_keys=("app",),
+    fields=tuple(RestartPlanRow.model_fields),
+    summary=lambda answer: "",
+)
+
+
+def plan(
+    connection: Connection,
+    output: Format,
+    said: Execute,
+    target: AdHocTarget,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[APP.toml]", help="see docs/restart.md")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="PLAN", help="write the plan to this file")
+    ] = None,
+    env: Env = False,
+    env_as_json: EnvJson = False,
+    export: Export = False,
+    fence: Annotated[
+        bool,
+        typer.Option(
+            "--fence", help="first fence ids that hold commits of the group, with --execute"
+        ),
+    ] = False,
+    pause: Pause = None,
+    max_rate: Annotated[
+        str | None,
+        typer.Option("--max-rate", metavar="BYTES/S", help="read no faster from each broker"),
+    ] = None,
+    no_crc: Annotated[bool, typer.Option("--no-crc", help="do not check checksums")] = False,
+) -> int:
+    """Tell where an application may start again, exactly once; changes nothing without --fence.
+
+    From an application file, or without one a group's move: --group G and one target.
+    """
+    _one_form(env, env_as_json, export)
+    if (file is None) == (target.group is None):
+        raise UsageError(
+            "name an application file, or a group and where to", remedy="eoctl restart plan --help"
+        )
+    if file is not None:
+        target.refuse_any()
+    if said.execute and not fence:
+        raise UsageError(
+            "a plan changes nothing; --execute is for --fence",
+            where="--execute",
+            remedy="eoctl restart apply PLAN --execute",
+        )
+    context, seconds = connection.one(), connection.seconds(PLANNING_SECONDS)
+    reading = Reading(
+        not no_crc, None if max_rate is None else byte_rate(max_rate, where="--max-rate"), None
+    )
+
+    async def planned(cluster: Cluster) -> Plan:
+        asked = read_app_file(file) if file is not None else await target.asked(cluster)
+        return await operations.plan(
+            cluster, context, asked, pause=_seconds(pause, 1.0), reading=reading
+        )
+
+    try:
+        made = with_cluster(context, seconds, planned)
+    except PendingError as pending:
+        if not fence or not pending.owners:
+            raise
+        fenced = _fence(connection, output, said, pending)
+        made = _once_stable(lambda: with_cluster(context, seconds, planned), fenced)
+    if out is not None:
+        plan_files.write(made, out)
+    if not _short(made, env, env_as_json, export):
+        _show("restart-plan", made, output, out)
+    return Exit.OK
+
+
+def _fence(
+    connection: Connection, output: Format, said: Execute, pending: PendingError
+) -> EoctlError | None:
+    """Fence each id that is proven to hold commits of the group; why one was refused.
+
+    As `txn fence` does, with the producer id and epoch that were judged, and also within the
+    limits: the group has no members, so its application is stopped.
+    What that shows goes to stderr: stdout is the plan's. Raises PendingError without --execute.
+    """
+    from eoctl.cli.commands.remedy import fence_stopped
+    from eoctl.cli.limits import Limits
+
+    refused: EoctlError | None = None
+    with redirect_stdout(sys.stderr):
+        for owner in pending.owners:
+            name = owner.transactional_id
+            try:
+                status = fence_stopped(connection, output, said, Limits(), owner)
+            except RefusedError as error:
+                refused = error  # it may have ended by itself: the group tells
+            else:
+                if status != Exit.OK:
+                    refused = UnverifiedError("it is not seen fenced", where=name)
+    if not said.execute:
+        raise pending
+    return refused
+
+
+def _once_stable(make: Callable[[], Plan], refused: EoctlError | None) -> Plan:
+    """The plan, as soon as no commit of the group is pending any more."""
+    end = time.monotonic() + STABLE_SECONDS
+    while True:
+        try:
+            return make()
+        except PendingError:
+            if refused is not None:
+                raise refused from None
+            if time.monotonic() > end:
+                raise
+        time.sleep(0.5)
+
+
+def show(
+    output: Format,
+    file: PlanFile,
+    env: Env = False,
+    env_as_json: EnvJson = False,
+    export: Export = False,
+) -> int:
+    """A plan as it was made, and whether it was applied or undone from here; asks no broker."""
+    _one_form(env, env_as_json, export)
+    made = _read(file)
+    if not _short(made, env, env_as_json, export):
+        _show("restart-show", made, output, file, operations.became(made))
+    return Exit.OK
+
+
+def apply(connection: Connection, output: Format, said: Execute, file: PlanFile) -> int:
+    """Write the planned positions; everything is looked at again. Without --execute only looks."""
+    made = _read(file)
+    context, seconds = context_of(connection, made), connection.seconds(ACTING_SECONDS)
+    if not said.execute:
+        operations.check(made, context, seconds)
+    elif (begun := operations.going_on_with(made)) is not None:
+        print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
+        try:
+            return Change("restart-apply", begun.plan, context).carry_out(said, output, seconds)
+        except RefusedError:
+            if not operations.is_abandoned(begun):
+                raise
+    return Change("restart-apply", made, context).carry_out(said, output, seconds)
+
+
+def undo(connection: Connection, output: Format, said: Execute, file: PlanFile) -> int:
+    """Put back what `apply` wrote: offset, metadata, leader epoch, absence. --execute acts."""
+    made = _read(file)
+    context, seconds = context_of(connection, made), connection.seconds(ACTING_SECONDS)
+    entry = operations.applied(made)
+    begun = operations.begun_undo(entry)
+    back = begun.plan if begun is not None else acting.undo_plan(entry, context, seconds)
+    change = Change("restart-undo", back, context, undoes=entry.id)
+    return change.carry_out(said, output, seconds)
+
+
+def verify(connection: Connection, output: Format, file: PlanFile, pause: Pause = None) -> int:
+    """Look again after a pause: did a zombie commit over it, or write behind the counted end?"""
+    made = _read(file)
+    wait = _seconds(pause, 5.0)
+    seconds = connection.seconds(ACTING_SECONDS)
+    context = context_of(connection, made)
+    answer = with_cluster(context, seconds, lambda c: look_again(c, made, pause=wait))
+    emit(answer, VERIFY, output)
+    return answer.exit_status
+
+
+def _verify_summary(answer: Answer) -> str:
+    if answer.rows:
+        return f"{counted(len(answer.rows), 'finding')}: do not start {answer.extra['app']}"
+    if not answer.complete:
+        return "INCOMPLETE: not everything could be seen"
+    outputs = answer.extra["outputs"]
+    looked = counted(outputs, "output") if isinstance(outputs, int) and outputs else "no output"
+    return (
+        f"{answer.extra['app']}: everything is as the plan left it ({looked} looked at); "
+        f"{answer.extra['guarantee']}: {answer.extra['because']}"
+    )
+
+
+VERIFY = View(
+    columns=(
+        Column("mark", "", "mark"),
+        Column("finding", "FINDING", "number", align="left"),
+        Column("where", "WHERE", "name"),
+        Column("producer_id", "PID", "number"),
+        Column("detail", "DETAIL", "text"),
+    ),
+    cells=lambda row: row.model_dump() | {"mark": "!"},
+    name_keys=("where",),
+    fields=tuple(RestartVerifyRow.model_fields),
+    summary=_verify_summary,
+)
+
+
+def _read(file: Path) -> Plan:
+    made = plan_files.read(file)
+    if made.kind != KIND:
+        raise UsageError(f"a plan of kind {made.kind}", where=str(file), remedy="not a restart")
+    return made
+
+
+def _seconds(text: str | None, default: float) -> float:
+    if text is None:
+        return default
+    seconds = duration(text, where="--pause")
+    if seconds <= 0:
+        raise UsageError("must be above zero", where="--pause", remedy="write 1s")
+    return seconds
+
+
+def _one_form(*forms: bool) -> None:
+    if sum(forms) > 1:
+        raise UsageError("give one of --env, --env-json, --export")
+
+
+def _short(made: Plan, env: bool, env_as_json: bool, export: bool) -> bool:
+    """Print what a script asked for; False if it asked for nothing."""
+    decision = decision_of(made)
+    if env:
+        for line in env_lines(decision):
+            print(line)
+    elif env_as_json:
+        print(env_json(decision))
+    elif export:
+        rows = [((i.topic, i.partition), i.restart_offset) for i in decision.inputs]
+        print(export_csv(rows), end="")
+    return env or env_as_json or export
+
+
+def _show(
+    schema: str,
+    made: Plan,
+    output: Format,
+    file: Path | None,
+    became: operations.Became | None = None,
+) -> None:
+    """Print a plan. became: of a plan that is not just made, what the journal says of it."""
+    row = restart_plan_row(decision_of(made))
+    extra: dict[str, object] = {
+        "plan_sha256": made.sha256,
+        "expires": rfc3339(made.expires_at),
+        "file": None if file is None else str(file),
+    }
+    if became is not None:
+        extra |= {"applied": _entry(became.applied), "undone": _entry(became.undone)}
+    answer = Answer(schema, made.cluster_id, now_ms(), [row], extra=extra)
+    if output.output not in ("table", "wide"):
+        emit(answer, PLAN, output)
+        return
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    wide, headers = output.output == "wide", not output.no_headers
+    for line in (
+        *lines(row, width=width, wide=wide, headers=headers),
+        *_closing(made, file, became),
+    ):
+        print(line)
+
+
+def _entry(entry: Entry | None) -> dict[str, object] | None:
+    """A journal entry for scripts. ended_at: null while it is unfinished."""
+    if entry is None:
+        return None
+    return {
+        "entry": entry.id,
+        "state": entry.state,
+        "begun_at": rfc3339(entry.begun.at),
+        "ended_at": rfc3339(entry.ended_at),
+    }
+
+
+_ENDED = {
+    "failed": "refused by the cluster, nothing was changed",
+    "abandoned": "given up",
+}
+
+
+def _told(word: str, entry: Entry) -> str:
+    """`applied      by journal entry ID, ended 2026-...`: what became of an entry, and when."""
+    if entry.state == "unfinished":
+        way = command(["eoctl", "journal", "resume", entry.id])
+        return f" {word:<12} begun by journal entry {entry.id} and not finished: {way}"
+    how = _ENDED.get(entry.state)
+    if how is not None:
+        word, how = f"not {word}", f": {how}"
+    return f" {word:<12} by journal entry {entry.id}, {rfc3339(entry.ended_at)}{how or ''}"
+
+
+def _closing(made: Plan, file: Path | None, became: operations.Became | None) -> Iterator[str]:
+    for step in made.steps:
+        yield f" step         {step.does}"
+    yield f" lock         {made.lock}"
+    yield f" expires      {rfc3339(made.expires_at)}"
+    yield f" sha256       {made.sha256}"
+    if became is not None and became.applied is not None:
+        yield _told("applied", became.applied)
+        if became.undone is not None:
+            yield _told("undone", became.undone)
+    elif file is None:
+        yield " nothing is kept: write the plan to a file with --out PLAN to apply it"
+    else:
+        yield " to carry it out (nothing was sent yet):"
+        yield "   " + (command(["eoctl", "restart", "apply", str(file), "--execute"]) or "")

@@ -1,0 +1,121 @@
+"""The options of `restart plan` without an application file, as kafka-consumer-groups has them."""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.restart.adhoc import Wish, asked
+from eoctl.operations.restart.request import AdHoc
+from eoctl.operations.session.session import now_ms
+from recovery.errors import UsageError
+from recovery.restart.adhoc import Target
+from recovery.restart.rows import import_csv
+from recovery.selectors import parse_selector
+from recovery.shared.offset_bounds import MAX_OFFSET
+from recovery.times import duration, instant, rfc3339
+
+_PANEL = "Without an application file"
+
+
+@dataclass(frozen=True)
+class AdHocTarget:
+    """A group, its partitions, and exactly one target."""
+
+    group: Annotated[str | None, typer.Option("--group", metavar="G", rich_help_panel=_PANEL)] = (
+        None
+    )
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC[:P]", help="orders, orders:0,1"),
+    ] = None
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="every partition the group has committed")
+    ] = False
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="the log's start")] = False
+    to_latest_stable: Annotated[
+        bool, typer.Option("--to-latest-stable", help="the last stable offset")
+    ] = False
+    to_lso: Annotated[bool, typer.Option("--to-lso", help="the same")] = False
+    to_current: Annotated[
+        bool, typer.Option("--to-current", help="where it stands: looked at, not moved")
+    ] = False
+    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="N")] = None
+    to_datetime: Annotated[
+        str | None, typer.Option("--to-datetime", metavar="T", help="RFC 3339, UTC without a zone")
+    ] = None
+    by_duration: Annotated[
+        str | None, typer.Option("--by-duration", metavar="D", help="back from now: 90m, PT1H30M")
+    ] = None
+    shift_by: Annotated[
+        int | None, typer.Option("--shift-by", metavar="N", help="back where it is below 0")
+    ] = None
+    from_file: Annotated[
+        Path | None,
+        typer.Option("--from-file", metavar="F", help="CSV: topic,partition,offset"),
+    ] = None
+
+    def refuse_any(self) -> None:
+        """Raises UsageError: an application file says it all."""
+        for f in fields(self):
+            if getattr(self, f.name) not in (None, False, []):
+                option = f"--{f.name.replace('_', '-')}"
+                raise UsageError("does not go with an application file", where=option)
+
+    async def asked(self, cluster: Cluster) -> AdHoc:
+        """Which partitions, and where to. Raises UsageError, IncompleteError."""
+        assert self.group is not None
+        target = self._target(self.group)
+        selectors = tuple(parse_selector(text, where="--topic") for text in self.topic or ())
+        if target.kind == "from-file":
+            if selectors or self.all_topics:
+                raise UsageError("the file names the partitions", where="--from-file")
+        elif bool(selectors) == self.all_topics:
+            raise UsageError("name topics with --topic, or give --all-topics")
+        return await asked(cluster, Wish(self.group, target, selectors))
+
+    def _target(self, group: str) -> Target:
+        found: list[Target] = []
+        if self.to_earliest:
+            found.append(Target("to-earliest"))
+        if self.to_latest_stable:
+            found.append(Target("to-latest-stable"))
+        if self.to_lso:
+            found.append(Target("to-lso"))
+        if self.to_current:
+            found.append(Target("to-current"))
+        if self.to_offset is not None:
+            if not 0 <= self.to_offset <= MAX_OFFSET:
+                raise UsageError(f"{self.to_offset} is no offset", where="--to-offset")
+            found.append(Target("to-offset", self.to_offset))
+        if self.shift_by is not None:
+            found.append(Target("shift-by", self.shift_by))
+        if self.to_datetime is not None:
+            at = instant(self.to_datetime, now_ms(), where="--to-datetime")
+            found.append(Target("to-datetime", at))
+        if self.by_duration is not None:
+            back = duration(self.by_duration, where="--by-duration")
+            found.append(Target("by-duration", now_ms() - round(back * 1000)))
+        if self.from_file is not None:
+            found.append(Target("from-file", offsets=self._read(self.from_file, group)))
+        if len(found) != 1:
+            names = "--to-earliest, --to-latest-stable, --to-lso, --to-offset, --to-datetime, "
+            names += "--by-duration, --shift-by, --to-current, --from-file"
+            raise UsageError(f"give exactly one of {names}")
+        if found[0].kind in ("to-datetime", "by-duration"):
+            import sys
+
+            print(f"{found[0].kind} {rfc3339(found[0].value)}", file=sys.stderr)
+        return found[0]
+
+    @staticmethod
+    def _read(path: Path, group: str) -> dict[tuple[str, int], int]:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
+        except UnicodeDecodeError:
+            raise UsageError("is not UTF-8 text", where=str(path)) from None
+        return import_csv(text, str(path), group)

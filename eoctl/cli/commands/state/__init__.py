@@ -1,0 +1,1 @@
+"""`state rebuild|deliver|compare|show`."""

@@ -1,0 +1,146 @@
+"""`state deliver DIR --into`: a finished state into a topic or a table, exactly once."""
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eoctl.cli.dialog.acting import Change, Execute
+from eoctl.cli.options import Connection, Format
+from eoctl.operations.change import acting
+from eoctl.operations.state.delivery import Wish
+from eoctl.settings.context import Context
+from eoctl.stores.state.folder import MANIFEST
+from recovery.change.plan import Plan
+from recovery.errors import Exit, IncompleteError
+
+_PANEL = "Delivering"
+INTO = "topic:NAME|sql:URL#TABLE"
+
+
+@dataclass(frozen=True)
+class Delivering:
+    """The options that say where a state goes, besides its folder."""
+
+    with_offsets: Annotated[
+        str | None,
+        typer.Option(
+            "--with-offsets",
+            metavar="TABLE",
+            help="restart offsets too, all in one transaction",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    input_topic: Annotated[
+        str | None,
+        typer.Option(
+            "--input",
+            metavar="TOPIC",
+            help="of the offsets attached to a coast state",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="the table's rows of another state go",
+            rich_help_panel=_PANEL,
+        ),
+    ] = False
+    accept_incomplete: Annotated[
+        bool,
+        typer.Option(
+            "--accept-incomplete",
+            help="deliver what is not provably complete",
+            rich_help_panel=_PANEL,
+        ),
+    ] = False
+    without_headers: Annotated[
+        bool,
+        typer.Option(
+            "--without-headers",
+            help="deliver it although its records had headers, or may have had some",
+            rich_help_panel=_PANEL,
+        ),
+    ] = False
+
+    @property
+    def given(self) -> bool:
+        """True if any of them was given."""
+        return self != Delivering()
+
+    def words(self) -> list[str]:
+        """As they are typed."""
+        found = []
+        for option, value in (("--with-offsets", self.with_offsets), ("--input", self.input_topic)):
+            found += [option, value] if value is not None else []
+        found += ["--replace"] if self.replace else []
+        found += ["--accept-incomplete"] if self.accept_incomplete else []
+        return found + (["--without-headers"] if self.without_headers else [])
+
+    def wish(self, folder: Path, into: str, changelog: str | None = None) -> Wish:
+        """folder: or its manifest. Raises UsageError."""
+        if folder.name == MANIFEST and folder.is_file():
+            folder = folder.parent
+        wish = Wish(
+            folder=str(folder.absolute()),
+            into=into,
+            changelog=changelog,
+            offsets=self.with_offsets,
+            input=self.input_topic,
+            replace=self.replace,
+            incomplete=self.accept_incomplete,
+            without_headers=self.without_headers,
+        )
+        wish.check()
+        return wish
+
+
+def deliver(
+    connection: Connection,
+    output: Format,
+    said: Execute,
+    how: Delivering,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a finished state's folder")],
+    into: Annotated[str, typer.Option("--into", metavar=INTO, help="where it goes")],
+    changelog: Annotated[
+        str | None,
+        typer.Option("--changelog", metavar="TOPIC", help="of a state made from several"),
+    ] = None,
+) -> int:
+    """Write a state's rows into a topic or a table. Shows the plan; --execute writes.
+
+    Killed anywhere, the same command goes on; the changelog is not read again.
+    """
+    wish = how.wish(folder, into, changelog)
+    context, seconds = connection.one(), connection.seconds(None)
+    plan = planned(wish, context, seconds)
+    if plan is None:
+        print("all of it is there already", file=sys.stderr)
+        return Exit.OK
+    return Change("state-deliver", plan, context).carry_out(said, output, seconds)
+
+
+def planned(wish: Wish, context: Context, seconds: float | None) -> Plan | None:
+    """The plan, also of an earlier run that is unfinished; None when all is there."""
+    from eoctl.operations.state import deliver as operations
+
+    async def bounded() -> Plan | None:
+        async with asyncio.timeout(seconds):
+            return await operations.plan(wish, context, seconds)
+
+    try:
+        plan = asyncio.run(bounded())
+    except TimeoutError:
+        raise IncompleteError(
+            f"not done within {seconds:g} s", remedy="give more time with --timeout"
+        ) from None
+    if plan is not None:
+        entry = acting.unfinished_entry(plan.kind, plan.cluster_id, plan.scope)
+        if entry is not None and entry.plan == plan:
+            print(f"eoctl: going on with journal entry {entry.id}", file=sys.stderr)
+    return plan

@@ -1,0 +1,284 @@
+"""`state rebuild`: a state from its changelogs, and with --into into a topic or a table at once."""
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eoctl.cli.commands.offsets import MaxRate, NoCrc
+from eoctl.cli.commands.state.deliver import INTO, Delivering, planned
+from eoctl.cli.dialog.acting import Change, Execute
+from eoctl.cli.emit import View, emit, names
+from eoctl.cli.options import FORMATS, Connection, Format
+from eoctl.cli.progress import Progress
+from eoctl.cli.spark import JobProgress, SparkOptions
+from eoctl.engine.rebuild import RANGE_OFFSETS
+from eoctl.operations.state import rebuild as operations
+from eoctl.operations.state.spark_rebuild import on_spark
+from eoctl.render.sanitise import visible
+from eoctl.render.tables import Column
+from eoctl.render.words import count, counted, size
+from eoctl.settings.context import Context
+from recovery.errors import EoctlError, Exit, UsageError
+from recovery.rows.answers import Answer, worst
+from recovery.rows.state import StateRebuildRow
+from recovery.sizes import byte_rate
+from recovery.times import duration, format_duration
+
+
+@dataclass(frozen=True)
+class ShortFormat(Format):
+    """How the answer is written, where --output is a folder."""
+
+    output: Annotated[str, typer.Option("-o", metavar="|".join(FORMATS))] = "table"
+
+
+def _rebuild_cells(row: StateRebuildRow) -> Mapping[str, object]:
+    return {
+        "mark": "?" if row.incomplete else None,
+        "partition": f"{row.topic}:{row.partition}",
+        "from": row.start,
+        "to": row.end,
+        "rows": row.rows,
+        "data_records": row.data_records,
+        "aborted_records": row.aborted_records,
+        "control_records": row.control_records,
+        "missing_offsets": row.missing_offsets,
+        "tombstones": row.tombstones,
+        "invalid": row.invalid,
+        "expired": row.expired,
+        "sha256_sum": row.sha256_sum,
+    }
+
+
+def _rebuild_summary(answer: Answer) -> str:
+    extra = answer.extra
+    digest, seconds = extra["digest"], extra["seconds"]
+    assert isinstance(digest, dict)
+    assert isinstance(seconds, float)
+    done = (
+        f"{counted(digest['rows'], 'entry', 'entries')} at {extra['at']}, digest "
+        f"{digest['sha256_sum']}, in {format_duration(seconds)} by the {extra['engine']} engine "
+        f"({extra['engine_why']}): {extra['manifest']}"
+    )
+    lines = [done]
+    split, opened = extra["split"], extra["open"]
+    assert isinstance(split, list)
+    assert isinstance(opened, list)
+    if split:
+        lines.append(f"NOT CONSISTENT: the cut divides {counted(len(split), 'transaction')}")
+    elif extra["consistent"] is None:
+        lines.append(
+            "the changelog does not say which records of different partitions belong together, so "
+            "consistency across partitions is unproven"
+        )
+    if opened:
+        lines.append(f"{counted(len(opened), 'transaction')} open above the cut")
+    notes = extra["notes"]
+    assert isinstance(notes, list)
+    lines += notes
+    if not answer.complete:
+        lines.append(f"NOT PROVABLY COMPLETE: {count(len(answer.errors))} reasons above")
+    return "; ".join(lines)
+
+
+REBUILD = View(
+    columns=(
+        Column("mark", "", "mark"),
+        Column("partition", "TOPIC:PARTITION", "partition"),
+        Column("from", "FROM", "number"),
+        Column("to", "TO", "number"),
+        Column("rows", "ENTRIES", "number"),
+        Column("data_records", "DATA", "number"),
+        Column("aborted_records", "ABORTED", "number", spare="zero"),
+        Column("control_records", "CONTROL", "number", wide_only=True),
+        Column("missing_offsets", "MISSING", "number", wide_only=True),
+        Column("tombstones", "TOMBSTONES", "number", spare="zero"),
+        Column("invalid", "INVALID", "number", spare="zero"),
+        Column("expired", "EXPIRED", "number", spare="zero"),
+        Column("sha256_sum", "DIGEST", "text", wide_only=True),
+    ),
+    cells=_rebuild_cells,
+    name_keys=("topic", "partition"),
+    fields=names(StateRebuildRow),
+    summary=_rebuild_summary,
+)
+
+
+def rebuild(
+    connection: Connection,
+    output: ShortFormat,
+    on: SparkOptions,
+    said: Execute,
+    how: Delivering,
+    changelogs: Annotated[
+        list[str], typer.Argument(metavar="CHANGELOG...", help="topics, with one cut")
+    ],
+    format_: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="streams-kv, streams-window, streams-session, streams-versioned, samza, coast, "
+            "connect-offsets, plain, or module:Class",
+        ),
+    ],
+    at: Annotated[
+        str, typer.Option("--at", metavar="CUT", help="lso, hw, an instant, or a cut file")
+    ],
+    to: Annotated[Path, typer.Option("--output", metavar="DIR", help="a new folder")],
+    retention: Annotated[
+        str | None,
+        typer.Option("--retention", metavar="D", help="of the store [from the topic's settings]"),
+    ] = None,
+    reader: Annotated[
+        str,
+        typer.Option(
+            "--reader",
+            metavar="own|librdkafka",
+            help="who reads Kafka; librdkafka, a cross-check, bounds no memory: for trusted topics",
+        ),
+    ] = "own",
+    processes: Annotated[
+        int | None, typer.Option("--processes", min=1, help="of the local engine [one per core]")
+    ] = None,
+    wait: Annotated[
+        str | None,
+        typer.Option("--wait", metavar="D", help="for what is open below --at hw [60s]"),
+    ] = None,
+    range_offsets: Annotated[
+        int | None,
+        typer.Option("--range-offsets", min=1, help="read bigger partitions in ranges"),
+    ] = None,
+    format_option: Annotated[
+        list[str] | None,
+        typer.Option("--format-option", metavar="K=V", help="for the format"),
+    ] = None,
+    since: Annotated[
+        Path | None,
+        typer.Option("--since", metavar="DIR", help="an earlier state: read only what came since"),
+    ] = None,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="throw away what an earlier run left unfinished there")
+    ] = False,
+    into: Annotated[
+        str | None,
+        typer.Option("--into", metavar=INTO, help="deliver it there, as `state deliver` does"),
+    ] = None,
+    max_rate: MaxRate = None,
+    no_crc: NoCrc = False,
+) -> int:
+    """A state from its changelogs, up to one cut, with the proof of what it is."""
+    engine, spark = on.engine()
+    if into is None and (how.given or said != Execute()):
+        raise UsageError("a rebuild changes nothing: name where the state goes", where="--into")
+    if into is not None:
+        if len(changelogs) > 1:
+            raise UsageError(
+                "takes one changelog",
+                where="--into",
+                remedy="rebuild them without it, then `eoctl state deliver DIR --changelog TOPIC`",
+            )
+        how.wish(to, into)
+    wanted = operations.Wanted(
+        changelogs=operations.topics_of(changelogs),
+        format=format_,
+        at=at,
+        output=to,
+        engine=engine,
+        options=_options(format_option or ()),
+        retention_ms=None
+        if retention is None
+        else round(duration(retention, where="--retention") * 1000),
+        reader=reader,
+        check_crc=not no_crc,
+        max_rate=None if max_rate is None else byte_rate(max_rate, where="--max-rate"),
+        processes=processes,
+        wait_seconds=operations.WAIT_SECONDS if wait is None else duration(wait, where="--wait"),
+        range_offsets=range_offsets or RANGE_OFFSETS,
+        clean=clean,
+        since=since,
+    )
+    context, seconds = connection.one(), connection.seconds(None)
+    with _progress() as progress, JobProgress() as show:
+        there = None if spark is None else on_spark(spark, context, show, seconds)
+        answer = operations.rebuild_state(context, wanted, seconds, progress, there)
+    if into is None:
+        emit(answer, REBUILD, output)
+        return answer.exit_status
+    return _Onward(answer, to, into, how).deliver(context, said, output, seconds)
+
+
+@dataclass(frozen=True)
+class _Onward:
+    """A state that was published and goes on to another place."""
+
+    answer: Answer
+    folder: Path
+    into: str
+    how: Delivering
+
+    def deliver(
+        self, context: Context, said: Execute, output: Format, seconds: float | None
+    ) -> int:
+        """Both answers in one envelope, or one after the other for eyes; the worse exit status."""
+        answer, delivery, status = self.answer, None, int(Exit.OK)
+        for_eyes = output.output in ("table", "wide")
+        if for_eyes:
+            emit(answer, REBUILD, output)
+        try:
+            plan = planned(self.how.wish(self.folder, self.into), context, seconds)
+            if plan is None:
+                print("all of it is there already", file=sys.stderr)
+            else:
+                words = ("state", "deliver", str(self.folder), "--into", self.into)
+                again = (*plan.argv, *words, *self.how.words())
+                change = Change("state-deliver", plan, context, words=again)
+                if for_eyes:
+                    status = change.carry_out(said, output, seconds)
+                else:
+                    outcome = change.act(said, seconds)
+                    delivery = change.row(outcome).model_dump(mode="json")
+                    status = Exit.OK if outcome is None else outcome.exit_status
+        except EoctlError as error:
+            print(f"eoctl: {visible(error.sentence, spaces=False)}", file=sys.stderr)
+            status = error.exit_status
+        if not for_eyes:
+            emit(replace(answer, extra={**answer.extra, "delivery": delivery}), REBUILD, output)
+        return worst([answer.exit_status, Exit(status)])
+
+
+def _options(given: "list[str] | tuple[()]") -> dict[str, str]:
+    found = {}
+    for word in given:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise UsageError(f"{word!r} is not key=value", where="--format-option")
+        found[key] = value
+    return found
+
+
+@contextmanager
+def _progress() -> Iterator[operations.Progress | None]:
+    """Bytes, offsets and the time left on one changing line of a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    began, due = time.monotonic(), 0.0
+    with Progress() as line:
+
+        def told(bytes_read: int, done: int, total: int) -> None:
+            nonlocal due
+            now = time.monotonic()
+            if now >= due and done:
+                due = now + 0.25
+                left = (now - began) * (total - done) / done
+                about = f", about {format_duration(left)} left" if now - began > 3 else ""
+                line(f"reading: {size(bytes_read)}{about}, offsets", done, total)
+
+        yield told

@@ -1,0 +1,102 @@
+"""`tui`: the dashboard."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eoctl.cli.limits import Limits
+from eoctl.cli.options import Connection
+from recovery.errors import Exit, UsageError
+from recovery.times import duration
+
+if TYPE_CHECKING:
+    from eoctl.settings.context import Context
+    from tui.feed.asking import Feed
+
+
+def tui(
+    connection: Connection,
+    limits: Limits,
+    interval: Annotated[
+        str, typer.Option("--interval", metavar="D", help="between two looks, if the cost allows")
+    ] = "5s",
+    theme: Annotated[
+        str, typer.Option("--theme", metavar="dark|light|contrast|ansi-dark|ansi-light")
+    ] = "dark",
+    record: Annotated[
+        Path | None, typer.Option("--record", metavar="FILE", help="keep every snapshot")
+    ] = None,
+    replay: Annotated[
+        Path | None, typer.Option("--replay", metavar="FILE", help="play a recording back")
+    ] = None,
+    no_mouse: Annotated[
+        bool, typer.Option("--no-mouse", help="leave the mouse to the terminal")
+    ] = False,
+) -> int:
+    """The dashboard: what is held, by what, since when, and the way out; all day on one screen.
+
+    Looks, at most a tenth of the time; changes only what you plan there and then confirm by a word.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("needs a terminal", remedy="eoctl status --watch writes to a pipe")
+    for size in ("COLUMNS", "LINES"):
+        os.environ.pop(size, None)  # Textual would believe them, and hear of no resize
+    bundle = connection.bundle()
+    if sum(given is not None for given in (record, replay, bundle)) > 1:
+        raise UsageError("give only one of them", where="--record, --replay, --from")
+    seconds = duration(interval, where="--interval")
+    if not 1 <= seconds <= 3600:
+        raise UsageError("between 1s and 1h", where="--interval")
+    ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+
+    from tui.app import Dashboard
+    from tui.feed.asking import BundleFeed, LiveFeed
+    from tui.feed.replay import ReplayFeed
+    from tui.widgets.palette import THEMES
+
+    if theme not in THEMES:
+        raise UsageError(f"no theme {theme!r}", where="--theme", remedy=", ".join(THEMES))
+
+    def live(context: "Context", kept: Path | None) -> "Feed":
+        return LiveFeed(
+            context,
+            interval=seconds,
+            seconds=connection.seconds(10.0) or 10.0,
+            settings=limits.settings(context),
+            sample_interval=limits.interval,
+            record=kept,
+            ascii_only=ascii_only,
+        )
+
+    def connect(name: str) -> "Feed":
+        from eoctl.settings.context import Connect, resolve
+
+        if not name:
+            raise UsageError("which context?", remedy=":ctx NAME")
+        return live(resolve(Connect(context=name)), None)
+
+    if replay is not None:
+        if not replay.is_file():
+            raise UsageError("no such recording", where=str(replay))
+        app = Dashboard(ReplayFeed(replay, ascii_only=ascii_only), theme=theme)
+    elif bundle is not None:
+        from eoctl.settings.context import Context
+
+        if not bundle.is_file():
+            raise UsageError("no such bundle", where=str(bundle))
+        asked = limits.settings(Context(None, {}, ()))  # with the bundle's own two-phase patterns
+        app = Dashboard(BundleFeed(bundle, settings=asked, ascii_only=ascii_only), theme=theme)
+    else:
+        if record is not None and record.exists():
+            raise UsageError("exists already", where=str(record), remedy="name a new file")
+        app = Dashboard(live(connection.one(), record), theme=theme, connect=connect)
+    copied = app.run(mouse=not no_mouse)
+    if copied:
+        from eoctl.render.sanitise import visible
+
+        print("\n".join(visible(line) for line in copied.split("\n")))
+    sys.stdout.flush()
+    return app.return_code or Exit.OK

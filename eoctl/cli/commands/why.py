@@ -1,0 +1,100 @@
+"""`why`: the story of one partition on one page."""
+
+import shutil
+import sys
+from typing import Annotated
+
+import typer
+
+from eoctl.cli.commands.inspect import with_gaps
+from eoctl.cli.emit import View, emit, error_line, utf8
+from eoctl.cli.limits import Limits
+from eoctl.cli.options import Connection, Format, Topics
+from eoctl.cli.runner import ask
+from eoctl.operations.diagnose import why as operation
+from eoctl.operations.inspect.source import Source
+from eoctl.render.tables import Column
+from eoctl.render.why import why_lines
+from eoctl.render.words import counted
+from eoctl.settings.context import Context
+from recovery.errors import UsageError
+from recovery.rows.answers import Answer
+from recovery.rows.why import WhyRow
+
+WHY = View(
+    columns=(Column("partition", "TOPIC:PARTITION", "partition"),),
+    cells=lambda row: {"partition": row.where},
+    name_keys=("topic", "partition"),
+    fields=tuple(WhyRow.model_fields),
+    summary=lambda answer: "",
+)
+
+
+def why(
+    connection: Connection,
+    output: Format,
+    topics: Topics,
+    limits: Limits,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="G", help="why this group stands")
+    ] = None,
+    transactional_id: Annotated[
+        str | None,
+        typer.Option("--transactional-id", metavar="ID", help="what this id holds, or waits for"),
+    ] = None,
+) -> int:
+    """What readers see, what holds it, who, since when, and the one safe remedy.
+
+    Without an argument the worst partition, or id; a topic: its held partitions.
+    """
+    selectors = topics.selectors()
+    if group is not None and selectors:
+        raise UsageError("give a topic or --group, not both", where="--group")
+    if transactional_id is not None and (selectors or group is not None):
+        raise UsageError(
+            "give a topic, a group or a transactional id, not several", where="--transactional-id"
+        )
+
+    async def explained(source: Source, context: Context) -> Answer:
+        return await operation.why(
+            source,
+            context,
+            selectors,
+            group,
+            limits.settings(context),
+            sample_interval=limits.interval,
+            transactional_id=transactional_id,
+        )
+
+    answer, context = ask(connection, explained)
+    if output.output not in ("table", "wide"):
+        emit(answer, WHY, output)
+        return answer.exit_status
+    _page(answer, context.title)
+    return answer.exit_status
+
+
+def _page(answer: Answer, title: str) -> None:
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for number, row in enumerate(answer.rows):
+        assert isinstance(row, WhyRow)
+        lines = why_lines(
+            row,
+            context=title,
+            collected_at=answer.collected_at,
+            width=width,
+            ascii_only=not utf8(),
+        )
+        print("\n" * bool(number) + "\n".join(lines))
+    sys.stdout.flush()
+    for note in answer.notes:
+        print(f"eoctl: {note}", file=sys.stderr)
+    for error in answer.errors:
+        print(f"? {error_line(error)}", file=sys.stderr)
+    rows = [r for r in answer.rows if isinstance(r, WhyRow)]
+    held = [r for r in rows if r.stuck and r.topic is not None]
+    text = f"{counted(len(held), 'partition')} held back" if held else "nothing is held back"
+    stuck = [r for r in rows if r.stuck and r.topic is None]
+    if stuck:
+        text += f"; {counted(len(stuck), 'transactional id')} not at rest"
+    print(with_gaps(text, answer), file=sys.stderr)

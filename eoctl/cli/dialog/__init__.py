@@ -1,0 +1,1 @@
+"""What commands ask before a change, and how they tell its outcome."""

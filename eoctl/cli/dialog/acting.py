@@ -1,0 +1,183 @@
+"""What commands that change something share: their options, showing a plan, and the outcome."""
+
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from eoctl.cli.dialog.confirm import ask
+from eoctl.cli.emit import View, emit
+from eoctl.cli.options import Format
+from eoctl.operations.change.acting import Door, Opened, Outcome, execute, permit
+from eoctl.operations.session.session import now_ms
+from eoctl.render.plans import plan_facts
+from eoctl.render.sanitise import visible
+from eoctl.render.shell import command
+from eoctl.render.tables import Column, render_table
+from eoctl.render.words import counted, hanging
+from eoctl.settings.context import Context
+from eoctl.stores.journal import redacted
+from recovery.change.plan import Plan
+from recovery.errors import Exit
+from recovery.rows.answers import Answer
+from recovery.rows.journal import PlanRow, PlanStepRow
+
+_PANEL = "Acting"
+PLAN_WIDTH = 80
+
+
+@dataclass(frozen=True)
+class Execute:
+    """Without --execute the plan is only shown."""
+
+    execute: Annotated[
+        bool, typer.Option("--execute", help="carry the plan out", rich_help_panel=_PANEL)
+    ] = False
+    yes: Annotated[
+        bool, typer.Option("--yes", help="without a question", rich_help_panel=_PANEL)
+    ] = False
+    plan_sha256: Annotated[
+        str | None,
+        typer.Option("--plan-sha256", metavar="HEX", help="only this plan", rich_help_panel=_PANEL),
+    ] = None
+
+    def door(self, context: Context) -> Door:
+        return Door(context, ask, self.execute, self.yes, self.plan_sha256)
+
+
+STEPS = (
+    Column("mark", "", "mark"),
+    Column("step", "STEP", "number"),
+    Column("action", "ACTION", "number", align="left"),
+    Column("target", "TARGET", "name"),
+    Column("status", "STATUS", "number", align="left"),
+    Column("detail", "DETAIL", "text"),
+)
+_MARKS = {"refused": "!", "unverified": "?", "beyond-plan": "!"}
+
+PLAN = View(
+    columns=STEPS,
+    cells=lambda row: row.model_dump(),
+    name_keys=("scope",),
+    fields=tuple(PlanRow.model_fields),
+    summary=lambda answer: "",
+)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A plan on its way through one command. schema: the command's words joined by `-`.
+
+    undoes: the journal entry that the plan puts back. words: of the command that carries it out,
+    where that is not this one with --execute. opened: as for `execute`.
+    """
+
+    schema: str
+    plan: Plan
+    context: Context
+    undoes: str | None = None
+    words: Sequence[str] = ()
+    opened: Opened | None = None
+
+    def carry_out(self, said: Execute, output: Format, timeout: float | None) -> int:
+        """Show the plan; with --execute ask, carry it out, show what became of each step."""
+        outcome = self.act(said, timeout)
+        self._write(outcome, output)
+        return Exit.OK if outcome is None else outcome.exit_status
+
+    def act(self, said: Execute, timeout: float | None) -> Outcome | None:
+        """Ask and carry it out, the plan on stderr; None without --execute: nothing is done."""
+        if not said.execute:
+            return None
+        door = said.door(self.context)
+        for line in plan_lines(self.plan):
+            print(line, file=sys.stderr)
+        permit(self.plan, door, self.undoes)
+        return execute(self.plan, door, timeout, self.undoes, self.opened)
+
+    def row(self, outcome: Outcome | None) -> PlanRow:
+        """The plan as scripts read it, and what became of it."""
+        return plan_row(self.plan, outcome, self.words)
+
+    def _write(self, outcome: Outcome | None, output: Format) -> None:
+        row = self.row(outcome)
+        if output.output not in ("table", "wide"):
+            emit(Answer(self.schema, self.plan.cluster_id, now_ms(), [row]), PLAN, output)
+            return
+        if outcome is None:
+            lines = [*plan_lines(self.plan), " to carry it out (nothing was sent yet):"]
+            lines.append(f"   {row.command or 'the same command with --execute'}")
+        else:
+            cells = [{**s.model_dump(), "mark": _MARKS.get(s.status or "")} for s in row.steps]
+            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+            lines = render_table(
+                cells,
+                STEPS,
+                width=width,
+                wide=output.output == "wide",
+                headers=not output.no_headers,
+            )
+        for line in lines:
+            print(line)
+        if outcome is not None:
+            print(_summary(outcome), file=sys.stderr)
+
+
+def _summary(outcome: Outcome) -> str:
+    done = sum(one.status in ("done", "already-done", "beyond-plan") for one in outcome.steps)
+    word = "were done already" if outcome.already_done else "done"
+    return f"{done} of {counted(len(outcome.steps), 'step')} {word}; journal entry {outcome.entry}"
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """A plan for eyes, one fact after the other, in lines of 80 columns."""
+    lines = [visible(f"{plan.action.upper()} on {plan.context} (cluster {plan.cluster_id})")]
+    for label, text in plan_facts(plan):
+        lines += hanging(f" {label:<8} ", visible(text, spaces=False), PLAN_WIDTH)
+    return lines
+
+
+def executing(words: Sequence[str]) -> list[str]:
+    """This command with --execute: before `--`, behind which all words are arguments."""
+    at = words.index("--") if "--" in words else len(words)
+    return [*words[:at], "--execute", *words[at:]]
+
+
+def plan_row(plan: Plan, outcome: Outcome | None, words: Sequence[str] = ()) -> PlanRow:
+    """The plan as scripts read it, and what became of it. words: see `Change`."""
+    became = {one.number: one for one in outcome.steps} if outcome else {}
+    steps = [
+        PlanStepRow(
+            step=number,
+            action=step.action,
+            target=step.target,
+            parameters=step.parameters,
+            does=step.does,
+            status=became[number].status if number in became else None,
+            detail=became[number].detail if number in became else None,
+            about=step.about,
+            harms=list(step.harms),
+        )
+        for number, step in enumerate(plan.steps, 1)
+    ]
+    again = ["eoctl", *executing(redacted(words or sys.argv[1:]))]
+    return PlanRow(
+        action=plan.action,
+        kind=plan.kind,
+        context=plan.context,
+        cluster_id=plan.cluster_id,
+        scope=plan.scope,
+        summary=plan.summary,
+        lock=plan.lock,
+        created=plan.created_at,
+        expires=plan.expires_at,
+        sha256=plan.sha256,
+        steps=steps,
+        observed=plan.observed,
+        details=plan.details,
+        journal=outcome.entry if outcome else None,
+        command=None if outcome else command(again),
+    )

@@ -1,0 +1,1 @@
+"""What one task does, on this machine or on Spark: rebuilds, dedups, audits."""

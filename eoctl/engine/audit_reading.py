@@ -1,0 +1,164 @@
+"""Reading what an audit judges: ranges of partitions, for the local engine and Spark's tasks alike.
+
+What cannot be read of a partition is said of it, and the others are judged.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read import fetch
+from eoctl.kafka.read.columns import read_columns
+from eoctl.kafka.read.count import Reading
+from eoctl.kafka.read.fetch import Chunk, Range
+from recovery.audit.request import PartitionSequences, Resolved, SequencesFound
+from recovery.audit.sequences import SequenceAudit
+from recovery.audit.transaction_table import PartitionTransactions
+from recovery.errors import EoctlError
+from recovery.facts import Missing, TopicPartition
+from recovery.formats.batches import HeaderScan, scan_headers, verify_crcs
+from recovery.formats.columns import COMMITTED, NONE, ColumnBatch
+from recovery.formats.reader import Buffer
+from recovery.shared.app_file import named
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Failed = dict[TopicPartition, Missing]
+AddHeaders = Callable[[TopicPartition, Buffer, HeaderScan], None]
+"""Called with a response's whole batches and their headers, each partition's in offset order."""
+
+
+async def read_sequences(
+    cluster: Cluster, ranges: Sequence[Resolved], reading: Reading, most: int
+) -> SequencesFound:
+    """Every batch of the ranges against its producer's batch before it; most: in each of them."""
+    audits = {
+        r.key: SequenceAudit(r.start, from_beginning=r.start == r.log_start_offset == 0, most=most)
+        for r in ranges
+    }
+    ends = {r.key: r.end for r in ranges}
+
+    def add(key: TopicPartition, _: Buffer, scan: HeaderScan) -> None:
+        audits[key].add(scan, ends[key])
+
+    failed = await read_chunks(cluster, ranges, add, reading)
+    partitions = [
+        PartitionSequences(
+            topic=topic,
+            partition=partition,
+            examined=audit.examined,
+            findings=tuple(audit.findings),
+        )
+        for (topic, partition), audit in audits.items()
+        if (topic, partition) not in failed
+    ]
+    return SequencesFound(failed=tuple(failed.values()), partitions=tuple(partitions))
+
+
+async def read_transactions(
+    cluster: Cluster, ranges: Sequence[Resolved], reading: Reading
+) -> tuple[dict[TopicPartition, PartitionTransactions], tuple[Missing, ...]]:
+    """What the partitions that could be read hold of transactions, and those that could not."""
+    found = {r.key: PartitionTransactions(r.start) for r in ranges}
+    ends = {r.key: r.end for r in ranges}
+
+    def add(key: TopicPartition, records: Buffer, scan: HeaderScan) -> None:
+        found[key].add(records, scan, ends[key])
+
+    failed = await read_chunks(cluster, ranges, add, reading)
+    whole = {key: one for key, one in found.items() if key not in failed}
+    return whole, tuple(failed.values())
+
+
+async def read_chunks(
+    cluster: Cluster, ranges: Sequence[Resolved], add: AddHeaders, reading: Reading
+) -> Failed:
+    """Every response of all ranges at read_uncommitted, and which partitions could not be read.
+
+    add is called in a thread of its own, one at a time; what it raises fails the partition.
+    """
+
+    def added(chunk: Chunk) -> None:
+        scan = scan_headers(chunk.records)
+        if reading.check_crc:
+            verify_crcs(chunk.records, scan)
+        add((chunk.topic, chunk.partition), chunk.records, scan)
+
+    failed: Failed = {}
+    ends = {r.key: r.end for r in ranges}
+    positions = {r.key: r.start for r in ranges}
+    total, size = sum(r.end - r.start for r in ranges), 0
+    loop = asyncio.get_running_loop()
+    wanted = [Range(r.topic, r.partition, r.start, r.end) for r in ranges]
+    with ThreadPoolExecutor(1, "eoctl-audit") as thread:  # the connection is read meanwhile
+        async for item in fetch.read(cluster, wanted, max_rate=reading.max_rate):
+            key = item.topic, item.partition
+            if isinstance(item, Chunk):
+                if key in failed:
+                    continue
+                try:
+                    await loop.run_in_executor(thread, added, item)
+                except EoctlError as error:
+                    failed[key] = _missing(key, "CORRUPT_MESSAGE", error.sentence)
+                positions[key] = min(item.next_offset, ends[key])
+                size += len(item.records)
+                if reading.progress is not None:
+                    left = sum(ends[k] - p for k, p in positions.items())
+                    reading.progress(size, total - left, total)
+            elif item.error is not None:
+                failed.setdefault(key, _missing(key, item.error, item.detail))
+    return failed
+
+
+def columns(
+    cluster: Cluster, r: Resolved, end: int, reading: Reading, told: Callable[[int, int], None]
+) -> AsyncGenerator[ColumnBatch, None]:
+    """The records of a partition from the range's start to `end`; outcomes as at its LSO.
+
+    told: see `read_columns`; use with aclosing.
+    """
+    return read_columns(
+        cluster,
+        r.topic,
+        r.partition,
+        r.start,
+        end,
+        last_stable_offset=r.last_stable_offset,
+        check_crc=reading.check_crc,
+        max_rate=reading.max_rate,
+        progress=told,
+    )
+
+
+async def visible(
+    cluster: Cluster, r: Resolved, reading: Reading, told: Callable[[int, int], None]
+) -> AsyncGenerator[ColumnBatch, None]:
+    """The records of a range that a read_committed reader gets; see `columns`."""
+    parts = columns(cluster, r, r.end, reading, told)
+    async with aclosing(parts):
+        async for part in parts:
+            yield part.select(seen_by_readers(part))
+
+
+def seen_by_readers(part: ColumnBatch) -> "NDArray[np.bool_]":
+    """bool[n]: which records a read_committed reader gets."""
+    outcome = part.outcome
+    seen: NDArray[np.bool_] = (outcome == NONE) | (outcome == COMMITTED)
+    return seen
+
+
+def not_read(key: TopicPartition, error: EoctlError) -> Missing:
+    """A partition that cannot be judged, and why."""
+    text = error.sentence
+    if named(key) not in text:
+        text = f"{named(key)}: {text}"
+    return _missing(key, "NOT_READ", text)
+
+
+def _missing(key: TopicPartition, error: str, detail: str) -> Missing:
+    return Missing("partition", error, detail, None, *key)

@@ -1,0 +1,348 @@
+"""One input partition of a dedup, looked at or copied: what both engines run, in a task each.
+
+A copy's transactions hold records and the position up to which the input was read. Whoever copies
+opens its `Writer` first, which fences the copy before it, and only then asks what is `left`.
+Killed anywhere, on either engine, the next copy goes on from there.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import asdict
+from pathlib import Path
+
+from eoctl.engine import dedup_memory
+from eoctl.kafka.ask import collect
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read.columns import read_columns
+from eoctl.kafka.write.exactly_once import Position, Writer, committed
+from recovery.dedup.repeats import Deduplicator, Tally, visible
+from recovery.dedup.request import Job, Part
+from recovery.errors import IncompleteError, RefusedError
+from recovery.facts import PartitionFacts
+from recovery.formats.columns import ABORTED, ColumnBatch
+from recovery.shared.source_numbers import Scattered
+
+SAVE_SECONDS = 300.0
+TRANSACTION_MS = 60_000
+TRANSACTION_SECONDS = 5.0
+TRANSACTION_RECORDS = 100_000
+
+Progress = Callable[[int, int], None]
+"""Called with offsets read, offsets in all."""
+
+
+async def look(
+    cluster: Cluster,
+    job: Job,
+    part: Part,
+    memory: Path | None,
+    scattered: Scattered | None = None,
+    progress: Progress | None = None,
+) -> Tally:
+    """What a copy of the part would do. memory: the folder that keeps what was seen.
+
+    scattered: takes in which source records have outputs here. Raises RefusedError, with the
+    reason, where the copy would not be right, IncompleteError.
+    """
+    seen = await _remembered(cluster, job, part, memory)
+    before = Tally(**asdict(seen.tally))
+    seen.share(scattered)
+    await _read(cluster, job, part.partition, (part.start, part.end), seen, progress)
+    return seen.tally.since(before)
+
+
+async def left(cluster: Cluster, job: Job, part: Part) -> Part | None:
+    """What is not copied of a part, None when all is. Raises RefusedError where another job is at
+    work."""
+    place = (job.wish.source, part.partition)
+    name = f"{place[0]}:{place[1]}"
+    # before the position: what another attempt writes in between comes with one
+    output = (await partitions(cluster, job.wish.output))[part.partition]
+    found = (await committed(cluster, job.wish.group, [place])).get(place)
+    if found is None:
+        if part.start != part.begin:
+            raise RefusedError("its position is gone since the plan", where=name)
+        await refuse_written(cluster, output)
+        if stable(output) != output.high_watermark:  # whoever asks has ended the job's own
+            raise IncompleteError(
+                "a transaction is open in it: another copy's, or somebody else writes",
+                where=f"{output.topic}:{output.partition}",
+                remedy="look with `eoctl txn list`",
+            )
+        return part
+    beside = job.beside(found.metadata, name)
+    if found.offset < part.start:
+        raise RefusedError(
+            f"the job stands at {found.offset}, planned was [{part.start}, {part.end}): its "
+            "position was set back",
+            where=name,
+            remedy="plan again",
+        )
+    if found.offset >= part.end:
+        return None
+    return part.model_copy(update={"start": found.offset, "seen": beside.seen})
+
+
+async def copy(
+    cluster: Cluster,
+    job: Job,
+    part: Part,
+    writer: Writer,
+    memory: Path | None,
+    *,
+    ensure_held: Callable[[], None] = lambda: None,
+    told: Callable[[str], None] = lambda point: None,
+) -> Tally:
+    """Copy a part, or what is `left` of it; what became of these records.
+
+    writer: is open, and its transaction is aborted when the copy fails. ensure_held: called before
+    each commit. told: is called after what is read was sent ("batch") and "committed".
+    """
+    try:
+        return await _copy(cluster, _Copy(writer, job, part, ensure_held, told), memory)
+    except BaseException:
+        await asyncio.to_thread(writer.abort)
+        raise
+
+
+async def partitions(cluster: Cluster, topic: str) -> list[PartitionFacts]:
+    """All partitions by number, all offsets known. Raises IncompleteError."""
+    topics = (await cluster.metadata([topic])).topics.values()
+    asked = [p for t in topics for p in t.partitions]
+    facts, missing = await collect.partition_offsets(cluster, topics, asked)
+    if missing or any(f.error or f.last_stable_offset is None for f in facts):
+        why = missing[0].detail if missing else "its offsets were not told"
+        raise IncompleteError(f"cannot be read: {why}", where=topic)
+    return sorted(facts, key=lambda f: f.partition)
+
+
+def stable(facts: PartitionFacts) -> int:
+    """The last stable offset of a partition whose offsets are known."""
+    assert facts.last_stable_offset is not None
+    return facts.last_stable_offset
+
+
+async def refuse_written(cluster: Cluster, output: PartitionFacts) -> None:
+    """Without a position only an output that holds no record is a beginning.
+
+    What a run sent that was killed in its first transaction is none: it is aborted, or open and
+    will be aborted by the copy's `Writer.open`.
+    """
+    where = f"{output.topic}:{output.partition}"
+    refused = RefusedError(
+        "it has been written to, but no position of this job is known: it has expired, or "
+        "somebody else wrote",
+        where=where,
+        remedy="begin again with an empty output and another --job",
+    )
+    if output.log_start_offset != 0:
+        raise refused
+    end = stable(output)
+    read = read_columns(cluster, output.topic, output.partition, 0, end, last_stable_offset=end)
+    async with aclosing(read):
+        async for records in read:
+            if (records.outcome != ABORTED).any():
+                raise refused
+
+
+def refuse_lost(facts: PartitionFacts, start: int, end: int) -> None:
+    """Everything in [start, end) must be there and decided, or records would be passed over."""
+    assert facts.log_start_offset is not None
+    name = f"{facts.topic}:{facts.partition}"
+    if start < facts.log_start_offset:
+        raise RefusedError(
+            f"the job stands at {start}, the log begins at {facts.log_start_offset} now: "
+            f"{facts.log_start_offset - start} offsets are gone",
+            where=name,
+        )
+    if stable(facts) < end:
+        raise IncompleteError(
+            f"it is to be read up to {end}, but its last stable offset is {stable(facts)} now: a "
+            "new leader lags behind, or the log was cut off",
+            where=name,
+            remedy="look with `eoctl lso`; where the log was cut off, begin again",
+        )
+
+
+async def _remembered(cluster: Cluster, job: Job, part: Part, folder: Path | None) -> Deduplicator:
+    """The memory of all records of [begin, start): as it was kept, the rest read again.
+
+    Raises RefusedError where some of them are gone: their repeats would be taken for new.
+    """
+    wish, partition, begin, start = job.wish, part.partition, part.begin, part.start
+    made = (wish.source, partition, wish.by, wish.horizon_ms, wish.horizon_offsets)
+    memory = Deduplicator(*made)
+    kept = None
+    if folder is not None:
+        kept = dedup_memory.load(folder, wish.job, partition, job.digest, start)
+    if kept is not None:
+        try:
+            memory.load(kept[1])
+            begin = kept[0]
+        except (ValueError, TypeError, KeyError, IndexError):  # a shortcut of another version
+            memory = Deduplicator(*made)
+    if begin < start:
+        there = "here" if folder is None else f"in {folder}"
+        gone = f"what was copied of offsets [{begin}, {start}) is neither remembered {there} nor"
+        where = f"{wish.source}:{partition}"
+        remedy = "run it where it ran before, or begin again with an empty output"
+        [facts] = [p for p in await partitions(cluster, wish.source) if p.partition == partition]
+        assert facts.log_start_offset is not None
+        if begin < facts.log_start_offset:
+            raise RefusedError(
+                f"{gone} in the log, which begins at {facts.log_start_offset}",
+                where=where,
+                remedy=remedy,
+            )
+        await _read(cluster, job, partition, (begin, start), memory, None)
+    if memory.tally.records != part.seen:  # of the offsets: compaction leaves the log's start
+        raise RefusedError(
+            f"of the {part.seen} records that were copied from offsets [{part.begin}, {start}), "
+            f"{memory.tally.records} are left, and a repeat of another would be taken for new",
+            where=f"{wish.source}:{partition}",
+            remedy="run it where it ran before, or begin again with an empty output",
+        )
+    return memory
+
+
+async def _read(
+    cluster: Cluster,
+    job: Job,
+    partition: int,
+    offsets: tuple[int, int],
+    memory: Deduplicator,
+    progress: Progress | None,
+) -> None:
+    """Judge the records of a range, for the memory and the tally only."""
+    start, end = offsets
+    done = 0
+
+    def more(_bytes: int, count: int) -> None:
+        nonlocal done
+        done += count
+        if progress is not None:
+            progress(done, end - start)
+
+    rate = job.wish.max_rate
+    read = read_columns(
+        cluster,
+        job.wish.source,
+        partition,
+        start,
+        end,
+        last_stable_offset=end,  # as it was when the range was chosen: a leader may lag since
+        max_rate=rate,
+        progress=more,
+    )
+    async with aclosing(read):
+        async for records in read:
+            await asyncio.to_thread(memory.judge, visible(records))
+
+
+async def _copy(cluster: Cluster, copying: "_Copy", folder: Path | None) -> Tally:
+    job, part = copying.job, copying.part
+    wish, partition, start, end = job.wish, part.partition, part.start, part.end
+    [facts] = [p for p in await partitions(cluster, wish.source) if p.partition == partition]
+    refuse_lost(facts, start, end)
+    memory = await _remembered(cluster, job, part, folder)
+    before = Tally(**asdict(memory.tally))
+
+    async def commit(at: int) -> None:
+        await asyncio.to_thread(copying.commit, at, memory.tally.records)
+        if folder is not None:
+            dedup_memory.save(folder, wish.job, partition, at, job.digest, memory.dump())
+
+    saved = time.monotonic()
+    at = start
+    rate = wish.max_rate
+    read = read_columns(
+        cluster, wish.source, partition, start, end, last_stable_offset=end, max_rate=rate
+    )
+    async with aclosing(read):
+        while True:
+            next_one = asyncio.ensure_future(anext(read, None))
+            try:
+                # a slow --max-rate, or a leader that dies: no transaction grows old over them
+                if not (await asyncio.wait({next_one}, timeout=copying.seconds_left))[0]:
+                    await asyncio.to_thread(copying.commit, at, memory.tally.records)
+                records = await next_one
+            finally:
+                if not next_one.done():
+                    next_one.cancel()
+                    await asyncio.wait({next_one})
+            if records is None:
+                break
+            if not len(records):
+                continue
+            at = int(records.offset[-1]) + 1
+            await asyncio.to_thread(copying.send, visible(records), at, memory)
+            if time.monotonic() - saved > SAVE_SECONDS:
+                await commit(at)
+                saved = time.monotonic()
+    await commit(end)
+    return memory.tally.since(before)
+
+
+class _Copy:
+    """The transactions of one partition's copy; used in a thread."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        job: Job,
+        part: Part,
+        ensure_held: Callable[[], None],
+        told: Callable[[str], None],
+    ) -> None:
+        self.job, self.part = job, part
+        self._writer = writer
+        self._ensure_held, self._told = ensure_held, told
+        self._sent = 0
+        self._until: float | None = None  # of the open transaction
+
+    def send(self, records: ColumnBatch, position: int, memory: Deduplicator) -> None:
+        """Send what was not there before, in order. position: behind all that was read."""
+        before = memory.tally.records
+        copied = memory.judge(records)
+        chosen = records.select(copied)
+        seen = (before + 1 + copied.nonzero()[0]).tolist()  # with each of the chosen
+        output, times = self.job.wish.output, chosen.timestamp.tolist()
+        for i in range(len(chosen)):
+            if self._until is None:
+                self._ensure_held()
+                self._writer.begin()
+                self._sent, self._until = 0, time.monotonic() + TRANSACTION_SECONDS
+            self._writer.send(
+                output,
+                self.part.partition,
+                chosen.key[i],
+                chosen.value[i],
+                headers=chosen.header_list(i),
+                timestamp=times[i],
+            )
+            self._sent += 1
+            if self._sent >= TRANSACTION_RECORDS or time.monotonic() > self._until:
+                self.commit(int(chosen.offset[i]) + 1, seen[i])
+        # repeats alone send nothing: the transaction must not grow old over them
+        if self._until is not None and time.monotonic() > self._until:
+            self.commit(position, memory.tally.records)
+        self._told("batch")
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the open transaction may still take; None: none is open."""
+        return None if self._until is None else max(0.0, self._until - time.monotonic())
+
+    def commit(self, position: int, seen: int) -> None:
+        """Commit what was sent, and the position, also where nothing was sent. seen: visible
+        records from the job's first offset to the position."""
+        self._ensure_held()
+        if self._until is None:
+            self._writer.begin()
+        metadata = self.job.metadata(self.part.begin, self.part.end, seen)
+        places = {(self.job.wish.source, self.part.partition): Position(position, metadata)}
+        self._writer.commit(places)
+        self._until = None
+        self._told("committed")

@@ -1,0 +1,387 @@
+"""A whole rebuild: tasks for an engine, their rows, the log looked at again, the manifest.
+
+What engines differ in is only where tasks run. A row is kept on disk as soon as it is there, so
+that a second run of the same request does only what is missing; nothing counts as a result before
+the manifest is there, which is written last.
+"""
+
+import asyncio
+import json
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from eoctl.engine.rebuild_task import MEMORY_BYTES, BucketTask, RangeTask, Task
+from eoctl.kafka.connection.access import Access
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.read import cuts
+from eoctl.stores.state import folder as state_folder
+from eoctl.stores.state.files import BUCKETS, StateFile
+from eoctl.stores.state.folder import TaskRow
+from recovery.audit.range_counts import merged
+from recovery.errors import RefusedError
+from recovery.facts import PartitionFacts, TopicPartition
+from recovery.shared.cut import Cut, Judged, differences, judge, ranges
+from recovery.shared.digest import Digest
+from recovery.state.changelogs.changelog import ChangelogFormat, changelog_format
+from recovery.state.manifest import (
+    Manifest,
+    ManifestDigest,
+    ManifestFile,
+    ManifestPartition,
+    compacted_from_above,
+    completeness,
+    whole,
+)
+from recovery.times import instant, rfc3339
+
+RANGE_OFFSETS = 20_000_000
+
+Engine = Callable[[Sequence[Task]], Iterable[TaskRow]]
+"""Runs tasks somewhere and gives their rows, in any order, each as soon as it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be rebuilt, all resolved; JSON can hold it, and no secret is in it.
+
+    configs: the changelogs' settings, None where they may not be seen. retention: of each changelog
+    in ms, where the format has one; it joins the options. range_offsets: a partition with more is
+    read in ranges. started_ms: when the first run of this request began. base: the folder of an
+    earlier state that is carried on. fresh: the cut was made for this run at the log's end, and all
+    of it is read.
+    """
+
+    cut: Cut
+    format: str
+    options: Mapping[str, Any]
+    output: str
+    started_ms: int
+    configs: Mapping[str, Mapping[str, str | None] | None]
+    retention: Mapping[str, int] = field(default_factory=dict)
+    retention_from: str | None = None
+    reader: str = "own"
+    check_crc: bool = True
+    max_rate: float | None = None
+    range_offsets: int = RANGE_OFFSETS
+    memory_bytes: int = MEMORY_BYTES
+    epoch_per_transaction: bool = True
+    notes: tuple[str, ...] = ()
+    base: str | None = None
+    fresh: bool = False
+
+    def options_of(self, topic: str) -> dict[str, Any]:
+        """The format's options for one changelog."""
+        found = dict(self.options)
+        if topic in self.retention:
+            found["retention_ms"] = self.retention[topic]
+        return found
+
+    def to_json(self) -> str:
+        found = {**asdict(replace(self, cut=None)), "cut": self.cut.model_dump(mode="json")}  # type: ignore[arg-type]
+        return json.dumps(found, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Request":
+        found = json.loads(text)
+        found["cut"] = Cut.model_validate(found["cut"])
+        found["notes"] = tuple(found["notes"])
+        return cls(**found)
+
+
+def rebuild(request: Request, access: Access, engine: Engine, name: str) -> Manifest:
+    """Make the state and publish it. name: the engine's, for the manifest.
+
+    Raises RefusedError when the logs changed under the cut, or another rebuild is at work in the
+    folder, and what tasks raise.
+    """
+    folder = Path(request.output)
+    with state_folder.held(folder):
+        state_folder.check_begun(folder, request.to_json())
+        state_folder.sweep(folder)
+        return _rebuild(request, access, engine, name)
+
+
+def _rebuild(request: Request, access: Access, engine: Engine, name: str) -> Manifest:
+    began = time.monotonic()
+    form = changelog_format(request.format, request.options)
+    folder = Path(request.output)
+    kept = state_folder.Attempts(folder)
+    rows = _run(_range_tasks(request, access, form), engine, kept)
+    by_place = _by_place(rows)
+    combined = _by_place(_run(_bucket_tasks(request, by_place, form), engine, kept))
+    judged, logs = asyncio.run(_look_again(request, access, by_place))
+    partitions = []
+    notes = list(request.notes)
+    for place in request.cut.places():
+        lost = _compacted(request, place, by_place[place], logs[place])
+        counts = lost is not None and lost[1]
+        if lost is not None and not counts:
+            notes.append(f"{place[0]}-{place[1]}: {lost[0]}")
+        made = _partition(
+            request,
+            place,
+            by_place[place],
+            combined.get(place, []),
+            logs[place].log_start_offset or 0,
+        )
+        if lost is not None and counts:
+            made = made.model_copy(update={"incomplete": (*made.incomplete, lost[0])})
+        partitions.append(made)
+    cut = request.cut.model_copy(update=judged._asdict())
+    every = [row for found in (by_place, combined) for some in found.values() for row in some]
+    incomplete = tuple(
+        f"{p.topic}-{p.partition}: {why}" for p in partitions for why in p.incomplete
+    )
+    topics = [t.topic for t in cut.topics]
+    manifest = Manifest(
+        cluster_id=cut.cluster_id,
+        format=request.format,
+        options=dict(request.options),
+        retention_ms=dict(request.retention),
+        retention_from=request.retention_from,
+        engine=name,
+        reader=request.reader,
+        started_at=rfc3339(request.started_ms) or "",
+        finished_at=rfc3339(_now_ms()) or "",
+        seconds=round(time.monotonic() - began, 3),
+        cut=cut,
+        complete=not incomplete,
+        incomplete=incomplete,
+        consistent=judged.consistent,
+        notes=tuple(notes),
+        digest=whole(partitions),
+        changelogs={t: whole(p for p in partitions if p.topic == t) for t in topics},
+        partitions=tuple(partitions),
+        topic_configs={t: dict(c) for t, c in request.configs.items() if c is not None},
+        versions={**every[0].versions, "platform": platform.machine()} if every else {},
+        incremental_from=request.base,
+        peak_bytes=max((row.peak_bytes for row in every), default=0),
+    )
+    state_folder.publish(folder, manifest)
+    return manifest
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _run(tasks: Mapping[str, Task], engine: Engine, kept: state_folder.Attempts) -> list[TaskRow]:
+    """The rows of all tasks; those of an earlier run are not done again."""
+    rows = {key: row for key in tasks if (row := kept.find(key)) is not None}
+    todo = [task for key, task in tasks.items() if key not in rows]
+    if todo:
+        for row in engine(todo):
+            key = row.key()
+            if key not in tasks:
+                raise RefusedError(f"the engine gave a row that nobody asked for: {key}")
+            kept.keep(key, row)
+            rows[key] = row
+    lost = sorted(tasks.keys() - rows.keys())
+    if lost:
+        raise RefusedError(f"the engine ended without a row of {', '.join(lost)}")
+    return [rows[key] for key in tasks]
+
+
+def _range_tasks(request: Request, access: Access, form: ChangelogFormat) -> dict[str, Task]:
+    found: dict[str, Task] = {}
+    earlier = _earlier(request)
+    for (topic, partition), p in request.cut.places().items():
+        most = request.range_offsets if form.in_ranges else max(1, p.end - p.start)
+        known = earlier.get((topic, partition))
+        parts = ranges(known.end if known else p.start, p.end, most)
+        for number, (start, end) in enumerate(parts):
+            base = known if number == 0 else None
+            task = RangeTask(
+                access=access,
+                topic=topic,
+                partition=partition,
+                start=start,
+                end=end,
+                format=request.format,
+                options=request.options_of(topic),
+                output=request.output,
+                in_parts=len(parts) > 1,
+                memory_bytes=request.memory_bytes,
+                reader=request.reader,
+                check_crc=request.check_crc,
+                max_rate=request.max_rate,
+                base_folder=request.base or "",
+                base=tuple(StateFile(**f.model_dump()) for f in base.files) if base else (),
+                base_seen=base.seen if base else {},
+            )
+            found[task.key()] = task
+    return found
+
+
+def _earlier(request: Request) -> Mapping[TopicPartition, ManifestPartition]:
+    """The partitions of the state that is carried on."""
+    return state_folder.read(Path(request.base)).by_place() if request.base else {}
+
+
+def _by_place(rows: Iterable[TaskRow]) -> dict[TopicPartition, list[TaskRow]]:
+    """Rows of each partition, by rising range or bucket."""
+    found: dict[TopicPartition, list[TaskRow]] = {}
+    for row in sorted(rows, key=lambda r: (r.start or 0, r.first_bucket or 0)):
+        found.setdefault((row.topic, row.partition), []).append(row)
+    return found
+
+
+def _bucket_tasks(
+    request: Request, by_place: Mapping[TopicPartition, list[TaskRow]], form: ChangelogFormat
+) -> dict[str, Task]:
+    """For each partition read in ranges: its buckets, as many tasks as it had ranges."""
+    found: dict[str, Task] = {}
+    for (topic, partition), rows in by_place.items():
+        if len(rows) == 1:
+            continue
+        runs = tuple(run for row in rows for run in row.runs)
+        if not runs:  # all of it compacted away
+            runs = (state_folder.empty_run(Path(request.output)),)
+        for first, behind in ranges(0, BUCKETS, -(-BUCKETS // len(rows))):
+            task = BucketTask(
+                topic=topic,
+                partition=partition,
+                runs=runs,
+                first=first,
+                behind=behind,
+                seen=_seen(form, rows),
+                format=request.format,
+                options=request.options_of(topic),
+                output=request.output,
+            )
+            found[task.key()] = task
+    return found
+
+
+def _seen(form: ChangelogFormat, rows: Sequence[TaskRow]) -> Mapping[str, Any]:
+    seen = rows[0].seen
+    for row in rows[1:]:
+        seen = form.merge(seen, row.seen)
+    return seen
+
+
+async def _look_again(
+    request: Request, access: Access, by_place: Mapping[TopicPartition, list[TaskRow]]
+) -> tuple[Judged, dict[TopicPartition, PartitionFacts]]:
+    """What the cut divides, and the logs as they are now.
+
+    Raises RefusedError when a log changed below the cut.
+    """
+    async with Cluster(access.settings(), Deadline(None), read_only=True) as cluster:
+        now = await cuts.facts(cluster, request.cut)
+        found = differences(
+            request.cut,
+            [((f.topic, f.partition), f.topic_id, f.log_start_offset, f.leader_epoch) for f in now],
+        )
+        if found:
+            raise RefusedError(
+                f"the log changed while it was read: {'; '.join(found)}",
+                remedy="run it again with a new cut",
+            )
+        earlier = _earlier(request)
+        below = {
+            place: _producers(rows, earlier[place].producers if place in earlier else {})
+            for place, rows in by_place.items()
+        }
+        behind = await cuts.behind(cluster, request.cut, below, request.max_rate)
+    several = len(by_place) > 1
+    outside = any(row.counts.get("non_transactional") for rows in by_place.values() for row in rows)
+    judged = judge(
+        below,
+        behind,
+        epoch_per_transaction=request.epoch_per_transaction,
+        atomic=request.reader == "own" and not (several and outside),
+    )
+    return judged, {(f.topic, f.partition): f for f in now}
+
+
+def _compacted(
+    request: Request, place: TopicPartition, rows: Sequence[TaskRow], log: PartitionFacts
+) -> tuple[str, bool] | None:
+    """See `compacted_from_above`."""
+    p = request.cut.places()[place]
+    # the cleaner looks at nothing above the last stable offset: LogCleanerManager.cleanableOffsets
+    stable = log.last_stable_offset
+    above = max(0, (p.high_watermark if stable is None else stable) - p.end)
+    missing = _added(row.counts for row in rows).get("missing")
+    read = sum(row.end - row.start for row in rows if row.start is not None and row.end is not None)
+    present = max(1, read - (missing or 0))
+    # of a cut made for this run, only what was appended since can have closed its segment
+    closing = above if request.fresh else present + above
+    size = sum(row.bytes_read for row in rows) * closing // present
+    read_ms = max(row.last_read_ms or request.started_ms for row in rows)
+    cut = request.cut
+    made_ms = instant(cut.created_at, request.started_ms, where="the cut")
+    # a cut made now at an instant of yesterday is as old as that: what followed was there
+    age_ms = read_ms - (made_ms if cut.instant is None else min(made_ms, cut.instant))
+    return compacted_from_above(
+        request.configs.get(place[0]),
+        above,
+        missing,
+        size,
+        age_ms,
+        at_instant=cut.instant is not None,
+    )
+
+
+def _producers(
+    rows: Sequence[TaskRow], earlier: Mapping[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    found = dict(earlier)
+    for row in rows:
+        found = merged(found, {k: dict(v) for k, v in row.producers.items()})
+    return found
+
+
+def _partition(
+    request: Request,
+    place: TopicPartition,
+    rows: Sequence[TaskRow],
+    combined: Sequence[TaskRow],
+    log_start: int,
+) -> ManifestPartition:
+    ends = combined or rows
+    form = changelog_format(request.format, request.options_of(place[0]))
+    p = request.cut.places()[place]
+    known = _earlier(request).get(place)
+    began_ms = request.started_ms
+    if known is not None:
+        began_ms = instant(state_folder.read(Path(request.base or "")).started_at, began_ms)
+    read_ms = max(row.last_read_ms or request.started_ms for row in rows)
+    seen = _seen(form, rows)
+    why, proof = completeness(
+        form, request.configs.get(place[0]), log_start, seen, (began_ms, read_ms)
+    )
+    found = Digest.sum(Digest.of(row.digest_rows, row.digest) for row in ends)
+    return ManifestPartition(
+        topic=place[0],
+        partition=place[1],
+        start=p.start,
+        end=p.end,
+        counts=_added([*([known.counts] if known else []), *(row.counts for row in rows)]),
+        producers=_producers(rows, known.producers if known else {}),
+        expired=sum(row.expired for row in ends),
+        digest=ManifestDigest.of(found),
+        files=tuple(ManifestFile(**asdict(f)) for row in ends for f in row.files),
+        seen=dict(seen),
+        bytes_read=sum(row.bytes_read for row in rows),
+        seconds=round(sum(row.seconds for row in (*rows, *combined)), 3),
+        incomplete=why,
+        proof=proof,
+    )
+
+
+def _added(counts: Iterable[Mapping[str, int | None]]) -> dict[str, int | None]:
+    """Counts of ranges together; what one could not tell, or never counted, nobody can."""
+    given = list(counts)
+    total: dict[str, int | None] = {}
+    for name in dict.fromkeys(name for one in given for name in one):
+        values = [one.get(name) for one in given]
+        known = [value for value in values if value is not None]
+        total[name] = sum(known) if len(known) == len(values) else None
+    return total

@@ -1,0 +1,315 @@
+"""The work of a rebuild that one process does: read a range, combine it, write what is live.
+
+`run_task` is what local processes and Spark tasks call alike; tasks and their rows can be pickled.
+A small partition is one task. A big one is read in ranges, each leaving runs whose keys are divided
+into buckets by their hash, tombstones kept; then tasks combine the buckets.
+"""
+
+import asyncio
+import platform
+import resource
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eoctl.kafka.connection.access import Access
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.read import librdkafka as read_librdkafka
+from eoctl.kafka.read.columns import read_columns
+from eoctl.stores.state.files import (
+    BUCKETS,
+    StateFile,
+    StateWriter,
+    read_bucket,
+    read_rows,
+    write_run,
+)
+from eoctl.stores.state.folder import TaskRow
+from recovery.audit.range_counts import RangeCounts
+from recovery.shared.digest import Digest, digest
+from recovery.state.changelogs.changelog import ChangelogFormat, changelog_format
+from recovery.state.latest import Latest, buckets, latest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MEMORY_BYTES = 256 << 20
+READERS = ("own", "librdkafka")
+
+Progress = Callable[[int, int], None]
+"""Called with bytes and offsets more."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTask:
+    """Offsets [start, end) of a partition, all below the last stable offset.
+
+    output: the state's folder, seen by every task and by the publisher. in_parts: of a partition
+    that is read in ranges, leave runs. memory_bytes: of records held before they are spilt.
+    base: the files of an earlier state up to `start`, in base_folder, and what its format had seen.
+    """
+
+    access: Access
+    topic: str
+    partition: int
+    start: int
+    end: int
+    format: str
+    options: Mapping[str, Any]
+    output: str
+    in_parts: bool = False
+    memory_bytes: int = MEMORY_BYTES
+    reader: str = "own"
+    check_crc: bool = True
+    max_rate: float | None = None
+    base_folder: str = ""
+    base: tuple[StateFile, ...] = ()
+    base_seen: Mapping[str, Any] = field(default_factory=dict)
+
+    def key(self) -> str:
+        """What this task is called among the tasks of its rebuild; its row's key is the same."""
+        return f"{self.topic}-{self.partition}-range-{self.start}-{self.end}"
+
+
+@dataclass(frozen=True, slots=True)
+class BucketTask:
+    """Buckets [first, behind) of a partition's runs, in the order of their ranges."""
+
+    topic: str
+    partition: int
+    runs: tuple[str, ...]
+    first: int
+    behind: int
+    seen: Mapping[str, Any]
+    format: str
+    options: Mapping[str, Any]
+    output: str
+
+    def key(self) -> str:
+        """See RangeTask."""
+        return f"{self.topic}-{self.partition}-buckets-{self.first}"
+
+
+Task = RangeTask | BucketTask
+
+
+def sharing_rate(tasks: "Sequence[Task]", at_once: int) -> "list[Task]":
+    """The tasks, each with its part of their rate, so that those that run at once keep it
+    together: all of them may read from one broker."""
+    return [
+        replace(task, max_rate=task.max_rate / at_once)
+        if isinstance(task, RangeTask) and task.max_rate is not None
+        else task
+        for task in tasks
+    ]
+
+
+def run_task(task: Task, progress: Progress | None = None) -> TaskRow:
+    """Do one task. Raises IncompleteError, RefusedError, UsageError; leaves files that nothing
+    lists then."""
+    import pyarrow as pa
+
+    pa.set_memory_pool(pa.system_memory_pool())  # it gives back what is free, and is no slower
+    began = time.monotonic()
+    form = changelog_format(task.format, task.options)
+    if isinstance(task, BucketTask):
+        return _combine(task, form, began)
+    return _Range(task, form, progress).run(began)
+
+
+class _Range:
+    """One RangeTask at work."""
+
+    def __init__(self, task: RangeTask, form: ChangelogFormat, progress: Progress | None) -> None:
+        self._task = task
+        self._form = form
+        self._progress = progress
+        self._folder = Path(task.output)
+        self._runs: list[str] = []
+        self._seen: Mapping[str, Any] = task.base_seen
+        self._counts = RangeCounts(task.start, task.end)
+        self._bytes = 0
+        self._latest = Latest(form, task.memory_bytes, self._spill)
+
+    def run(self, began: float) -> TaskRow:
+        task = self._task
+        for file in task.base:
+            for rows in read_rows(Path(task.base_folder), file):
+                self._latest.add(rows)
+        if task.reader == "own":
+            asyncio.run(self._read())
+        else:
+            settings = task.access.settings()
+            for rows in read_librdkafka.read(
+                settings, task.topic, task.partition, task.start, task.end, self._moved
+            ):
+                self._counts.add_visible(len(rows))
+                self._add(rows)
+        last_read_ms = time.time_ns() // 1_000_000
+        files: tuple[StateFile, ...] = ()
+        found, expired = Digest(), 0
+        if task.in_parts:
+            self._latest.spill()
+        else:
+            if self._runs:
+                self._latest.spill()
+                parts = _buckets_of(self._form, self._folder, self._runs, range(BUCKETS))
+            else:
+                parts = iter([self._latest.table()])
+            files, found, expired = _finish(
+                self._form, self._folder, task.topic, task.partition, parts, self._seen
+            )
+        return TaskRow(
+            topic=task.topic,
+            partition=task.partition,
+            start=task.start,
+            end=task.end,
+            first_bucket=None,
+            counts=self._counts.counts(),
+            files=files,
+            runs=tuple(self._runs) if task.in_parts else (),
+            digest_rows=found.rows,
+            digest=found.hex,
+            expired=expired,
+            seen=self._seen,
+            producers=self._counts.producers(),
+            bytes_read=self._bytes,
+            seconds=time.monotonic() - began,
+            last_read_ms=last_read_ms,
+            peak_bytes=peak_bytes(),
+            versions=versions(),
+        )
+
+    async def _read(self) -> None:
+        task = self._task
+        async with Cluster(task.access.settings(), Deadline(None), read_only=True) as cluster:
+            stream = read_columns(
+                cluster,
+                task.topic,
+                task.partition,
+                task.start,
+                task.end,
+                last_stable_offset=task.end,  # nothing below a cut is open
+                control=True,
+                check_crc=task.check_crc,
+                max_rate=task.max_rate,
+                progress=self._moved,
+            )
+            async with aclosing(stream):
+                async for records in stream:
+                    self._add(self._counts.visible(records).rows())
+
+    def _add(self, rows: "pa.RecordBatch") -> None:
+        """Visible records into the state, by rising offset."""
+        valid = self._form.valid(rows)
+        if not valid.all():
+            rows = rows.filter(_mask(valid))
+        kept = self._form.keep(rows, self._seen)
+        self._seen = self._form.observe(rows, self._seen)
+        ignored = 0
+        if kept is not None and not kept.all():
+            ignored = int((~kept).sum())
+            rows = rows.filter(_mask(kept))
+        self._counts.add_rows(rows, invalid=int((~valid).sum()), ignored=ignored)
+        self._latest.add(rows)
+
+    def _spill(self, table: "pa.Table") -> None:
+        name = f"{self._task.topic}-{self._task.partition}"
+        self._runs.append(write_run(self._folder, name, buckets(table, BUCKETS)))
+
+    def _moved(self, size: int, offsets: int) -> None:
+        self._bytes += size
+        if self._progress is not None:
+            self._progress(size, offsets)
+
+
+def _combine(task: BucketTask, form: ChangelogFormat, began: float) -> TaskRow:
+    folder = Path(task.output)
+    parts = _buckets_of(form, folder, task.runs, range(task.first, task.behind))
+    files, found, expired = _finish(form, folder, task.topic, task.partition, parts, task.seen)
+    return TaskRow(
+        topic=task.topic,
+        partition=task.partition,
+        start=None,
+        end=None,
+        first_bucket=task.first,
+        counts={},
+        files=files,
+        runs=(),
+        digest_rows=found.rows,
+        digest=found.hex,
+        expired=expired,
+        seen={},
+        producers={},
+        bytes_read=0,
+        seconds=time.monotonic() - began,
+        last_read_ms=None,
+        peak_bytes=peak_bytes(),
+        versions=versions(),
+    )
+
+
+def _buckets_of(
+    form: ChangelogFormat, folder: Path, runs: "list[str] | tuple[str, ...]", wanted: range
+) -> Iterator["pa.Table"]:
+    """The last record of each identity, bucket by bucket."""
+    for bucket in wanted:
+        yield latest(form, [read_bucket(folder, run, bucket) for run in runs])
+
+
+def _finish(
+    form: ChangelogFormat,
+    folder: Path,
+    topic: str,
+    partition: int,
+    parts: Iterator["pa.Table"],
+    seen: Mapping[str, Any],
+) -> tuple[tuple[StateFile, ...], Digest, int]:
+    """Write what is live of each part; the file, the digest, and how many rows had expired."""
+    writer = StateWriter(folder, topic, partition)
+    total, expired = Digest(), 0
+    for part in parts:
+        live = form.finish(part, seen)
+        expired += len(part) - part.column("value").null_count - len(live)
+        total += digest(partition, live)
+        writer.write(live)
+    return (writer.close(),), total, expired
+
+
+def _mask(mask: Any) -> "pa.BooleanArray":
+    import numpy as np
+    import pyarrow as pa
+
+    bits = pa.py_buffer(np.packbits(mask, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(mask), [None, bits])
+
+
+def peak_bytes() -> int:
+    """The most memory this process has had resident.
+
+    Not ru_maxrss, where Linux tells it otherwise: a process begins with its parent's.
+    """
+    with suppress(OSError, ValueError):
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        (line,) = (line for line in lines if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def versions() -> dict[str, str]:
+    """What did the work, for the manifest."""
+    import numpy as np
+    import pyarrow as pa
+
+    from eoctl import __version__
+
+    return {
+        "eoctl": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "pyarrow": pa.__version__,
+    }

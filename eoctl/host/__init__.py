@@ -1,0 +1,1 @@
+"""This machine: processes that outlive a command, and its Java."""

@@ -1,0 +1,1 @@
+"""Questions to brokers, and their facts: metadata, coordinators, groups, settings, clocks."""

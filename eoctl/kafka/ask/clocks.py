@@ -1,0 +1,94 @@
+"""How far each coordinator's clock is from ours, measured with its own duration filter.
+
+No API returns a broker's clock. ListTransactions v1 (KIP-994) compares `now - start > duration` at
+the coordinator: asked with several durations for a transaction whose start is known, its answers
+enclose the difference between its clock and ours.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import WireError
+from recovery.facts import CoordinatorClock, TransactionFacts
+
+OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort")
+NEAR = 1_000
+"""Clocks that differ by less than this, in ms, are not told apart."""
+MOST_QUESTIONS = 80
+
+
+async def measured(
+    cluster: Cluster, rows: Iterable[TransactionFacts], now: Callable[[], int]
+) -> tuple[CoordinatorClock, ...]:
+    """Measure the clocks of the coordinators of these transactions against `now` (epoch ms).
+
+    A coordinator is left out if none of its transactions is open, if it is below ListTransactions
+    v1, or if its answers do not enclose the difference.
+    """
+    oldest: dict[int, TransactionFacts] = {}
+    for row in rows:
+        if row.state in OPEN and row.start_timestamp is not None:
+            known = oldest.setdefault(row.coordinator, row)
+            if row.start_timestamp < (known.start_timestamp or 0):
+                oldest[row.coordinator] = row
+    found = await asyncio.gather(*(_ahead(cluster, row, now) for row in oldest.values()))
+    return tuple(
+        CoordinatorClock(broker, ahead)
+        for broker, ahead in sorted(zip(oldest, found, strict=True))
+        if ahead is not None
+    )
+
+
+async def _ahead(cluster: Cluster, row: TransactionFacts, now: Callable[[], int]) -> int | None:
+    """Milliseconds that the coordinator's clock is ahead of ours; 0 = near; None = not known."""
+    start = row.start_timestamp
+    assert start is not None
+    low: int | None = None
+    high: int | None = None
+
+    async def ask(ahead: int) -> None:
+        """Ask whether the coordinator's clock is further ahead than this."""
+        nonlocal low, high
+        before = now()
+        duration = max(0, before + ahead - start)
+        answer = await cluster.ask(
+            row.coordinator,
+            messages.ListTransactionsRequest(
+                state_filters=list(OPEN),
+                producer_id_filters=[row.producer_id],
+                duration_filter=duration,
+            ),
+            least=1,
+        )
+        after = now()
+        if row.transactional_id in {t.transactional_id for t in answer.transaction_states}:
+            bound = duration + start - after
+            low = bound if low is None else max(low, bound)
+        else:
+            bound = duration + start - before
+            high = bound if high is None else min(high, bound)
+
+    try:
+        await asyncio.gather(ask(-NEAR), ask(NEAR))
+        for _ in range(MOST_QUESTIONS):
+            if low is not None and high is not None and high - low <= 3 * NEAR:
+                break
+            if low is not None and high is not None:
+                await ask((low + high) // 2)
+            elif low is not None:
+                await ask(2 * max(low, 0) + NEAR)
+            elif high is not None and now() + high > start:
+                await ask(2 * min(high, 0) - NEAR)
+            else:
+                return None  # by its coordinator's clock it begins in the future, or it is over
+        if low is None or high is None:
+            return None
+        if low <= 0 <= high:
+            return 0
+        middle, high = (low + high) // 2, None
+        await ask(low - NEAR)
+        return middle if high is None else None  # it ended while it was measured
+    except WireError:
+        return None

@@ -1,0 +1,331 @@
+"""Collectors: questions to the brokers, Facts back. No judgement, no text for people.
+
+Requests go to all leaders at once and in batches: one ListOffsets per leader and question,
+one DescribeProducers per leader for all its partitions.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.cluster import (
+    Cluster,
+    PartitionMetadata,
+    TopicMetadata,
+    by_leader,
+    missing_broker,
+    topic_id_text,
+)
+from eoctl.kafka.connection.failures import WireError
+from recovery.facts import Missing, PartitionFacts, ProducerFacts, TopicPartition
+
+LATEST, EARLIEST = -1, -2
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+MOVED = frozenset({"NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"})
+
+
+async def partition_offsets(
+    cluster: Cluster, topics: Iterable[TopicMetadata], wanted: Sequence[PartitionMetadata]
+) -> tuple[list[PartitionFacts], list[Missing]]:
+    """Log start, LSO and high watermark of `wanted`, in its order.
+
+    Three ListOffsets per leader, whatever the number of partitions. A partition whose leader
+    moved meanwhile is asked once more where it moved to.
+    """
+    ids = {t.name: t.topic_id for t in topics}
+    found, missing = await _offsets_of(cluster, ids, wanted)
+    moved = [p for p in wanted if found[p.topic, p.partition].error in MOVED]
+    if moved:
+        renewed = await cluster.metadata(sorted({p.topic for p in moved}))
+        again = [
+            q
+            for p in moved
+            for q in renewed.topics[p.topic].partitions
+            if q.partition == p.partition
+        ]
+        ids |= {t.name: t.topic_id for t in renewed.topics.values()}
+        second, more = await _offsets_of(cluster, ids, again)
+        found |= second
+        missing += [m for m in more if m not in missing]
+    facts = [found[p.topic, p.partition] for p in wanted]
+    missing += [
+        Missing("partition", f.error, _partition_problem(f), f.leader, f.topic, f.partition)
+        for f in facts
+        if f.error is not None and f.error not in {m.error for m in missing if m.broker == f.leader}
+    ]
+    return facts, missing
+
+
+async def ids_of_leaders(
+    cluster: Cluster, wanted: Sequence[PartitionMetadata]
+) -> dict[str, set[str | None]]:
+    """The topic ids by which the leaders of these partitions know their topics.
+
+    None among them: a leader that did not answer, or that knows no such topic or no ids. The broker
+    that described the topics may lag behind: of a topic made anew it still tells the former id.
+    """
+    led, leaderless = by_leader(wanted)
+    request = messages.MetadataRequest
+
+    async def ask(broker: int) -> Any:
+        names = sorted({p.topic for p in led[broker]})
+        question = request(
+            topics=[request.MetadataRequestTopic(name=name) for name in names],
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+            include_cluster_authorized_operations=False,
+        )
+        return await cluster.ask(broker, question, most=12)
+
+    answers, _ = await cluster.ask_each({b: partial(ask, b) for b in led})
+    found: dict[str, set[str | None]] = {p.topic: {None} for p in leaderless}
+    for broker, partitions in led.items():
+        told = answers[broker].topics if broker in answers else ()
+        ids = {t.name: None if t.error_code else topic_id_text(t.topic_id) for t in told}
+        for p in partitions:
+            found.setdefault(p.topic, set()).add(ids.get(p.topic))
+    return found
+
+
+def _partition_problem(facts: PartitionFacts) -> str:
+    if facts.error == "LEADER_NOT_AVAILABLE":
+        return "no broker leads this partition"
+    if facts.error == "TOPIC_AUTHORIZATION_FAILED":
+        return "DESCRIBE on the topic is not granted"
+    return "the leader did not give its offsets"
+
+
+async def _offsets_of(
+    cluster: Cluster, ids: dict[str, str | None], wanted: Sequence[PartitionMetadata]
+) -> tuple[dict[TopicPartition, PartitionFacts], list[Missing]]:
+    led, leaderless = by_leader(wanted)
+
+    async def ask(broker: int) -> tuple[Any, Any, Any]:
+        # high watermark before LSO, see PartitionFacts; a broker answers in order
+        return tuple(
+            await asyncio.gather(
+                *(
+                    cluster.ask(broker, list_offsets(led[broker], timestamp, level), most=9)
+                    for timestamp, level in (
+                        (LATEST, READ_UNCOMMITTED),
+                        (LATEST, READ_COMMITTED),
+                        (EARLIEST, READ_UNCOMMITTED),
+                    )
+                )
+            )
+        )
+
+    answers, failures = await cluster.ask_each({b: partial(ask, b) for b in led})
+    facts: dict[TopicPartition, PartitionFacts] = {}
+    missing: list[Missing] = []
+
+    def put(p: PartitionMetadata, epoch: int | None, **values: Any) -> None:
+        facts[p.topic, p.partition] = PartitionFacts(
+            topic=p.topic,
+            partition=p.partition,
+            topic_id=ids.get(p.topic),
+            leader=p.leader,
+            leader_epoch=epoch,
+            replicas=p.replicas,
+            **values,
+        )
+
+    for p in leaderless:
+        put(p, p.leader_epoch, error=p.error or "LEADER_NOT_AVAILABLE")
+    for broker, error in failures.items():
+        count = len(led[broker])
+        missing.append(
+            missing_broker(broker, error, detail=f"leads {count} of the partitions asked for")
+        )
+        for p in led[broker]:
+            put(p, p.leader_epoch, error=error.error)
+    for broker, (high, stable, start) in answers.items():
+        tables = [_offsets(answer) for answer in (high, stable, start)]
+        for p in led[broker]:
+            key = (p.topic, p.partition)
+            rows = [table.get(key) for table in tables]
+            codes = [row[0] for row in rows if row is not None and row[0]]
+            if codes or None in rows:
+                put(
+                    p,
+                    p.leader_epoch,
+                    error=messages.error_name(codes[0]) if codes else "UNKNOWN_TOPIC_OR_PARTITION",
+                )
+                continue
+            (_, hw, _), (_, lso, epoch), (_, first, _) = (row for row in rows if row is not None)
+            put(
+                p,
+                epoch if epoch >= 0 else p.leader_epoch,
+                log_start_offset=first,
+                last_stable_offset=lso,
+                high_watermark=max(hw, lso),
+            )
+    return facts, missing
+
+
+def list_offsets(
+    wanted: Iterable[PartitionMetadata], timestamp: int, level: int, *, replica: int = -1
+) -> Any:
+    """A ListOffsets request for `wanted` (KIP-79, KIP-98): timestamp -1 latest, -2 earliest.
+
+    replica: -1 asks as a client; another number is told what replicas see, at this leader epoch.
+    """
+    request = messages.ListOffsetsRequest
+    topic, partition = request.ListOffsetsTopic, request.ListOffsetsTopic.ListOffsetsPartition
+    grouped: dict[str, list[Any]] = {}
+    for p in wanted:
+        epoch = -1 if replica == -1 or p.leader_epoch is None else p.leader_epoch
+        grouped.setdefault(p.topic, []).append(
+            partition(partition_index=p.partition, current_leader_epoch=epoch, timestamp=timestamp)
+        )
+    return request(
+        replica_id=replica,
+        isolation_level=level,
+        topics=[topic(name=name, partitions=rows) for name, rows in grouped.items()],
+    )
+
+
+def _offsets(answer: Any) -> dict[TopicPartition, tuple[int, int, int]]:
+    return {
+        (t.name, p.partition_index): (p.error_code, p.offset, p.leader_epoch)
+        for t in answer.topics
+        for p in t.partitions
+    }
+
+
+async def producers(
+    cluster: Cluster, wanted: Sequence[PartitionMetadata]
+) -> tuple[dict[TopicPartition, tuple[ProducerFacts, ...]], list[Missing]]:
+    """The active producers of each partition (DescribeProducers, KIP-664; Kafka 2.8 and above).
+
+    One request per leader. A partition that is not in the result is named in the second part.
+    A replica that is no longer leader may answer NONE with stale state: its caller pairs this
+    with ListOffsets, which does refuse.
+    """
+    led, leaderless = by_leader(wanted)
+
+    def question(partitions: Iterable[PartitionMetadata]) -> Any:
+        request = messages.DescribeProducersRequest
+        grouped: dict[str, list[int]] = {}
+        for p in partitions:
+            grouped.setdefault(p.topic, []).append(p.partition)
+        return request(
+            topics=[
+                request.TopicRequest(name=name, partition_indexes=indexes)
+                for name, indexes in grouped.items()
+            ]
+        )
+
+    answers, failures = await cluster.ask_each(
+        {b: partial(cluster.ask, b, question(partitions)) for b, partitions in led.items()}
+    )
+    found: dict[TopicPartition, tuple[ProducerFacts, ...]] = {}
+    missing = [
+        Missing(
+            "partition",
+            p.error or "LEADER_NOT_AVAILABLE",
+            "no broker leads this partition",
+            None,
+            p.topic,
+            p.partition,
+        )
+        for p in leaderless
+    ]
+    for broker, error in failures.items():
+        missing.append(_producers_not_seen(broker, error, len(led[broker])))
+    for broker, answer in answers.items():
+        for t in answer.topics:
+            for p in t.partitions:
+                if p.error_code:
+                    name = messages.error_name(p.error_code)
+                    detail = (
+                        "producers are hidden: READ on the topic is not granted"
+                        if name == "TOPIC_AUTHORIZATION_FAILED"
+                        else p.error_message or "the leader did not describe its producers"
+                    )
+                    missing.append(
+                        Missing("partition", name, detail, broker, t.name, p.partition_index)
+                    )
+                    continue
+                found[t.name, p.partition_index] = tuple(
+                    _producer(t.name, p.partition_index, row) for row in p.active_producers
+                )
+    return found, missing
+
+
+def _producers_not_seen(broker: int, error: WireError, count: int) -> Missing:
+    if error.error == "UNSUPPORTED_VERSION":
+        return Missing(
+            "feature", error.error, "DescribeProducers needs Kafka 2.8 or above", broker=broker
+        )
+    return missing_broker(broker, error, detail=f"producers of {count} partitions not seen")
+
+
+def _producer(topic: str, partition: int, row: Any) -> ProducerFacts:
+    def known(value: int) -> int | None:
+        return value if value >= 0 else None
+
+    return ProducerFacts(
+        topic=topic,
+        partition=partition,
+        producer_id=row.producer_id,
+        producer_epoch=row.producer_epoch,
+        last_sequence=known(row.last_sequence),
+        last_timestamp=known(row.last_timestamp),
+        coordinator_epoch=known(row.coordinator_epoch),
+        current_txn_start_offset=known(row.current_txn_start_offset),
+    )
+
+
+async def offsets_at(
+    cluster: Cluster, wanted: Sequence[PartitionMetadata], instants: Iterable[int]
+) -> tuple[dict[TopicPartition, dict[int, int]], list[Missing]]:
+    """For each partition: instant → offset of the first record not older (ListOffsets).
+
+    An instant after all records is left out; a partition that was not told is not in the result.
+    """
+    found: dict[TopicPartition, dict[int, int]] = {(p.topic, p.partition): {} for p in wanted}
+    missing: list[Missing] = []
+    led, leaderless = by_leader(wanted)
+    for p in leaderless:
+        found.pop((p.topic, p.partition))
+    for instant in set(instants):
+        answers, failures = await cluster.ask_each(
+            {
+                broker: partial(
+                    cluster.ask, broker, list_offsets(mine, instant, READ_UNCOMMITTED), most=9
+                )
+                for broker, mine in led.items()
+            }
+        )
+        missing += [missing_broker(b, error) for b, error in failures.items()]
+        for p in (p for b in failures for p in led[b]):
+            found.pop((p.topic, p.partition), None)
+        told, refused = told_offsets(answers, "the leader did not find the offset of an instant")
+        missing += refused.values()
+        for place in refused:
+            found.pop(place, None)
+        for place, offset in told.items():
+            if offset >= 0 and place in found:
+                found[place][instant] = offset
+    return found, missing
+
+
+def told_offsets(
+    answers: Mapping[int, Any], refusal: str
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Missing]]:
+    """The offsets of ListOffsets answers by broker; what a leader refused in the second part."""
+    found: dict[TopicPartition, int] = {}
+    refused: dict[TopicPartition, Missing] = {}
+    for broker, answer in answers.items():
+        for t in answer.topics:
+            for row in t.partitions:
+                place = (t.name, row.partition_index)
+                if row.error_code:
+                    name = messages.error_name(row.error_code)
+                    refused[place] = Missing("partition", name, refusal, broker, *place)
+                else:
+                    found[place] = row.offset
+    return found, refused

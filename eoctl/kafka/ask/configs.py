@@ -1,0 +1,74 @@
+"""Settings in force, of topics and brokers (DescribeConfigs; defaults included)."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.cluster import Cluster, missing_broker
+from recovery.facts import Missing
+
+TOPIC, BROKER = 2, 4
+
+
+async def broker_configs(
+    cluster: Cluster, keys: Sequence[str]
+) -> tuple[dict[str, dict[str, str | None]], list[Missing]]:
+    """Broker id, as text → values of `keys` in force. Each broker tells only its own."""
+    request = messages.DescribeConfigsRequest
+
+    def question(broker: int) -> Any:
+        resource = request.DescribeConfigsResource(
+            resource_type=BROKER, resource_name=str(broker), configuration_keys=list(keys)
+        )
+        return request(resources=[resource], include_synonyms=False, include_documentation=False)
+
+    answers, failures = await cluster.ask_each(
+        {b: partial(cluster.ask, b, question(b)) for b in cluster.brokers}
+    )
+    missing = [missing_broker(b, error, detail="its settings") for b, error in failures.items()]
+    found: dict[str, dict[str, str | None]] = {}
+    for broker, answer in answers.items():
+        for result in answer.results:
+            if result.error_code:
+                name = messages.error_name(result.error_code)
+                text = "its settings are hidden: DESCRIBE_CONFIGS on the cluster is not granted"
+                missing.append(Missing("broker", name, text, broker=broker))
+            else:
+                found[str(broker)] = {c.name: c.value for c in result.configs}
+    return found, missing
+
+
+async def topic_configs(
+    cluster: Cluster, topics: Sequence[str], keys: Sequence[str]
+) -> tuple[dict[str, dict[str, str | None]], list[Missing]]:
+    """Topic → values of `keys` in force; topics that may not be asked are in the second part."""
+    if not topics:
+        return {}, []
+    request = messages.DescribeConfigsRequest
+    question = request(
+        resources=[
+            request.DescribeConfigsResource(
+                resource_type=TOPIC, resource_name=name, configuration_keys=list(keys)
+            )
+            for name in topics
+        ],
+        include_synonyms=False,
+        include_documentation=False,
+    )
+    answer: Any = await cluster.ask_any(question)
+    found: dict[str, dict[str, str | None]] = {}
+    missing: list[Missing] = []
+    for result in answer.results:
+        if result.error_code:
+            missing.append(
+                Missing(
+                    "topic",
+                    messages.error_name(result.error_code),
+                    "its settings are hidden: DESCRIBE_CONFIGS on the topic is not granted",
+                    topic=result.resource_name,
+                )
+            )
+        else:
+            found[result.resource_name] = {c.name: c.value for c in result.configs}
+    return found, missing

@@ -1,0 +1,313 @@
+"""Groups: which there are, who is in them, and who coordinates each.
+
+A group's coordinator leads the partition of `__consumer_offsets` that its name hashes to, so one
+Metadata answer finds all coordinators. ListGroups leaves out without an error what DESCRIBE is not
+granted for and what a coordinator does not hold yet: a made-up group of every partition, described
+before and after each listing, proves that all could be seen. What they committed:
+`eoctl.kafka.read.committed`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from eoctl.kafka.ask.coordinators import probe_ids
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.cluster import (
+    Cluster,
+    PartitionMetadata,
+    TopicMetadata,
+    by_leader,
+    missing_broker,
+)
+from recovery.facts import GroupFacts, Missing, TopicPartition
+from recovery.formats.coordinator import coordinator_partition
+
+Said = TypeVar("Said")
+Told = Mapping[str, tuple[str, Said]]
+"""What a broker told of groups: name to (Kafka's error name or NONE, answer)."""
+
+CONSUMER_OFFSETS = "__consumer_offsets"
+NOT_FOUND = "GROUP_ID_NOT_FOUND"
+TRIES = 6
+PAUSE_SECONDS = 0.1  # grows with each try: two seconds in all
+NOT_NOW = frozenset(
+    {
+        "NOT_COORDINATOR",
+        "COORDINATOR_NOT_AVAILABLE",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "LEADER_NOT_AVAILABLE",
+    }
+)
+_DETAILS = {
+    "GROUP_AUTHORIZATION_FAILED": "DESCRIBE on the group is not granted",
+    "LEADER_NOT_AVAILABLE": "no broker leads its partition of __consumer_offsets",
+    "NOT_COORDINATOR": "its coordinator is moving",
+    "COORDINATOR_LOAD_IN_PROGRESS": "its coordinator is loading",
+}
+
+
+def group_partition(topic: TopicMetadata, group: str) -> TopicPartition | Missing | None:
+    """Return the partition of `__consumer_offsets`, described as `topic`, that keeps a group.
+
+    None: no group was ever known here. Missing: the topic may not be seen.
+    """
+    if topic.error == "UNKNOWN_TOPIC_OR_PARTITION":
+        return None
+    if topic.error is not None or not topic.partitions:
+        return Missing(
+            "topic",
+            topic.error or "LEADER_NOT_AVAILABLE",
+            "the group's own partition cannot be found without DESCRIBE on this topic",
+            topic=CONSUMER_OFFSETS,
+        )
+    return CONSUMER_OFFSETS, coordinator_partition(group, len(topic.partitions))
+
+
+async def offsets_partitions(cluster: Cluster) -> tuple[PartitionMetadata, ...] | Missing:
+    """The partitions of `__consumer_offsets`: none where no group was ever known."""
+    topic = (await cluster.metadata([CONSUMER_OFFSETS])).topics[CONSUMER_OFFSETS]
+    if topic.error == "UNKNOWN_TOPIC_OR_PARTITION":
+        return ()
+    if topic.error is not None:
+        return Missing(
+            "topic",
+            topic.error,
+            "without DESCRIBE on this topic nobody can tell whether all groups were seen",
+            topic=CONSUMER_OFFSETS,
+        )
+    return topic.partitions
+
+
+async def at_coordinators(
+    cluster: Cluster,
+    names: Iterable[str],
+    ask: Callable[[int, list[str]], Awaitable[Told[Said]]],
+) -> tuple[dict[str, tuple[int, Said]], list[Missing]]:
+    """Ask each group's coordinator about its groups, all brokers at once: (broker, answer) of each.
+
+    A coordinator that moves or loads is looked for again, for about two seconds. What a broker
+    refuses is named in the second part.
+    """
+    found: dict[str, tuple[int, Said]] = {}
+    missing: list[Missing] = []
+    left = sorted(set(names))
+    for attempt in range(TRIES):
+        await asyncio.sleep(PAUSE_SECONDS * attempt)
+        homes, refused = await _homes(cluster, left)
+        grouped: dict[int, list[str]] = {}
+        for name, broker in homes.items():
+            grouped.setdefault(broker, []).append(name)
+        answers, failures = await cluster.ask_each(
+            {broker: partial(ask, broker, mine) for broker, mine in grouped.items()}
+        )
+        for broker, failure in failures.items():
+            text = f"coordinator of {len(grouped[broker])} of the groups asked for"
+            missing.append(missing_broker(broker, failure, "coordinator", text))
+        for broker, answer in answers.items():
+            for name in grouped[broker]:
+                told = answer.get(name)
+                if told is not None and told[0] == "NONE":
+                    found[name] = (broker, told[1])
+                else:
+                    refused[name] = "NO_ANSWER" if told is None else told[0]
+        left = [name for name, error in refused.items() if error in NOT_NOW]
+        missing += [
+            _refused(name, error) for name, error in refused.items() if error not in NOT_NOW
+        ]
+        if not left or cluster.deadline.passed:
+            break
+    return found, missing + [_refused(name, refused[name]) for name in left]
+
+
+def _refused(name: str, error: str) -> Missing:
+    return Missing("group", error, _DETAILS.get(error, "the coordinator did not tell"), id=name)
+
+
+async def _homes(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, int], dict[str, str]]:
+    """The coordinator of each group, and Kafka's error for those that have none now.
+
+    No group has one in a cluster without `__consumer_offsets`.
+    """
+    homes: dict[str, int] = {}
+    refused: dict[str, str] = {}
+    partitions = await offsets_partitions(cluster) if names else ()
+    if isinstance(partitions, Missing):
+        return await _homes_by_asking(cluster, names)
+    for name in names if partitions else ():
+        home = partitions[coordinator_partition(name, len(partitions))]
+        if home.leader is None:
+            refused[name] = "LEADER_NOT_AVAILABLE"
+        else:
+            homes[name] = home.leader
+    return homes, refused
+
+
+async def _homes_by_asking(
+    cluster: Cluster, names: Sequence[str]
+) -> tuple[dict[str, int], dict[str, str]]:
+    """Homes of groups if `__consumer_offsets` is hidden from us: FindCoordinator, one by one."""
+    homes: dict[str, int] = {}
+    refused: dict[str, str] = {}
+    for name in names:
+        question = messages.FindCoordinatorRequest(key_type=0, key=name, coordinator_keys=[name])
+        answer = await cluster.ask_any(question, most=4)
+        found = answer.coordinators[0] if answer.coordinators else answer  # version 4; below it
+        if found.error_code:
+            refused[name] = messages.error_name(found.error_code)
+        else:
+            homes[name] = found.node_id
+    return homes, refused
+
+
+async def list_groups(cluster: Cluster) -> tuple[list[GroupFacts], list[Missing]]:
+    """All groups by name, with type and state as far as the brokers tell (KIP-518, KIP-848).
+
+    A group counts only from the broker that coordinates it. See `describe_groups` for members.
+    """
+    partitions = await offsets_partitions(cluster)
+    if isinstance(partitions, Missing):
+        answers, failures = await cluster.ask_each(
+            {b: partial(_list, cluster, b) for b in cluster.brokers}
+        )
+        rows = [g for answer in answers.values() for g in answer]
+        missing = [missing_broker(b, error, "coordinator") for b, error in failures.items()]
+        return sorted(rows, key=lambda g: g.group), [partitions, *missing]
+    count = len(partitions)
+    led, leaderless = by_leader(partitions)
+
+    async def ask(broker: int) -> tuple[dict[int, str], list[GroupFacts], dict[int, str]]:
+        numbers = [p.partition for p in led[broker]]
+        # pipelined on one connection: the broker answers in this order
+        before, listed, after = await asyncio.gather(
+            _probe(cluster, broker, numbers, count),
+            _list(cluster, broker),
+            _probe(cluster, broker, numbers, count),
+        )
+        return before, listed, after
+
+    answers, failures = await cluster.ask_each({b: partial(ask, b) for b in led})
+    unproven: dict[tuple[int | None, str], int] = {}
+    if leaderless:
+        unproven[None, "LEADER_NOT_AVAILABLE"] = len(leaderless)
+    missing = [
+        missing_broker(b, error, "coordinator", f"{len(led[b])} of {count} coordinators not seen")
+        for b, error in failures.items()
+    ]
+    rows = []
+    for broker, (before, listed, after) in answers.items():
+        for number in before:
+            for error in {before[number], after[number]} - {"NONE", NOT_FOUND}:
+                unproven[broker, error] = unproven.get((broker, error), 0) + 1
+        rows += [
+            g for g in listed if partitions[coordinator_partition(g.group, count)].leader == broker
+        ]
+    missing += [_unproven(*key, number, count) for key, number in unproven.items()]
+    return sorted(rows, key=lambda g: g.group), missing
+
+
+def _unproven(broker: int | None, error: str, number: int, count: int) -> Missing:
+    details = {
+        "GROUP_AUTHORIZATION_FAILED": "DESCRIBE on all groups is not granted: some may be hidden",
+        "LEADER_NOT_AVAILABLE": "no broker leads them",
+    }
+    detail = details.get(error, "a coordinator is moving or loading")
+    text = f"{detail}; {number} of {count} coordinators not proven"
+    return Missing("coordinator", error, text, broker=broker)
+
+
+async def _probe(
+    cluster: Cluster, broker: int, numbers: Sequence[int], count: int
+) -> dict[int, str]:
+    """Partition of `__consumer_offsets` → error its leader gives for a made-up group."""
+    ids = probe_ids(count)
+    question = messages.DescribeGroupsRequest(groups=[ids[n] for n in numbers])
+    answer = await cluster.ask(broker, question)
+    return {
+        coordinator_partition(g.group_id, count): messages.error_name(g.error_code)
+        for g in answer.groups
+    }
+
+
+async def _list(cluster: Cluster, broker: int) -> list[GroupFacts]:
+    question = messages.ListGroupsRequest(states_filter=[], types_filter=[])
+    answer = await cluster.ask(broker, question)
+    # an error here (a coordinator is loading) shows in the probes, partition by partition
+    return [
+        GroupFacts(g.group_id, g.group_state or None, g.group_type or None, broker)
+        for g in answer.groups
+    ]
+
+
+async def find_groups(
+    cluster: Cluster, names: Sequence[str]
+) -> tuple[list[GroupFacts], list[Missing]]:
+    """The named groups with their members, in the order asked.
+
+    One that does not exist has the state Dead, as Kafka says of it. One whose coordinator could
+    not be asked is not among them but in the second part.
+    """
+
+    async def ask(broker: int, mine: list[str]) -> Told[GroupFacts]:
+        listed = {g.group: g for g in await _list(cluster, broker)}
+        return {n: ("NONE", listed.get(n) or GroupFacts(n, None, None, broker)) for n in mine}
+
+    listed, missing = await at_coordinators(cluster, names, ask)
+    described, more = await describe_groups(cluster, [facts for _, facts in listed.values()])
+    found = {g.group: g for g in described if g.members is not None or g.type is not None}
+    silent = {m.id for m in (*missing, *more)}
+    coordinators_gone = any(m.scope == "coordinator" for m in (*missing, *more))
+    if not coordinators_gone:
+        for name in names:
+            if name not in found and name not in silent:
+                found[name] = GroupFacts(name, "Dead", members=())
+    return [found[name] for name in dict.fromkeys(names) if name in found], [*missing, *more]
+
+
+async def describe_groups(
+    cluster: Cluster, groups: Sequence[GroupFacts]
+) -> tuple[list[GroupFacts], list[Missing]]:
+    """`groups` with state and members, in their order.
+
+    What could not be described keeps what was known: members None. So do streams groups
+    (KIP-1071), whose members are not asked for.
+    """
+    requests = {
+        "consumer": (messages.ConsumerGroupDescribeRequest, "group_ids", 0),
+        "share": (messages.ShareGroupDescribeRequest, "group_ids", 1),
+        "classic": (messages.DescribeGroupsRequest, "groups", 0),
+    }
+    by_kind: dict[str, list[str]] = {}
+    for g in groups:
+        by_kind.setdefault((g.type or "classic").lower(), []).append(g.group)
+
+    async def ask(kind: str, broker: int, mine: list[str]) -> Told[Any]:
+        request, field, least = requests[kind]
+        answer = await cluster.ask(broker, request(**{field: mine}), least=least)
+        return {g.group_id: (_described_or_dead(g), g) for g in answer.groups}
+
+    kinds = [kind for kind in by_kind if kind in requests]
+    results = await asyncio.gather(
+        *(at_coordinators(cluster, by_kind[kind], partial(ask, kind)) for kind in kinds)
+    )
+    answers = {name: said for found, _ in results for name, said in found.items()}
+    missing = [m for _, more in results for m in more]
+    return [
+        g if g.group not in answers else _described(g, *answers[g.group]) for g in groups
+    ], missing
+
+
+def _described_or_dead(row: Any) -> str:
+    error = messages.error_name(row.error_code)
+    return "NONE" if error == NOT_FOUND else error
+
+
+def _described(facts: GroupFacts, coordinator: int, row: Any) -> GroupFacts:
+    return replace(
+        facts,
+        state=row.group_state or "Dead",
+        coordinator=coordinator,
+        members=tuple(sorted((m.client_id, m.client_host.removeprefix("/")) for m in row.members)),
+    )

@@ -1,0 +1,71 @@
+"""The ends of logs as their leaders know them, written but not yet replicated records included.
+
+ListOffsets as replica -2 (Kafka's ListOffsetsRequest.DEBUGGING_REPLICA_ID) gives the log end
+offset. Such a request is answered by followers too, so it carries the leader epoch.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from eoctl.kafka.ask import collect
+from eoctl.kafka.connection.cluster import (
+    Cluster,
+    PartitionMetadata,
+    TopicMetadata,
+    by_leader,
+    missing_broker,
+)
+from recovery.facts import Missing, PartitionFacts, TopicPartition
+
+DEBUGGING_REPLICA = -2
+
+
+async def log_end_offsets(
+    cluster: Cluster, wanted: Sequence[PartitionMetadata]
+) -> tuple[dict[TopicPartition, int], list[Missing]]:
+    """The leader's log end offset of each partition; one that is not told is in the second part."""
+    led, leaderless = by_leader(wanted)
+    answers, failures = await cluster.ask_each(
+        {
+            broker: partial(
+                cluster.ask,
+                broker,
+                collect.list_offsets(
+                    mine, collect.LATEST, collect.READ_UNCOMMITTED, replica=DEBUGGING_REPLICA
+                ),
+                least=4,
+                most=9,
+            )
+            for broker, mine in led.items()
+        }
+    )
+    missing = [missing_broker(b, error, detail="log ends") for b, error in failures.items()]
+    missing += [
+        Missing("partition", "LEADER_NOT_AVAILABLE", "no broker leads it", None, *_place(p))
+        for p in leaderless
+    ]
+    found, refused = collect.told_offsets(answers, "the leader did not give its log end")
+    return found, [*missing, *refused.values()]
+
+
+async def read_ends(
+    cluster: Cluster, topics: Iterable[TopicMetadata], wanted: Sequence[PartitionMetadata]
+) -> tuple[list[PartitionFacts], Mapping[TopicPartition, int], list[Missing]]:
+    """Offsets of each partition, and then its log end offset.
+
+    In this order: what was written before the watermark was read is in the log end.
+    """
+    facts, missing = await collect.partition_offsets(cluster, topics, wanted)
+    # where the leader moved meanwhile, facts know the new one
+    led = [
+        replace(p, leader=f.leader, leader_epoch=f.leader_epoch)
+        for p, f in zip(wanted, facts, strict=True)
+        if f.error is None
+    ]
+    ends, more = await log_end_offsets(cluster, led)
+    return facts, ends, missing + more
+
+
+def _place(p: PartitionMetadata) -> TopicPartition:
+    return p.topic, p.partition

@@ -1,0 +1,94 @@
+"""What ids in Ongoing or Prepare* hold: the partitions they name, and their coordinator's log."""
+
+from collections.abc import Mapping, Sequence
+
+from eoctl.kafka.ask import collect, configs
+from eoctl.kafka.ask.coordinators import TRANSACTION_STATE, state_partitions
+from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
+from recovery.facts import Missing, PartitionFacts, TopicPartition, TransactionFacts
+from recovery.formats.coordinator import coordinator_partition
+from recovery.inspect.id_facts import IdFacts, NamedPartition
+
+MIN_IN_SYNC = "min.insync.replicas"
+
+
+async def standing(
+    cluster: Cluster,
+    rows: Sequence[TransactionFacts],
+    now: int,
+    recorded: Mapping[str, Sequence[TopicPartition]] | None = None,
+) -> list[IdFacts]:
+    """Return where each id stands, in the order of `rows`; clocks are left to the caller.
+
+    now: our clock, epoch ms, when `rows` were described. recorded: the partitions of an id's
+    newest record, asked beside those of its description. The partitions are asked first and
+    the leader epochs of `__transaction_state` last: a coordinator that moves meanwhile is then
+    seen with its new epoch. What could not be seen is left open in the facts.
+    """
+    wanted = {
+        t.transactional_id: tuple(
+            dict.fromkeys(
+                [*(t.partitions or ()), *(recorded or {}).get(t.transactional_id, ())],
+            )
+        )
+        for t in rows
+    }
+    places = await _places(cluster, sorted({tp for named in wanted.values() for tp in named}))
+    producers, _ = await collect.producers(cluster, [m for m, _ in places.values() if m])
+    logs = await state_partitions(cluster)
+    least = await _min_in_sync(cluster) if any(_decided(t) for t in rows) else None
+    found = []
+    for t in rows:
+        named = []
+        for tp in wanted[t.transactional_id]:
+            here = producers.get(tp)
+            producer = next((p for p in here or () if p.producer_id == t.producer_id), None)
+            named.append(NamedPartition(places[tp][1], here is not None, producer))
+        count = 0 if isinstance(logs, Missing) else len(logs)
+        home = coordinator_partition(t.transactional_id, count) if count else -1
+        log = None if isinstance(logs, Missing) or not count else logs[home]
+        found.append(
+            IdFacts(
+                row=t,
+                collected_at=now,
+                state_partition=home,
+                coordinator_epoch=log.leader_epoch if log else None,
+                in_sync=len(log.in_sync) if log and log.in_sync is not None else None,
+                # no more can be asked for than there are (Kafka's Partition.effectiveMinIsr)
+                min_in_sync=None if least is None or log is None else min(least, len(log.replicas)),
+                named=tuple(named),
+            )
+        )
+    return found
+
+
+def _decided(row: TransactionFacts) -> bool:
+    return row.state.startswith("Prepare")
+
+
+async def _places(
+    cluster: Cluster, wanted: Sequence[TopicPartition]
+) -> dict[TopicPartition, tuple[PartitionMetadata | None, PartitionFacts]]:
+    """Each partition's metadata, None where it is not described, and its offsets or the error."""
+    if not wanted:
+        return {}
+    metadata = await cluster.metadata(sorted({topic for topic, _ in wanted}))
+    known = {(p.topic, p.partition): p for t in metadata.topics.values() for p in t.partitions}
+    here = [known[tp] for tp in wanted if tp in known]
+    facts, _ = await collect.partition_offsets(cluster, metadata.topics.values(), here)
+    found: dict[TopicPartition, tuple[PartitionMetadata | None, PartitionFacts]] = {
+        (f.topic, f.partition): (p, f) for p, f in zip(here, facts, strict=True)
+    }
+    for topic, number in wanted:
+        if (topic, number) not in found:
+            described = metadata.topics.get(topic)
+            error = (described.error if described else None) or "UNKNOWN_TOPIC_OR_PARTITION"
+            found[topic, number] = None, PartitionFacts(topic, number, error=error)
+    return found
+
+
+async def _min_in_sync(cluster: Cluster) -> int | None:
+    """How many replicas of `__transaction_state` must be in sync; None where it is hidden."""
+    found, _ = await configs.topic_configs(cluster, [TRANSACTION_STATE], [MIN_IN_SYNC])
+    value = found.get(TRANSACTION_STATE, {}).get(MIN_IN_SYNC)
+    return int(value) if value is not None and value.isdigit() else None

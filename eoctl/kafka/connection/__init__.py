@@ -1,0 +1,1 @@
+"""Connections to brokers: the wire, TLS, SASL, client properties, confluent-kafka."""

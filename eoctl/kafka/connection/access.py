@@ -1,0 +1,52 @@
+"""How another process reaches the same cluster: what a task carries to where it runs.
+
+It travels pickled inside a task or a Data Source, never as an option, a conf or a command line,
+so that no list of those shows what it holds.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from eoctl.kafka.connection.cluster import Cluster
+    from eoctl.kafka.connection.properties import ClientSettings
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Client properties as given: `env:` and `file:` references are read where they are used.
+
+    hosts, socks5: as in a context. repr shows no property's value.
+    """
+
+    properties: Mapping[str, str] = field(repr=False)
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    socks5: str | None = field(default=None, repr=False)
+
+    def settings(self) -> "ClientSettings":
+        """Their meaning here, secrets read. Raises UsageError."""
+        from eoctl.kafka.connection.properties import client_settings
+
+        return client_settings(self.properties, hosts=self.hosts, socks5=self.socks5)
+
+    def asked(
+        self,
+        use: "Callable[[Cluster], Coroutine[Any, Any, T]]",
+        seconds: float | None = None,
+        *,
+        read_only: bool = False,
+    ) -> T:
+        """The answer of an asynchronous function that is given an open cluster, from a thread
+        without a loop. seconds: for all of it. Raises what opening a cluster and `use` raise."""
+        from eoctl.kafka.connection.cluster import Cluster
+        from eoctl.kafka.connection.failures import Deadline
+
+        async def run() -> T:
+            async with Cluster(self.settings(), Deadline(seconds), read_only=read_only) as cluster:
+                return await use(cluster)
+
+        return asyncio.run(run())

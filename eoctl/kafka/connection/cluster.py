@@ -1,0 +1,436 @@
+"""A cluster as seen over one connection per broker: bootstrap, metadata, asking many at once.
+
+A broker that does not answer costs its silence bound once and is then left alone for as long
+as this Cluster lives; what it could have said is reported as Missing, never left out silently.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.failures import Deadline, WireError
+from eoctl.kafka.connection.properties import ClientSettings
+from eoctl.kafka.connection.wire import Connection
+from recovery.errors import RefusedError, UnreachableError
+from recovery.facts import BrokerFacts, Missing
+from recovery.formats.records import allow_expanded
+from recovery.quoting import quoted
+
+READING = frozenset(
+    {
+        "ConsumerGroupDescribe",
+        "DescribeCluster",
+        "DescribeConfigs",
+        "DescribeGroups",
+        "DescribeProducers",
+        "DescribeShareGroupOffsets",
+        "DescribeTransactions",
+        "Fetch",
+        "FindCoordinator",
+        "ListGroups",
+        "ListOffsets",
+        "ListTransactions",
+        "Metadata",
+        "OffsetFetch",
+        "OffsetForLeaderEpoch",
+        "ShareGroupDescribe",
+    }
+)
+"""All that a read-only context may send; anything else could change the cluster."""
+
+Key = TypeVar("Key", bound=Hashable)
+
+PROBE_TOPIC = "eoctl-probe"
+"""A made-up topic: who may not describe all topics is refused it, others hear: unknown."""
+STAGGER_SECONDS = 0.3  # between bootstrap attempts: a dead first server costs no more
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """A partition's leader. leader None: nobody leads it. error: Kafka's name, None if none.
+
+    in_sync: the replicas that the leader counts as in sync; None = not told.
+    """
+
+    topic: str
+    partition: int
+    leader: int | None
+    leader_epoch: int | None
+    replicas: tuple[int, ...]
+    error: str | None
+    topic_id: str | None = None
+    in_sync: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """A topic as Metadata describes it. error: why it could not be (then no partitions)."""
+
+    name: str
+    topic_id: str | None
+    internal: bool
+    partitions: tuple[PartitionMetadata, ...]
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    """One Metadata answer."""
+
+    cluster_id: str | None
+    controller: int | None
+    brokers: Mapping[int, BrokerFacts]
+    topics: Mapping[str, TopicMetadata]
+
+
+class Cluster:
+    """Connections to the brokers of one cluster. Use as `async with Cluster(settings, ...)`.
+
+    Raises UnreachableError on entry when no bootstrap server answers or accepts us.
+    """
+
+    def __init__(
+        self, settings: ClientSettings, deadline: Deadline, *, read_only: bool = False
+    ) -> None:
+        self.settings = settings
+        self.read_only = read_only
+        self.deadline = deadline
+        self.brokers: dict[int, BrokerFacts] = {}
+        self.cluster_id: str | None = None
+        self._connections: dict[int, Connection] = {}
+        self._opening: dict[int, asyncio.Lock] = {}
+        self._silent: dict[int, WireError] = {}
+        self._bootstrap: Connection | None = None
+        self._bootstrap_address: tuple[str, int] | None = None
+        self._forget_expanded: Callable[[], None] | None = None
+
+    async def __aenter__(self) -> Self:
+        if self.settings.most_expanded is not None:
+            self._forget_expanded = allow_expanded(self.settings.most_expanded)
+        try:
+            await self._begin(list(self.settings.bootstrap_servers))
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    async def _begin(self, servers: list[tuple[str, int]]) -> None:
+        """Learn the brokers from one of the servers; one that accepts us may die right after."""
+        while True:
+            self._bootstrap_address = None
+            self._bootstrap = await self._first_to_answer(servers)
+            try:
+                await self.metadata([])
+            except UnreachableError:
+                servers = [s for s in servers if s != self._bootstrap_address]
+                if not servers:
+                    raise
+            else:
+                return
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection."""
+        if self._forget_expanded is not None:
+            self._forget_expanded()
+            self._forget_expanded = None
+        for connection in self._open_connections():
+            connection.close()
+
+    @property
+    def requests_sent(self) -> int:
+        """Requests sent so far, negotiation and authentication included."""
+        return sum(c.requests_sent for c in self._open_connections())
+
+    def _open_connections(self) -> list[Connection]:
+        found = {id(c): c for c in self._connections.values()}
+        if self._bootstrap is not None:
+            found[id(self._bootstrap)] = self._bootstrap
+        return list(found.values())
+
+    @property
+    def transaction_version(self) -> int:
+        """The finalized feature `transaction.version`; 0 where the cluster has no such feature."""
+        assert self._bootstrap is not None
+        return self._bootstrap.features.get("transaction.version", 0)
+
+    def silence(self) -> Deadline:
+        """How long one broker may stay silent: the request timeout within the whole deadline."""
+        return self.deadline.within(self.settings.request_timeout_ms / 1000)
+
+    async def _first_to_answer(self, servers: Sequence[tuple[str, int]]) -> Connection:
+        """Try these servers, a moment apart, and keep the first that accepts us."""
+        bound = self.silence()
+
+        async def attempt(position: int, host: str, port: int) -> Connection:
+            await asyncio.sleep(position * STAGGER_SECONDS)
+            made = await Connection.open(host, port, self.settings.security, bound)
+            if self._bootstrap_address is None:
+                self._bootstrap_address = (host, port)
+            return made
+
+        tasks = [
+            asyncio.create_task(attempt(position, host, port))
+            for position, (host, port) in enumerate(servers)
+        ]
+        failures: list[WireError] = []
+        winner: Connection | None = None
+        try:
+            for done in asyncio.as_completed(tasks):
+                try:
+                    winner = await done
+                    break
+                except WireError as error:
+                    failures.append(error)
+        finally:
+            for task in tasks:
+                task.cancel()
+            for result in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(result, Connection) and result is not winner:
+                    result.close()
+        if winner is None:
+            raise _unreachable(failures, servers)
+        return winner
+
+    async def metadata(self, topics: Sequence[str] | None) -> ClusterMetadata:
+        """Ask for `topics` (None = all, [] = none) of any broker that answers; never creates one.
+
+        Renews the list of brokers. Raises UnreachableError when no broker answers any more.
+        """
+        request = messages.MetadataRequest
+        wanted = (
+            None if topics is None else [request.MetadataRequestTopic(name=name) for name in topics]
+        )
+        question = request(
+            topics=wanted,
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+            include_cluster_authorized_operations=False,
+        )
+
+        def absent(answer: Any) -> str | None:
+            told = {t.name for t in answer.topics}
+            missing = [name for name in topics or () if name not in told]
+            return f"topic {quoted(missing[0])}" if missing else None
+
+        answer = await self.ask_any(question, most=12, absent=absent)
+        self.cluster_id = answer.cluster_id
+        self.brokers = {
+            b.node_id: BrokerFacts(b.node_id, b.host, b.port, b.rack) for b in answer.brokers
+        }
+        self._adopt_bootstrap()
+        return ClusterMetadata(
+            cluster_id=answer.cluster_id,
+            controller=answer.controller_id if answer.controller_id >= 0 else None,
+            brokers=self.brokers,
+            topics={t.name: _topic(t) for t in answer.topics},
+        )
+
+    def _adopt_bootstrap(self) -> None:
+        """If the bootstrap address is a broker's own, its connection now serves that broker."""
+        for b in self.brokers.values():
+            if self._bootstrap_address == (b.host, b.port) and b.id not in self._connections:
+                assert self._bootstrap is not None
+                self._connections[b.id] = self._bootstrap
+
+    async def topic_operations(self) -> dict[str, int]:
+        """Bits of the operations allowed on each visible topic (KIP-430; Kafka 2.3 and above)."""
+        question = messages.MetadataRequest(
+            topics=None,
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=True,
+            include_cluster_authorized_operations=False,
+        )
+        answer = await self.ask_any(question, most=12)
+        return {t.name: t.topic_authorized_operations for t in answer.topics}
+
+    async def ask_any(
+        self,
+        question: Any,
+        *,
+        most: int | None = None,
+        absent: Callable[[Any], str | None] = lambda answer: None,
+    ) -> Any:
+        """One question that any broker can answer. Raises UnreachableError when none does.
+
+        absent: what an answer does not speak of although it was asked for; None: nothing. Such an
+        answer is none.
+        """
+        if self._bootstrap is not None and not self._bootstrap.closed:
+            try:
+                answer = await self._bootstrap.ask(question, self.silence(), most=most)
+                refuse_short(absent(answer))
+                return answer
+            except WireError as error:
+                self._bootstrap.close()
+                failures = [error]
+        else:
+            failures = []
+        for broker in list(self.brokers):
+            try:
+                answer = await self.ask(broker, question, most=most)
+                refuse_short(absent(answer))
+                return answer
+            except WireError as error:
+                failures.append(error)
+        raise _unreachable(failures, self.settings.bootstrap_servers)
+
+    async def connection(self, broker: int) -> Connection:
+        """The open connection to `broker`. Raises WireError, at once if it was silent before."""
+        if broker in self._silent:
+            raise self._silent[broker]
+        lock = self._opening.setdefault(broker, asyncio.Lock())
+        async with lock:
+            found = self._connections.get(broker)
+            if found is not None and not found.closed:
+                return found
+            if broker in self._silent:
+                raise self._silent[broker]
+            known = self.brokers.get(broker)
+            if known is None:
+                raise WireError("BROKER_NOT_AVAILABLE", "the cluster does not list this broker")
+            try:
+                made = await Connection.open(
+                    known.host, known.port, self.settings.security, self.silence()
+                )
+            except WireError as error:
+                self._silent[broker] = error
+                raise
+            self._connections[broker] = made
+            return made
+
+    async def ask(
+        self,
+        broker: int,
+        question: Any,
+        *,
+        least: int = 0,
+        most: int | None = None,
+        seconds: float | None = None,
+    ) -> Any:
+        """One question to one broker; its decoded answer. Raises WireError.
+
+        seconds: how long the broker may take where that is longer than its usual silence.
+        In a read-only context a request that could change something raises RefusedError.
+        """
+        name = type(question).__name__.removesuffix("Request")
+        if self.read_only and name not in READING:
+            raise RefusedError(f"{name} is not sent: the context is read-only")
+        connection = await self.connection(broker)
+        try:
+            bound = self.silence() if seconds is None else self.deadline.within(seconds)
+            return await connection.ask(question, bound, least=least, most=most)
+        except WireError as error:
+            if error.error != "UNSUPPORTED_VERSION":
+                self._silent[broker] = error
+                connection.close()
+            raise
+
+    async def ask_each(
+        self, questions: Mapping[Key, Callable[[], Awaitable[Any]]]
+    ) -> tuple[dict[Key, Any], dict[Key, WireError]]:
+        """Run one coroutine per key, all at once: what answered, and what did not."""
+        keys = list(questions)
+        results = await asyncio.gather(*(questions[key]() for key in keys), return_exceptions=True)
+        answers: dict[Key, Any] = {}
+        failures: dict[Key, WireError] = {}
+        for key, result in zip(keys, results, strict=True):
+            if isinstance(result, WireError):
+                failures[key] = result
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                answers[key] = result
+        return answers, failures
+
+    @property
+    def silent(self) -> frozenset[int]:
+        """Brokers that did not answer."""
+        return frozenset(self._silent)
+
+    def forgive(self) -> None:
+        """Ask silent brokers again from now on (the next round of a watch)."""
+        self._silent.clear()
+
+
+def refuse_short(absent: str | None) -> None:
+    """Raise WireError for an answer that says nothing of `absent`, which was asked for."""
+    if absent is not None:
+        raise WireError("NOT_KAFKA", f"its answer does not speak of {absent}, which was asked for")
+
+
+def missing_broker(
+    broker: int, error: WireError, scope: str = "broker", detail: str = ""
+) -> Missing:
+    """A broker that did not answer, as a fact."""
+    text = f"{detail}: {error.detail}" if detail else error.detail
+    return Missing(scope=scope, error=error.error, detail=text, broker=broker)
+
+
+def by_leader(
+    partitions: Iterable[PartitionMetadata],
+) -> tuple[dict[int, list[PartitionMetadata]], list[PartitionMetadata]]:
+    """Partitions grouped by the broker that leads them, and those that nobody leads."""
+    led: dict[int, list[PartitionMetadata]] = {}
+    orphaned: list[PartitionMetadata] = []
+    for p in partitions:
+        if p.leader is None:
+            orphaned.append(p)
+        else:
+            led.setdefault(p.leader, []).append(p)
+    return led, orphaned
+
+
+def _topic(t: Any) -> TopicMetadata:
+    error = messages.error_name(t.error_code) if t.error_code else None
+    topic_id = topic_id_text(t.topic_id)
+    return TopicMetadata(
+        name=t.name,
+        topic_id=topic_id,
+        internal=bool(t.is_internal),
+        partitions=tuple(
+            PartitionMetadata(
+                topic=t.name,
+                partition=p.partition_index,
+                leader=p.leader_id if p.leader_id >= 0 else None,
+                leader_epoch=p.leader_epoch if p.leader_epoch >= 0 else None,
+                replicas=tuple(p.replica_nodes),
+                error=messages.error_name(p.error_code) if p.error_code else None,
+                topic_id=topic_id,
+                in_sync=tuple(p.isr_nodes),
+            )
+            for p in sorted(t.partitions, key=lambda p: p.partition_index)
+        ),
+        error=error,
+    )
+
+
+def topic_id_text(value: Any) -> str | None:
+    """A topic id as Kafka prints it: URL-safe base64 of the UUID without padding; zero is None."""
+    if value is None or not value.int:
+        return None
+    from base64 import urlsafe_b64encode
+
+    return urlsafe_b64encode(value.bytes).decode().rstrip("=")
+
+
+def _unreachable(
+    failures: Sequence[WireError], servers: Sequence[tuple[str, int]]
+) -> UnreachableError:
+    names = ", ".join(f"{host}:{port}" for host, port in servers)
+    if not failures:
+        return UnreachableError("no broker answers", where=names)
+    # what a broker said of us is worth more than a port that is closed
+    order = ("AUTHENTICATION_FAILED", "TLS_FAILED", "NOT_KAFKA")
+    ranked = sorted(failures, key=lambda e: order.index(e.error) if e.error in order else 9)
+    return UnreachableError(ranked[0].detail, where=names, remedy=ranked[0].remedy)

@@ -1,0 +1,135 @@
+"""Kafka's request and response classes, made on demand from kafka-python's copy of the schemas.
+
+kafka-python serves eoctl to encode and decode only. `import kafka` would load its whole client
+(130 ms and 300 modules), so the bare package is planted and each message class is made from its
+schema when it is first named: `messages.MetadataRequest`. Schemas it lacks are in our own
+package `eoctl.kafka.connection.schemas`.
+"""
+
+import importlib.util
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+OWN_SCHEMAS = ("ConsumerGroupDescribe", "ShareGroupDescribe", "DescribeShareGroupOffsets")
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...
+
+else:
+
+    def __getattr__(name: str) -> Any:
+        if not name.endswith(("Request", "Response")):
+            raise AttributeError(name)
+        _plant_bare_package()
+        if name.startswith("ApiVersions"):
+            # its response header is never flexible: kafka-python has that in code
+            from kafka.protocol.metadata import api_versions
+
+            made = getattr(api_versions, name)
+        elif name == "RawFetchResponse":
+            from eoctl.kafka.connection import raw_fetch
+
+            made = raw_fetch.RawFetchResponse
+        else:
+            from kafka.protocol.api_message import ApiMessage
+
+            own = name.startswith(OWN_SCHEMAS)
+            package = {"load_json": "eoctl.kafka.connection.schemas"} if own else {}
+            made = type(ApiMessage)(name.removeprefix("Raw"), (ApiMessage,), {}, **package)
+            made.__name__ = name
+        globals()[name] = made
+        return made
+
+
+def response_class(request: Any) -> Any:
+    """The class that decodes the answer to `request`, which must have a header and a version."""
+    name = type(request).__name__
+    name = name.removesuffix("Request") + "Response"
+    module = sys.modules[__name__]
+    return getattr(module, name)[request.API_VERSION]
+
+
+def null_field(answer: Any) -> str | None:
+    """The first list or string of an answer that is null and may not be, None where there is none.
+
+    Java's generated classes refuse such an answer; kafka-python's hand out None.
+    """
+    struct = getattr(answer, "_struct", None)
+    return None if struct is None else _null_field(struct, answer, answer.API_VERSION)
+
+
+def _null_field(struct: Any, value: Any, version: int) -> str | None:
+    for name, nullable, inner in _looked_at(struct, version):
+        found = getattr(value, name)
+        if found is None:
+            if not nullable:
+                return name
+        elif inner is not None:
+            for item in found:
+                if (deeper := _null_field(inner, item, version)) is not None:
+                    return f"{name}.{deeper}"
+    return None
+
+
+_Looked = tuple[tuple[str, bool, Any], ...]
+_looked: dict[tuple[int, int], tuple[Any, _Looked]] = {}  # by a structure's id, which it keeps
+
+
+def _looked_at(struct: Any, version: int) -> _Looked:
+    """The lists and strings of a structure: name, whether it may be null, the structure of its
+    items where they have any such."""
+    if (known := _looked.get((id(struct), version))) is not None:
+        return known[1]
+    found = []
+    for f in struct.untagged_fields(version):
+        nullable = f.nullable_for_version_q(version)
+        inner = f.array_of if f.is_struct_array() else None
+        if inner is not None and not _looked_at(inner, version):
+            inner = None
+        if inner is not None or (not nullable and (f.is_array() or f.type_str == "string")):
+            found.append((f.name, nullable, inner))
+    _looked[id(struct), version] = struct, tuple(found)
+    return tuple(found)
+
+
+# where kafka-python has an older name, or none
+_NAMES = {
+    -1: "UNKNOWN_SERVER_ERROR",
+    0: "NONE",
+    6: "NOT_LEADER_OR_FOLLOWER",
+    10: "MESSAGE_TOO_LARGE",
+    17: "INVALID_TOPIC_EXCEPTION",
+    39: "INVALID_REPLICA_ASSIGNMENT",
+    128: "INVALID_REGULAR_EXPRESSION",
+    129: "REBOOTSTRAP_REQUIRED",
+    130: "STREAMS_INVALID_TOPOLOGY",
+    131: "STREAMS_INVALID_TOPOLOGY_EPOCH",
+    132: "STREAMS_TOPOLOGY_FENCED",
+    133: "SHARE_SESSION_LIMIT_REACHED",
+}
+
+
+def error_name(code: int) -> str:
+    """Kafka's own name of an error code (org.apache.kafka.common.protocol.Errors, 4.3)."""
+    if code in _NAMES:
+        return _NAMES[code]
+    _plant_bare_package()
+    from kafka.errors import for_code
+
+    name = str(for_code(code).message)
+    return f"ERROR_{code}" if name == "UNKNOWN" else name
+
+
+def _plant_bare_package() -> None:
+    for name in ("kafka", "kafka.protocol.metadata"):
+        if name in sys.modules:
+            continue
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.submodule_search_locations is None:
+            raise ModuleNotFoundError(name)
+        package = types.ModuleType(name)
+        package.__path__ = list(spec.submodule_search_locations)
+        package.__spec__ = spec
+        sys.modules[name] = package

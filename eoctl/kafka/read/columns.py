@@ -1,0 +1,179 @@
+"""Reading a range of a partition as columns: `fetch.read` and the vectorised decoder, in step.
+
+Rebuild, the audits and the Spark source all read so. Memory is bounded by a few responses,
+whatever the size of the range. What could not be read to its end is an error, never a part.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from typing import TypeVar
+
+from eoctl.kafka.ask import collect
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read import fetch
+from eoctl.kafka.read.fetch import READ_COMMITTED, READ_UNCOMMITTED, Chunk, Range
+from recovery.errors import EoctlError, IncompleteError, RefusedError
+from recovery.formats.columns import Batches, ColumnBatch, decode, decode_headers
+from recovery.formats.reader import CorruptError
+
+PARTITION_BYTES = 4 << 20
+
+Progress = Callable[[int, int], None]
+"""Called with bytes and offsets more, after each response."""
+
+Part = TypeVar("Part", ColumnBatch, Batches)
+
+
+async def read_columns(
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    *,
+    last_stable_offset: int | None = None,
+    control: bool = False,
+    check_crc: bool = True,
+    max_rate: float | None = None,
+    progress: Progress | None = None,
+) -> AsyncGenerator[ColumnBatch, None]:
+    """The records with offsets in [start, end), by rising offset, a few MiB at a time.
+
+    last_stable_offset: transactional records at or above it are OPEN; None: as it is now. Below
+    it every outcome is final, wherever the marker lies. control: give markers too. max_rate: bytes
+    per second and broker. Raises IncompleteError when the range can't be read to its end or is
+    corrupt, RefusedError for messages of the old format.
+    """
+
+    def decoded(chunk: Chunk, stable: int) -> Iterator[ColumnBatch]:
+        for found in decode(
+            chunk.records,
+            chunk.aborted,
+            last_stable_offset=stable,
+            check_crc=check_crc,
+            start=max(start, chunk.fetch_offset),
+            end=end if chunk.aborted is None else min(stable, end),
+        ):
+            if not control and (markers := found.is_control).any():
+                found = found.select(~markers)
+            yield found
+
+    async for part in _read(
+        cluster,
+        Range(topic, partition, start, end),
+        decoded,
+        last_stable_offset,
+        max_rate,
+        progress,
+    ):
+        yield part
+
+
+async def read_headers(
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    *,
+    last_stable_offset: int | None = None,
+    check_crc: bool = True,
+    max_rate: float | None = None,
+    progress: Progress | None = None,
+) -> AsyncGenerator[Batches, None]:
+    """The headers of all batches that reach into [start, end), markers included, nothing opened.
+
+    The first batch may begin before start, the last end behind end. Otherwise as `read_columns`.
+    """
+
+    def decoded(chunk: Chunk, stable: int) -> Iterator[Batches]:
+        yield decode_headers(
+            chunk.records, chunk.aborted, last_stable_offset=stable, check_crc=check_crc
+        ).reaching(max(start, chunk.fetch_offset), end)
+
+    async for part in _read(
+        cluster,
+        Range(topic, partition, start, end),
+        decoded,
+        last_stable_offset,
+        max_rate,
+        progress,
+    ):
+        yield part
+
+
+async def _read(
+    cluster: Cluster,
+    wanted: Range,
+    decoded: Callable[[Chunk, int], Iterator[Part]],
+    stable: int | None,
+    max_rate: float | None,
+    progress: Progress | None,
+) -> AsyncGenerator[Part, None]:
+    """Up to the last stable offset with the lists of aborted transactions, then without."""
+    if stable is None:
+        stable = await _last_stable_offset(cluster, wanted)
+    loop = asyncio.get_running_loop()
+    passes = (
+        (READ_COMMITTED, wanted.start, min(stable, wanted.end)),
+        (READ_UNCOMMITTED, max(stable, wanted.start), wanted.end),
+    )
+    with ThreadPoolExecutor(1, "eoctl-decode") as thread:  # the connection is read meanwhile
+        for isolation, start, end in passes:
+            if start >= end:
+                continue
+            stream = fetch.read(
+                cluster,
+                [Range(wanted.topic, wanted.partition, start, end)],
+                isolation=isolation,
+                partition_bytes=PARTITION_BYTES,
+                max_rate=max_rate,
+            )
+            position = start
+            async with aclosing(stream):
+                async for item in stream:
+                    if not isinstance(item, Chunk):
+                        if item.error is not None:
+                            raise _not_read(item)
+                        now, size = end, 0
+                    else:
+                        parts = decoded(item, stable)
+                        while True:
+                            try:
+                                part = await loop.run_in_executor(thread, next, parts, None)
+                            except (CorruptError, RefusedError) as error:
+                                raise _within(error, wanted) from error
+                            if part is None:
+                                break
+                            if len(part):
+                                yield part
+                        now, size = min(item.next_offset, end), len(item.records)
+                    if progress is not None:
+                        progress(size, now - position)
+                    position = now
+
+
+def _within(error: CorruptError | RefusedError, wanted: Range) -> EoctlError:
+    place = f"{wanted.topic}-{wanted.partition}"
+    where = f"{place}, {error.where}" if error.where else place
+    return type(error)(error.what, where=where, remedy=error.remedy)
+
+
+async def _last_stable_offset(cluster: Cluster, wanted: Range) -> int:
+    metadata = await cluster.metadata([wanted.topic])
+    topics = metadata.topics.values()
+    asked = [p for t in topics for p in t.partitions if p.partition == wanted.partition]
+    facts, missing = await collect.partition_offsets(cluster, topics, asked)
+    if not facts or facts[0].last_stable_offset is None:
+        why = missing[0].detail if missing else "no such partition"
+        raise IncompleteError(why, where=f"{wanted.topic}-{wanted.partition}")
+    return facts[0].last_stable_offset
+
+
+def _not_read(ended: fetch.Ended) -> IncompleteError:
+    return IncompleteError(
+        f"could not be read from offset {ended.position} on: {ended.detail} ({ended.error})",
+        where=f"{ended.topic}-{ended.partition}",
+    )

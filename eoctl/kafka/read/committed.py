@@ -1,0 +1,327 @@
+"""What groups committed (OffsetFetch), which of it is pending, and which groups stand at a place.
+
+Every offset is asked twice, without and with `require_stable` (KIP-447): a commit that waits in an
+open transaction answers UNSTABLE_OFFSET_COMMIT the second time, and the first answer is the last
+stable offset. All groups of one coordinator go into one request.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from eoctl.kafka.ask import collect
+from eoctl.kafka.ask.groups import NOT_FOUND, Told, at_coordinators, list_groups, offsets_partitions
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.cluster import PROBE_TOPIC, Cluster, refuse_short
+from eoctl.kafka.read.fetch import Range, read_all
+from recovery.facts import GroupFacts, GroupOffsetFacts, Missing, TopicPartition
+from recovery.formats.batches import batch_headers
+from recovery.formats.consumer_offsets import OffsetKey, decode_key
+from recovery.formats.coordinator import coordinator_partition
+from recovery.formats.records import records
+from recovery.inspect.observation import OpenTransaction
+from recovery.quoting import quoted
+
+Rows = dict[TopicPartition, tuple[str, Any]]
+"""Kafka's error name or NONE, and the answer's row."""
+
+UNSTABLE = "UNSTABLE_OFFSET_COMMIT"
+SEVERAL_GROUPS = 8  # from this version of OffsetFetch on (KIP-709)
+MOST_CHUNKS = 8  # of a partition of __consumer_offsets, above its LSO
+STABLE = 7  # below this version, require_stable is silently not sent
+
+
+async def with_offsets(
+    cluster: Cluster,
+    groups: Sequence[GroupFacts],
+    partitions: Sequence[TopicPartition] | None = None,
+) -> tuple[list[GroupFacts], list[Missing]]:
+    """`groups` with their committed offsets, on all partitions or on those named.
+
+    A partition without a commit, decided or pending, is left out. Share groups: their start
+    offset (KIP-932). What was committed for topics that we may not see is left out by the brokers
+    without an error: then one Missing says so.
+    """
+    share = [g.group for g in groups if (g.type or "").lower() == "share"]
+    others = [g.group for g in groups if g.group not in set(share)]
+    missing: list[Missing] = []
+    everywhere: Sequence[TopicPartition] = ()
+    uncertain: set[str] = set()
+    if partitions is None and others:
+        uncertain, everywhere, missing = await _maybe_pending(cluster, others)
+
+    async def ask(broker: int, mine: list[str]) -> Told[Sequence[GroupOffsetFacts]]:
+        wanted = {
+            name: everywhere if partitions is None and name in uncertain else partitions
+            for name in mine
+        }
+        return await _committed(cluster, broker, wanted)
+
+    results = await asyncio.gather(
+        at_coordinators(cluster, others, ask),
+        at_coordinators(cluster, share, partial(_share_offsets, cluster, partitions)),
+    )
+    found = {name: said for answers, _ in results for name, (_, said) in answers.items()}
+    for _, more in results:
+        missing += more
+    for rows in found.values():
+        missing += [
+            Missing("group", o.error, _problem(o.error), None, o.topic, o.partition, o.group)
+            for o in rows
+            if o.error is not None
+        ]
+    return [replace(g, offsets=tuple(found.get(g.group, ()))) for g in groups], missing
+
+
+def _problem(error: str) -> str:
+    if error == "TOPIC_AUTHORIZATION_FAILED":
+        return "DESCRIBE on the topic is not granted"
+    return "the coordinator did not tell its offset"
+
+
+async def _maybe_pending(
+    cluster: Cluster, names: Sequence[str]
+) -> tuple[set[str], list[TopicPartition], list[Missing]]:
+    """Groups that may have a first commit pending, and all partitions it could be for.
+
+    Asked for all topics, a coordinator lists only what was committed before: a first commit that
+    is pending shows only on a partition named. It can be there only while a transaction is open on
+    the group's partition of `__consumer_offsets`, that is while its LSO is below its watermark.
+    """
+    homes = await offsets_partitions(cluster)
+    seen = await cluster.metadata([PROBE_TOPIC])
+    missing = []
+    if seen.topics[PROBE_TOPIC].error == "TOPIC_AUTHORIZATION_FAILED":
+        text = "DESCRIBE on all topics is not granted: offsets of hidden topics are not shown"
+        missing.append(Missing("topic", "TOPIC_AUTHORIZATION_FAILED", text))
+    if not isinstance(homes, Missing):  # hidden: any group may have one
+        offsets, more = await collect.partition_offsets(cluster, (), homes)
+        missing += [m for m in more if m.error != "LEADER_NOT_AVAILABLE"]
+        held = {p.partition for p in offsets if p.held != 0}
+        names = [n for n in names if homes and coordinator_partition(n, len(homes)) in held]
+    if not names:
+        return set(), [], missing
+    topics = (await cluster.metadata(None)).topics.values()
+    return set(names), [(p.topic, p.partition) for t in topics for p in t.partitions], missing
+
+
+async def _committed(
+    cluster: Cluster, broker: int, wanted: Mapping[str, Sequence[TopicPartition] | None]
+) -> Told[Sequence[GroupOffsetFacts]]:
+    # a commit between the two answers makes the value the older one, never `pending` wrong
+    (value, _), (stable, version) = await asyncio.gather(
+        _offset_fetch(cluster, broker, wanted, stable=False),
+        _offset_fetch(cluster, broker, wanted, stable=True),
+    )
+    told: dict[str, tuple[str, Sequence[GroupOffsetFacts]]] = {}
+    for name in wanted:
+        error = next(
+            (e for e, _ in (value[name], stable[name]) if e not in ("NONE", NOT_FOUND)), "NONE"
+        )
+        rows = _merged(name, value[name][1], stable[name][1], told_pending=version >= STABLE)
+        told[name] = (error, rows)
+    return told
+
+
+def _merged(group: str, value: Rows, stable: Rows, *, told_pending: bool) -> list[GroupOffsetFacts]:
+    rows = []
+    for (topic, partition), (error, row) in sorted(stable.items(), key=lambda item: item[0]):
+        pending = error == UNSTABLE
+        if pending:
+            error, row = value.get((topic, partition), ("NONE", None))
+        known = row is not None and row.committed_offset >= 0
+        if not known and not pending and error == "NONE":
+            continue
+        epoch = row.committed_leader_epoch if known else -1
+        rows.append(
+            GroupOffsetFacts(
+                group=group,
+                topic=topic,
+                partition=partition,
+                committed_offset=row.committed_offset if known else None,
+                leader_epoch=epoch if epoch >= 0 else None,
+                metadata=row.metadata if known else None,
+                pending=pending if told_pending else None,
+                error=None if error == "NONE" else error,
+            )
+        )
+    return rows
+
+
+async def _offset_fetch(
+    cluster: Cluster,
+    broker: int,
+    wanted: Mapping[str, Sequence[TopicPartition] | None],
+    *,
+    stable: bool,
+) -> tuple[dict[str, tuple[str, Rows]], int]:
+    """Group → (error, its rows), and the version that was spoken."""
+    request = messages.OffsetFetchRequest
+    connection = await cluster.connection(broker)
+    if connection.supports(request, SEVERAL_GROUPS):
+        group = request.OffsetFetchRequestGroup
+        question = request(
+            groups=[
+                group(group_id=name, topics=_topics(group.OffsetFetchRequestTopics, named))
+                for name, named in wanted.items()
+            ],
+            require_stable=stable,
+        )
+        answer = await cluster.ask(broker, question, least=SEVERAL_GROUPS, most=9)
+        told = {g.group_id: (messages.error_name(g.error_code), _rows(g)) for g in answer.groups}
+        refuse_short(_absent(wanted, told))
+        return told, 9
+
+    async def one(name: str, named: Sequence[TopicPartition] | None) -> tuple[str, Rows]:
+        topics = _topics(request.OffsetFetchRequestTopic, named)
+        question = request(group_id=name, topics=topics, require_stable=stable)
+        answer = await cluster.ask(broker, question, least=2, most=STABLE)
+        return messages.error_name(answer.error_code), _rows(answer)
+
+    answers = await asyncio.gather(*(one(name, named) for name, named in wanted.items()))
+    refuse_short(_absent(wanted, dict(zip(wanted, answers, strict=True))))
+    version = STABLE if connection.supports(request, STABLE) else 0
+    return dict(zip(wanted, answers, strict=True)), version
+
+
+def _absent(
+    wanted: Mapping[str, Sequence[TopicPartition] | None], told: Mapping[str, tuple[str, Rows]]
+) -> str | None:
+    """The first group or partition that an answer leaves out, which is not one without a commit."""
+    for name, named in wanted.items():
+        if name not in told:
+            return f"group {quoted(name)}"
+        error, rows = told[name]
+        if error == "NONE" and (left_out := [p for p in named or () if p not in rows]):
+            return f"group {quoted(name)} on {quoted(left_out[0][0])}-{left_out[0][1]}"
+    return None
+
+
+def _topics(topic: Any, named: Sequence[TopicPartition] | None) -> list[Any] | None:
+    """The request's topics; None, which stands for all, where none are named."""
+    if named is None:
+        return None
+    grouped: dict[str, list[int]] = {}
+    for name, partition in named:
+        grouped.setdefault(name, []).append(partition)
+    return [topic(name=name, partition_indexes=rows) for name, rows in grouped.items()]
+
+
+def _rows(answer: Any) -> Rows:
+    return {
+        (t.name, p.partition_index): (messages.error_name(p.error_code), p)
+        for t in answer.topics
+        for p in t.partitions
+    }
+
+
+async def _share_offsets(
+    cluster: Cluster,
+    partitions: Sequence[TopicPartition] | None,
+    broker: int,
+    names: list[str],
+) -> Told[Sequence[GroupOffsetFacts]]:
+    """The first offset that each share group has not finished with."""
+    request = messages.DescribeShareGroupOffsetsRequest
+    question = request(
+        groups=[
+            request.DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)
+            for name in names
+        ]
+    )
+    answer = await cluster.ask(broker, question)
+    return {
+        g.group_id: (
+            messages.error_name(g.error_code),
+            [
+                GroupOffsetFacts(
+                    group=g.group_id,
+                    topic=t.topic_name,
+                    partition=p.partition_index,
+                    committed_offset=p.start_offset,
+                    leader_epoch=p.leader_epoch if p.leader_epoch > 0 else None,
+                    pending=False,
+                    error=messages.error_name(p.error_code) if p.error_code else None,
+                )
+                for t in g.topics
+                for p in t.partitions
+                if (p.start_offset >= 0 or p.error_code)
+                and (partitions is None or (t.topic_name, p.partition_index) in partitions)
+            ],
+        )
+        for g in answer.groups
+    }
+
+
+async def groups_at(
+    cluster: Cluster, partitions: Sequence[TopicPartition]
+) -> tuple[list[GroupFacts], list[Missing]]:
+    """The groups that have a commit, decided or pending, on one of these partitions, with it.
+
+    Their members are not asked for: `groups.describe_groups`.
+    """
+    listed, missing = await list_groups(cluster)
+    groups, more = await with_offsets(cluster, listed, partitions)
+    return [g for g in groups if g.offsets], missing + more
+
+
+Place = tuple[str, str, int]
+"""A group's commit: group, topic, partition."""
+
+
+async def pending_holders(
+    cluster: Cluster, pending: Sequence[GroupOffsetFacts]
+) -> dict[Place, tuple[OpenTransaction, ...]]:
+    """The open transactions on `__consumer_offsets` that hold newer commits of these places.
+
+    Read from the open batches of each producer, from the first offset of its transaction on: one
+    partition serves many groups, so an open transaction there proves nothing by itself, and the
+    same producer id may be open elsewhere. Without READ on that topic, or where much lies above
+    the LSO, some are left out.
+    """
+    homes = await offsets_partitions(cluster) if pending else ()
+    if isinstance(homes, Missing) or not homes:
+        return {}
+    numbers = {coordinator_partition(o.group, len(homes)) for o in pending}
+    wanted = [p for p in homes if p.partition in numbers]
+    offsets, _ = await collect.partition_offsets(cluster, (), wanted)
+    states, _ = await collect.producers(cluster, wanted)
+    opened = {
+        (p.topic, p.partition, p.producer_id): p.current_txn_start_offset
+        for rows in states.values()
+        for p in rows
+        if p.current_txn_start_offset is not None
+    }
+    ranges = [
+        Range(f.topic, f.partition, f.last_stable_offset, f.high_watermark)
+        for f in offsets
+        if f.last_stable_offset is not None and f.high_watermark is not None
+    ]
+    chunks, _ = await read_all(cluster, ranges, most_chunks=MOST_CHUNKS)
+    named = {(o.group, o.topic, o.partition) for o in pending}
+    found: dict[Place, dict[OpenTransaction, None]] = {}
+    for where, mine in chunks.items():
+        for chunk in mine:
+            for header in batch_headers(chunk.records):
+                start = opened.get((*where, header.producer_id))
+                if header.is_control or start is None or header.base_offset < start:
+                    continue
+                for record in records(chunk.records, header):
+                    key = decode_key(record.key or b"")
+                    if not isinstance(key, OffsetKey):
+                        continue
+                    commit = (key.group, key.topic, key.partition)
+                    if commit in named:
+                        holder = OpenTransaction(*where, header.producer_id, start)
+                        found.setdefault(commit, {})[holder] = None
+    return {place: tuple(holders) for place, holders in found.items()}
+
+
+async def pending_producers(
+    cluster: Cluster, pending: Sequence[GroupOffsetFacts]
+) -> dict[Place, int]:
+    """The producer id of the newest open transaction that holds each of these commits."""
+    found = await pending_holders(cluster, pending)
+    return {p: pid for p, holders in found.items() if (pid := holders[-1].producer_id) is not None}

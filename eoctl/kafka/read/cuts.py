@@ -1,0 +1,158 @@
+"""What a cut is made of, asked of the brokers: offsets, instants, and what follows an end."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from eoctl.kafka.ask import collect
+from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
+from eoctl.kafka.read.columns import read_headers
+from recovery.errors import IncompleteError
+from recovery.facts import PartitionFacts, TopicPartition
+from recovery.formats.batches import CONTROL, TRANSACTIONAL
+from recovery.shared.cut import Behind, Cut
+
+PAUSE_SECONDS = 0.5
+LEADER_SECONDS = 20.0  # a dead leader is replaced after 9 to 12 s
+
+
+async def offsets(cluster: Cluster, topics: Sequence[str]) -> list[PartitionFacts]:
+    """Log start, LSO and high watermark of every partition. Raises IncompleteError for a gap."""
+    metadata = await cluster.metadata(list(topics))
+    for name in topics:
+        if (error := metadata.topics[name].error) is not None:
+            raise IncompleteError(f"cannot be read ({error})", where=name)
+    wanted = [p for name in topics for p in metadata.topics[name].partitions]
+    facts, missing = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    if missing:
+        m = missing[0]
+        place = m.topic if m.partition is None else f"{m.topic}-{m.partition}"
+        raise IncompleteError(f"{m.detail} ({m.error})", where=place or "cluster")
+    return facts
+
+
+async def facts(cluster: Cluster, cut: Cut) -> list[PartitionFacts]:
+    """The partitions of a cut as they are now; those that are gone are not in the result.
+
+    Waits for a new leader where the old one has died. Raises IncompleteError where none gives
+    offsets: that says nothing of the log.
+    """
+    places = cut.places()
+    bound = time.monotonic() + LEADER_SECONDS
+    while True:
+        metadata = await cluster.metadata([t.topic for t in cut.topics])
+        wanted = [
+            p
+            for t in metadata.topics.values()
+            for p in t.partitions
+            if (p.topic, p.partition) in places
+        ]
+        found, _ = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+        unknown = next((f for f in found if f.log_start_offset is None), None)
+        if unknown is None:
+            return found
+        if unknown.error == "TOPIC_AUTHORIZATION_FAILED" or time.monotonic() > bound:
+            raise IncompleteError(
+                f"its log start cannot be read ({unknown.error})",
+                where=f"{unknown.topic}-{unknown.partition}",
+                remedy="give the same command again when its leader answers",
+            )
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def settled(cluster: Cluster, topics: Sequence[str], seconds: float) -> list[PartitionFacts]:
+    """Offsets at a moment when no transaction was open in any partition: its LSO is the high
+    watermark, the markers below it included. Where that moment does not come, those whose LSO has
+    passed the high watermark seen first. Raises IncompleteError after `seconds`."""
+    bound = time.monotonic() + seconds
+    first: dict[TopicPartition, int] = {}
+    done: dict[TopicPartition, PartitionFacts] = {}
+    while True:
+        for f in await offsets(cluster, topics):
+            place = (f.topic, f.partition)
+            assert f.high_watermark is not None
+            assert f.last_stable_offset is not None
+            first.setdefault(place, f.high_watermark)
+            if place not in done and f.last_stable_offset >= f.high_watermark:
+                done[place] = f
+            elif place not in done and time.monotonic() > bound:
+                raise IncompleteError(
+                    f"a transaction is still open below the high watermark {f.high_watermark}, "
+                    f"after {seconds:g} s",
+                    where=f"{f.topic}-{f.partition}",
+                    remedy="wait longer, or cut at lso",
+                )
+        if len(done) == len(first):
+            return [done[place] for place in first]
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def behind(
+    cluster: Cluster,
+    cut: Cut,
+    below: Mapping[TopicPartition, Mapping[str, Mapping[str, Any]]],
+    max_rate: float | None,
+) -> dict[TopicPartition, dict[int, Behind]]:
+    """What each producer wrote first at or above each partition's end, up to the high watermark
+    that the cut saw: its data, its marker."""
+    found: dict[TopicPartition, dict[int, Behind]] = {}
+    for place, p in cut.places().items():
+        if p.high_watermark <= p.end:
+            continue
+        first: dict[int, Behind] = {}
+        stream = read_headers(
+            cluster, *place, p.end, p.high_watermark, check_crc=False, max_rate=max_rate
+        )
+        async with aclosing(stream):
+            async for batches in stream:
+                scan = batches.scan
+                rows = zip(
+                    scan.column("base_offset").tolist(),
+                    scan.column("producer_id").tolist(),
+                    scan.column("producer_epoch").tolist(),
+                    scan.has(CONTROL).tolist(),
+                    scan.has(TRANSACTIONAL).tolist(),
+                    strict=True,
+                )
+                for offset, producer, epoch, control, transactional in rows:
+                    if not transactional or (offset < p.end and control):
+                        continue
+                    known = first.get(producer, Behind(None, None))
+                    at = max(offset, p.end)
+                    if control:
+                        known = known._replace(
+                            marker=known.marker or (offset, epoch), open_from=None
+                        )
+                    else:
+                        begun = at if known.open_from is None else known.open_from
+                        known = known._replace(data=known.data or (at, epoch), open_from=begun)
+                    first[producer] = known
+        found[place] = first
+    return found
+
+
+async def offsets_at(
+    cluster: Cluster, wanted: Iterable[PartitionMetadata], instant: int
+) -> dict[TopicPartition, int | None]:
+    """The offset of the first record not older than an instant (ListOffsets), None: none is."""
+    from eoctl.kafka.connection.cluster import by_leader
+
+    led, orphaned = by_leader(wanted)
+    if orphaned:
+        p = orphaned[0]
+        raise IncompleteError("nobody leads it", where=f"{p.topic}-{p.partition}")
+    found: dict[TopicPartition, int | None] = {}
+    for broker, mine in led.items():
+        question = collect.list_offsets(mine, instant, collect.READ_UNCOMMITTED)
+        answer = await cluster.ask(broker, question, most=9)
+        for t in answer.topics:
+            for row in t.partitions:
+                if row.error_code:
+                    raise IncompleteError(
+                        "the leader did not find the offset of an instant",
+                        where=f"{t.name}-{row.partition_index}",
+                    )
+                found[t.name, row.partition_index] = row.offset if row.offset >= 0 else None
+    return found

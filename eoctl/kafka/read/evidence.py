@@ -1,0 +1,456 @@
+"""What a verdict needs beyond offsets and coordinators: start batches, markers, state logs.
+
+Each function answers for many transactions at once. What could not be read is None or carries
+its error; nothing is guessed.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from eoctl.kafka.ask import collect
+from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
+from eoctl.kafka.read.fetch import Chunk, Range, read, read_all
+from eoctl.kafka.read.log_checks import asked_epoch_ends
+from recovery.facts import PartitionFacts, TopicPartition
+from recovery.formats.batches import (
+    BatchHeader,
+    HeaderScan,
+    batch_headers,
+    scan_headers,
+    verify_crcs,
+)
+from recovery.formats.consumer_offsets import OffsetKey
+from recovery.formats.consumer_offsets import decode_key as decode_group_key
+from recovery.formats.reader import CorruptError
+from recovery.formats.records import ControlType, marker, records
+from recovery.inspect.history import Marker, StateLog
+from recovery.inspect.observation import OpenTransaction, StartBatch
+from recovery.inspect.state_log import Former, Part, parts_of, state_log
+
+CONSUMER_OFFSETS = "__consumer_offsets"
+AROUND = 1000  # offsets read on either side of a start batch, for the markers nearest to it
+PEEK_BYTES = 512 << 10
+GROUP_CHUNKS = 8
+MARKER_WINDOW = 100_000  # offsets before a start batch in which its producer's markers are sought
+MARKER_CHUNKS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Markers:
+    """A producer's markers in a data log, from `first` on without a missing offset."""
+
+    found: tuple[Marker, ...]
+    first: int | None
+
+
+async def start_batches(
+    cluster: Cluster,
+    wanted: Sequence[OpenTransaction],
+    partitions: Mapping[TopicPartition, PartitionFacts],
+) -> dict[OpenTransaction, StartBatch]:
+    """The batch at each transaction's start offset, with the marker times around it.
+
+    A transaction whose batch could not be read is not in the result.
+    """
+    found: dict[OpenTransaction, StartBatch] = {}
+    for batch_of in _one_per_partition([w for w in wanted if w.start_offset is not None]):
+        before, after, groups = [], [], []
+        for w in batch_of:
+            start = w.start_offset
+            assert start is not None
+            facts = partitions[w.topic_partition]
+            high = facts.high_watermark or start + 1
+            after.append(Range(w.topic, w.partition, start, min(high, start + AROUND)))
+            least = max(facts.log_start_offset or 0, start - AROUND)
+            if least < start:
+                before.append(Range(w.topic, w.partition, least, start))
+            if w.topic == CONSUMER_OFFSETS:
+                groups.append(Range(w.topic, w.partition, start, high))
+        follow, _ = await read_all(cluster, after, partition_bytes=PEEK_BYTES, most_chunks=2)
+        precede, _ = await read_all(cluster, before, partition_bytes=PEEK_BYTES, most_chunks=2)
+        keyed, _ = await read_all(cluster, groups, most_chunks=GROUP_CHUNKS)
+        for w in batch_of:
+            made = _start_batch(w, follow[w.topic_partition], precede.get(w.topic_partition, ()))
+            if made is not None:
+                names = _groups(w, keyed.get(w.topic_partition, ()))
+                found[w] = replace(made, groups=names)
+    return found
+
+
+def _one_per_partition(wanted: Iterable[OpenTransaction]) -> list[list[OpenTransaction]]:
+    """Rounds in which each partition stands once: one read serves one range per partition."""
+    rounds: list[list[OpenTransaction]] = []
+    counted: Counter[TopicPartition] = Counter()
+    for w in wanted:
+        number = counted[w.topic_partition]
+        if number == len(rounds):
+            rounds.append([])
+        rounds[number].append(w)
+        counted[w.topic_partition] += 1
+    return rounds
+
+
+def _start_batch(
+    w: OpenTransaction, after: Iterable[Chunk], before: Iterable[Chunk]
+) -> StartBatch | None:
+    assert w.start_offset is not None
+    first: BatchHeader | None = None
+    marker_after: int | None = None
+    for chunk in after:
+        for h in batch_headers(chunk.records):
+            if first is None:
+                if not h.base_offset <= w.start_offset <= h.last_offset:
+                    return None  # that batch is gone
+                first = h
+            elif h.is_control and marker_after is None:
+                marker_after = _known_time(h.max_timestamp)
+    if first is None:
+        return None
+    marker_before: int | None = None
+    for chunk in before:
+        for h in batch_headers(chunk.records):
+            if h.is_control and h.last_offset < w.start_offset:
+                marker_before = _known_time(h.max_timestamp)
+    append_time = first.timestamp_type == "LogAppendTime"
+    return StartBatch(
+        producer_id=first.producer_id,
+        producer_epoch=first.producer_epoch,
+        timestamp=_known_time(first.max_timestamp if append_time else first.base_timestamp),
+        append_time=append_time,
+        marker_before=marker_before,
+        marker_after=marker_after,
+    )
+
+
+def _known_time(value: int) -> int | None:
+    return value if value >= 0 else None
+
+
+def _groups(w: OpenTransaction, chunks: Iterable[Chunk]) -> tuple[str, ...]:
+    """The groups in the open offset commits of this producer (KIP-98: TxnOffsetCommit)."""
+    names: set[str] = set()
+    for chunk in chunks:
+        for h in batch_headers(chunk.records):
+            if h.producer_id != w.producer_id or h.is_control or not h.is_transactional:
+                continue
+            for r in records(chunk.records, h):
+                key = decode_group_key(r.key) if r.key is not None else None
+                if isinstance(key, OffsetKey):
+                    names.add(key.group)
+    return tuple(sorted(names))
+
+
+async def markers(
+    cluster: Cluster,
+    wanted: Sequence[OpenTransaction],
+    partitions: Mapping[TopicPartition, PartitionFacts],
+) -> dict[OpenTransaction, Markers]:
+    """Each producer's markers in the data log before and after its start batch.
+
+    At most MARKER_WINDOW offsets and MARKER_CHUNKS responses back; `first` says from where.
+    """
+    found: dict[OpenTransaction, Markers] = {}
+    for batch_of in _one_per_partition([w for w in wanted if w.start_offset is not None]):
+        ranges: dict[TopicPartition, Range] = {}
+        for w in batch_of:
+            facts, start = partitions[w.topic_partition], w.start_offset
+            assert start is not None
+            least = max(facts.log_start_offset or 0, start - MARKER_WINDOW)
+            end = facts.high_watermark or start + 1
+            ranges[w.topic_partition] = Range(w.topic, w.partition, least, end)
+        chunks, ended = await read_all(cluster, list(ranges.values()), most_chunks=MARKER_CHUNKS)
+        for w in batch_of:
+            assert w.start_offset is not None
+            if ended[w.topic_partition].position <= w.start_offset:
+                found[w] = Markers((), None)  # not read as far as the batch
+                continue
+            begin = ranges[w.topic_partition].start
+            found[w] = _markers(w, chunks[w.topic_partition], begin)
+    return found
+
+
+def _markers(w: OpenTransaction, chunks: Iterable[Chunk], begin: int) -> Markers:
+    found: list[Marker] = []
+    first, expected = begin, begin
+    wrote: bool | None = False if begin == 0 else None  # since the marker before
+    assert w.start_offset is not None
+    for chunk in chunks:
+        for h in batch_headers(chunk.records):
+            if h.last_offset < expected:
+                continue
+            whole = h.records_count == h.last_offset - h.base_offset + 1
+            if h.base_offset <= w.start_offset:
+                if h.base_offset > expected:
+                    first = h.base_offset
+                if not whole:
+                    first = h.last_offset + 1
+                if first > begin and not wrote:
+                    wrote = None
+            expected = h.last_offset + 1
+            if h.producer_id != w.producer_id:
+                continue
+            if not h.is_control:
+                wrote = True
+                continue
+            said = marker(chunk.records, h)
+            if said is None or said.type is ControlType.OTHER or said.coordinator_epoch is None:
+                continue
+            found.append(
+                Marker(
+                    offset=h.base_offset,
+                    outcome=said.type.value,
+                    producer_epoch=h.producer_epoch,
+                    coordinator_epoch=said.coordinator_epoch,
+                    timestamp=h.max_timestamp,
+                    data=wrote,
+                    leader_epoch=h.leader_epoch,
+                )
+            )
+            wrote = False
+    return Markers(tuple(found), first)
+
+
+class Cache(Protocol):
+    """What was read of `__transaction_state` before (eoctl.stores.history_cache)."""
+
+    def load(self, partition: int) -> Part | None:
+        """Whole batches in offset order; None if none are kept."""
+        ...
+
+    def save(self, partition: int, parts: Sequence[Part]) -> None:
+        """Keep these instead."""
+        ...
+
+    def retire(self, partition: int, part: Part) -> None:
+        """Set aside what was loaded: the log does not hold it any more."""
+        ...
+
+    @property
+    def has_earlier(self) -> bool:
+        """Something is kept under this cluster id of another topic than the present one."""
+        ...
+
+    def former(self, present: Mapping[str, str]) -> Sequence[Former]:
+        """All that was set aside, and what is kept of earlier topics of this cluster.
+
+        present: topic → id now, of all topics: they tell this cluster from another of its id.
+        """
+        ...
+
+    async def sight(self, topics: Mapping[str, str], ends: Mapping[int, int]) -> None:
+        """Note the ids of topics, and the ends of the logs that were read after them."""
+        ...
+
+
+async def noted_state_logs(
+    cluster: Cluster,
+    partitions: Sequence[PartitionMetadata],
+    producer_ids: Collection[int],
+    transactional_ids: Collection[str] | None,
+    cache: Cache | None,
+) -> list[StateLog]:
+    """Read `state_logs`, and note the topics beside them: what tells whose the cache is later."""
+    topics = await topic_ids(cluster) if cache is not None else {}
+    logs = await state_logs(cluster, partitions, producer_ids, transactional_ids, cache)
+    if cache is not None:
+        await cache.sight(topics, {log.partition: log.end for log in logs if log.end is not None})
+    return logs
+
+
+async def state_logs(
+    cluster: Cluster,
+    partitions: Sequence[PartitionMetadata],
+    producer_ids: Collection[int],
+    transactional_ids: Collection[str] | None = (),
+    cache: Cache | None = None,
+) -> list[StateLog]:
+    """These partitions of `__transaction_state`, read from log start to high watermark.
+
+    With the records of these producer ids and transactional ids (None = of all). What the cache
+    has is not read again: its last batch is, and must be the same. If it is not there, the leader
+    tells whether compaction took it (the rest is kept with what is new) or the log went another
+    way; then all is read anew, and what the cache knew stands in `forgotten`.
+    """
+    if not partitions:
+        return []
+    facts, _ = await collect.partition_offsets(cluster, (), partitions)
+    logs: list[StateLog] = []
+    ranges: list[Range] = []
+    whole: dict[int, Range] = {}
+    kept: dict[int, Part] = {}
+    doubted: set[int] = set()
+    other: set[int] = set()
+    for p in facts:
+        if p.error is not None or p.high_watermark is None or p.log_start_offset is None:
+            logs.append(StateLog(p.partition, (), 0, error=p.error or "NOT_SEEN"))
+            continue
+        all_of_it = Range(p.topic, p.partition, p.log_start_offset, p.high_watermark)
+        whole[p.partition] = all_of_it
+        part = cache.load(p.partition) if cache is not None else None
+        if part is not None:
+            kept[p.partition] = part
+        if part is not None and all_of_it.start <= (last := _last_base(part.scan)) < all_of_it.end:
+            ranges.append(replace(all_of_it, start=last))
+        elif part is not None:
+            doubted.add(p.partition)
+        else:
+            ranges.append(all_of_it)
+
+    def made(number: int, buffers: Sequence[bytes], end: int, error: str | None) -> StateLog:
+        before = kept.get(number)
+        return _log(number, before, buffers, end, error, producer_ids, transactional_ids, cache)
+
+    async for number, buffers, end, error in _read_each(cluster, ranges):
+        goes_on = _continues(kept[number], buffers) if number in kept and error is None else True
+        if goes_on:
+            logs.append(made(number, buffers, end, error))
+        elif goes_on is None:
+            doubted.add(number)
+        else:
+            other.add(number)
+    going_on = await _go_on(cluster, [p for p in partitions if p.partition in doubted], kept)
+    for number in doubted - going_on.keys():
+        logs.append(StateLog(number, (), 0, error="NOT_SEEN"))
+    going_on |= dict.fromkeys(other, False)
+    for number, same_log in going_on.items():
+        if not same_log:
+            assert cache is not None
+            cache.retire(number, kept.pop(number))
+    async for number, buffers, end, error in _read_each(cluster, [whole[n] for n in going_on]):
+        logs.append(made(number, buffers, end, error))
+    epochs = {p.partition: p.leader_epoch for p in partitions}
+    logs = [replace(log, leader_epoch=epochs[log.partition]) for log in logs]
+    logs.sort(key=lambda log: log.partition)
+    former = await _former(cluster, cache)
+    return _with_former(logs, former, producer_ids, transactional_ids)
+
+
+async def _go_on(
+    cluster: Cluster, partitions: Sequence[PartitionMetadata], kept: Mapping[int, Part]
+) -> dict[int, bool]:
+    """True for each log that goes on from what is kept of it; absent: its leader did not tell."""
+    wanted = {
+        (p.topic, p.partition): (
+            p.leader,
+            -1 if p.leader_epoch is None else p.leader_epoch,
+            int(kept[p.partition].scan.fields["leader_epoch"][-1]),
+        )
+        for p in partitions
+        if p.leader is not None
+    }
+    ends, _ = await asked_epoch_ends(cluster, wanted) if wanted else ({}, [])
+    return {
+        number: end is not None and end > int(kept[number].scan.last_offset[-1])
+        for (_, number), end in ends.items()
+    }
+
+
+async def _former(cluster: Cluster, cache: Cache | None) -> Sequence[Former]:
+    """What only the cache knows. All topics are described only where there is an earlier log."""
+    if cache is None:
+        return ()
+    return cache.former(await topic_ids(cluster) if cache.has_earlier else {})
+
+
+async def topic_ids(cluster: Cluster) -> dict[str, str]:
+    """Each visible topic's id; none of brokers below 2.8, which give no ids."""
+    metadata = await cluster.metadata(None)
+    return {t.name: t.topic_id for t in metadata.topics.values() if t.topic_id is not None}
+
+
+def _with_former(
+    logs: Sequence[StateLog],
+    former: Sequence[Former],
+    producer_ids: Collection[int],
+    transactional_ids: Collection[str] | None,
+) -> list[StateLog]:
+    """The logs with what only the cache knows: it stands with the partition of that number."""
+    result = {log.partition: log for log in logs}
+    for old in former if result else ():
+        number = old.partition if old.partition in result else min(result)
+        try:
+            found = state_log(old.partition, [old.part], 0, producer_ids, transactional_ids)
+        except CorruptError:
+            continue
+        log = result[number]
+        cut = log.cut_epoch
+        if old.same_topic and number == old.partition:
+            cut = max(-1 if cut is None else cut, int(old.part.scan.fields["leader_epoch"][-1]))
+        forgotten = (*log.forgotten, *found.records)
+        result[number] = replace(log, forgotten=forgotten, cut_epoch=cut)
+    return list(result.values())
+
+
+async def _read_each(
+    cluster: Cluster, ranges: Sequence[Range]
+) -> AsyncIterator[tuple[int, list[bytes], int, str | None]]:
+    """(partition, its buffers, the range's end, error) as each range ends.
+
+    One partition's bytes are held no longer than needed.
+    """
+    ends = {r.partition: r.end for r in ranges}
+    buffers: dict[int, list[bytes]] = {}
+    async for item in read(cluster, ranges):
+        if isinstance(item, Chunk):
+            buffers.setdefault(item.partition, []).append(bytes(item.records))
+        else:
+            yield (
+                item.partition,
+                buffers.pop(item.partition, []),
+                ends[item.partition],
+                item.error,
+            )
+
+
+def _last_base(scan: HeaderScan) -> int:
+    return int(scan.fields["base_offset"][-1])
+
+
+def _continues(kept: Part, buffers: Sequence[bytes]) -> bool | None:
+    """Is the first batch read the last one kept? False: another stands there. None: none does.
+
+    Compaction takes batches, and it notes in one with a tombstone when that may go.
+    """
+    first = next((h for b in buffers for h in batch_headers(b)), None)
+    if first is None or first.base_offset != _last_base(kept.scan) or first.has_delete_horizon:
+        return None
+    return first.crc == int(kept.scan.fields["crc"][-1])
+
+
+def _log(
+    partition: int,
+    before: Part | None,
+    buffers: Sequence[bytes],
+    end: int,
+    error: str | None,
+    producer_ids: Collection[int],
+    transactional_ids: Collection[str] | None,
+    cache: Cache | None,
+) -> StateLog:
+    if error is not None:
+        return StateLog(partition, (), 0, error=error)
+    parts = [before] if before else []
+    seen = int(before.scan.last_offset[-1]) if before else -1
+    grown = False
+    try:
+        for buffer in buffers:
+            scan = scan_headers(buffer)
+            verify_crcs(buffer, scan)
+            fresh = (scan.last_offset > seen).nonzero()[0]
+            if not len(fresh):
+                continue
+            # whole batches that are new, so that what is kept has each batch once
+            first = int(scan.positions[fresh[0]])
+            if first or scan.end < len(buffer):
+                parts += parts_of([buffer[first : scan.end]])
+            else:
+                parts.append(Part(memoryview(buffer), scan))
+            seen, grown = int(scan.last_offset[-1]), True
+        log = state_log(partition, parts, end, producer_ids, transactional_ids)
+    except CorruptError as corrupt:
+        return StateLog(partition, (), 0, error=corrupt.sentence)
+    if cache is not None and grown:
+        cache.save(partition, parts)
+    return replace(log, cached_until=int(before.scan.last_offset[-1]) + 1 if before else 0)

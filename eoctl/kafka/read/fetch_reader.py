@@ -1,0 +1,395 @@
+"""How `fetch.read` reads: a task per leader, answers cut into chunks, ranges that move on.
+
+The next question is under way while an answer is handed on, and answers grow as long as they come
+quickly. What one leader could not give is asked of the next one at the same offset.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from eoctl.kafka.connection import messages, raw_fetch
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import WireError
+from eoctl.kafka.connection.raw_fetch import FetchAnswer, PartitionData
+from eoctl.kafka.read import log_checks
+from eoctl.kafka.read.chunks import ABOVE, ENOUGH, Chunk, Ended, Range
+from recovery.facts import TopicPartition
+from recovery.formats.batches import OldMessageFormatError, last_batch
+from recovery.formats.reader import CorruptError
+
+RESPONSE_BYTES = 16 << 20  # on the way at one time, of all leaders together
+FIRST_BYTES = 1 << 20
+LEAST_BYTES = 64 << 10
+MOST_PARTITIONS = 200  # in one request
+ANSWER_SECONDS = 10.0
+QUICK_SECONDS = 1.0
+SURE_EMPTY = 3  # answers without a record
+MOST_EMPTY = 50
+WITHOUT_PROGRESS_SECONDS = 20.0  # a dead leader is replaced after 9 to 12 s
+PAUSE_SECONDS = 0.2
+MAX_WAIT_MS = 100
+
+MOVED = frozenset(
+    {
+        "NOT_LEADER_OR_FOLLOWER",
+        "FENCED_LEADER_EPOCH",
+        "UNKNOWN_LEADER_EPOCH",
+        "LEADER_NOT_AVAILABLE",
+        "REPLICA_NOT_AVAILABLE",
+        "KAFKA_STORAGE_ERROR",
+        "OFFSET_NOT_AVAILABLE",
+        "UNKNOWN_TOPIC_ID",
+        "OFFSET_MOVED_TO_TIERED_STORAGE",
+        "UNKNOWN_SERVER_ERROR",
+    }
+)
+"""Asked again, of the leader as it is then; a remote store that fails is among them (KIP-405)."""
+NOT_GIVEN = ("OFFSET_MOVED_TO_TIERED_STORAGE", "UNKNOWN_SERVER_ERROR", "KAFKA_STORAGE_ERROR")
+
+
+class Reader:
+    """One reading of many ranges; everything it has to say goes into the queue, None at the end."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        isolation: int,
+        partition_bytes: int,
+        most_chunks: int | None,
+        max_rate: float | None,
+        queue: "asyncio.Queue[Chunk | Ended | BaseException | None]",
+    ) -> None:
+        self._cluster = cluster
+        self._isolation = isolation
+        self._partition_bytes = partition_bytes
+        self._most_chunks = most_chunks
+        self._max_rate = max_rate
+        self._queue = queue
+        self._chunks: dict[TopicPartition, int] = {}
+        self._empty: dict[TopicPartition, int] = {}  # answers in a row without any record
+        self._epochs: dict[TopicPartition, int] = {}  # leader epoch of the last batch read
+        self._moved: set[TopicPartition] = set()
+        self._limits: dict[TopicPartition, int] = {}  # the highest that was told of each
+        self._progress = time.monotonic()
+        self._taken = False
+        self._why: dict[TopicPartition, tuple[str, str]] = {}
+
+    async def run(self, wanted: Mapping[TopicPartition, Range]) -> None:
+        try:
+            await self._run(dict(wanted))
+            await self._queue.put(None)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            await self._queue.put(error)
+
+    def taken(self) -> None:
+        """Whoever reads has something now, and may stop the whole event loop while it does."""
+        self._taken = True
+
+    def back(self) -> None:
+        """It is done with that. What stood still meanwhile was not the cluster."""
+        self._taken = False
+        self._moved_on()
+
+    async def _run(self, todo: dict[TopicPartition, Range]) -> None:
+        """Read from the leaders as they are now; what moved is tried again with new ones."""
+        for key, r in list(todo.items()):
+            if r.start >= r.end:
+                await self._queue.put(Ended(r.topic, r.partition, r.start))
+                del todo[key]
+        while todo:
+            self._cluster.forgive()
+            leaders, gone = await self._leaders(todo)
+            gone |= await self._truncated(todo, leaders)
+            for key, (error, detail) in gone.items():
+                await self._end(todo.pop(key), error, detail)
+            grouped: dict[int, dict[TopicPartition, Range]] = {}
+            for key, r in todo.items():
+                if (leader := leaders[key][0]) is not None:
+                    grouped.setdefault(leader, {})[key] = r
+            most = RESPONSE_BYTES // max(1, len(grouped))
+            left = await asyncio.gather(
+                *(self._from(broker, mine, leaders, most) for broker, mine in grouped.items())
+            )
+            todo = {k: r for k, r in todo.items() if leaders[k][0] is None}
+            todo |= {k: r for mine in left for k, r in mine.items()}
+            if not todo:
+                return
+            self._moved |= set(todo)
+            if self._stands_still() or self._cluster.deadline.passed:
+                for key, r in todo.items():
+                    error, detail = self._why.get(
+                        key, ("LEADER_NOT_AVAILABLE", "no broker leads this partition")
+                    )
+                    await self._end(r, error, await self._remote(r, error, leaders) or detail)
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    def _stands_still(self) -> bool:
+        return not self._taken and time.monotonic() - self._progress > WITHOUT_PROGRESS_SECONDS
+
+    def _moved_on(self, pause: float = 0.0) -> None:
+        """There is progress. pause: seconds for which we ask nothing."""
+        self._progress = max(self._progress, time.monotonic() + pause)
+
+    async def _end(self, r: Range, error: str | None = None, detail: str = "") -> None:
+        await self._queue.put(Ended(r.topic, r.partition, r.start, error, detail))
+
+    async def _remote(
+        self,
+        r: Range,
+        error: str,
+        leaders: Mapping[TopicPartition, tuple[int | None, int]],
+    ) -> str | None:
+        """That it is not the leader's disk that failed, where that is so."""
+        leader = leaders[r.key][0]
+        if error not in NOT_GIVEN or leader is None:
+            return None
+        if not await log_checks.is_remote(self._cluster, leader, r.key, r.start):
+            return None
+        return "it is in remote storage, and its leader could not read it there"
+
+    async def _leaders(
+        self, todo: Mapping[TopicPartition, Range]
+    ) -> tuple[dict[TopicPartition, tuple[int | None, int]], dict[TopicPartition, tuple[str, str]]]:
+        """Leader and leader epoch of each partition, and why there is no hope for some."""
+        metadata = await self._cluster.metadata(sorted({topic for topic, _ in todo}))
+        found: dict[TopicPartition, tuple[int | None, int]] = {
+            (p.topic, p.partition): (p.leader, -1 if p.leader_epoch is None else p.leader_epoch)
+            for t in metadata.topics.values()
+            for p in t.partitions
+        }
+        gone = {}
+        for key, r in todo.items():
+            error = metadata.topics[r.topic].error or "UNKNOWN_TOPIC_OR_PARTITION"
+            if key not in found and error not in MOVED:
+                gone[key] = (error, _problem(error, r.start))
+        return {key: found.get(key, (None, -1)) for key in todo}, gone
+
+    async def _truncated(
+        self,
+        todo: Mapping[TopicPartition, Range],
+        leaders: Mapping[TopicPartition, tuple[int | None, int]],
+    ) -> dict[TopicPartition, tuple[str, str]]:
+        """Partitions whose new leader does not have what was read."""
+        wanted = {
+            key: (leader, epoch, self._epochs[key])
+            for key in todo
+            for leader, epoch in [leaders[key]]
+            if leader is not None and self._epochs.get(key, epoch) < epoch
+        }
+        ends = await log_checks.epoch_ends(self._cluster, wanted)
+        return {
+            key: (
+                "LOG_TRUNCATED",
+                f"read up to {todo[key].start}; the new leader has another log from {end} on",
+            )
+            for key, end in ends.items()
+            if end < todo[key].start
+        }
+
+    async def _from(
+        self,
+        broker: int,
+        mine: dict[TopicPartition, Range],
+        leaders: Mapping[TopicPartition, tuple[int | None, int]],
+        most: int,
+    ) -> dict[TopicPartition, Range]:
+        """Read `mine` from one broker; what it could not give is returned, to be tried again.
+
+        The next question is under way while an answer is handed on. Answers grow from FIRST_BYTES
+        to `most`, as long as they come quickly: a slow line must not look like a silent broker.
+        """
+        moved: dict[TopicPartition, Range] = {}
+        if self._max_rate is not None:
+            most = min(most, max(LEAST_BYTES, int(self._max_rate / 4)))
+        size = min(FIRST_BYTES, most)
+        began = time.monotonic()
+        pending = self._asking(broker, mine, leaders, size, 0.0)
+        try:
+            while mine:
+                try:
+                    answer: FetchAnswer = await pending
+                except WireError as error:
+                    self._why |= dict.fromkeys(mine, (error.error, error.detail))
+                    return moved | mine
+                now = time.monotonic()
+                received = sum(len(p.records) for p in answer.partitions)
+                items = [item for p in answer.partitions for item in self._sorted(p, mine, moved)]
+                if not received:
+                    await self._pass_gaps(broker, answer, mine)
+                if now - began < QUICK_SECONDS:
+                    size = min(most, size * 2)
+                pause = 0.0
+                if self._max_rate is not None:
+                    pause = max(0.0, began + received / self._max_rate - now)
+                    self._moved_on(pause)  # a pause of our own is no silence of the leader
+                began = now + pause
+                if mine:
+                    pending = self._asking(broker, mine, leaders, size, pause)
+                for item in items:
+                    await self._queue.put(item)
+                    self._moved_on()  # whoever takes it may take long
+            return moved
+        finally:
+            pending.cancel()
+
+    def _asking(
+        self,
+        broker: int,
+        mine: Mapping[TopicPartition, Range],
+        leaders: Mapping[TopicPartition, tuple[int | None, int]],
+        size: int,
+        pause: float,
+    ) -> "asyncio.Task[FetchAnswer]":
+        question = self._question(list(mine.values())[:MOST_PARTITIONS], leaders, size)
+
+        async def ask() -> FetchAnswer:
+            await asyncio.sleep(pause)
+            connection = await self._cluster.connection(broker)
+            bound = self._cluster.deadline.within(ANSWER_SECONDS)
+            try:
+                answer: FetchAnswer = await connection.ask(
+                    question, bound, least=raw_fetch.LEAST, most=raw_fetch.MOST
+                )
+            except WireError as error:
+                if error.error != "UNSUPPORTED_VERSION":
+                    connection.close()
+                raise
+            return answer
+
+        task = asyncio.create_task(ask())
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
+
+    def _sorted(
+        self,
+        p: PartitionData,
+        mine: dict[TopicPartition, Range],
+        moved: dict[TopicPartition, Range],
+    ) -> Iterator[Chunk | Ended]:
+        """What to hand on of one partition's part of an answer; what is left of it in `mine`."""
+        key = (p.topic, p.partition)
+        r = mine.pop(key)
+        if p.error_code:
+            name = messages.error_name(p.error_code)
+            if name in MOVED:
+                self._why[key] = (name, _problem(name, r.start))
+                moved[key] = r
+            else:
+                yield Ended(*key, r.start, name, _problem(name, r.start))
+            return
+        try:
+            last = last_batch(p.records)
+        except OldMessageFormatError as error:
+            yield Ended(*key, r.start, "UNSUPPORTED_FOR_MESSAGE_FORMAT", error.sentence)
+            return
+        except CorruptError as error:
+            yield Ended(*key, r.start, "CORRUPT_MESSAGE", error.sentence)
+            return
+        limit = p.last_stable_offset if self._isolation else p.high_watermark
+        seen = self._limits[key] = max(limit, self._limits.get(key, limit))
+        if last is None or last.last_offset < r.start:
+            # a new leader's high watermark lags behind what the old one told: wait for it
+            settled = key not in self._moved and limit >= seen
+            if r.start >= limit and (settled or self._stands_still()):
+                what = "last stable offset" if self._isolation else "high watermark"
+                yield Ended(*key, r.start, ABOVE, f"the {what} is {limit}")
+            elif self._empty.get(key, 0) > MOST_EMPTY and self._stands_still():
+                yield Ended(*key, r.start, "NO_PROGRESS", "no records came")
+            else:
+                self._empty[key] = self._empty.get(key, 0) + 1
+                mine[key] = r
+            return
+        self._empty.pop(key, None)
+        self._moved.discard(key)
+        self._moved_on()
+        self._epochs[key] = last.leader_epoch
+        next_offset = last.last_offset + 1
+        yield Chunk(
+            topic=r.topic,
+            partition=r.partition,
+            fetch_offset=r.start,
+            next_offset=next_offset,
+            records=bytes(p.records),
+            aborted=p.aborted if self._isolation else None,
+            high_watermark=p.high_watermark,
+            last_stable_offset=p.last_stable_offset,
+            log_start_offset=p.log_start_offset,
+        )
+        self._chunks[key] = self._chunks.get(key, 0) + 1
+        if next_offset >= r.end:
+            yield Ended(*key, next_offset)
+        elif self._chunks[key] == self._most_chunks:
+            yield Ended(*key, next_offset, ENOUGH)
+        else:
+            # to the end of the line: a broker fills an answer in the order asked
+            mine[key] = replace(r, start=next_offset)
+
+    async def _pass_gaps(
+        self, broker: int, answer: FetchAnswer, mine: dict[TopicPartition, Range]
+    ) -> None:
+        """Go on from the limit if compaction left nothing up to it.
+
+        An answer holds at least one batch of its first partition that has any (KIP-74): none in
+        several answers means that none is there. That is sure only on the broker's own disk: of a
+        tiered log it also answers so when the remote store is slow.
+        """
+        for p in answer.partitions:
+            key = (p.topic, p.partition)
+            r = mine.get(key)
+            limit = p.last_stable_offset if self._isolation else p.high_watermark
+            if r is None or p.error_code or r.start >= limit or self._empty[key] < SURE_EMPTY:
+                continue
+            if await log_checks.is_local(self._cluster, broker, key, r.start):
+                mine[key] = replace(r, start=min(limit, r.end))
+                if limit >= r.end:
+                    await self._end(mine.pop(key))
+
+    def _question(
+        self,
+        ranges: Sequence[Range],
+        leaders: Mapping[TopicPartition, tuple[int | None, int]],
+        size: int,
+    ) -> Any:
+        request = messages.RawFetchRequest
+        topic, partition = request.FetchTopic, request.FetchTopic.FetchPartition
+        grouped: dict[str, list[Any]] = {}
+        for r in ranges:
+            grouped.setdefault(r.topic, []).append(
+                partition(
+                    partition=r.partition,
+                    current_leader_epoch=leaders[r.key][1],
+                    fetch_offset=r.start,
+                    log_start_offset=-1,
+                    partition_max_bytes=min(self._partition_bytes, size),
+                )
+            )
+        return request(
+            replica_id=-1,
+            max_wait_ms=MAX_WAIT_MS,
+            min_bytes=1,
+            max_bytes=size,
+            isolation_level=self._isolation,
+            session_id=0,
+            session_epoch=-1,
+            topics=[topic(topic=name, partitions=rows) for name, rows in grouped.items()],
+            forgotten_topics_data=[],
+            rack_id="",
+        )
+
+
+def _problem(error: str, offset: int) -> str:
+    if error == "TOPIC_AUTHORIZATION_FAILED":
+        return "READ on the topic is not granted"
+    if error == "OFFSET_OUT_OF_RANGE":
+        return f"offset {offset} is not in the log any more, or not yet"
+    if error == "UNKNOWN_TOPIC_OR_PARTITION":
+        return "no such topic or partition, or no permission to see it"
+    if error in NOT_GIVEN:
+        return "its leader cannot read it"
+    return "the leader moved" if error in MOVED else "the leader refused to be read"

@@ -1,0 +1,88 @@
+"""What a reader asks of a leader's log: does it go on as before, and is it all here?"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from eoctl.kafka.ask.collect import READ_UNCOMMITTED, list_offsets
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata, missing_broker
+from eoctl.kafka.connection.failures import WireError
+from recovery.facts import Missing, TopicPartition
+
+EARLIEST_LOCAL = -4
+
+
+Wanted = Mapping[TopicPartition, tuple[int, int, int]]
+"""(leader, its present epoch, the epoch asked for) of each partition."""
+
+
+async def epoch_ends(cluster: Cluster, wanted: Wanted) -> dict[TopicPartition, int]:
+    """The ends of epochs in the leaders' logs (OffsetForLeaderEpoch, KIP-101 and KIP-320).
+
+    An offset below what a reader has read of that epoch means that the log went another way: a
+    replica that was not in sync was elected. A partition whose leader did not tell, or does not
+    know the epoch, is not in the result.
+    """
+    found, _ = await asked_epoch_ends(cluster, wanted)
+    return {place: end for place, end in found.items() if end is not None}
+
+
+async def asked_epoch_ends(
+    cluster: Cluster, wanted: Wanted
+) -> tuple[dict[TopicPartition, int | None], list[Missing]]:
+    """The ends of epochs; None where the leader does not know the epoch, and who did not tell."""
+    request = messages.OffsetForLeaderEpochRequest
+    topic = request.OffsetForLeaderTopic
+    grouped: dict[int, dict[str, list[Any]]] = {}
+    for (name, number), (leader, current, epoch) in wanted.items():
+        row = topic.OffsetForLeaderPartition(
+            partition=number, current_leader_epoch=current, leader_epoch=epoch
+        )
+        grouped.setdefault(leader, {}).setdefault(name, []).append(row)
+    questions = {
+        leader: request(
+            replica_id=-1, topics=[topic(topic=name, partitions=p) for name, p in topics.items()]
+        )
+        for leader, topics in grouped.items()
+    }
+    answers, failures = await cluster.ask_each(
+        {leader: partial(cluster.ask, leader, q, most=3) for leader, q in questions.items()}
+    )
+    missing = [missing_broker(b, error, detail="leader epochs") for b, error in failures.items()]
+    found: dict[TopicPartition, int | None] = {}
+    for broker, answer in answers.items():
+        for t in answer.topics:
+            for p in t.partitions:
+                place = (t.topic, p.partition)
+                if p.error_code:
+                    name = messages.error_name(p.error_code)
+                    text = "the leader did not tell where the leader epoch ends"
+                    missing.append(Missing("partition", name, text, broker, *place))
+                else:
+                    found[place] = p.end_offset if p.end_offset >= 0 else None
+    return found, missing
+
+
+async def is_local(cluster: Cluster, broker: int, place: TopicPartition, offset: int) -> bool:
+    """True if the log from `offset` on is on the broker's own disk."""
+    start = await _local_start(cluster, broker, place)
+    return start is not None and start <= offset
+
+
+async def is_remote(cluster: Cluster, broker: int, place: TopicPartition, offset: int) -> bool:
+    """True if the broker says that `offset` is in remote storage and not on its own disk."""
+    start = await _local_start(cluster, broker, place)
+    return start is not None and start > offset
+
+
+async def _local_start(cluster: Cluster, broker: int, place: TopicPartition) -> int | None:
+    """The start of the log on the broker's own disk (ListOffsets -4, KIP-405); None: not told."""
+    named = PartitionMetadata(*place, broker, None, (), None)
+    question = list_offsets([named], EARLIEST_LOCAL, READ_UNCOMMITTED)
+    try:
+        answer = await cluster.ask(broker, question, least=8, most=9)
+    except WireError as error:  # a broker older than tiered storage has nothing elsewhere
+        return 0 if error.error == "UNSUPPORTED_VERSION" else None
+    told = [p for t in answer.topics for p in t.partitions if (t.name, p.partition_index) == place]
+    return None if not told or told[0].error_code else int(told[0].offset)

@@ -1,0 +1,207 @@
+"""Single answers that need records: the k-th visible one, times, the tip of a changelog.
+
+Each question is asked of many partitions at once and reads no more of a log than it must. What
+could not be read is told beside the answers, with why.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read import fetch
+from eoctl.kafka.read.chunks import Chunk, Ended, Range
+from eoctl.kafka.read.fetch import READ_COMMITTED, READ_UNCOMMITTED
+from eoctl.kafka.read.visible import data_batches, visible_records
+from recovery.facts import TopicPartition
+from recovery.formats.records import Record, records
+from recovery.restart.observed import ChangelogTip, MergeTail, TimeAt, Walk, Want
+
+LEAST_WALK = 1000  # offsets read at a time
+LEAST_TAIL = 64
+TIME_BYTES = 16 << 10
+TIME_CHUNKS = 4
+
+W = TypeVar("W", bound=Want)
+A = TypeVar("A")
+
+
+@dataclass(slots=True)
+class Found(Generic[W, A]):
+    """answers, and why others could not be given."""
+
+    answers: dict[W, A] = field(default_factory=dict)
+    unseen: dict[W, str] = field(default_factory=dict)
+
+
+def in_turn(wants: Iterable[W]) -> list[dict[TopicPartition, W]]:
+    """Questions in rounds that ask each partition once."""
+    rounds: list[dict[TopicPartition, W]] = []
+    for want in wants:
+        place = (want.topic, want.partition)
+        for one in rounds:
+            if place not in one:
+                one[place] = want
+                break
+        else:
+            rounds.append({place: want})
+    return rounds
+
+
+def _why(ended: Ended) -> str:
+    return f"it could not be read at {ended.position}: {ended.detail or ended.error}"
+
+
+async def walk(
+    cluster: Cluster, wants: Sequence[Walk], tops: Mapping[TopicPartition, tuple[int, int]]
+) -> Found[Walk, int | None]:
+    """The offset after the k-th visible record. tops: (last stable offset, high watermark)."""
+    found: Found[Walk, int | None] = Found()
+    for isolation in (READ_COMMITTED, READ_UNCOMMITTED):
+        mine = [w for w in wants if w.uncommitted == (isolation == READ_UNCOMMITTED)]
+        for one in in_turn(mine):
+            await _walk(
+                cluster,
+                one,
+                {p: tops[p][isolation == READ_UNCOMMITTED] for p in one},
+                isolation,
+                found,
+            )
+    return found
+
+
+@dataclass(slots=True)
+class _Step:
+    """One step of a walk: `left` records are still to be passed, the next read is `window`."""
+
+    position: int
+    left: int
+    window: int
+
+
+async def _walk(
+    cluster: Cluster,
+    wants: Mapping[TopicPartition, Walk],
+    tops: Mapping[TopicPartition, int],
+    isolation: int,
+    found: Found[Walk, int | None],
+) -> None:
+    steps = {p: _Step(w.start, w.records, max(w.records, LEAST_WALK)) for p, w in wants.items()}
+    while True:
+        ranges = []
+        for place, step in list(steps.items()):
+            if step.position >= tops[place]:
+                found.answers[wants[place]] = None
+                del steps[place]
+            else:
+                # k records need k offsets at least: little is read in vain
+                end = min(tops[place], step.position + max(step.left, step.window))
+                ranges.append(Range(*place, step.position, end))
+                step.window *= 2
+        if not steps:
+            return
+        async for item in fetch.read(cluster, ranges, isolation=isolation):
+            place = (item.topic, item.partition)
+            if place not in steps:
+                continue
+            step, want = steps[place], wants[place]
+            if isinstance(item, Chunk):
+                offset = _pass(item, step, tops[place])
+                if offset is not None:
+                    found.answers[want] = offset
+                    del steps[place]
+            elif item.error is not None:
+                found.unseen[want] = _why(item)
+                del steps[place]
+            else:
+                # where nothing is left in a range no chunk said so
+                end = next(r.end for r in ranges if r.key == place)
+                step.position = max(step.position, end)
+
+
+def _pass(chunk: Chunk, step: _Step, top: int) -> int | None:
+    """Pass a chunk's records; the offset after the last one wanted, if it is here."""
+    for header, visible in data_batches(chunk):
+        if not visible or header.last_offset < step.position or header.base_offset >= top:
+            continue
+        whole = header.base_offset >= step.position and header.last_offset < top
+        if whole and header.records_count < step.left:
+            step.left -= header.records_count
+            continue
+        for record in records(chunk.records, header):
+            if step.position <= record.offset < top:
+                step.left -= 1
+                if not step.left:
+                    return record.offset + 1
+    step.position = max(step.position, chunk.next_offset)
+    return None
+
+
+async def times(
+    cluster: Cluster, wants: Sequence[TimeAt], ends: Mapping[TopicPartition, int]
+) -> Found[TimeAt, int | None]:
+    """The timestamp of the first data record at or after an offset. ends: high watermarks."""
+    found: Found[TimeAt, int | None] = Found()
+    for one in in_turn(wants):
+        ranges = [Range(*p, w.offset, ends[p]) for p, w in one.items() if w.offset < ends[p]]
+        chunks, ended = await fetch.read_all(
+            cluster, ranges, partition_bytes=TIME_BYTES, most_chunks=TIME_CHUNKS
+        )
+        for place, want in one.items():
+            at_end = place not in ended
+            if not at_end and ended[place].error not in (None, fetch.ENOUGH, fetch.ABOVE):
+                found.unseen[want] = _why(ended[place])
+                continue
+            seen = (
+                r
+                for c in chunks.get(place, ())
+                for r in visible_records(c, want.offset, ends[place])
+            )
+            first = next(seen, None)
+            found.answers[want] = None if first is None else first.timestamp
+    return found
+
+
+async def last_records(
+    cluster: Cluster, wants: Sequence[ChangelogTip], starts: Mapping[TopicPartition, int]
+) -> Found[ChangelogTip, Record | None]:
+    """The last visible record below an end. starts: log starts; None: there is none."""
+    found: Found[ChangelogTip, Record | None] = Found()
+    for one in in_turn(wants):
+        size, left = LEAST_TAIL, dict(one)
+        while left:
+            ranges = [Range(*p, max(starts[p], w.end - size), w.end) for p, w in left.items()]
+            chunks, ended = await fetch.read_all(cluster, ranges, isolation=READ_COMMITTED)
+            for r in ranges:
+                want = left[r.key]
+                if r.key in ended and ended[r.key].error is not None:
+                    found.unseen[left.pop(r.key)] = _why(ended[r.key])
+                    continue
+                last: Record | None = None
+                for chunk in chunks[r.key]:
+                    for record in visible_records(chunk, r.start, r.end):
+                        last = record
+                if last is not None or r.start <= starts[r.key]:
+                    found.answers[want] = last
+                    del left[r.key]
+            size *= 8
+    return found
+
+
+async def tails(
+    cluster: Cluster, wants: Sequence[MergeTail], each: Callable[[MergeTail, Record], None]
+) -> Found[MergeTail, None]:
+    """Calls `each` with every visible record of every stretch, in offset order."""
+    found: Found[MergeTail, None] = Found()
+    for one in in_turn(wants):
+        ranges = [Range(*p, w.start, w.end) for p, w in one.items()]
+        async for item in fetch.read(cluster, ranges, isolation=READ_COMMITTED):
+            want = one[item.topic, item.partition]
+            if isinstance(item, Chunk):
+                for record in visible_records(item, want.start, want.end):
+                    each(want, record)
+            elif item.error is None:
+                found.answers[want] = None
+            else:
+                found.unseen[want] = _why(item)
+    return found

@@ -1,0 +1,29 @@
+"""What a read_committed reader sees in a chunk: batches, and the records inside them."""
+
+from collections.abc import Iterator
+
+from eoctl.kafka.read.chunks import Chunk
+from recovery.formats.batches import BatchHeader, batch_headers
+from recovery.formats.counting import AbortedTransactions
+from recovery.formats.records import Record, records
+
+
+def data_batches(chunk: Chunk) -> Iterator[tuple[BatchHeader, bool]]:
+    """The data batches of a chunk, each with whether it is visible.
+
+    At read_uncommitted, where no aborted transactions are listed, all are. Raises CorruptError.
+    """
+    aborted = AbortedTransactions(chunk.aborted or ())
+    for header in batch_headers(chunk.records):
+        hidden = aborted.is_aborted(chunk.records, header)
+        if not header.is_control:
+            yield header, not hidden
+
+
+def visible_records(chunk: Chunk, start: int, end: int) -> Iterator[Record]:
+    """The visible records of a chunk with offsets in [start, end). Raises CorruptError."""
+    for header, seen in data_batches(chunk):
+        if seen and header.last_offset >= start and header.base_offset < end:
+            for record in records(chunk.records, header):
+                if start <= record.offset < end:
+                    yield record

@@ -1,0 +1,1 @@
+"""The requests that change a cluster: markers, commits, transactions of records."""

@@ -1,0 +1,180 @@
+"""Committing, deleting and forgetting a group's offsets from outside, as admin tools do.
+
+No member and no generation: the coordinator takes such a commit only while the group has no
+members. Each request is sent once; only an answer that says that it came to the wrong broker, or
+too early, is followed by another one. `ready` is awaited right before each of them.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import WireError
+from recovery.facts import TopicPartition
+
+NOT_THERE = frozenset({"NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"})
+NOT_YET = NOT_THERE | {"COORDINATOR_NOT_AVAILABLE"}
+PATIENCE_SECONDS = 10.0  # a coordinator that starts has its groups to load
+PAUSE_SECONDS = 0.2
+ANSWER_SECONDS = 8.0  # a broker waits 5 s for its replicas (offsets.commit.timeout.ms)
+BY_NAME = 9  # version 10 of OffsetCommit names topics by id only
+
+Said = Mapping[TopicPartition, str]
+"""Kafka's error name of each partition; NONE = done."""
+
+Ready = Callable[[bool], Awaitable[None]]
+"""May it be sent now, to a coordinator that is connected? Raises where not. Its argument: was it
+sent before? Then it may have been done: NOT_COORDINATOR can also follow an append."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What stands in a commit. leader_epoch: None = not known; metadata: empty = none."""
+
+    offset: int
+    leader_epoch: int | None = None
+    metadata: str = ""
+
+
+class NotSentError(Exception):
+    """No coordinator could be asked: nothing was changed. args: one sentence."""
+
+
+async def coordinator(cluster: Cluster, group: str) -> int:
+    """The broker that coordinates a group, connected. Raises NotSentError."""
+    question = messages.FindCoordinatorRequest(key_type=0, key=group, coordinator_keys=[group])
+    bound = cluster.deadline.within(PATIENCE_SECONDS)
+    while True:
+        answer = await cluster.ask_any(question, most=4)
+        found = answer.coordinators[0] if answer.coordinators else answer  # version 4; below it
+        error = messages.error_name(found.error_code)
+        if error == "NONE":
+            try:
+                await cluster.connection(found.node_id)
+            except WireError as failure:
+                raise NotSentError(f"its coordinator does not answer: {failure.detail}") from None
+            return int(found.node_id)
+        if error not in NOT_YET or bound.passed:
+            raise NotSentError(f"its coordinator is not known: {error}")
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def commit_offsets(
+    cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Committed], ready: Ready
+) -> Said:
+    """OffsetCommit without a member. Raises NotSentError; WireError: nobody knows."""
+    request = messages.OffsetCommitRequest
+    topic, partition = (
+        request.OffsetCommitRequestTopic,
+        request.OffsetCommitRequestTopic.OffsetCommitRequestPartition,
+    )
+    rows = [
+        topic(
+            name=name,
+            partitions=[
+                partition(
+                    partition_index=number,
+                    committed_offset=kept.offset,
+                    committed_leader_epoch=-1 if kept.leader_epoch is None else kept.leader_epoch,
+                    committed_metadata=kept.metadata,
+                )
+                for number, kept in mine.items()
+            ],
+        )
+        for name, mine in _by_topic(offsets).items()
+    ]
+
+    async def ask(broker: int) -> Said:
+        question = request(
+            group_id=group,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            retention_time_ms=-1,
+            topics=rows,
+        )
+        answer = await cluster.ask(broker, question, most=BY_NAME, seconds=ANSWER_SECONDS)
+        return _said(answer, offsets)
+
+    return await _at_coordinator(cluster, group, ask, ready)
+
+
+async def delete_offsets(
+    cluster: Cluster, group: str, places: Iterable[TopicPartition], ready: Ready
+) -> Said:
+    """OffsetDelete (KIP-496; Kafka 2.4). Raises NotSentError; WireError: nobody knows."""
+    wanted = dict.fromkeys(places, None)
+    request = messages.OffsetDeleteRequest
+    topic = request.OffsetDeleteRequestTopic
+    partition = topic.OffsetDeleteRequestPartition
+    rows = [
+        topic(name=name, partitions=[partition(partition_index=number) for number in mine])
+        for name, mine in _by_topic(wanted).items()
+    ]
+
+    async def ask(broker: int) -> Said:
+        answer = await cluster.ask(
+            broker, request(group_id=group, topics=rows), seconds=ANSWER_SECONDS
+        )
+        if answer.error_code:
+            return dict.fromkeys(wanted, messages.error_name(answer.error_code))
+        return _said(answer, wanted)
+
+    return await _at_coordinator(cluster, group, ask, ready)
+
+
+async def delete_group(cluster: Cluster, group: str, ready: Ready) -> str:
+    """DeleteGroups; Kafka's error name. Raises NotSentError; WireError: nobody knows."""
+
+    async def ask(broker: int) -> Said:
+        question = messages.DeleteGroupsRequest(groups_names=[group])
+        answer = await cluster.ask(broker, question, seconds=ANSWER_SECONDS)
+        [result] = answer.results
+        return {("", 0): messages.error_name(result.error_code)}
+
+    [error] = (await _at_coordinator(cluster, group, ask, ready)).values()
+    return error
+
+
+async def _at_coordinator(
+    cluster: Cluster, group: str, ask: Callable[[int], Awaitable[Said]], ready: Ready
+) -> Said:
+    bound = cluster.deadline.within(PATIENCE_SECONDS)
+    sent = doubtful = False
+    while True:
+        try:
+            broker = await coordinator(cluster, group)
+        except NotSentError as failure:
+            if doubtful:
+                raise WireError("NOT_COORDINATOR", f"NOT_COORDINATOR, then {failure}") from None
+            raise
+        await ready(sent)
+        said = await ask(broker)
+        sent = True
+        errors = set(said.values())
+        if not errors & NOT_THERE or bound.passed:
+            if doubtful and errors != {"NONE"}:
+                then = ", ".join(sorted(errors - {"NONE"}))
+                raise WireError("NOT_COORDINATOR", f"NOT_COORDINATOR, then {then}")
+            return said
+        doubtful = doubtful or "NOT_COORDINATOR" in errors
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+def _by_topic(places: Mapping[TopicPartition, Any]) -> dict[str, dict[int, Any]]:
+    grouped: dict[str, dict[int, Any]] = {}
+    for (topic, partition), value in places.items():
+        grouped.setdefault(topic, {})[partition] = value
+    return grouped
+
+
+def _said(answer: Any, asked: Iterable[TopicPartition]) -> Said:
+    told = {
+        (t.name, p.partition_index): messages.error_name(p.error_code)
+        for t in answer.topics
+        for p in t.partitions
+    }
+    return {place: told.get(place, "NO_ANSWER") for place in asked}

@@ -1,0 +1,177 @@
+"""`audit duplicates`: records that are the same by key, value, header, JSON field or source.
+
+What a read_committed reader sees is read once; only if something is suspected it is read again.
+The rules: `recovery.audit.duplicates`, `recovery.shared.record_ids`.
+"""
+
+import base64
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import ClassVar
+
+from eoctl.engine.audit_reading import Failed, not_read, visible
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.audit.engine import Asked, Audit
+from eoctl.operations.audit.ranges import Reading, Resolved, resolve
+from eoctl.operations.session.session import now_ms
+from recovery.audit.duplicates import Copies, Duplicate, Suspects, suspects_of
+from recovery.audit.request import DuplicatesFound, DuplicatesRequest, RecordsRead
+from recovery.errors import EoctlError
+from recovery.formats.columns import ColumnBatch
+from recovery.rows.answers import Answer, error_rows
+from recovery.rows.audit import AuditDuplicatesRow, Place
+from recovery.selectors import Selector
+from recovery.shared.offset_bounds import Bound
+from recovery.shared.record_ids import RecordId, digests
+
+RANGE_OFFSETS = 5_000_000
+
+
+@dataclass(frozen=True)
+class DuplicatesAudit(Audit[DuplicatesFound]):
+    """Ids that more than one visible record of all these ranges together has."""
+
+    selectors: Sequence[Selector]
+    start: Bound
+    end: Bound
+    by: RecordId
+    range_offsets: int = RANGE_OFFSETS
+
+    job: ClassVar[str] = "audit_duplicates"
+    spark_offsets: ClassVar[int] = 20_000_000
+
+    @property
+    def found(self) -> type[DuplicatesFound]:
+        return DuplicatesFound
+
+    async def look(self, cluster: Cluster) -> Asked:
+        ranges, missing = await resolve(cluster, self.selectors, self.start, self.end)
+        return Asked(cluster.cluster_id, ranges, missing)
+
+    async def read(self, cluster: Cluster, asked: Asked, reading: Reading) -> DuplicatesFound:
+        look = _Look(cluster, asked.ranges, reading)
+        suspects = Suspects(asked.offsets)
+        records, without_id = {r.key: 0 for r in asked.ranges}, {r.key: 0 for r in asked.ranges}
+        async for r, part in look.visible():
+            try:
+                ids, has = digests(self.by, part)
+            except EoctlError as error:
+                look.fail(r, error)
+                continue
+            suspects.add(ids[has])
+            records[r.key] += len(part)
+            without_id[r.key] += len(part) - int(has.sum())
+        halves, copies = suspects.halves(), Copies(reading.most)
+        if len(halves):
+            async for r, part in look.visible():
+                try:
+                    found = list(suspects_of(self.by, r.key, part, halves))
+                except EoctlError as error:  # it was read otherwise a moment ago
+                    look.fail(r, error)
+                    continue
+                for one in found:
+                    copies.add(one)
+        copies.end()
+        return DuplicatesFound(
+            failed=tuple(look.failed.values()),
+            findings=copies.findings,
+            repeats=copies.repeats,
+            read=tuple(
+                RecordsRead(
+                    topic=r.topic,
+                    partition=r.partition,
+                    records=records[r.key],
+                    without_id=without_id[r.key],
+                )
+                for r in asked.ranges
+            ),
+            shown=tuple(copies.duplicates()),
+        )
+
+    def request(self, asked: Asked, reading: Reading) -> DuplicatesRequest:
+        return DuplicatesRequest(
+            ranges=tuple(asked.ranges),
+            most=reading.most,
+            check_crc=reading.check_crc,
+            max_rate=reading.max_rate,
+            by=self.by,
+            range_offsets=self.range_offsets,
+        )
+
+    def answer(self, asked: Asked, found: DuplicatesFound) -> Answer:
+        read = [r for r in found.read if (r.topic, r.partition) not in found.unread]
+        return Answer(
+            schema="audit-duplicates",
+            cluster_id=asked.cluster_id,
+            collected_at=now_ms(),
+            rows=[_row(one) for one in found.shown],
+            errors=error_rows(asked.unseen(found)),
+            extra={
+                "by": self.by.text,
+                "findings": found.findings,
+                "repeats": found.repeats,
+                "records": sum(r.records for r in read),
+                "without_id": sum(r.without_id for r in read),
+                "partitions": len(asked.ranges) - len(found.failed),
+            },
+            judging=True,
+            finding=found.findings > 0,
+        )
+
+
+class _Look:
+    """Reading the visible records of all ranges, as often as need be, the same ones each time."""
+
+    def __init__(self, cluster: Cluster, ranges: Sequence[Resolved], reading: Reading) -> None:
+        self._cluster, self._ranges, self._reading = cluster, ranges, reading
+        self._size = 0
+        self.failed: Failed = {}
+
+    async def visible(self) -> AsyncGenerator[tuple[Resolved, ColumnBatch], None]:
+        done, total = 0, sum(r.end - r.start for r in self._ranges)
+
+        def told(size: int, offsets: int) -> None:
+            nonlocal done
+            self._size, done = self._size + size, done + offsets
+            if self._reading.progress is not None:
+                self._reading.progress(self._size, done, total)
+
+        for r in self._ranges:
+            if r.key in self.failed:
+                continue
+            parts = visible(self._cluster, r, self._reading, told)
+            try:
+                async with aclosing(parts):
+                    async for part in parts:
+                        yield r, part
+                        if r.key in self.failed:
+                            break
+            except EoctlError as error:
+                self.fail(r, error)
+
+    def fail(self, r: Resolved, error: EoctlError) -> None:
+        """This partition cannot be judged: it is read no further."""
+        self.failed.setdefault(r.key, not_read(r.key, error))
+
+
+def _row(one: Duplicate) -> AuditDuplicatesRow:
+    from eoctl.render.sanitise import readable
+
+    span = None
+    if one.oldest is not None and one.newest is not None:
+        span = (one.newest - one.oldest) / 1000
+    return AuditDuplicatesRow(
+        id=None if one.id is None else base64.b64encode(one.id).decode(),
+        text=f"a value of {one.size} bytes" if one.id is None else readable(one.id),
+        copies=one.copies,
+        same_value=one.same_value,
+        partitions=one.partitions,
+        places=[
+            Place(topic=p.topic, partition=p.partition, offset=p.offset, timestamp=p.timestamp)
+            for p in one.places
+        ],
+        nearest_offsets=one.nearest,
+        farthest_offsets=one.farthest,
+        span_seconds=span,
+    )

@@ -1,0 +1,162 @@
+"""Carrying out an audit: what is to be read is resolved, an engine reads it, the answer is made.
+
+The engines differ in where partitions are read and judged: in this process, or by tasks of a Spark
+job. What they find is the same value, and the answer is made of that.
+"""
+
+import json
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Generic, TypeVar
+
+from eoctl.kafka.connection.access import Access
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.audit.ranges import Reading
+from eoctl.operations.jobs.spark_launch import Show, Spark, launch
+from eoctl.operations.session.session import with_cluster
+from eoctl.render.words import counted
+from eoctl.settings.context import Context
+from recovery.audit.facts import Coverage
+from recovery.audit.request import Found, Request, Resolved
+from recovery.errors import IncompleteError
+from recovery.facts import Missing
+from recovery.rows.answers import Answer
+
+NAMED = 5  # topics in the summary of a job; of more the number
+
+F = TypeVar("F", bound=Found)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is read. missing: what cannot be. covered: what coordinators decided, where that
+    matters."""
+
+    cluster_id: str | None
+    ranges: Sequence[Resolved]
+    missing: Sequence[Missing]
+    covered: Sequence[Coverage] = ()
+
+    @property
+    def offsets(self) -> int:
+        return sum(r.end - r.start for r in self.ranges)
+
+    def unseen(self, found: Found) -> list[Missing]:
+        """All that is missing, what could not be read in the order of the ranges."""
+        order = {r.key: number for number, r in enumerate(self.ranges)}
+        failed = sorted(found.failed, key=lambda m: order[m.topic or "", m.partition or 0])
+        return [*self.missing, *failed]
+
+
+class Audit(ABC, Generic[F]):
+    """One audit. job: the Spark job's name; spark_offsets: below, the local engine is done before
+    several cores pay for a session."""
+
+    job: ClassVar[str]
+    spark_offsets: ClassVar[int]
+
+    @property
+    @abstractmethod
+    def found(self) -> type[F]:
+        """What reading gives."""
+
+    @abstractmethod
+    async def look(self, cluster: Cluster) -> Asked:
+        """What there is to read."""
+
+    @abstractmethod
+    async def read(self, cluster: Cluster, asked: Asked, reading: Reading) -> F:
+        """Read and judge it here."""
+
+    @abstractmethod
+    def request(self, asked: Asked, reading: Reading) -> Request:
+        """The request of a Spark job."""
+
+    @abstractmethod
+    def answer(self, asked: Asked, found: F) -> Answer:
+        """What a command answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """asked: auto, local or spark. spark: the one to use, None where there is none."""
+
+    asked: str = "local"
+    spark: Spark | None = None
+    show: Show = lambda report: None
+
+    def choose(self, offsets: int, enough: int, max_rate: float | None) -> tuple[str, str]:
+        """local or spark, and why."""
+        if self.asked != "auto":
+            return self.asked, "as asked"
+        if offsets < enough:
+            return "local", f"only {counted(offsets, 'offset')} to read"
+        if self.spark is None:
+            return "local", "no Spark is at hand"
+        if max_rate is not None:
+            return "local", "one process reads as fast as --max-rate allows"
+        return "spark", f"{offsets:,} offsets pay for a Spark session"
+
+
+def audited(
+    context: Context, seconds: float | None, audit: Audit[F], reading: Reading, engine: Engine
+) -> Answer:
+    """The answer; which engine was chosen, and why, stands in it.
+
+    Raises what `with_cluster` and `launch` raise.
+    """
+    bound = None if seconds is None else time.monotonic() + seconds
+
+    async def looked(cluster: Cluster) -> tuple[Asked, tuple[str, str], F | None]:
+        asked = await audit.look(cluster)
+        chosen = engine.choose(asked.offsets, audit.spark_offsets, reading.max_rate)
+        here = chosen[0] == "local"
+        return asked, chosen, await audit.read(cluster, asked, reading) if here else None
+
+    asked, (name, why), found = with_cluster(context, seconds, looked)
+    if found is None:
+        left = None if bound is None else bound - time.monotonic()
+        found = _on_spark(context, left, audit, audit.request(asked, reading), engine, asked)
+    answer = audit.answer(asked, found)
+    return replace(answer, extra={**answer.extra, "engine": name, "engine_why": why})
+
+
+async def here(cluster: Cluster, audit: Audit[F], reading: Reading) -> Answer:
+    """The answer of the local engine."""
+    asked = await audit.look(cluster)
+    return audit.answer(asked, await audit.read(cluster, asked, reading))
+
+
+def _on_spark(
+    context: Context,
+    seconds: float | None,
+    audit: Audit[F],
+    request: Request,
+    engine: Engine,
+    asked: Asked,
+) -> F:
+    assert engine.spark is not None
+    if seconds is not None and seconds <= 0:
+        raise IncompleteError("the time was up before it began", remedy="more with --timeout")
+    topics = sorted({r.topic for r in request.ranges})
+    about = ", ".join(topics) if 0 < len(topics) <= NAMED else counted(len(topics), "topic")
+    # findings hold keys of records: they are not kept in the job's folder
+    with tempfile.TemporaryDirectory(prefix="eoctl-audit-") as folder:
+        answer = Path(folder) / "found.json"
+        told = request.model_copy(update={"answer": str(answer)})
+        launch(
+            audit.job,
+            told.model_dump(mode="json"),
+            Access(dict(context.properties), dict(context.hosts), context.socks5),
+            engine.spark,
+            summary=f"{audit.job.replace('_', ' ')} of {about}",
+            show=engine.show,
+            context=context.title,
+            cluster_id=asked.cluster_id,
+            seconds=seconds,
+        )
+        return audit.found.model_validate(json.loads(answer.read_bytes()))

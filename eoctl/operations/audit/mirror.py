@@ -1,0 +1,183 @@
+"""`audit mirror`: a topic against its mirror, in this cluster or another.
+
+First the ends, the mirror's before the source's: what the mirror holds the source held by then.
+Then both partitions are read side by side, and once more only for records without a partner. The
+rules: `recovery.audit.mirror_pairs`, `recovery.audit.mirror_table`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from eoctl.kafka.ask.configs import topic_configs
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.operations.audit.mirror_offsets import checkpoints, offset_syncs
+from eoctl.operations.audit.mirror_reading import Both, PartitionMirror
+from eoctl.operations.audit.mirror_rows import Told, told
+from eoctl.operations.audit.ranges import Reading, Resolved, not_read, resolve
+from eoctl.operations.session.session import now_ms
+from eoctl.settings.context import Context
+from recovery.audit.mirror_pairs import Translated
+from recovery.audit.mirror_table import FIELDS, explained
+from recovery.errors import EoctlError, IncompleteError, UsageError
+from recovery.facts import Missing
+from recovery.formats.mirror_maker import Checkpoint, OffsetSync
+from recovery.formats.reader import CorruptError
+from recovery.rows.answers import Answer, error_rows
+from recovery.rows.mirror import AuditMirrorRow
+from recovery.selectors import Selector, parse_selector
+from recovery.shared.offset_bounds import Bound
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """mirror: its topic. cluster: the mirror's, None = the source's own. start: in both logs.
+
+    ignored: fields of records that are not compared. offset_syncs, checkpoints: their topics, None
+    = those that tell of this topic, `none` = leave them out.
+    """
+
+    source: Selector
+    mirror: str
+    cluster: Context | None
+    start: Bound
+    ignored: frozenset[str] = frozenset()
+    offset_syncs: str | None = None
+    checkpoints: str | None = None
+
+
+async def audit_mirror(source: Cluster, own: Context, wish: Wish, reading: Reading) -> Answer:
+    """Every record of the source's partitions against the mirror's partition of that number.
+
+    own: the source's context. Raises UsageError for topics that are not there.
+    """
+    other = wish.cluster or own
+    settings = client_settings(other.properties, hosts=other.hosts, socks5=other.socks5)
+    async with Cluster(settings, source.deadline, read_only=True) as mirror:
+        return await _audit(source, mirror, wish, reading)
+
+
+async def _audit(source: Cluster, mirror: Cluster, wish: Wish, reading: Reading) -> Answer:
+    topic = wish.source.literal
+    assert topic is not None
+    if topic == wish.mirror and source.cluster_id == mirror.cluster_id:
+        raise UsageError(
+            f"{topic} would be compared with itself",
+            remedy="name the mirror's cluster with --mirror-context, or its topic",
+        )
+    unread: list[Missing] = []
+    sync_topic: str | None = None
+    checkpoint_topic: str | None = None
+    syncs: list[OffsetSync] = []
+    translated: list[Checkpoint] = []
+    try:
+        sync_topic, syncs = await offset_syncs((source, mirror), topic, wish.offset_syncs)
+    except (IncompleteError, CorruptError) as error:
+        unread.append(_not_known("offset syncs", wish.offset_syncs, error))
+    try:
+        checkpoint_topic, translated = await checkpoints(mirror, wish.mirror, wish.checkpoints)
+    except (IncompleteError, CorruptError) as error:
+        unread.append(_not_known("checkpoints", wish.checkpoints, error))
+    end = Bound("lso", "lso")
+    copy = replace(parse_selector(wish.mirror), partitions=wish.source.partitions)
+    theirs, missing = await resolve(mirror, [copy], wish.start, end)
+    mine, more = await resolve(source, [wish.source], wish.start, end)
+    missing += [*more, *unread]
+    compacted, stamped = await _settings(source, mirror, topic, wish.mirror)
+    ignored = wish.ignored | (frozenset({"timestamp"}) if stamped else frozenset())
+    compared = tuple(name for name in FIELDS if name not in ignored)
+    found = {r.partition: r for r in theirs}
+    missing += _unmatched(mine, theirs, topic, wish.mirror, missing)
+    parts: list[Told] = []
+    rows: list[AuditMirrorRow] = []
+    both = Both(source, mirror, reading, compared, explained(*compacted))
+    for r in mine:
+        if r.partition not in found:
+            continue
+        partition = PartitionMirror(
+            r,
+            found[r.partition],
+            [s for s in syncs if s.partition == r.partition],
+            [Translated(c.upstream, c.downstream) for c in _of(translated, r.partition)],
+            wish.start.value if wish.start.kind == "time" else None,
+        )
+        try:
+            seen = await both.read(partition)
+        except EoctlError as error:
+            missing.append(not_read(r.key, error))
+            continue
+        of_groups = _of(translated, r.partition)
+        parts.append(told(seen, of_groups, compacted, reading.most - len(rows)))
+        rows += parts[-1].rows
+    missing += [one for t in parts for one in t.missing]
+    findings = sum(t.findings for t in parts)
+    return Answer(
+        schema="audit-mirror",
+        cluster_id=source.cluster_id,
+        collected_at=now_ms(),
+        rows=rows,
+        errors=error_rows(missing),
+        extra={
+            "topic": topic,
+            "mirror_topic": wish.mirror,
+            "mirror_cluster_id": mirror.cluster_id,
+            "compared": list(compared),
+            "findings": findings,
+            "examined": [t.examined.model_dump(mode="json") for t in parts],
+            "offset_syncs": sync_topic,
+            "checkpoints_topic": checkpoint_topic,
+            "checkpoints": [c.model_dump(mode="json") for t in parts for c in t.checkpoints],
+        },
+        judging=True,
+        finding=findings > 0,
+    )
+
+
+def _not_known(what: str, topic: str | None, error: EoctlError) -> Missing:
+    text = f"its {what} were not compared: {error.sentence}"
+    return Missing("topic", "NOT_READ", text, topic=topic)
+
+
+def _of(found: Sequence[Checkpoint], partition: int) -> list[Checkpoint]:
+    return [one for one in found if one.partition == partition]
+
+
+async def _settings(
+    source: Cluster, mirror: Cluster, topic: str, copy: str
+) -> tuple[tuple[bool, bool], bool]:
+    """May the source, and the mirror, be compacted; and has the mirror times of its own?"""
+    keys = ("cleanup.policy", "message.timestamp.type")
+    mine, _ = await topic_configs(source, [topic], keys)
+    theirs, _ = await topic_configs(mirror, [copy], keys)
+    policies = (
+        found.get(name, {}).get("cleanup.policy") for found, name in ((mine, topic), (theirs, copy))
+    )
+    # hidden settings prove nothing
+    compacted = tuple(policy is None or "compact" in policy for policy in policies)
+    stamped = theirs.get(copy, {}).get("message.timestamp.type") == "LogAppendTime"
+    return (compacted[0], compacted[1]), stamped
+
+
+def _unmatched(
+    mine: Sequence[Resolved],
+    theirs: Sequence[Resolved],
+    topic: str,
+    copy: str,
+    missing: Sequence[Missing],
+) -> list[Missing]:
+    """Partitions that only one side has."""
+    said = {(m.topic, m.partition) for m in missing}
+    a, b = {r.partition for r in mine}, {r.partition for r in theirs}
+    pairs = [(copy, p, topic) for p in sorted(a - b)] + [(topic, p, copy) for p in sorted(b - a)]
+    return [
+        Missing(
+            "partition",
+            "UNKNOWN_TOPIC_OR_PARTITION",
+            f"there is no such partition, but {there}:{partition}: it was not compared",
+            None,
+            name,
+            partition,
+        )
+        for name, partition, there in pairs
+        if (name, partition) not in said and (name, None) not in said
+    ]

@@ -1,0 +1,122 @@
+"""MirrorMaker 2's offset syncs and checkpoints for one topic, from the topics that hold them."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import TypeVar
+
+from eoctl.kafka.ask import collect
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read.columns import read_columns
+from eoctl.operations.audit.ranges import seen_by_readers
+from recovery.errors import EoctlError, IncompleteError, UsageError
+from recovery.formats.mirror_maker import (
+    Checkpoint,
+    OffsetSync,
+    decode_checkpoint,
+    decode_sync,
+)
+
+NOTHING = "none"
+Found = TypeVar("Found", OffsetSync, Checkpoint)
+
+
+async def offset_syncs(
+    clusters: Sequence[Cluster], source: str, named: str | None
+) -> tuple[str | None, list[OffsetSync]]:
+    """The topic that holds them, and all syncs of `source`, oldest first. clusters: source, mirror.
+
+    named: the topic that holds them; None: the only `mm2-offset-syncs...internal` that tells of
+    this topic. Raises UsageError where there are several, IncompleteError for an unreadable one.
+    """
+    found: list[tuple[str, list[OffsetSync]]] = []
+    for cluster in _each(clusters):
+        for topic in await _named(cluster, named, "mm2-offset-syncs", ".internal"):
+            syncs = [
+                sync
+                async for key, value in _records(cluster, topic)
+                if value is not None and (sync := decode_sync(key, value)).topic == source
+            ]
+            if syncs or named:
+                found.append((topic, syncs))
+    return _one(found, named, "--offset-syncs")
+
+
+async def checkpoints(
+    mirror: Cluster, topic: str, named: str | None
+) -> tuple[str | None, list[Checkpoint]]:
+    """The latest checkpoint of each group and partition of the mirror's topic. Otherwise as
+    `offset_syncs`."""
+    found: list[tuple[str, list[Checkpoint]]] = []
+    for name in await _named(mirror, named, "", ".checkpoints.internal"):
+        latest: dict[tuple[str, int], Checkpoint] = {}
+        async for key, value in _records(mirror, name):
+            if value is None:
+                continue
+            one = decode_checkpoint(key, value)
+            if one.topic == topic:
+                latest[one.group, one.partition] = one
+        if latest or named:
+            found.append((name, [latest[place] for place in sorted(latest)]))
+    return _one(found, named, "--checkpoints")
+
+
+def _each(clusters: Sequence[Cluster]) -> list[Cluster]:
+    source, mirror = clusters
+    if source.cluster_id is not None and source.cluster_id == mirror.cluster_id:
+        return [mirror]
+    return [source, mirror]
+
+
+async def _named(cluster: Cluster, named: str | None, begin: str, end: str) -> list[str]:
+    if named == NOTHING:
+        return []
+    metadata = await cluster.metadata(None if named is None else [named])
+    return sorted(
+        name
+        for name, topic in metadata.topics.items()
+        if topic.error is None
+        and (named is not None or (name.startswith(begin) and name.endswith(end)))
+    )
+
+
+def _one(
+    found: list[tuple[str, list[Found]]], named: str | None, option: str
+) -> tuple[str | None, list[Found]]:
+    if len(found) > 1:
+        names = ", ".join(sorted({topic for topic, _ in found}))
+        raise UsageError(
+            f"several topics tell of this one: {names}",
+            where=option,
+            remedy="name the one of this mirror's MirrorMaker",
+        )
+    if not found and named not in (None, NOTHING):
+        raise UsageError(f"there is no topic {named}", where=option)
+    return found[0] if found else (None, [])
+
+
+async def _records(cluster: Cluster, topic: str) -> AsyncIterator[tuple[bytes, bytes | None]]:
+    """Keys and values of all visible records with a key, by partition and offset."""
+    metadata = await cluster.metadata([topic])
+    wanted = list(metadata.topics[topic].partitions)
+    facts, missing = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    for fact in facts:
+        if fact.log_start_offset is None or fact.last_stable_offset is None or fact.error:
+            text = missing[0].detail if missing else "its offsets could not be read"
+            raise IncompleteError(text, where=f"{topic}:{fact.partition}")
+        parts = read_columns(
+            cluster,
+            topic,
+            fact.partition,
+            fact.log_start_offset,
+            fact.last_stable_offset,
+            last_stable_offset=fact.last_stable_offset,
+        )
+        try:
+            async with aclosing(parts):
+                async for part in parts:
+                    shown = part.select(seen_by_readers(part))
+                    for i in range(len(shown)):
+                        if (key := shown.key[i]) is not None:
+                            yield key, shown.value[i]
+        except EoctlError as error:
+            raise IncompleteError(error.sentence, where=f"{topic}:{fact.partition}") from error

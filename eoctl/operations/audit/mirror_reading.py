@@ -1,0 +1,303 @@
+"""Reading a partition and its mirror side by side, in bounded memory, and what comes of it."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.audit.ranges import Reading, Resolved, columns, seen_by_readers
+from recovery.audit.duplicates import known_time
+from recovery.audit.mirror_entries import Entries, RangeSums, joined
+from recovery.audit.mirror_pairs import Pairing, Run, Translated
+from recovery.audit.mirror_places import Places, sorted_digests
+from recovery.audit.mirror_table import FIELDS, Difference, Kind, Outside
+from recovery.formats.columns import NO_TIMESTAMP, ColumnBatch
+from recovery.formats.mirror_maker import OffsetSync
+from recovery.shared.record_digests import key_ranges, record_digests
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMirror:
+    """A partition of the source and the mirror's of that number, and what MirrorMaker says.
+
+    since: the instant at which both ranges begin, in ms; None: at the log starts.
+    """
+
+    source: Resolved
+    mirror: Resolved
+    syncs: Sequence[OffsetSync] = ()
+    translated: Sequence[Translated] = ()
+    since: int | None = None
+
+    def cut(self, r: Resolved, *, clocks: bool) -> bool:
+        """True if the range lacks records that the other may hold, of which nothing is told.
+
+        Retention took them. Or, as nobody's clocks agree, one instant means two places; where both
+        logs have the same timestamps, the instant is the same record in both.
+        """
+        return r.start > 0 and (r.start == r.log_start_offset or not clocks)
+
+
+SyncSeen = tuple[OffsetSync, bytes | None, bytes | None]
+"""A sync and the digests of the records at its two offsets, None where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the logs of one partition say.
+
+    counts, differences: as Judged. moved: pairs out of order; syncs: those in the range. head: of
+    source_before, those that the mirror may have lost. outside: differences that records before the
+    ranges may explain.
+    """
+
+    source: Resolved
+    mirror: Resolved
+    pairs: int
+    mirrored_to: int | None
+    behind: int
+    source_before: int
+    mirror_before: int
+    head: int
+    outside: int
+    source_sums: RangeSums
+    mirror_sums: RangeSums
+    moved: Sequence[Run]
+    counts: Mapping[Kind, int]
+    differences: Sequence[Difference]
+    ambiguous: bool
+    syncs: Sequence[SyncSeen]
+    translated: Sequence[Translated]
+    keys: dict[tuple[int, int], bytes]
+    times: dict[tuple[int, int], int]
+
+    def shown(self, one: Difference) -> tuple[bytes | None, int | None]:
+        """Key and timestamp (ms) of a differing record, as far as they were kept."""
+        side = 0 if one.kind in ("lost", "changed") else 1
+        offset = one.mirror_offset if side else one.source_offset
+        assert offset is not None
+        return self.keys.get((side, offset)), known_time(
+            self.times.get((side, offset), NO_TIMESTAMP)
+        )
+
+
+class _At:
+    """Digests of the records at some offsets, picked up as a log is read."""
+
+    def __init__(self, offsets: Sequence[int]) -> None:
+        import numpy as np
+
+        self._wanted = np.unique(np.array(offsets, np.int64))
+        self.found: dict[int, bytes] = {}
+
+    def see(self, offsets: "NDArray[np.int64]", digests: "NDArray[np.uint64]") -> None:
+        import numpy as np
+
+        if not len(offsets):
+            return
+        low, high = np.searchsorted(self._wanted, (offsets[0], offsets[-1] + 1))
+        for offset in self._wanted[low:high].tolist():
+            at = int(np.searchsorted(offsets, offset))
+            if offsets[at] == offset:
+                self.found[offset] = digests[at].tobytes()
+
+
+@dataclass(slots=True)
+class Both:
+    """The two clusters, and how records are read and compared.
+
+    excused: kinds of differences that are counted and not shown.
+    """
+
+    source: Cluster
+    mirror: Cluster
+    reading: Reading
+    compared: tuple[str, ...] = FIELDS
+    excused: frozenset[Kind] = frozenset()
+    _size: int = field(default=0, init=False)
+
+    async def read(self, of: PartitionMirror) -> Seen:
+        """Compare one partition. Raises EoctlError where one of the logs can't be read."""
+        clocks = "timestamp" in self.compared
+        source_cut, mirror_cut = (of.cut(r, clocks=clocks) for r in (of.source, of.mirror))
+        pairing = Pairing(
+            source_cut=source_cut,
+            mirror_cut=mirror_cut,
+            clocks=clocks,
+            translated=of.translated,
+        )
+        mine, theirs = _At([s.upstream for s in of.syncs]), _At([s.downstream for s in of.syncs])
+        began = await self._pair(of, pairing, mine, theirs)
+        left, extra = pairing.finish()
+        chain, moved = pairing.in_order()
+        old = _before(extra, chain[0].mirror_first if chain else None, source_cut)
+        pairing.mirror.sums.take_away(extra.select(old))
+        extra = extra.select(~old)
+        first, mirror_first = of.source.start, of.mirror.start
+        if chain:
+            first = chain[0].source_first if mirror_cut else first
+            mirror_first = chain[0].mirror_first if source_cut else mirror_first
+        reach = max((run.source_last for run in (*chain, *moved)), default=-1)
+        places = await self._place(of, left.select(left.offset <= reach), extra)
+        # behind all pairs there may be copies of records that no reader of the source gets
+        hidden = places.hidden(chain[-1].mirror_last if chain else -1)
+        if ((left.offset > reach) & (left.offset < hidden)).any():
+            places = await self._place(of, left.select(left.offset < hidden), extra)
+        reach = max(reach, hidden)
+        late = left.offset > reach
+        early = ~late & _before(left, chain[0].source_first if chain else None, mirror_cut)
+        pairing.source.sums.take_away(left.select(late | early))
+        outside = _outside(of, began, clocks=clocks)
+        judged = places.judge(
+            of.translated,
+            (first, reach + 1),
+            mirror_first,
+            outside,
+            most=self.reading.most,
+            excused=self.excused,
+        )
+        source_before = int(early.sum()) + pairing.source.dropped
+        return Seen(
+            source=of.source,
+            mirror=of.mirror,
+            pairs=pairing.pairs,
+            mirrored_to=reach + 1 if reach >= 0 else None,
+            behind=int(late.sum()) + pairing.behind,
+            source_before=source_before,
+            mirror_before=int(old.sum()) + pairing.mirror.dropped,
+            head=source_before if of.mirror.start > of.mirror.log_start_offset else 0,
+            outside=judged.outside,
+            source_sums=pairing.source.sums,
+            mirror_sums=pairing.mirror.sums,
+            moved=moved,
+            counts=judged.counts,
+            differences=judged.differences,
+            ambiguous=judged.ambiguous,
+            syncs=_seen(of, mine, theirs),
+            translated=of.translated,
+            keys=places.keys,
+            times=places.times,
+        )
+
+    async def _pair(
+        self, of: PartitionMirror, pairing: Pairing, mine: _At, theirs: _At
+    ) -> int | None:
+        """Read both. The timestamp of the source's first record."""
+        began: int | None = None
+        total = (of.source.end - of.source.start) + (of.mirror.end - of.mirror.start)
+        told = self._progress(total)
+        async with AsyncExitStack() as stack:
+            source = await stack.enter_async_context(
+                aclosing(self._records(self.source, of.source, of.source.high_watermark, told))
+            )
+            mirror = await stack.enter_async_context(
+                aclosing(self._records(self.mirror, of.mirror, of.mirror.end, told))
+            )
+            while not (pairing.source.done and pairing.mirror.done):
+                ours = pairing.wants_source()
+                side, stream = (pairing.source, source) if ours else (pairing.mirror, mirror)
+                part = await anext(stream, None)
+                if part is None:
+                    side.done = True
+                    continue
+                if ours and began is None and len(part):
+                    began = int(part.timestamp[0])
+                digests = self._digests(part)
+                (mine if ours else theirs).see(part.offset, digests)
+                rows = _visible(part, of.source.end if ours else of.mirror.end)
+                clock = int(part.timestamp.max())
+                if not rows.all():
+                    part, digests = part.select(rows), digests[rows]
+                if len(part):
+                    entries = Entries(digests, part.offset, key_ranges(part.key))
+                    pairing.add(side, entries, clock)
+        return began
+
+    async def _place(self, of: PartitionMirror, left: Entries, extra: Entries) -> Places:
+        """Read both again, if there are records that have no partner."""
+        places = Places(sorted_digests(joined([left, extra]).digest), self.compared)
+        if not len(places.wanted):
+            return places
+        total = (of.source.end - of.source.start) + (of.mirror.end - of.mirror.start)
+        told = self._progress(total)
+        source = self._records(self.source, of.source, of.source.high_watermark, told)
+        async with aclosing(source):
+            async for part in source:
+                places.add_source(self._digests(part), part, of.source.end)
+        mirror = self._records(self.mirror, of.mirror, of.mirror.end, told)
+        async with aclosing(mirror):
+            async for part in mirror:
+                kept = part.select(_visible(part, of.mirror.end))
+                places.add_mirror(self._digests(kept), kept)
+        return places
+
+    def _digests(self, part: ColumnBatch) -> "NDArray[np.uint64]":
+        return record_digests(
+            part, timestamps="timestamp" in self.compared, headers="headers" in self.compared
+        )
+
+    def _records(
+        self, cluster: Cluster, r: Resolved, end: int, told: Callable[[int, int], None]
+    ) -> AsyncGenerator[ColumnBatch, None]:
+        return columns(cluster, r, end, self.reading, told)
+
+    def _progress(self, total: int) -> Callable[[int, int], None]:
+        done = 0
+
+        def told(size: int, offsets: int) -> None:
+            nonlocal done
+            self._size, done = self._size + size, done + offsets
+            if self.reading.progress is not None:
+                self.reading.progress(self._size, done, total)
+
+        return told
+
+
+def _visible(part: ColumnBatch, end: int) -> "NDArray[np.bool_]":
+    visible: NDArray[np.bool_] = seen_by_readers(part) & (part.offset < end)
+    return visible
+
+
+def _before(left: Entries, first: int | None, other_cut: bool) -> "NDArray[np.bool_]":
+    """bool[n]: those below the first pair, where the other log has deleted what was older."""
+    import numpy as np
+
+    if not other_cut:
+        return np.zeros(len(left), np.bool_)
+    rows: NDArray[np.bool_] = np.ones(len(left), np.bool_) if first is None else left.offset < first
+    return rows
+
+
+def _outside(of: PartitionMirror, began: int | None, *, clocks: bool) -> Outside:
+    """began: the timestamp of the source's first record.
+
+    Above an instant each record that is not older than it is in the range, wherever it stands.
+    """
+    if not clocks:
+        held = of.source.start == 0
+        return Outside(all_extra=not held and of.mirror.start > 0, again=not held)
+    since = of.since
+    return Outside(
+        lost_until=since if of.mirror.start > of.mirror.log_start_offset else None,
+        extra_until=None
+        if of.source.start == 0
+        else since
+        if of.source.start > of.source.log_start_offset
+        else began,
+        again=of.source.start > 0,
+    )
+
+
+def _seen(of: PartitionMirror, mine: _At, theirs: _At) -> list[SyncSeen]:
+    """The syncs that both logs reach."""
+    return [
+        (s, mine.found.get(s.upstream), theirs.found.get(s.downstream))
+        for s in of.syncs
+        if of.source.start <= s.upstream < of.source.high_watermark
+        and of.mirror.start <= s.downstream < of.mirror.end
+    ]

@@ -1,0 +1,191 @@
+"""What `audit mirror` tells of a partition: rows, counts, and what compaction leaves unproven."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eoctl.operations.audit.mirror_reading import Seen
+from eoctl.render.words import counted
+from recovery.audit.mirror_pairs import Run
+from recovery.audit.mirror_table import Difference, explained
+from recovery.facts import Missing
+from recovery.formats.mirror_maker import Checkpoint, OffsetSync
+from recovery.rows.mirror import AuditMirrorRow, MirrorCheckpoint, MirrorExamined, MirrorRange
+from recovery.shared.record_digests import KEY_RANGES, range_name
+
+LONGEST_KEY = 1024  # bytes; longer ones are not shown
+
+
+@dataclass(slots=True)
+class Told:
+    """What one partition adds to the answer. missing: what could not be proven there."""
+
+    examined: MirrorExamined
+    rows: list[AuditMirrorRow]
+    findings: int
+    missing: list[Missing]
+    checkpoints: list[MirrorCheckpoint]
+
+
+def told(
+    seen: Seen, translated: Sequence[Checkpoint], compacted: tuple[bool, bool], most: int
+) -> Told:
+    """The answer's part of one partition. compacted: source and mirror may have been. most: rows,
+    0 or more."""
+    topic, partition = seen.source.key
+    excused = explained(*compacted)
+    counts = {kind: n for kind, n in seen.counts.items() if kind not in excused}
+    unproven = sum(seen.counts.values()) - sum(counts.values())
+    rows = [_row(partition, one, seen) for one in seen.differences[:most]]
+    missing = []
+    if unproven:
+        text = (
+            f"{counted(unproven, 'difference')} may come from compaction, which took records away"
+        )
+        missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
+    if seen.outside:
+        may = counted(seen.outside, "record")
+        text = f"{may} may have a partner before the ranges that were read"
+        missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
+    if seen.head:
+        text = (
+            f"{counted(seen.head, 'record')} before the first that the mirror has may be lost or "
+            "outside its range: its timestamps are not the source's"
+        )
+        missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
+    moved: int | None = sum(run.records for run in seen.moved)
+    if seen.ambiguous and moved:
+        moved = None
+        text = "its order can't be told: equal records of the source are not all in the mirror once"
+        missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
+    elif seen.moved:
+        rows += [_moved(partition, run) for run in seen.moved[: most - len(rows)]]
+    wrong, unknown = _syncs(seen, compacted)
+    rows += [_sync(partition, one) for one in wrong[: most - len(rows)]]
+    if unknown:
+        syncs = counted(unknown, "offset sync")
+        text = f"{syncs}: compaction may have taken the records away that are named"
+        missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
+    groups = [
+        MirrorCheckpoint(
+            group=c.group,
+            partition=partition,
+            source_offset=c.upstream,
+            mirror_offset=c.downstream,
+            skipped=t.skipped if within else None,
+            read_again=t.again if within else None,
+            beyond_end=c.downstream > seen.mirror.high_watermark,
+        )
+        for c, t in zip(translated, seen.translated, strict=True)
+        for within in [c.upstream >= seen.source.start and c.downstream >= seen.mirror.start]
+    ]
+    if outside := sum(g.skipped is None for g in groups):
+        text = (
+            f"{counted(outside, 'checkpoint')} before the ranges that were read: what the groups "
+            "skip can't be told"
+        )
+        missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
+    bad = [g for g in groups if g.skipped or g.beyond_end]
+    rows += [_checkpoint(g) for g in bad[: most - len(rows)]]
+    source, mirror = seen.source_sums, seen.mirror_sums
+    examined = MirrorExamined(
+        partition=partition,
+        source_start=seen.source.start,
+        source_end=seen.source.end,
+        mirror_start=seen.mirror.start,
+        mirror_end=seen.mirror.end,
+        source_records=int(source.count.sum()),
+        mirror_records=int(mirror.count.sum()),
+        source_digest=source.text(),
+        mirror_digest=mirror.text(),
+        same=seen.pairs,
+        mirrored_to=seen.mirrored_to,
+        behind=seen.behind,
+        source_before=seen.source_before,
+        mirror_before=seen.mirror_before,
+        lost=counts.get("lost", 0),
+        repeats=counts.get("repeat", 0),
+        changed=counts.get("changed", 0),
+        only_in_mirror=counts.get("only-in-mirror", 0),
+        aborted=counts.get("aborted", 0),
+        open=counts.get("open", 0),
+        moved=moved,
+        unproven=unproven + seen.outside,
+        syncs=len(seen.syncs),
+        syncs_wrong=len(wrong),
+        ranges=[
+            MirrorRange(
+                keys=range_name(n),
+                source_records=int(source.count[n]),
+                mirror_records=int(mirror.count[n]),
+                source_digest=source.text(n),
+                mirror_digest=mirror.text(n),
+            )
+            for n in range(KEY_RANGES + 1)
+            if source.count[n] != mirror.count[n] or source.text(n) != mirror.text(n)
+        ],
+    )
+    findings = sum(counts.values()) + (moved or 0) + len(wrong) + len(bad)
+    return Told(examined, rows, findings, missing, groups)
+
+
+def _syncs(seen: Seen, compacted: tuple[bool, bool]) -> tuple[list[OffsetSync], int]:
+    """Syncs that name different records, and how many may name compacted ones."""
+    wrong, unknown = [], 0
+    for sync, mine, theirs in seen.syncs:
+        if (mine is None and compacted[0]) or (theirs is None and compacted[1]):
+            unknown += 1
+        elif mine is None or mine != theirs:
+            wrong.append(sync)
+    return wrong, unknown
+
+
+def _row(partition: int, one: Difference, seen: Seen) -> AuditMirrorRow:
+    from eoctl.render.sanitise import readable
+
+    key, timestamp = seen.shown(one)
+    fits = key is not None and len(key) <= LONGEST_KEY
+    return AuditMirrorRow(
+        partition=partition,
+        finding=one.kind,
+        source_offset=one.source_offset,
+        mirror_offset=one.mirror_offset,
+        first_copy=one.first_copy,
+        records=1,
+        key=base64.b64encode(key).decode() if key is not None and fits else None,
+        text=None if key is None else readable(key) if fits else f"a key of {len(key)} bytes",
+        timestamp=timestamp,
+        differs=list(one.differs),
+        group=None,
+    )
+
+
+def _plain(
+    partition: int, finding: str, source: int | None, mirror: int | None, records: int | None
+) -> AuditMirrorRow:
+    return AuditMirrorRow(
+        partition=partition,
+        finding=finding,  # type: ignore[arg-type]
+        source_offset=source,
+        mirror_offset=mirror,
+        first_copy=None,
+        records=records,
+        key=None,
+        text=None,
+        timestamp=None,
+        differs=[],
+        group=None,
+    )
+
+
+def _moved(partition: int, run: Run) -> AuditMirrorRow:
+    return _plain(partition, "moved", run.source_first, run.mirror_first, run.records)
+
+
+def _sync(partition: int, sync: OffsetSync) -> AuditMirrorRow:
+    return _plain(partition, "offset-sync", sync.upstream, sync.downstream, 1)
+
+
+def _checkpoint(c: MirrorCheckpoint) -> AuditMirrorRow:
+    row = _plain(c.partition, "checkpoint", c.source_offset, c.mirror_offset, c.skipped)
+    return row.model_copy(update={"group": c.group})

@@ -1,0 +1,72 @@
+"""Which offsets an audit reads, resolved once. How they are read: `eoctl.engine.audit_reading`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eoctl.engine.audit_reading import columns, not_read, seen_by_readers
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read import count
+from eoctl.operations.inspect import offsets
+from recovery.audit.request import Resolved
+from recovery.facts import Missing, PartitionFacts
+from recovery.selectors import Selector
+from recovery.shared.offset_bounds import Bound, range_problem
+
+__all__ = [
+    "Reading",
+    "Resolved",
+    "as_resolved",
+    "columns",
+    "not_read",
+    "resolve",
+    "seen_by_readers",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(count.Reading):
+    """How logs are read. most: rows of the answer."""
+
+    most: int = 1000
+
+
+async def resolve(
+    cluster: Cluster, selectors: Sequence[Selector], start: Bound, end: Bound
+) -> tuple[list[Resolved], list[Missing]]:
+    """The ranges of the partitions named, and what cannot be read: named in vain, out of range."""
+    facts, ranges, missing = await offsets.bounded(cluster, selectors, start, end)
+    found: list[Resolved] = []
+    for f in facts:
+        if (place := (f.topic, f.partition)) in ranges:
+            one = _resolved(f, *ranges[place])
+            if isinstance(one, Resolved):
+                found.append(one)
+            else:
+                missing.append(one)
+    return found, missing
+
+
+def _resolved(facts: PartitionFacts, low: int, high: int) -> Resolved | Missing:
+    problem = range_problem(low, high, facts)
+    if problem is None and facts.log_start_offset is not None and low < facts.log_start_offset:
+        text = f"{low} is below the log start {facts.log_start_offset}"
+        problem = "OFFSET_OUT_OF_RANGE", text
+    if problem is not None:
+        return Missing("partition", *problem, None, facts.topic, facts.partition)
+    return as_resolved(facts, low, high)
+
+
+def as_resolved(facts: PartitionFacts, start: int, end: int) -> Resolved:
+    """[start, end) of a partition whose offsets are all known."""
+    assert facts.log_start_offset is not None
+    assert facts.last_stable_offset is not None
+    assert facts.high_watermark is not None
+    return Resolved(
+        facts.topic,
+        facts.partition,
+        start,
+        end,
+        facts.log_start_offset,
+        facts.last_stable_offset,
+        facts.high_watermark,
+    )

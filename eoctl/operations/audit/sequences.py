@@ -1,0 +1,112 @@
+"""`audit sequences`: gaps, repeats and epochs that go back, from batch headers alone.
+
+All partitions are read at once at read_uncommitted: sequences are the producers' numbers, whatever
+becomes of their transactions. The rule: `recovery.audit.sequences`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from eoctl.engine.audit_reading import read_sequences
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.audit.engine import Asked, Audit
+from eoctl.operations.audit.ranges import Reading, resolve
+from eoctl.operations.session.session import now_ms
+from recovery.audit.request import (
+    PartitionSequences,
+    Resolved,
+    SequencesFound,
+    SequencesRequest,
+    joined_sequences,
+)
+from recovery.rows.answers import Answer, error_rows
+from recovery.rows.audit import AuditSequencesRow, SequencesExamined
+from recovery.selectors import Selector
+from recovery.shared.offset_bounds import Bound
+
+
+@dataclass(frozen=True)
+class SequencesAudit(Audit[SequencesFound]):
+    """Every batch of [start, end) against its producer's batch before it."""
+
+    selectors: Sequence[Selector]
+    start: Bound
+    end: Bound
+
+    job: ClassVar[str] = "audit_sequences"
+    spark_offsets: ClassVar[int] = 200_000_000
+
+    @property
+    def found(self) -> type[SequencesFound]:
+        return SequencesFound
+
+    async def look(self, cluster: Cluster) -> Asked:
+        ranges, missing = await resolve(cluster, self.selectors, self.start, self.end)
+        return Asked(cluster.cluster_id, ranges, missing)
+
+    async def read(self, cluster: Cluster, asked: Asked, reading: Reading) -> SequencesFound:
+        found = await read_sequences(cluster, asked.ranges, reading, reading.most)
+        return joined_sequences([found], reading.most)
+
+    def request(self, asked: Asked, reading: Reading) -> SequencesRequest:
+        return SequencesRequest(
+            ranges=tuple(asked.ranges),
+            most=reading.most,
+            check_crc=reading.check_crc,
+            max_rate=reading.max_rate,
+        )
+
+    def answer(self, asked: Asked, found: SequencesFound) -> Answer:
+        ranges = {r.key: r for r in asked.ranges}
+        examined = [_examined(ranges[p.topic, p.partition], p) for p in found.partitions]
+        findings = sum(e.gaps + e.repeats + e.epochs_back for e in examined)
+        return Answer(
+            schema="audit-sequences",
+            cluster_id=asked.cluster_id,
+            collected_at=now_ms(),
+            rows=[row for p in found.partitions for row in _rows(p)],
+            errors=error_rows(asked.unseen(found)),
+            extra={
+                "findings": findings,
+                "examined": [e.model_dump(mode="json", by_alias=True) for e in examined],
+            },
+            judging=True,
+            finding=findings > 0,
+        )
+
+
+def _rows(part: PartitionSequences) -> list[AuditSequencesRow]:
+    return [
+        AuditSequencesRow(
+            topic=part.topic,
+            partition=part.partition,
+            finding=f.kind,
+            producer_id=f.producer_id,
+            producer_epoch=f.producer_epoch,
+            offset=f.offset,
+            after_offset=f.after_offset,
+            expected=f.expected,
+            found=f.found,
+            records=f.records,
+        )
+        for f in part.findings
+    ]
+
+
+def _examined(r: Resolved, part: PartitionSequences) -> SequencesExamined:
+    e = part.examined
+    return SequencesExamined(
+        topic=r.topic,
+        partition=r.partition,
+        start=r.start,
+        end=r.end,
+        batches=e.batches,
+        records=e.records,
+        unnumbered=e.unnumbered,
+        producers=e.producers,
+        gaps=e.gaps,
+        repeats=e.repeats,
+        epochs_back=e.epochs_back,
+        explained=e.explained,
+    )

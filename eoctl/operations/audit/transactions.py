@@ -1,0 +1,179 @@
+"""`audit transactions`: the coordinators' decisions against the markers that partitions hold.
+
+First `__transaction_state` as a whole, then every partition that a decision names up to its high
+watermark, headers only: what was complete in the first has all its markers in the second. The
+rules: `recovery.audit.transactions`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from eoctl.engine.audit_reading import read_transactions
+from eoctl.kafka.ask import collect
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.audit.engine import Asked, Audit
+from eoctl.operations.audit.ranges import Reading, Resolved, as_resolved
+from eoctl.operations.inspect.history import read_state_logs, unread
+from eoctl.operations.inspect.lists import Scope, selected
+from eoctl.operations.session.session import now_ms
+from recovery.audit.facts import Coverage, Ending, coverage
+from recovery.audit.request import TransactionsFound, TransactionsRequest
+from recovery.audit.transactions import Torn, judge
+from recovery.facts import Missing, TopicPartition
+from recovery.rows.answers import Answer, error_rows
+from recovery.rows.audit import AuditTransactionsRow, NamedMarker, TransactionsCovered
+from recovery.selectors import Selector
+
+
+@dataclass(frozen=True)
+class TransactionsAudit(Audit[TransactionsFound]):
+    """Every transaction that is not whole in the partitions named; none = all of decisions.
+
+    skew: how far brokers' clocks may be apart, ms.
+    """
+
+    selectors: Sequence[Selector]
+    skew: int
+
+    job: ClassVar[str] = "audit_transactions"
+    spark_offsets: ClassVar[int] = 200_000_000
+
+    @property
+    def found(self) -> type[TransactionsFound]:
+        return TransactionsFound
+
+    async def look(self, cluster: Cluster) -> Asked:
+        logs = await read_state_logs(cluster, None, ())
+        missing = [*logs.missing, *unread(logs)]
+        covered = coverage(log for log in logs.logs if log.error is None)
+        ranges, more = await _ranges(cluster, self.selectors, covered)
+        return Asked(cluster.cluster_id, ranges, [*missing, *more], covered)
+
+    async def read(self, cluster: Cluster, asked: Asked, reading: Reading) -> TransactionsFound:
+        whole, failed = await read_transactions(cluster, asked.ranges, reading)
+        endings: dict[TopicPartition, dict[int, list[Ending]]] = {}
+        for key, transactions in whole.items():
+            by_id = endings.setdefault(key, {})
+            for pid, ending in transactions.endings():
+                by_id.setdefault(pid, []).append(ending)
+        torn = judge(asked.covered, endings, self.skew)
+        return TransactionsFound(
+            failed=failed,
+            findings=len(torn),
+            markers_without_data=sum(t.repeated_markers for t in whole.values()),
+            torn=tuple(torn[: reading.most]),
+        )
+
+    def request(self, asked: Asked, reading: Reading) -> TransactionsRequest:
+        return TransactionsRequest(
+            ranges=tuple(asked.ranges),
+            most=reading.most,
+            check_crc=reading.check_crc,
+            max_rate=reading.max_rate,
+            covered=tuple(asked.covered),
+            skew=self.skew,
+        )
+
+    def answer(self, asked: Asked, found: TransactionsFound) -> Answer:
+        covered = asked.covered
+        unproven = [c for c in covered if c.ended or not c.whole]
+        unseen = asked.unseen(found)
+        return Answer(
+            schema="audit-transactions",
+            cluster_id=asked.cluster_id,
+            collected_at=now_ms(),
+            rows=[_row(t) for t in found.torn],
+            errors=error_rows([*unseen, *map(_unproven, unproven)]),
+            extra={
+                "findings": found.findings,
+                "transactions": sum(len(c.decisions) for c in covered),
+                "partitions": len(asked.ranges) - len(found.failed),
+                "markers_without_data": found.markers_without_data,
+                "covered": [_covered(c).model_dump(mode="json") for c in covered],
+            },
+            judging=True,
+            finding=found.findings > 0,
+            finding_first=not unseen,
+        )
+
+
+async def _ranges(
+    cluster: Cluster, selectors: Sequence[Selector], covered: Sequence[Coverage]
+) -> tuple[list[Resolved], list[Missing]]:
+    """The partitions to read, from log start to high watermark; deleted topics are left out."""
+    named = {place for c in covered for d in c.decisions for place in d.partitions}
+    if selectors:
+        metadata, wanted, missing = await selected(cluster, Scope(tuple(selectors)))
+    else:
+        metadata, missing = await cluster.metadata(sorted({topic for topic, _ in named})), []
+        wanted = [
+            p
+            for t in metadata.topics.values()
+            for p in t.partitions
+            if (p.topic, p.partition) in named
+        ]
+        missing = [
+            Missing("topic", t.error, "its partitions were not judged", topic=t.name)
+            for t in metadata.topics.values()
+            if t.error is not None and t.error != "UNKNOWN_TOPIC_OR_PARTITION"
+        ]
+    facts, more = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    missing += more
+    ranges = [
+        as_resolved(f, f.log_start_offset, f.high_watermark)
+        for f in facts
+        if f.error is None
+        and f.log_start_offset is not None
+        and f.high_watermark is not None
+        and f.last_stable_offset is not None
+    ]
+    return ranges, missing
+
+
+def _unproven(c: Coverage) -> Missing:
+    if c.ended:
+        text = f"of {len(c.ended)} of its transactions only the end is left, not their partitions"
+    else:
+        text = "transactions before the first that is covered may be compacted away"
+    return Missing("transaction", "UNPROVEN", text, id=c.transactional_id)
+
+
+def _row(t: Torn) -> AuditTransactionsRow:
+    decision = t.decision
+    return AuditTransactionsRow(
+        finding=t.kind,
+        transactional_id=decision.transactional_id if decision else None,
+        producer_id=t.producer_id,
+        producer_epoch=t.epoch,
+        decided=decision.outcome if decision else None,
+        decided_at=decision.timestamp if decision else None,
+        partitions=[_named(place, ending) for place, ending in t.partitions],
+    )
+
+
+def _named(place: TopicPartition, ending: Ending) -> NamedMarker:
+    data, mark = ending
+    return NamedMarker(
+        topic=place[0],
+        partition=place[1],
+        first_offset=data.first if data else None,
+        last_offset=data.last if data else None,
+        marker=mark.outcome if mark else None,
+        marker_offset=mark.offset if mark else None,
+    )
+
+
+def _covered(c: Coverage) -> TransactionsCovered:
+    times = [d.timestamp for d in c.decisions]
+    return TransactionsCovered(
+        transactional_id=c.transactional_id,
+        covered=len(c.decisions) - c.pending,
+        covered_from=min(times, default=None),
+        covered_to=max(times, default=None),
+        pending=c.pending,
+        unproven=len(c.ended),
+        unproven_from=min(c.ended, default=None),
+        unproven_to=max(c.ended, default=None),
+        whole=c.whole and not c.ended,
+    )

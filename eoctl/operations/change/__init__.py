@@ -1,0 +1,1 @@
+"""The one guarded path of every change: permit, lock, read again, journal, act, verify."""

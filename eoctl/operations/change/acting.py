@@ -1,0 +1,271 @@
+"""How every change is made: permit, lock, read again, journal, act, verify.
+
+All that makes a change safe is here and in eoctl.operations.change.steps, once, for the command
+line, the dashboard and cron. A command makes a Plan, shows it, asks `permit`, then calls `execute`.
+"""
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+from eoctl.operations.change.steps import (
+    Operation,
+    Outcome,
+    Seen,
+    StepOutcome,
+    Walk,
+    die_here_in_tests,
+)
+from eoctl.operations.session.session import now_ms
+from eoctl.settings.context import Context
+from eoctl.stores.journal import Journal, who
+from eoctl.stores.locks.lock import held_by, locked
+from recovery.change.journal import Entry, unfinished, ways_out
+from recovery.change.plan import Plan
+from recovery.errors import IncompleteError, RefusedError, UsageError
+
+__all__ = [
+    "KINDS",
+    "Door",
+    "Opened",
+    "Operation",
+    "Outcome",
+    "Seen",
+    "StepOutcome",
+    "carry_out",
+    "execute",
+    "kind_module",
+    "permit",
+    "refuse_beside_running",
+    "undo_plan",
+    "unfinished_entry",
+]
+
+Opened = Callable[[Plan, Context, float | None], AbstractAsyncContextManager[Operation]]
+
+KINDS: dict[str, str] = {
+    "txn-abort": "eoctl.operations.remedy.remedies",
+    "txn-fence": "eoctl.operations.remedy.remedies",
+    "txn-resolve": "eoctl.operations.remedy.remedies",
+    "txn-many": "eoctl.operations.remedy.remedies",
+    "merge-replay": "eoctl.operations.merge.acting",
+    "restart": "eoctl.operations.restart.applying",
+    "restart-undo": "eoctl.operations.restart.applying",
+    "dedup": "eoctl.operations.dedup.copying",
+    "state-deliver": "eoctl.operations.state.deliver",
+}
+"""Plan kind -> module. It has `opened(plan, context, seconds)`, an asynchronous context manager of
+an Operation, and, where a change can be put back, `undo_plan(entry, context, seconds) -> Plan`."""
+
+
+def kind_module(kind: str) -> Any:
+    """The module that carries a kind of plan out. Raises UsageError for an unknown kind."""
+    name = KINDS.get(kind)
+    if name is not None:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+    raise UsageError(f"this version of eoctl does not carry out plans of kind {kind!r}")
+
+
+def can_undo(kind: str) -> bool:
+    """Can this kind of change be put back? A marker that is written cannot."""
+    return kind in KINDS and hasattr(kind_module(kind), "undo_plan")
+
+
+@dataclass(frozen=True)
+class Door:
+    """What the operator said, at the command line or in the dashboard.
+
+    confirm(question, word): did the operator type exactly the word? argv: for the journal.
+    """
+
+    context: Context
+    confirm: Callable[[str, str], bool]
+    execute: bool = False
+    yes: bool = False
+    plan_sha256: str | None = None
+    argv: Sequence[str] = field(default_factory=lambda: ("eoctl", *sys.argv[1:]))
+
+
+def permit(plan: Plan, door: Door, undoes: str | None = None) -> bool:
+    """May it be carried out? False: only shown. Asks the operator where that is due.
+
+    undoes: the journal entry that this plan puts back.
+    Raises RefusedError: read-only, expired (unless it was begun in time), another plan than was
+    approved, not confirmed.
+    """
+    if not door.execute:
+        return False
+    if door.context.read_only:
+        raise RefusedError("this context is read-only: nothing is sent", where=door.context.title)
+    if _begun(plan, undoes) is None:
+        plan.check_expiry(now_ms())
+    if door.plan_sha256 is not None and door.plan_sha256.lower() != plan.sha256:
+        raise RefusedError(
+            f"the plan is {plan.sha256}, not {door.plan_sha256}",
+            where="--plan-sha256",
+            remedy="look at the plan as it is now",
+        )
+    if not door.yes:
+        if not door.confirm(plan.question, plan.word):
+            raise RefusedError("not confirmed: nothing was sent", where=plan.scope)
+    elif door.context.protected and door.plan_sha256 is None:
+        raise RefusedError(
+            "this context is protected: --yes needs --plan-sha256",
+            where=door.context.title,
+            remedy=f"the plan is {plan.sha256}",
+        )
+    return True
+
+
+def execute(
+    plan: Plan,
+    door: Door,
+    timeout: float | None,
+    undoes: str | None = None,
+    opened: Opened | None = None,
+) -> Outcome:
+    """Carry a permitted plan out within `timeout` seconds; see carry_out for the errors.
+
+    undoes: the journal entry that this plan puts back. opened: the operation, where it is not
+    the one that the plan's kind names (KINDS).
+    """
+    made: Opened = opened or kind_module(plan.kind).opened
+
+    async def bounded() -> Outcome:
+        async with (
+            asyncio.timeout(None if timeout is None else timeout + 0.5),
+            made(plan, door.context, timeout) as operation,
+        ):
+            return await carry_out(plan, operation, door, undoes)
+
+    try:
+        return asyncio.run(bounded())
+    except TimeoutError:
+        raise IncompleteError(
+            f"not done within {timeout} s; nothing was sent",
+            remedy="give more time with --timeout",
+        ) from None
+
+
+async def carry_out(
+    plan: Plan, operation: Operation, door: Door, undoes: str | None = None
+) -> Outcome:
+    """Lock, read again, journal, act, verify.
+
+    A plan of independent steps gives an outcome for each. Of any other plan the first step that
+    cannot be done ends it: RefusedError (nothing more was sent), UnverifiedError (it was sent and
+    cannot be seen). An entry that then stays unfinished is named in the error.
+    """
+    answering = await operation.cluster_id()
+    if answering != plan.cluster_id:
+        raise RefusedError(
+            f"the plan is for cluster {plan.cluster_id}, but {answering} answers",
+            where=door.context.title,
+        )
+    zookeeper = door.context.lock_zookeeper
+    async with locked(zookeeper, plan.cluster_id, lock_scope(plan), who()) as ensure_held:
+        die_here_in_tests("locked")
+        entry = _begun(plan, undoes)
+        if entry is not None and entry.state == "done":
+            if outcome := await Walk(entry.plan, operation, ensure_held, None).found_done(entry):
+                return outcome
+            entry = None
+        walk = Walk(
+            entry.plan if entry else plan,
+            operation,
+            ensure_held,
+            entry,
+            can_undo=can_undo(plan.kind),
+        )
+        return await walk.to_the_end(door.argv, undoes)
+
+
+def lock_scope(plan: Plan) -> str:
+    """What one change at a time holds: all remedies of a cluster exclude each other."""
+    return "transactions" if plan.kind.startswith("txn-") else plan.scope
+
+
+def _begun(plan: Plan, undoes: str | None) -> Entry | None:
+    """The entry of this change that was begun and not finished, or else done by this very plan.
+
+    Raises RefusedError where another change of the same scope is unfinished.
+    """
+    found = Journal().find()
+    if found.damaged:
+        raise RefusedError(
+            f"line {found.damaged[0]} of the journal is damaged: what is unfinished cannot be told",
+            where=str(Journal().path),
+            remedy="look at it, then move it away",
+        )
+    same: Entry | None = None
+    for entry in unfinished(found.entries):
+        there = entry.begun.data["plan"]
+        if (there["cluster_id"], there["scope"]) != (plan.cluster_id, plan.scope):
+            continue
+        if entry.plan.same_change(plan):
+            same = entry
+        elif entry.id != undoes:
+            if entry.id in found.running:
+                raise _at_work(entry, plan.scope)
+            raise RefusedError(
+                f"journal entry {entry.id} is unfinished there: {there['summary']}",
+                where=plan.scope,
+                remedy=f"end that first: {ways_out(entry.id, can_undo=can_undo(there['kind']))}",
+            )
+    if same is None:
+        for entry in found.entries:
+            if entry.begun.data["sha256"] == plan.sha256 and entry.state == "done":
+                same = entry
+    return same
+
+
+def _at_work(entry: Entry, scope: str) -> RefusedError:
+    return RefusedError(
+        f"{entry.id} is being carried out by {held_by(entry.begun.data['who'])}",
+        where=scope,
+        remedy="wait until it has ended",
+    )
+
+
+def refuse_beside_running(cluster_id: str, scope: str) -> None:
+    """Raises RefusedError while a process of this host carries out a change of this scope."""
+    found = Journal().find()
+    for entry in unfinished(found.entries):
+        plan = entry.begun.data["plan"]
+        there = (plan["cluster_id"], plan["scope"])
+        if entry.id in found.running and there == (cluster_id, scope):
+            raise _at_work(entry, scope)
+
+
+def unfinished_entry(kind: str, cluster_id: str, scope: str) -> Entry | None:
+    """What an earlier run of a command left unfinished, for the same command run again."""
+    for entry in unfinished(Journal().find().entries):
+        plan = entry.begun.data["plan"]
+        if (plan["kind"], plan["cluster_id"], plan["scope"]) == (kind, cluster_id, scope):
+            return entry
+    return None
+
+
+def undo_plan(entry: Entry, context: Context, timeout: float | None) -> Plan:
+    """The plan that puts back what an entry changed. Raises RefusedError where nothing can."""
+    if entry.state in ("failed", "abandoned", "undone"):
+        raise RefusedError(f"it is {entry.state}: there is nothing to undo", where=entry.id)
+    plan = entry.plan
+    make: Callable[[Entry, Context, float | None], Plan] | None = getattr(
+        kind_module(plan.kind), "undo_plan", None
+    )
+    if make is None:
+        raise RefusedError(
+            f"{plan.action} cannot be undone",
+            where=entry.id,
+            remedy=ways_out(entry.id, can_undo=False) if entry.state == "unfinished" else None,
+        )
+    return make(entry, context, timeout)

@@ -1,0 +1,197 @@
+"""Changes made from here and those still planned: the journal's entries, plan files, their cluster.
+
+Read from this host's files; no cluster is asked.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from eoctl.operations.session.session import now_ms
+from eoctl.settings.context import Connect, Context, resolve, state_dir
+from eoctl.stores import plan_files
+from eoctl.stores.journal import Found, Journal
+from recovery.change.journal import Entry, Event
+from recovery.change.plan import Plan
+from recovery.errors import EoctlError, RefusedError
+from recovery.rows.answers import Answer
+from recovery.rows.journal import JournalEventRow, JournalRow
+from recovery.rows.plans import PlanFileRow
+from recovery.rows.row import ErrorRow
+
+PLAN = "plan "  # before the name of a plan file, where an entry's id could stand
+MOST = 500  # of the journal's entries on a screen: the newest
+
+
+def journal_row(entry: Entry, found: Found) -> JournalRow:
+    """One change as lists show it."""
+    plan, who = entry.begun.data["plan"], entry.begun.data["who"]
+    by = [event.data["by"] for event in entry.events if event.event == "undone"]
+    return JournalRow(
+        id=entry.id,
+        state="running" if entry.id in found.running else entry.state,
+        kind=plan["kind"],
+        action=plan["action"],
+        context=plan["context"],
+        cluster_id=plan["cluster_id"],
+        scope=plan["scope"],
+        summary=plan["summary"],
+        started=entry.begun.at,
+        ended=entry.ended_at,
+        user=who["user"],
+        host=who["host"],
+        pid=who["pid"],
+        argv=entry.begun.data["argv"],
+        steps=len(plan["steps"]),
+        steps_done=len(entry.steps("step-done")),
+        plan_sha256=entry.begun.data["sha256"],
+        undoes=entry.undoes,
+        undone_by=by[-1] if by else None,
+    )
+
+
+def event_row(event: Event, plan: Mapping[str, object]) -> JournalEventRow:
+    """One line of an entry, in words; plan: the entry's, as the journal holds it."""
+    steps = plan["steps"]
+    assert isinstance(steps, list)
+    data = event.data
+    detail = data.get("detail")
+    if event.event == "begun":
+        detail = str(plan["summary"])
+    elif event.step is not None and event.event == "step-started":
+        detail = steps[event.step - 1]["does"]
+    elif event.event == "undone":
+        detail = f"by {data['by']}"
+    return JournalEventRow(
+        id=event.entry,
+        at=event.at,
+        event=event.event,
+        step=event.step,
+        target=None if event.step is None else steps[event.step - 1]["target"],
+        detail=detail,
+        saw=data.get("saw"),
+        found=bool(data.get("found")),
+    )
+
+
+def damage(found: Found) -> list[ErrorRow]:
+    """The journal's lines that cannot be read."""
+    path = str(Journal().path)
+    return [
+        ErrorRow(scope="journal", id=path, error="DAMAGED", detail=f"line {number} cannot be read")
+        for number in found.damaged
+    ]
+
+
+def journal() -> Answer:
+    """The newest changes, the oldest first. Raises IncompleteError for an unreadable journal."""
+    found = Journal().find()
+    rows = [journal_row(entry, found) for entry in found.entries[-MOST:]]
+    unfinished = sum(row.state in ("running", "unfinished") for row in rows)
+    extra = {"unfinished": unfinished}
+    return Answer("journal-list", None, now_ms(), rows, damage(found), extra=extra)
+
+
+def plans_folder() -> Path:
+    """The folder in which the dashboard keeps plans and looks for them."""
+    return state_dir() / "plans"
+
+
+def plans() -> Answer:
+    """The plan files of the folder of plans, the newest first."""
+    files = sorted(plans_folder().glob("*.json"), key=_changed_at, reverse=True)
+    return Answer("plans", None, now_ms(), [_plan_row(path) for path in files[:MOST]])
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _plan_row(path: Path) -> PlanFileRow:
+    try:
+        plan = plan_files.read(path)
+    except EoctlError as error:
+        return PlanFileRow(path=str(path), error=error.what)
+    return PlanFileRow(
+        path=str(path),
+        kind=plan.kind,
+        action=plan.action,
+        context=plan.context,
+        cluster_id=plan.cluster_id,
+        scope=plan.scope,
+        summary=plan.summary,
+        created=plan.created_at,
+        expires=plan.expires_at,
+        sha256=plan.sha256,
+        steps=len(plan.steps),
+    )
+
+
+def named_context(plan: Plan) -> Context:
+    """The context that a plan names. Raises UsageError where it is not known here."""
+    pairs = list(zip(plan.argv[::2], plan.argv[1::2], strict=True))
+    words = dict(pairs)
+    return resolve(
+        Connect(
+            words.get("--context"),
+            words.get("--bootstrap-server"),
+            words.get("--command-config"),
+            tuple(value for option, value in pairs if option == "-X"),
+        )
+    )
+
+
+def plan_of(about: str) -> Plan:
+    """The plan of `plan FILE`, or of a journal entry. Raises UsageError, RefusedError."""
+    if about.startswith(PLAN):
+        return plan_files.read(Path(about.removeprefix(PLAN)))
+    return Journal().get(about).plan
+
+
+def entry_of(about: str) -> Entry:
+    """The journal entry, or the one that carried `plan FILE` out. Raises EoctlError."""
+    if not about.startswith(PLAN):
+        return Journal().get(about)
+    sha256 = plan_of(about).sha256
+    for entry in reversed(Journal().find().entries):
+        if entry.begun.data["sha256"] == sha256:
+            return entry
+    raise RefusedError("this plan was not carried out from here", where=about.removeprefix(PLAN))
+
+
+def jobs() -> Answer:
+    """Recovery jobs launched from here, the oldest first."""
+    from eoctl.operations.jobs.records import list_jobs
+
+    return Answer("jobs-list", None, now_ms(), list_jobs())
+
+
+def detail(about: str) -> Answer:
+    """One of them whole: `job ID`, `plan FILE`, or a journal entry's id. Raises UsageError.
+
+    extra: the job's log (its last lines), or the plan as JSON and the entry's row.
+    """
+    word, _, name = about.partition(" ")
+    if word == "job":
+        from eoctl.operations.jobs.records import show
+
+        row, log = show(name)
+        return Answer("jobs-show", row.cluster_id, now_ms(), [row], extra={"log": log})
+    if word == "plan":
+        plan = plan_files.read(Path(name))
+        told = {"plan": plan.model_dump(mode="json"), "sha256": plan.sha256}
+        return Answer("plan", plan.cluster_id, now_ms(), [], extra=told)
+    journal = Journal()
+    found = journal.find()
+    one = journal.get(about)
+    whole = one.begun.data["plan"]
+    return Answer(
+        "journal-show",
+        whole["cluster_id"],
+        now_ms(),
+        [event_row(event, whole) for event in one.events],
+        damage(found),
+        extra={"entry": journal_row(one, found).model_dump(mode="json"), "plan": whole},
+    )

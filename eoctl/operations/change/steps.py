@@ -1,0 +1,383 @@
+"""Walking through a plan's steps under its lock: journal, act, verify, each in its turn.
+
+What an operation (abort, fence, restart, ...) brings is here too: `Operation`, four callbacks.
+Killed at any point, the journal says how far it came; the same walk again ends it.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from eoctl.operations.session.session import now_ms
+from eoctl.stores.journal import Journal, Writer
+from recovery.change.journal import Entry, ways_out
+from recovery.change.plan import Plan, Step
+from recovery.errors import EoctlError, Exit, IncompleteError, RefusedError, UnverifiedError
+from recovery.rows.answers import worst
+
+SETTLE_SECONDS = 10.0  # how long a change may take until it is seen
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a step's effect looks like. done: None when it cannot be seen.
+
+    saw: what was read, for the journal (JSON without floats); detail: the same as a sentence.
+    untouched: of a step that is not done, all that it changes was seen exactly as it was before.
+    final: waiting will not change what was seen. beyond: of a step that is done, what it changed
+    that the plan did not say, as a sentence; None = nothing.
+    """
+
+    done: bool | None
+    saw: object
+    detail: str
+    untouched: bool = False
+    final: bool = False
+    beyond: str | None = None
+
+    @property
+    def told(self) -> str:
+        """All of it as a sentence."""
+        return self.detail if self.beyond is None else f"{self.detail}; NOT PLANNED: {self.beyond}"
+
+
+class Operation(Protocol):
+    """One kind of change on an open cluster. Errors are of recovery.errors."""
+
+    async def cluster_id(self) -> str:
+        """The cluster that answers now."""
+        ...
+
+    async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
+        """Read again, from the cluster, all facts that these steps stand on, by subject.
+
+        Raises IncompleteError or UnreachableError when one cannot be seen.
+        """
+        ...
+
+    async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
+        """Do it; the answer, for the journal. Call ensure_held before each write but the first.
+
+        RefusedError: the cluster said no, nothing changed. Any other EoctlError: not known.
+        """
+        ...
+
+    async def verify(self, step: Step) -> Seen:
+        """Look whether it is done. Reads only, and does not wait for it."""
+        ...
+
+
+@runtime_checkable
+class Together(Operation, Protocol):
+    """An operation that does all its steps at once: at the first `perform`, which later ones only
+    ask for their own answer."""
+
+    def left(self, steps: Sequence[Step]) -> None:
+        """These are to be done: all that were not found done. Called before the first perform."""
+        ...
+
+
+Status = Literal["done", "already-done", "beyond-plan", "refused", "unverified"]
+_EXIT = {
+    "done": Exit.OK,
+    "already-done": Exit.OK,
+    "beyond-plan": Exit.UNVERIFIED,
+    "refused": Exit.REFUSED,
+    "unverified": Exit.UNVERIFIED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What became of one step. number: from 1; detail: a sentence."""
+
+    number: int
+    step: Step
+    status: Status
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a plan. entry: its journal entry."""
+
+    entry: str
+    steps: Sequence[StepOutcome]
+
+    @property
+    def already_done(self) -> bool:
+        """Did this run find everything done, and send nothing?"""
+        return all(step.status == "already-done" for step in self.steps)
+
+    @property
+    def exit_status(self) -> Exit:
+        return worst(_EXIT[step.status] for step in self.steps)
+
+
+class Walk:
+    """One walk through the steps of a plan. entry: the one to go on with, else a new one.
+
+    can_undo: can this kind of change be put back?
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        operation: Operation,
+        ensure_held: Callable[[], None],
+        entry: Entry | None,
+        *,
+        can_undo: bool = False,
+    ) -> None:
+        self._plan = plan
+        self._can_undo = can_undo
+        self._operation = operation
+        self._ensure_held = ensure_held
+        self._entry = entry
+        self._outcomes: dict[int, StepOutcome] = {}
+        self._sent = entry is not None and entry.touched
+        self._started = set[int]()
+
+    async def found_done(self, entry: Entry) -> Outcome | None:
+        """The outcome if everything is still as this plan left it in a finished entry."""
+        for number, step in self._steps():
+            seen = await self._operation.verify(step)
+            if not seen.done:
+                return None
+            self._note_done(number, "already-done", seen)
+        return self._outcome(entry.id)
+
+    async def to_the_end(self, argv: Sequence[str], undoes: str | None) -> Outcome:
+        """Raises what eoctl.operations.change.acting.carry_out says."""
+        if self._entry is None:
+            self._plan.check_expiry(now_ms())
+            if not self._plan.independent:
+                await self._refuse_changes(self._plan.steps)
+            die_here_in_tests("read-again")
+            writer = Journal().begin(self._plan, argv, undoes)
+        else:
+            undoes = self._entry.undoes
+            writer = Journal().reopen(self._entry.id)
+        try:
+            die_here_in_tests("begun")
+            return await self._walk(writer, undoes)
+        except asyncio.CancelledError:
+            if not self._sent:
+                raise
+            raise self._unsure(writer, "stopped before the end") from None
+        finally:
+            writer.close()
+
+    async def _walk(self, writer: Writer, undoes: str | None) -> Outcome:
+        if self._entry is not None:
+            await self._look_what_is_done(writer, self._entry)
+        if isinstance(self._operation, Together):
+            left = {n: step for n, step in self._steps() if n not in self._outcomes}
+            for number in left:
+                self._start(writer, number)
+            self._operation.left(tuple(left.values()))
+        for number, step in self._steps():
+            if number in self._outcomes:
+                continue
+            try:
+                await self._step(writer, number, step)
+            except (RefusedError, UnverifiedError) as error:
+                if not self._plan.independent:
+                    raise
+                unsure = isinstance(error, UnverifiedError)
+                self._note(number, "unverified" if unsure else "refused", error.sentence)
+        await self._verify_again(writer)
+        if any(o.status == "unverified" for o in self._outcomes.values()):
+            return self._outcome(writer.entry)  # stays unfinished
+        if undoes is not None:
+            self._record(writer, "undone", entry=undoes, by=writer.entry)
+            die_here_in_tests("undone")
+        self._record(writer, "verified")
+        die_here_in_tests("verified")
+        writer.finished()
+        return self._outcome(writer.entry)
+
+    async def _look_what_is_done(self, writer: Writer, entry: Entry) -> None:
+        """Look at an unfinished entry: done steps stay so; the others must still be right."""
+        started, done = entry.steps("step-started"), entry.steps("step-done")
+        untouched = True
+        for number, step in self._steps():
+            if number not in started:
+                continue
+            seen = await self._operation.verify(step)
+            if seen.done is None:
+                raise IncompleteError(
+                    f"cannot see whether step {number} was done: {seen.detail}", where=entry.id
+                )
+            if seen.done:
+                if number not in done:
+                    self._record_done(writer, number, seen, found=True)
+                self._note_done(number, "already-done", seen)
+            elif number in done:
+                changed = f"step {number} ({step.target}) was done and has changed since: "
+                if not self._plan.independent:
+                    raise RefusedError(
+                        changed + seen.detail, where=entry.id, remedy=self._ways_out(entry.id)
+                    )
+                self._note(number, "refused", changed + seen.detail)
+            untouched = untouched and seen.untouched
+        self._sent = bool(self._outcomes) or not untouched
+        left = [step for number, step in self._steps() if number not in self._outcomes]
+        if left and not self._plan.independent:
+            await self._refuse_changes_of_rest(writer, left)
+
+    async def _refuse_changes_of_rest(self, writer: Writer, left: Sequence[Step]) -> None:
+        try:
+            await self._refuse_changes(left)
+        except RefusedError as error:
+            if self._sent:
+                raise self._half_done(writer, error.what) from None
+            self._record(writer, "abandoned", detail=error.sentence)
+            writer.finished()
+            raise RefusedError(
+                f"{error.what}; nothing of {writer.entry} happened, it is closed",
+                where=error.where,
+                remedy=error.remedy,
+            ) from None
+
+    async def _step(self, writer: Writer, number: int, step: Step) -> None:
+        if self._plan.independent:
+            try:
+                await self._refuse_changes([step])
+            except RefusedError as error:
+                self._record(writer, "step-refused", step=number, detail=error.sentence)
+                raise
+        self._start(writer, number)
+        die_here_in_tests(f"step-{number}-started")
+        answer, trouble = await self._perform(writer, number, step)
+        die_here_in_tests(f"step-{number}-performed")
+        seen = await self._wait_until_done(step)
+        if not seen.done:
+            why = f"{trouble.sentence}; {seen.detail}" if trouble else seen.detail
+            raise self._unsure(writer, f"step {number} ({step.target}) is not seen done: {why}")
+        self._record_done(writer, number, seen, answer=answer)
+        die_here_in_tests(f"step-{number}-done")
+        self._note_done(number, "done", seen)
+
+    def _start(self, writer: Writer, number: int) -> None:
+        if number not in self._started:
+            self._record(writer, "step-started", step=number)
+            self._started.add(number)
+
+    async def _perform(
+        self, writer: Writer, number: int, step: Step
+    ) -> tuple[object, EoctlError | None]:
+        """The answer, or why it is not known. Raises RefusedError: nothing was changed by it."""
+        sent_before = self._sent
+        try:
+            self._ensure_held()
+            self._sent = True
+            return await self._operation.perform(step, self._ensure_held_midway), None
+        except RefusedError as error:
+            self._sent = sent_before
+            self._record(writer, "step-refused", step=number, detail=error.sentence)
+            if not self._sent and not self._plan.independent:
+                self._record(writer, "failed", detail=error.sentence)
+                writer.finished()
+            if sent_before and not self._plan.independent:
+                raise self._half_done(writer, f"{step.target}: {error.what}") from None
+            raise
+        except EoctlError as error:
+            return None, error  # the answer was lost: only a look can tell
+
+    def _ensure_held_midway(self) -> None:
+        try:
+            self._ensure_held()
+        except RefusedError as error:
+            raise UnverifiedError(error.what, where=error.where, remedy=error.remedy) from None
+
+    async def _look(self, step: Step) -> Seen:
+        try:
+            return await self._operation.verify(step)
+        except EoctlError as error:
+            return Seen(None, None, error.sentence)
+
+    async def _wait_until_done(self, step: Step) -> Seen:
+        end = time.monotonic() + SETTLE_SECONDS
+        while True:
+            seen = await self._look(step)
+            if seen.done or seen.final or time.monotonic() >= end:
+                return seen
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _verify_again(self, writer: Writer) -> None:
+        for number, step in self._steps():
+            if self._outcomes[number].status not in ("done", "already-done", "beyond-plan"):
+                continue
+            seen = await self._look(step)
+            if seen.done:
+                continue
+            said = "has changed since" if seen.done is False else "cannot be seen again"
+            detail = f"step {number} ({step.target}) was done and {said}: {seen.detail}"
+            if not self._plan.independent:
+                raise self._unsure(writer, detail)
+            self._note(number, "unverified", detail)
+
+    async def _refuse_changes(self, steps: Sequence[Step]) -> None:
+        changes = self._plan.changed(await self._operation.observe(steps), steps)
+        if changes:
+            more = f" (and {len(changes) - 3} more)" if len(changes) > 3 else ""
+            raise RefusedError(
+                f"changed since the plan: {'; '.join(changes[:3])}{more}",
+                where=self._plan.scope,
+                remedy="plan again",
+            )
+
+    def _record_done(self, writer: Writer, number: int, seen: Seen, **data: Any) -> None:
+        if seen.beyond is not None:
+            data["detail"] = seen.told
+        self._record(writer, "step-done", step=number, saw=seen.saw, **data)
+
+    def _record(self, writer: Writer, event: Any, **data: Any) -> None:
+        try:
+            writer.append(event, **data)
+        except RefusedError as error:
+            if not self._sent:
+                raise
+            raise self._unsure(writer, f"acted, but {error.what}") from None
+
+    def _unsure(self, writer: Writer, what: str) -> UnverifiedError:
+        return UnverifiedError(what, where=writer.entry, remedy=self._ways_out(writer.entry))
+
+    def _half_done(self, writer: Writer, why: str) -> RefusedError:
+        """The refusal of the rest of an entry, which stays unfinished."""
+        done = f"{len(self._outcomes)} of {len(self._plan.steps)} steps are done"
+        if not self._outcomes:
+            done = "some of it may have been done"
+        return RefusedError(
+            f"{why}; {done}, the entry stays unfinished",
+            where=writer.entry,
+            remedy=self._ways_out(writer.entry),
+        )
+
+    def _ways_out(self, entry: str) -> str:
+        return ways_out(entry, can_undo=self._can_undo)
+
+    def _steps(self) -> list[tuple[int, Step]]:
+        return list(enumerate(self._plan.steps, 1))
+
+    def _note(self, number: int, status: Status, detail: str) -> None:
+        step = self._plan.steps[number - 1]
+        self._outcomes[number] = StepOutcome(number, step, status, detail)
+
+    def _note_done(self, number: int, status: Status, seen: Seen) -> None:
+        self._note(number, status if seen.beyond is None else "beyond-plan", seen.told)
+
+    def _outcome(self, entry: str) -> Outcome:
+        return Outcome(entry, [self._outcomes[number] for number, _ in self._steps()])
+
+
+def die_here_in_tests(point: str) -> None:
+    """Tests of crashes name a point in EOCTL_TEST_KILL_AT: the process is killed there."""
+    if os.environ.get("EOCTL_TEST_KILL_AT") == point:
+        os.kill(os.getpid(), signal.SIGKILL)

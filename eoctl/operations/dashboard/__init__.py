@@ -1,0 +1,1 @@
+"""What the dashboard and a bundle ask: every read command's answer at once."""

@@ -1,0 +1,331 @@
+"""The rounds that make the dashboard's snapshots, of a live cluster or of a bundle.
+
+Three kinds run side by side: `look` (offsets, transactions, groups, producers: quick, often),
+`judge` (verdicts, the page of `why`, a history: with a pause between its two looks) and `keep`
+(plans, journal and jobs of this host). Each gives the parts it renewed and what that cost.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from eoctl.kafka.ask import groups
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read import committed
+from eoctl.operations.change import changes
+from eoctl.operations.dashboard import bundle
+from eoctl.operations.dashboard.snapshot import Round, Snapshot, Wants
+from eoctl.operations.diagnose.live import Live
+from eoctl.operations.diagnose.verdict_rows import hanging_answer
+from eoctl.operations.diagnose.why import why
+from eoctl.operations.inspect.history import history
+from eoctl.operations.inspect.lists import Scope, TxnFilter, lso_answer, producers, txn_list
+from eoctl.operations.inspect.offline import Offline
+from eoctl.operations.inspect.source import Source
+from eoctl.operations.inspect.strip import strip
+from eoctl.operations.session.session import Session, now_ms
+from eoctl.settings.context import Context
+from recovery.errors import EoctlError, UsageError
+from recovery.facts import Facts, GroupFacts, Missing
+from recovery.inspect.observation import Settings
+from recovery.rows.answers import Answer, error_rows
+from recovery.rows.groups import offsets_show_rows
+from recovery.rows.row import BrokerRow, ErrorRow
+from recovery.selectors import parse_selector
+
+Parts = dict[str, object]
+"""Fields of Snapshot."""
+
+
+class Collection(Protocol):
+    """What the dashboard asks. An error that ends everything is of recovery.errors."""
+
+    def empty(self) -> Snapshot: ...
+    async def look(self, wants: Wants) -> Round: ...
+    async def judge(self, wants: Wants) -> Round: ...
+    async def keep(self, wants: Wants) -> Round: ...
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class LiveCollection:
+    """The sessions of one dashboard with one cluster. Use within one event loop."""
+
+    context: Context
+    seconds: float = 10.0
+    sample_interval: float = 5.0
+    settings: Settings = field(default_factory=Settings)
+    _known: dict[int, BrokerRow] = field(default_factory=dict)
+    _looking: Session | None = None
+    _judging: Session | None = None
+
+    def empty(self) -> Snapshot:
+        """The snapshot before the first answer."""
+        c = self.context
+        return Snapshot(
+            c.title, now_ms(), read_only=c.read_only, protected=c.protected, argv=c.argv
+        )
+
+    async def look(self, wants: Wants) -> Round:
+        """Offsets, transactions, groups, producers. What fails whole is the round's problem."""
+        if self._looking is None:
+            self._looking = Session(self.context, self.seconds)
+
+        async def use(cluster: Cluster) -> Parts:
+            source = Live(cluster)
+            facts, listed, offsets = await asyncio.gather(
+                source.look(Scope()), txn_list(source, TxnFilter()), _committed(cluster)
+            )
+            parts = _looked(source, facts, listed, offsets)
+            parts["brokers"] = self._brokers(cluster, facts)
+            parts["producers"] = await _producers(source, facts, wants)
+            if wants.strip is not None:
+                parts |= {"strip": await strip(cluster, wants.strip), "strip_about": wants.strip}
+            return parts
+
+        return await _round(self._looking, use)
+
+    async def judge(self, wants: Wants) -> Round:
+        """Verdicts on every open transaction, and the pages that the screen wants."""
+        if self._judging is None:
+            self._judging = Session(self.context, self.seconds + self.sample_interval)
+
+        async def use(cluster: Cluster) -> Parts:
+            return await _judged(
+                Live(cluster), self.context, self.settings, self.sample_interval, wants, cluster
+            )
+
+        return await _round(self._judging, use)
+
+    async def keep(self, wants: Wants) -> Round:
+        """Plans, journal and jobs of this host."""
+        return await asyncio.to_thread(_kept, wants)
+
+    def close(self) -> None:
+        """Close every connection."""
+        for session in (self._looking, self._judging):
+            if session is not None:
+                session.close()
+
+    def _brokers(self, cluster: Cluster, facts: Facts) -> Answer:
+        """Every broker that was ever seen, or that a partition names; up: it answered."""
+        silent = cluster.silent
+        for b in cluster.brokers.values():
+            self._known[b.id] = BrokerRow(broker=b.id, host=b.host, port=b.port, up=True)
+        named = {replica for p in facts.partitions for replica in p.replicas}
+        for broker in named - self._known.keys():
+            self._known[broker] = BrokerRow(broker=broker, host="not listed", port=0, up=False)
+        rows = [
+            row.model_copy(
+                update={"up": row.broker in cluster.brokers and row.broker not in silent}
+            )
+            for _, row in sorted(self._known.items())
+        ]
+        return Answer("brokers", cluster.cluster_id, facts.collected_at, rows)
+
+
+@dataclass(slots=True)
+class BundleCollection:
+    """A bundle asked as a cluster is. Everything is of the time when it was made."""
+
+    path: Path
+    settings: Settings = field(default_factory=Settings)
+    _source: Offline | None = None
+
+    @property
+    def source(self) -> Offline:
+        """Raises UsageError for a file that is no whole bundle."""
+        if self._source is None:
+            self._source = bundle.source(self.path)
+        return self._source
+
+    def empty(self) -> Snapshot:
+        """Raises as `source`. Nothing can be changed from a bundle: it is read-only."""
+        return Snapshot(
+            self.source.context.title,
+            self.source.now(),
+            cluster_id=self.source.cluster_id,
+            read_only=True,
+            argv=("--from", str(self.path)),
+        )
+
+    async def look(self, wants: Wants) -> Round:
+        """As of a cluster; a bundle has no record batches, so no strip."""
+        source = self.source
+        facts, listed = await source.look(Scope()), await txn_list(source, TxnFilter())
+        parts = _looked(source, facts, listed, await source.groups(None))
+        silent = {m.broker for m in facts.missing if m.scope == "broker"}
+        rows = [
+            BrokerRow(broker=b.id, host=b.host, port=b.port, up=b.id not in silent)
+            for b in source.brokers
+        ]
+        parts["brokers"] = Answer("brokers", source.cluster_id, source.now(), rows)
+        parts["producers"] = await producers(source, Scope(), resolve=True)
+        if wants.strip is not None:
+            text = "a bundle holds no record batches"
+            missing = error_rows([Missing("feature", "NOT_IN_BUNDLE", text)])
+            parts["strip"] = Answer("strip", source.cluster_id, source.now(), [], missing)
+            parts["strip_about"] = wants.strip
+        return Round(parts)
+
+    async def judge(self, wants: Wants) -> Round:
+        """The verdicts as the rules of this version find them."""
+        try:
+            return Round(await _judged(self.source, self.source.context, self.settings, 0, wants))
+        except EoctlError as error:
+            return Round(problem=error.sentence)
+
+    async def keep(self, wants: Wants) -> Round:
+        """Plans, journal and jobs of this host, not of where the bundle was made."""
+        return await asyncio.to_thread(_kept, wants)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _looked(
+    source: Source,
+    facts: Facts,
+    listed: Answer,
+    offsets: tuple[Sequence[GroupFacts], Sequence[Missing]],
+) -> Parts:
+    return {
+        "cluster_id": source.cluster_id,
+        "partitions": lso_answer(facts, Scope(internal=False), show_all=True),
+        "transactions": listed,
+        "groups": _groups(source, facts, *offsets),
+    }
+
+
+async def _producers(source: Source, facts: Facts, wants: Wants) -> Answer:
+    """The producers of all partitions if the screen wants them, else of the held ones."""
+    held = [f"{p.topic}:{p.partition}" for p in facts.partitions if p.held]
+    if not wants.producers and not held:
+        return Answer("producers", source.cluster_id, now_ms(), [])
+    chosen = () if wants.producers else tuple(parse_selector(name) for name in held)
+    return await producers(source, Scope(chosen), resolve=True)
+
+
+async def _judged(
+    source: Source,
+    context: Context,
+    settings: Settings,
+    sample_interval: float,
+    wants: Wants,
+    cluster: Cluster | None = None,
+) -> Parts:
+    """cluster: None of a bundle, which has no records of a merge log."""
+    jobs: list[Awaitable[Parts]] = [_verdicts(source, context, settings, sample_interval)]
+    if wants.why is not None:
+        jobs.append(_why(source, context, settings, sample_interval, wants.why))
+    if wants.history is not None:
+        jobs.append(_history(source, wants.history))
+    if wants.merge is not None:
+        jobs.append(_merge(cluster, wants.merge))
+    parts: Parts = {}
+    for more in await asyncio.gather(*jobs):
+        parts |= more
+    return parts
+
+
+async def _verdicts(
+    source: Source, context: Context, settings: Settings, sample_interval: float
+) -> Parts:
+    found = await source.diagnose(Scope(), settings, sample_interval=sample_interval)
+    return {"hanging": hanging_answer(found, context.argv, show_all=True)}
+
+
+async def _why(
+    source: Source, context: Context, settings: Settings, sample_interval: float, about: str
+) -> Parts:
+    name = about[3:] if about.startswith("id ") else None
+    named = [parse_selector(about)] if about and name is None else []  # none: the worst one
+    answer = await why(
+        source,
+        context,
+        named,
+        None,
+        settings,
+        sample_interval=sample_interval,
+        transactional_id=name,
+    )
+    return {"why": answer, "why_about": about}
+
+
+async def _history(source: Source, transactional_id: str) -> Parts:
+    answer = await history(source, [transactional_id], [])
+    return {"history": answer, "history_about": transactional_id}
+
+
+async def _merge(cluster: Cluster | None, path: str) -> Parts:
+    """Its own errors must not hide the verdicts."""
+    from eoctl.operations.merge.tail import merge_tail
+
+    try:
+        if cluster is None:
+            raise UsageError("a bundle holds no records", where=path)
+        answer = await merge_tail(cluster, Path(path))
+    except EoctlError as error:
+        row = ErrorRow(scope="merge", id=path, error="REFUSED", detail=error.sentence)
+        answer = Answer("merge-plan", None, now_ms(), [], [row])
+    return {"merge": answer, "merge_about": path}
+
+
+async def _committed(cluster: Cluster) -> tuple[list[GroupFacts], list[Missing]]:
+    listed, missing = await groups.list_groups(cluster)
+    found, more = await committed.with_offsets(cluster, listed)
+    return found, [*missing, *more]
+
+
+def _groups(
+    source: Source, facts: Facts, found: Sequence[GroupFacts], missing: Sequence[Missing]
+) -> Answer:
+    """As `offsets show`, against the partitions of the same round."""
+    rows = offsets_show_rows(
+        [o for g in found for o in g.offsets],
+        {(p.topic, p.partition): p for p in facts.partitions},
+        pending_producers={},
+        data_records={},
+    )
+    listed = [{"group": g.group, "type": g.type, "state": g.state} for g in found]
+    return Answer(
+        "offsets-show",
+        facts.cluster_id,
+        source.now(),
+        rows,
+        error_rows(missing),
+        extra={"groups": listed},
+    )
+
+
+def _kept(wants: Wants) -> Round:
+    """What cannot be read is an error of its own part, not the cluster's silence."""
+    asked: dict[str, Callable[[], Answer]] = {
+        "plans": changes.plans,
+        "journal": changes.journal,
+        "jobs": changes.jobs,
+    }
+    about = wants.detail
+    if about is not None:
+        asked["detail"] = lambda: changes.detail(about)
+    parts: Parts = {"detail_about": about}
+    for name, ask in asked.items():
+        try:
+            parts[name] = ask()
+        except EoctlError as error:
+            row = ErrorRow(scope=name, error="UNREADABLE", detail=error.sentence)
+            parts[name] = Answer(name, None, now_ms(), [], [row])
+    return Round(parts)
+
+
+async def _round(session: Session, use: Callable[[Cluster], Awaitable[Parts]]) -> Round:
+    busy, sent = session.busy, session.requests_sent
+    problem = None
+    parts: Parts = {}
+    try:
+        parts = await session.ask(use)
+    except EoctlError as error:
+        problem = error.sentence
+    return Round(parts, session.busy - busy, session.requests_sent - sent, problem)

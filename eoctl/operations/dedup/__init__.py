@@ -1,0 +1,1 @@
+"""`dedup`: the clean copy of a topic, here or on Spark."""

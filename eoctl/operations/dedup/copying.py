@@ -1,0 +1,306 @@
+"""`dedup`: the clean copy of a topic that holds repeats, written exactly once.
+
+Partition p of the input is read in order up to its last stable offset; what was not there before
+goes to partition p of the output, in a transaction that also commits how far the input was read.
+Killed anywhere, the next run goes on from there. Who decides: `recovery.dedup.repeats`; who reads
+and writes: `eoctl.engine.dedup_task`, here or in a Spark job (`eoctl.operations.dedup.spark`).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from eoctl.engine import dedup_memory, dedup_task
+from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.kafka.write.exactly_once import Position, Writer, committed, last_committed
+from eoctl.operations.change.steps import Seen, die_here_in_tests
+from eoctl.operations.session.session import now_ms, with_cluster
+from eoctl.settings.context import Context
+from eoctl.stores.locks.lock import lock_words
+from recovery.change.plan import VALID_MS, Plan, Step
+from recovery.dedup.repeats import Tally
+from recovery.dedup.request import Job, Part, Wish, scattered_error
+from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.facts import PartitionFacts
+from recovery.shared.source_numbers import Scattered
+
+KIND = "dedup"
+DIGEST = "rule"  # the parameter of a step that holds the job's digest
+
+Progress = Callable[[str, int, int], None]
+"""Called with (what, offsets read, offsets in all)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a run would read. topics: of each topic's name its id and how many partitions."""
+
+    wish: Wish
+    cluster_id: str
+    topics: Mapping[str, Any]
+    parts: tuple[Part, ...]
+
+
+async def find(cluster: Cluster, wish: Wish) -> Found | None:
+    """What a run would read. None: there is nothing new.
+
+    Raises RefusedError where a part of it is gone, the position was lost, or --follow is due.
+    """
+    topics = await _topics(cluster, wish)
+    job = Job.of(wish, topics)
+    inputs = await dedup_task.partitions(cluster, wish.source)
+    outputs = await dedup_task.partitions(cluster, wish.output)
+    places = [(wish.source, p.partition) for p in inputs]
+    positions, pending = await last_committed(cluster, wish.group, places)
+    parts, finished = [], []
+    for facts, output in zip(inputs, outputs, strict=True):
+        position = positions.get((facts.topic, facts.partition))
+        if position is None and not pending:  # else the copy looks, when it is decided
+            await dedup_task.refuse_written(cluster, output)
+        part = _part(facts, position, job)
+        # one without records gets a position too: what is deleted before the next run is missed
+        if position is None or part.start < part.end:
+            parts.append(part)
+        elif part.end < dedup_task.stable(facts):
+            finished.append(f"{wish.source}:{facts.partition}")
+    if not parts:
+        if finished and not wish.follow:
+            raise RefusedError(
+                f"this job is done; records came since on {', '.join(finished[:5])}",
+                where=wish.group,
+                remedy="--follow copies them",
+            )
+        return None
+    if cluster.cluster_id is None:
+        raise IncompleteError("the brokers do not tell their cluster id", where=wish.source)
+    return Found(wish, cluster.cluster_id, topics, tuple(parts))
+
+
+def plan(found: Found, tallies: Sequence[Tally], context: Context) -> Plan:
+    """What would be copied. tallies: of each part, as either engine looked."""
+    wish = found.wish
+    total = sum(tallies, Tally())
+    now = now_ms()
+    job = Job.of(wish, found.topics)
+    return Plan(
+        kind=KIND,
+        action="dedup",
+        created_at=now,
+        expires_at=now + VALID_MS,
+        context=context.title,
+        argv=context.argv,
+        cluster_id=found.cluster_id,
+        scope=scope(wish),
+        summary=f"{wish.source} -> {wish.output}: {_words(total)}",
+        lock=lock_words(context.lock_zookeeper),
+        observed={"topics": found.topics},
+        steps=tuple(_step(job, *both) for both in zip(found.parts, tallies, strict=True)),
+        independent=True,
+        details={"wish": wish.plain, "tally": asdict(total), "beyond": wish.beyond},
+    )
+
+
+def scope(wish: Wish) -> str:
+    """What one dedup at a time holds: two with one output would exclude each other's records."""
+    return f"dedup {wish.output}"
+
+
+def is_wish(plan: Plan, wish: Wish) -> bool:
+    """Was the plan made for the same wish? How fast it is read does not matter."""
+    return Wish.of(plan.details["wish"]).settings == wish.settings
+
+
+def at_rate(plan: Plan, wish: Wish) -> Plan:
+    """This plan, read as fast as is wished now."""
+    made = replace(Wish.of(plan.details["wish"]), max_rate=wish.max_rate)
+    return plan.model_copy(update={"details": {**plan.details, "wish": made.plain}})
+
+
+def part_of(step: Step) -> Part:
+    """What a plan's step copies."""
+    return Part.model_validate({k: v for k, v in step.parameters.items() if k != DIGEST})
+
+
+def _words(tally: Tally) -> str:
+    text = f"{tally.copied:,} of {tally.records:,} records are copied, {tally.duplicates:,} repeats"
+    text += " are left out"
+    if tally.without_id:
+        text += f", {tally.without_id:,} without an id are copied"
+    if tally.differs:
+        text += f", {tally.differs:,} that repeat a number with other content are copied"
+    if tally.unchecked:
+        text += f", {tally.unchecked:,} of the repeats were told by their number alone"
+    return text
+
+
+def _step(job: Job, part: Part, tally: Tally) -> Step:
+    wish = job.wish
+    empty = part.start == part.end
+    return Step(
+        action="copy",
+        target=f"{wish.output}:{part.partition}",
+        parameters=part.model_dump() | {DIGEST: job.digest},  # what is approved: by which rule, too
+        does=f"from {wish.source}:{part.partition} [{part.start}, {part.end}) "
+        + ("nothing is there yet: only the position" if empty else _words(tally)),
+        stands_on=("topics",),
+    )
+
+
+async def _topics(cluster: Cluster, wish: Wish) -> dict[str, Any]:
+    """Both topics' ids and partition counts. Raises RefusedError where they do not fit."""
+    if wish.source == wish.output:
+        raise UsageError("a topic cannot be its own clean copy", where=wish.output)
+    found = (await cluster.metadata([wish.source, wish.output])).topics
+    source, output = (_there(found.get(name), name) for name in (wish.source, wish.output))
+    if len(source.partitions) != len(output.partitions):
+        raise RefusedError(
+            f"it has {len(output.partitions)} partitions, {wish.source} has "
+            f"{len(source.partitions)}: partition p is copied to partition p",
+            where=wish.output,
+        )
+    return {t.name: [t.topic_id, len(t.partitions)] for t in (source, output)}
+
+
+def _there(topic: TopicMetadata | None, name: str) -> TopicMetadata:
+    if topic is None or topic.error is not None:
+        why = "cannot be seen" if topic is None else f"cannot be seen: {topic.error}"
+        missing = topic is not None and topic.error == "UNKNOWN_TOPIC_OR_PARTITION"
+        if not missing:
+            raise IncompleteError(why, where=name)
+        raise RefusedError("the topic does not exist", where=name, remedy="create it first")
+    return topic
+
+
+def _part(facts: PartitionFacts, position: Position | None, job: Job) -> Part:
+    """What is read now. Raises RefusedError where a part of it is gone."""
+    assert facts.log_start_offset is not None
+    stable = dedup_task.stable(facts)
+    if position is None:
+        first = facts.log_start_offset
+        return Part(partition=facts.partition, begin=first, start=first, end=stable)
+    begin, end, seen = job.beside(position.metadata, f"{facts.topic}:{facts.partition}")
+    end = max(end, stable) if job.wish.follow else end
+    start = position.offset
+    dedup_task.refuse_lost(facts, start, end)
+    return Part(partition=facts.partition, begin=begin, start=start, end=end, seen=seen)
+
+
+@asynccontextmanager
+async def opened(
+    plan: Plan, context: Context, seconds: float | None
+) -> AsyncIterator["DedupOperation"]:
+    """The operation that carries a dedup's plan out in this process, on an open cluster."""
+    async with Here(context).opened(plan, context, seconds) as operation:
+        yield operation
+
+
+class Here:
+    """The local engine: one partition after the other, in this process.
+
+    memory: the folder that keeps what was seen; None: this host's.
+    """
+
+    def __init__(self, context: Context, memory: Path | None = None) -> None:
+        self._context, self._memory = context, memory or dedup_memory.own_folder()
+
+    def plan(self, found: Found, seconds: float | None, progress: Progress) -> Plan:
+        """What would be copied, found by reading all of it within `seconds`.
+
+        Raises RefusedError, with the reason, where the copy would not be right.
+        """
+        tallies = with_cluster(self._context, seconds, lambda c: self._look(c, found, progress))
+        return plan(found, tallies, self._context)
+
+    async def _look(self, cluster: Cluster, found: Found, progress: Progress) -> list[Tally]:
+        wish, job = found.wish, Job.of(found.wish, found.topics)
+        scattered = Scattered() if wish.by.kind == "source" else None
+        tallies = []
+        for part in found.parts:
+            told = partial(progress, f"{wish.source}:{part.partition} offsets")
+            tally = await dedup_task.look(cluster, job, part, self._memory, scattered, told)
+            if scattered is not None and scattered.found:
+                raise scattered_error(wish, scattered.found)
+            tallies.append(tally)
+        return tallies
+
+    @asynccontextmanager
+    async def opened(
+        self, plan: Plan, context: Context, seconds: float | None
+    ) -> AsyncIterator["DedupOperation"]:
+        """The operation that carries a plan out, on an open cluster."""
+        settings = client_settings(context.properties, hosts=context.hosts, socks5=context.socks5)
+        async with Cluster(settings, Deadline(seconds), read_only=context.read_only) as cluster:
+            yield DedupOperation(cluster, context, plan, self._memory)
+
+
+class DedupOperation:
+    """Observes, performs and verifies the copies of one plan. memory: as for `Here`."""
+
+    def __init__(self, cluster: Cluster, context: Context, plan: Plan, memory: Path | None) -> None:
+        self._cluster, self._context = cluster, context
+        self._wish = Wish.of(plan.details["wish"])
+        self._job = Job.of(self._wish, plan.observed["topics"])
+        self._memory = memory
+
+    async def cluster_id(self) -> str:
+        return self._cluster.cluster_id or ""
+
+    async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
+        """The topics, as they are now."""
+        self._cluster.forgive()
+        return {"topics": await _topics(self._cluster, self._wish)}
+
+    async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
+        """Copy from the committed position to the step's end. What was copied, for the journal."""
+        part, job = part_of(step), self._job
+        settings = client_settings(
+            self._context.properties, hosts=self._context.hosts, socks5=self._context.socks5
+        )
+        writer = Writer(
+            settings,
+            job.transactional_id(part.partition),
+            job.wish.group,
+            timeout_ms=dedup_task.TRANSACTION_MS,
+        )
+        await asyncio.to_thread(writer.open)  # first: it fences, then the position is final
+        try:
+            left = await dedup_task.left(self._cluster, job, part)
+            if left is None:
+                return asdict(Tally())
+            done = await dedup_task.copy(
+                self._cluster,
+                job,
+                left,
+                writer,
+                self._memory,
+                ensure_held=ensure_held,
+                told=lambda point: die_here_in_tests(f"dedup-{point}"),
+            )
+            await self._decided(part)
+            return asdict(done)
+        finally:
+            await asyncio.to_thread(writer.close)
+
+    async def _decided(self, part: Part) -> None:
+        """A commit is answered before its position is there: wait for that."""
+        place = (self._wish.source, part.partition)
+        await committed(self._cluster, self._wish.group, [place])
+
+    async def verify(self, step: Step) -> Seen:
+        """Is everything up to the step's end copied?"""
+        self._cluster.forgive()
+        place = (self._wish.source, int(step.parameters["partition"]))
+        now, pending = await last_committed(self._cluster, self._wish.group, [place])
+        found, name = now.get(place), f"{place[0]}:{place[1]}"
+        if found is None:
+            return Seen(False, None, f"nothing of {name} is copied", final=not pending)
+        self._job.beside(found.metadata, name)
+        done = found.offset >= step.parameters["end"]
+        detail = f"{name} is copied up to offset {found.offset}"
+        return Seen(done, found.offset, detail, final=not pending)

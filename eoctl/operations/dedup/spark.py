@@ -1,0 +1,148 @@
+"""`dedup --engine spark`: the same plan and the same change, by Spark jobs instead of this process.
+
+Lock, journal and verification are the local engine's, and so is what is committed: either engine
+goes on where the other was killed. One job looks what would be copied, for the plan; another one
+copies, a task for each partition.
+"""
+
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from eoctl.engine import dedup_memory
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.operations.dedup.copying import DedupOperation, Found, part_of, plan
+from eoctl.operations.jobs.spark_launch import Show, Spark, launch
+from eoctl.operations.jobs.spark_step import Launch, access_of, launched
+from eoctl.settings.context import Context
+from recovery.change.plan import Plan, Step
+from recovery.dedup.repeats import Tally
+from recovery.dedup.request import Part, Request, Wish
+from recovery.errors import EoctlError
+
+JOB = "dedup"
+SPARK_OFFSETS = 5_000_000  # 20 to 50 us each to look and copy on one core; two sessions take 20 s
+
+
+def choose_engine(asked: str, parts: Sequence[Part], spark_there: bool) -> tuple[str, str]:
+    """local or spark, and why. asked: has been checked, and Spark is there if it is asked for."""
+    if asked != "auto":
+        return asked, "as asked"
+    offsets = sum(part.end - part.start for part in parts)
+    if offsets < SPARK_OFFSETS:
+        return "local", f"{offsets:,} offsets are copied sooner than by Spark jobs"
+    if len(parts) == 1:
+        return "local", "one partition is one task, which Spark makes no faster"
+    if not spark_there:
+        return "local", "no Spark is at hand"
+    return "spark", f"{offsets:,} offsets of {len(parts)} partitions pay for Spark jobs"
+
+
+def parts_of(plan: Plan) -> list[Part]:
+    """What a plan copies."""
+    return [part_of(step) for step in plan.steps]
+
+
+class OnSpark:
+    """The other engine. memory: a folder that keeps what was seen, and that executors share.
+
+    None: this host's, where the executors are on it; else what was seen is read again.
+    """
+
+    def __init__(
+        self, spark: Spark, context: Context, show: Show, memory: Path | None = None
+    ) -> None:
+        here = spark.remote is None and spark.where.startswith("local")
+        self._spark, self._context, self._show = spark, context, show
+        self._memory = dedup_memory.own_folder() if memory is None and here else memory
+        self._shared = memory is not None
+
+    def plan(self, found: Found, seconds: float | None) -> Plan:
+        """As the local engine's: the same plan, or the same refusal."""
+        wish = found.wish
+        job = self._job(wish, found.topics, found.parts, found.cluster_id, copies=False)
+        result = launch(
+            job.name,
+            job.request,
+            access_of(self._context),
+            self._spark,
+            summary=job.summary,
+            show=self._show,
+            context=self._context.title,
+            cluster_id=job.cluster_id,
+            output=job.output,
+            seconds=seconds,
+        )
+        tallies = [Tally(**result["tallies"][str(part.partition)]) for part in found.parts]
+        return plan(found, tallies, self._context)
+
+    @asynccontextmanager
+    async def opened(
+        self, plan: Plan, context: Context, seconds: float | None
+    ) -> AsyncIterator[DedupOperation]:
+        """The operation that carries a plan out, on an open cluster."""
+        settings = access_of(context).settings()
+        async with Cluster(settings, Deadline(seconds), read_only=context.read_only) as cluster:
+            yield _Operation(cluster, context, plan, self)
+
+    async def copied(
+        self, plan: Plan, parts: Sequence[Part], ensure_held: Callable[[], None]
+    ) -> Mapping[str, Any]:
+        """The tally of each partition, whose number is text: see `spark_jobs.dedup`."""
+        wish = Wish.of(plan.details["wish"])
+        job = self._job(wish, plan.observed["topics"], parts, plan.cluster_id, copies=True)
+        cancel = threading.Event()
+        result = await launched(job, self._context, self._spark, self._show, cancel, ensure_held)
+        found: Mapping[str, Any] = result["copied"]
+        return found
+
+    def _job(
+        self,
+        wish: Wish,
+        topics: Mapping[str, Any],
+        parts: Sequence[Part],
+        cluster_id: str,
+        *,
+        copies: bool,
+    ) -> Launch:
+        request = Request(
+            wish=wish.plain,
+            topics=dict(topics),
+            parts=tuple(parts),
+            memory=None if self._memory is None else str(self._memory.absolute()),
+            shared=self._shared,
+            copies=copies,
+        )
+        does = f"copy of {wish.source} to" if copies else f"look at {wish.source} for"
+        summary = f"{does} {wish.output}"
+        return Launch(JOB, request.model_dump(mode="json"), summary, cluster_id, wish.output)
+
+
+class _Operation(DedupOperation):
+    """Together, see `steps`: one job for all partitions that are left."""
+
+    def __init__(self, cluster: Cluster, context: Context, plan: Plan, engine: OnSpark) -> None:
+        super().__init__(cluster, context, plan, None)
+        self._plan, self._engine = plan, engine
+        self._left: list[Part] = []
+        self._copied: Mapping[str, Any] | None = None
+        self._failed: EoctlError | None = None
+
+    def left(self, steps: Sequence[Step]) -> None:
+        self._left = [part_of(step) for step in steps]
+
+    async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
+        """What the job copied of this step's partition, for the journal."""
+        if self._failed is not None:
+            raise self._failed
+        if self._copied is None:
+            try:
+                self._copied = await self._engine.copied(self._plan, self._left, ensure_held)
+            except EoctlError as error:
+                self._failed = error
+                raise
+        await self._decided(part_of(step))
+        return self._copied[str(step.parameters["partition"])]

@@ -1,0 +1,1 @@
+"""`status`, `why`, `txn hanging`: facts collected twice, and judged by the rules."""

@@ -1,0 +1,378 @@
+"""Judging every transactional id that is not at rest and holds no partition.
+
+It asks little of a healthy cluster: one listing and one description of what is open, and the
+coordinators' clocks. Only ids in Prepare*, or past a limit, are asked further. The rules are
+`recovery.diagnose.id_verdicts`.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from eoctl.kafka.ask import clocks, coordinators
+from eoctl.kafka.ask.standing import standing
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import WireError
+from eoctl.kafka.read import evidence
+from eoctl.operations.diagnose.owners import look_for_life
+from eoctl.operations.session.session import now_ms
+from eoctl.stores.history_cache import state_cache
+from recovery.diagnose.case import named_after
+from recovery.diagnose.diagnosis import JudgedId
+from recovery.diagnose.id_verdicts import LOOK_AGAIN, judge_id
+from recovery.errors import IncompleteError
+from recovery.facts import Missing, TransactionFacts, Transactions
+from recovery.formats.coordinator import coordinator_partition
+from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.inspect.history import StateRecord
+from recovery.inspect.id_facts import IdFacts, NamedPartition, refusing
+from recovery.inspect.inspection import OPEN_STATES
+from recovery.inspect.observation import CLOSED_STATES, OpenTransaction, Settings
+
+PREPARING = ("PrepareAbort", "PrepareCommit", "PrepareEpochFence")
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedIds:
+    """The ids, all that is open, what could not be seen, and the pause between two looks."""
+
+    ids: tuple[JudgedId, ...]
+    transactions: Transactions
+    missing: tuple[Missing, ...]
+    pause: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Ids past a limit by their coordinators' own clocks; None = these cannot be asked.
+
+    over_timeout: past their own timeout; over_long, over_stuck: `Settings.long_after`,
+    `Settings.stuck_after` since the start of their transaction.
+    """
+
+    over_timeout: frozenset[str] | None
+    over_long: frozenset[str] | None
+    over_stuck: frozenset[str] | None
+
+
+async def judge_ids(
+    cluster: Cluster, judged_already: Collection[str], settings: Settings, *, sample_interval: float
+) -> JudgedIds:
+    """Judge the ids in Ongoing or Prepare* that are not among `judged_already`.
+
+    Raises IncompleteError when a second look is needed and does not fit into the deadline.
+    """
+    listed = await coordinators.transactions(cluster, states=sorted(OPEN_STATES))
+    wanted = [t for t in listed.rows if t.transactional_id not in judged_already]
+    began = time.monotonic()
+    rows, more = await _described(cluster, wanted)
+    missing = (*listed.missing, *more)
+    if not rows:
+        return JudgedIds((), listed, missing)
+    first = await _look(cluster, rows, settings)
+    records, more = await _records(
+        cluster, [look for look in first if look.decided_long_ago is not False], settings
+    )
+    missing += tuple(more)
+    first = await _asked_further(cluster, first, records, settings)
+    judged = _judge(first, {}, records, settings)
+    again = [j.first.row for j in judged if j.verdict.rule in LOOK_AGAIN]
+    if not again:
+        return JudgedIds(tuple(judged), listed, tuple(dict.fromkeys(missing)))
+    pause = max(0.0, began + sample_interval - time.monotonic())
+    left = cluster.deadline.seconds_left
+    if left is not None and left < pause + 1.0:
+        raise IncompleteError(
+            f"the second look, {sample_interval:g} s after the first, does not fit into the time",
+            remedy="give more time with --timeout",
+        )
+    unread = [look for look in first if look.row in again and look.decided_long_ago is False]
+    more_records, more = await _records(cluster, unread, settings)
+    records |= more_records
+    missing += tuple(more)
+    await asyncio.sleep(max(0.0, began + sample_interval - time.monotonic()))
+    rows, more = await _described(cluster, again)
+    missing += tuple(more)
+    still = {t.transactional_id for t in rows}
+    over = {t.transactional_id for t in again} - still
+    second = await _look(cluster, rows, settings)
+    second = await _asked_further(cluster, second, records, settings)
+    kept = [look for look in first if look.row.transactional_id not in over]
+    newest = {look.row.transactional_id: look for look in second}
+    told = tuple(dict.fromkeys(missing))
+    return JudgedIds(tuple(_judge(kept, newest, records, settings)), listed, told, sample_interval)
+
+
+def _judge(
+    first: Sequence[IdFacts],
+    second: dict[str, IdFacts],
+    records: dict[str, StateRecord],
+    settings: Settings,
+) -> list[JudgedId]:
+    judged = []
+    for look in first:
+        name = look.row.transactional_id
+        newest, record = second.get(name), records.get(name)
+        if newest is not None and not newest.same_transaction(look):
+            # another transaction of the id: an interval ago it was not decided yet
+            look = replace(newest, named=None, decided_long_ago=False if newest.preparing else None)
+            newest, record = None, None
+        if _completed(look, record):
+            continue
+        verdict = judge_id(look, newest, record, settings)
+        judged.append(JudgedId(look, newest, record, verdict))
+    return judged
+
+
+def _completed(look: IdFacts, record: StateRecord | None) -> bool:
+    """Its log, read after the look, says that it has ended meanwhile, or is in its next one."""
+    value, row = record.value if record else None, look.row
+    if not isinstance(value, TransactionValue) or value.producer_id != row.producer_id:
+        return False
+    if value.producer_epoch < (row.producer_epoch or 0):
+        return False
+    next_one = look.preparing and (
+        value.state is TransactionState.ONGOING or value.start_ms > (row.start_timestamp or 0)
+    )
+    return value.state in CLOSED_STATES or next_one
+
+
+async def _described(
+    cluster: Cluster, rows: Sequence[TransactionFacts]
+) -> tuple[list[TransactionFacts], list[Missing]]:
+    """These ids described, as far as they are still open. One that ended meanwhile is no gap."""
+    found, missing = await coordinators.described(cluster, rows)
+    ended = {
+        t.transactional_id
+        for t in found
+        if t.error == coordinators.NOT_FOUND or (t.error is None and t.state not in OPEN_STATES)
+    }
+    return (
+        [t for t in found if t.transactional_id not in ended],
+        [m for m in missing if m.scope != "transaction" or m.id not in ended],
+    )
+
+
+async def _look(
+    cluster: Cluster, rows: Sequence[TransactionFacts], settings: Settings
+) -> list[IdFacts]:
+    """What the coordinators and their clocks say of each id; its partitions are not asked yet."""
+    at = now_ms()
+    past = await past_limits(cluster, rows, settings)
+
+    def said(ids: frozenset[str] | None, t: TransactionFacts) -> bool | None:
+        return None if ids is None else t.transactional_id in ids
+
+    found = []
+    for t in rows:
+        prepared = t.state in PREPARING
+        # started no longer ago than that, it was not decided longer ago
+        young = prepared and said(past.over_stuck, t) is False
+        found.append(
+            IdFacts(
+                row=t,
+                collected_at=at,
+                state_partition=-1,
+                over_timeout=said(past.over_timeout, t),
+                over_long=said(past.over_long, t),
+                decided_long_ago=False if young else None,
+            )
+        )
+    return found
+
+
+def _further(look: IdFacts, settings: Settings) -> bool:
+    """An id in Prepare*, or past a limit, is asked for its partitions and its record."""
+    row = look.row
+    if look.preparing:
+        return True
+    if look.over_timeout is not None and look.over_long is not None:
+        return look.over_timeout or look.over_long
+    if row.start_timestamp is None:
+        return True
+    least = min(settings.long_after, row.timeout_ms or settings.long_after)
+    return look.collected_at - row.start_timestamp > least - settings.clock_skew
+
+
+async def _asked_further(
+    cluster: Cluster,
+    looks: Sequence[IdFacts],
+    records: dict[str, StateRecord],
+    settings: Settings,
+) -> list[IdFacts]:
+    """What some verdicts need: the partitions, the coordinator's log, and since when decided."""
+    wanted = [look.row for look in looks if _further(look, settings)]
+    if not wanted:
+        return list(looks)
+    recorded = {
+        name: r.value.partitions
+        for name, r in records.items()
+        if isinstance(r.value, TransactionValue)
+    }
+    asked = await standing(cluster, wanted, looks[0].collected_at, recorded)
+    decided = await _since_when(cluster, looks, records, settings)
+    asked = [replace(a, decided_long_ago=decided[a.row.transactional_id]) for a in asked]
+    found = {a.row.transactional_id: a for a in await foreign_markers(cluster, asked)}
+    owners = await look_for_life(cluster, [t for t in wanted if t.state == "Ongoing"])
+    measured = await clocks.measured(cluster, wanted, now_ms)
+    ahead = {c.broker: c.ahead for c in measured}
+    result = []
+    for look in looks:
+        name = look.row.transactional_id
+        here = found.get(name)
+        if here is None:
+            result.append(look)
+            continue
+        result.append(
+            replace(
+                here,
+                over_timeout=look.over_timeout,
+                over_long=look.over_long,
+                ahead=ahead.get(look.row.coordinator),
+                groups=tuple(g for g in owners.groups if named_after(name, g.group)),
+                groups_seen=not owners.groups_missing,
+            )
+        )
+    return result
+
+
+async def foreign_markers(cluster: Cluster, looks: Sequence[IdFacts]) -> list[IdFacts]:
+    """The looks with the marker that ended each transaction where its own would be refused."""
+    ended = {
+        OpenTransaction(f.topic, f.partition, look.row.producer_id, f.high_watermark - 1): f
+        for look in looks
+        for r in refusing(look, None)
+        if r.partition.open_from is None and (f := r.partition.facts).high_watermark
+    }
+    if not ended:
+        return list(looks)
+    places = {(f.topic, f.partition): f for f in ended.values()}
+    read = await evidence.markers(cluster, list(ended), places)
+    last = {(w.producer_id, w.topic_partition): m.found[-1] for w, m in read.items() if m.found}
+
+    def shown(look: IdFacts, p: NamedPartition) -> NamedPartition:
+        m = last.get((look.row.producer_id, p.topic_partition))
+        return p if m is None else replace(p, ended_by=(m.outcome, m.offset))
+
+    return [replace(look, named=tuple(shown(look, p) for p in look.named or ())) for look in looks]
+
+
+async def _since_when(
+    cluster: Cluster,
+    looks: Sequence[IdFacts],
+    records: dict[str, StateRecord],
+    settings: Settings,
+) -> dict[str, bool | None]:
+    """Whether each id is in Prepare* for longer than stuck_after; all are asked at once."""
+    open_ = [k for k in looks if k.preparing and k.decided_long_ago is None]
+    told = await asyncio.gather(
+        *(
+            _decided_long_ago(cluster, look, records.get(look.row.transactional_id), settings)
+            for look in open_
+        )
+    )
+    known = {look.row.transactional_id: look.decided_long_ago for look in looks}
+    return known | {k.row.transactional_id: t for k, t in zip(open_, told, strict=True)}
+
+
+async def _decided_long_ago(
+    cluster: Cluster, look: IdFacts, record: StateRecord | None, settings: Settings
+) -> bool | None:
+    """Is it in Prepare* for longer than stuck_after? None: cannot tell.
+
+    Its coordinator appended the Prepare* record by its own clock, as it noted the start: so
+    that clock is asked whether the transaction runs longer than stuck_after and the time between.
+    """
+    value = record.value if record else None
+    row = look.row
+    if (
+        record is None
+        or not isinstance(value, TransactionValue)
+        or value.state != row.state
+        or value.producer_epoch != row.producer_epoch
+        or row.start_timestamp is None
+    ):
+        return None
+    limit = settings.stuck_after + max(0, record.timestamp - row.start_timestamp)
+    past = await coordinators.runs_longer(cluster, row, limit)
+    if past is not None:
+        return past
+    over = look.collected_at - record.timestamp - settings.stuck_after
+    return None if abs(over) <= settings.clock_skew else over > 0
+
+
+async def _records(
+    cluster: Cluster, looks: Sequence[IdFacts], settings: Settings
+) -> tuple[dict[str, StateRecord], list[Missing]]:
+    """The newest record of each id that is asked further, as its coordinator's log has it."""
+    names = {look.row.transactional_id for look in looks if _further(look, settings)}
+    if not names:
+        return {}, []
+    partitions = await coordinators.state_partitions(cluster)
+    if isinstance(partitions, Missing):
+        return {}, [partitions]
+    homes = {coordinator_partition(name, len(partitions)) for name in names}
+    needed = [p for p in partitions if p.partition in homes]
+    cache = state_cache(cluster.cluster_id, partitions[0].topic_id if partitions else None)
+    logs = await evidence.noted_state_logs(cluster, needed, (), names, cache)
+    newest = {r.transactional_id: r for log in logs for r in log.records}
+    missing = [
+        Missing(
+            "partition",
+            log.error,
+            "the history of its transactional ids could not be read",
+            topic=coordinators.TRANSACTION_STATE,
+            partition=log.partition,
+        )
+        for log in logs
+        if log.error is not None
+    ]
+    return {name: r for name, r in newest.items() if name in names}, missing
+
+
+async def past_limits(
+    cluster: Cluster,
+    rows: Sequence[TransactionFacts],
+    settings: Settings,
+    producer_ids: Collection[int] = (),
+) -> Past:
+    """Which ids are past their timeout, long_after, stuck_after by the coordinators' clocks.
+
+    rows: described. producer_ids: ask only for these; none = for all.
+    """
+    for broker in sorted({t.coordinator for t in rows}):
+        try:
+            connection = await cluster.connection(broker)
+        except WireError:
+            return Past(None, None, None)
+        if not connection.supports(messages.ListTransactionsRequest, 1):
+            return Past(None, None, None)
+    ongoing = [t for t in rows if t.state == "Ongoing"]
+    over_timeout: frozenset[str] | None = frozenset()
+    over_long: frozenset[str] | None = frozenset()
+    over_stuck: frozenset[str] | None = frozenset()
+    if ongoing:
+        over_long = await _past(cluster, ["Ongoing"], settings.long_after, producer_ids)
+    for limit in sorted({t.timeout_ms for t in ongoing if t.timeout_ms is not None}):
+        ids = await _past(cluster, ["Ongoing"], limit, producer_ids)
+        mine = {t.transactional_id for t in ongoing if t.timeout_ms == limit}
+        over_timeout = None if ids is None or over_timeout is None else over_timeout | (ids & mine)
+    if any(t.state in PREPARING for t in rows):
+        over_stuck = await _past(cluster, PREPARING, settings.stuck_after, producer_ids)
+    return Past(over_timeout, over_long, over_stuck)
+
+
+async def _past(
+    cluster: Cluster, states: Sequence[str], limit: int, producer_ids: Collection[int]
+) -> frozenset[str] | None:
+    found = await coordinators.transactions(
+        cluster,
+        states=states,
+        producer_ids=sorted(producer_ids),
+        running_longer_than_ms=limit,
+    )
+    if found.missing:
+        return None
+    return frozenset(t.transactional_id for t in found.rows)

@@ -1,0 +1,141 @@
+"""A live cluster as a Source: each question goes to the brokers.
+
+What a question needs is loaded when it is asked: lists start without the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.inspect import lists as inspect
+from eoctl.operations.inspect.lists import Scope, TxnFilter
+from eoctl.operations.session.session import now_ms
+from recovery.facts import (
+    Facts,
+    GroupFacts,
+    Missing,
+    PartitionFacts,
+    TopicPartition,
+    Transactions,
+)
+
+if TYPE_CHECKING:
+    from eoctl.operations.inspect.source import Configs, StateLogs
+    from recovery.diagnose.diagnosis import Diagnosis
+    from recovery.diagnose.waiting import Waiting
+    from recovery.inspect.observation import Settings
+
+CHUNKS = 16  # of 4 MiB: what is read to count the waiting records of one partition
+TOPIC_KEYS = ("cleanup.policy", "retention.ms")
+BROKER_KEYS = ("transactional.id.expiration.ms",)
+
+
+class Live:
+    """The brokers answer (see Source)."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self.cluster.cluster_id
+
+    def now(self) -> int:
+        return now_ms()
+
+    async def look(self, scope: Scope) -> Facts:
+        return await inspect.look_at_partitions(self.cluster, scope)
+
+    async def producers(self, scope: Scope, producer_ids: Sequence[int], *, resolve: bool) -> Facts:
+        return await inspect.look_at_producers(self.cluster, scope, producer_ids, resolve=resolve)
+
+    async def transactions(self, wanted: TxnFilter, *, describe: bool) -> Transactions:
+        return await inspect.look_at_transactions(self.cluster, wanted, describe=describe)
+
+    async def find(self, ids: Sequence[str]) -> tuple[Transactions, int]:
+        from eoctl.kafka.ask import clocks, coordinators
+
+        partitions = await coordinators.state_partitions(self.cluster)
+        rows, missing = await coordinators.find(self.cluster, ids)
+        found = Transactions(
+            rows=tuple(rows),
+            missing=tuple(missing),
+            clocks=await clocks.measured(self.cluster, rows, now_ms),
+        )
+        return found, 0 if isinstance(partitions, Missing) else len(partitions)
+
+    async def state_logs(self, ids: Sequence[str], producer_ids: Sequence[int]) -> StateLogs:
+        from eoctl.operations.inspect import history
+
+        return await history.read_state_logs(self.cluster, ids, producer_ids)
+
+    async def diagnose(
+        self, scope: Scope, settings: Settings, *, sample_interval: float
+    ) -> Diagnosis:
+        from eoctl.operations.diagnose import judging as diagnose
+
+        return await diagnose.diagnose(
+            self.cluster, scope, settings, sample_interval=sample_interval
+        )
+
+    async def groups(
+        self, partitions: Sequence[TopicPartition] | None
+    ) -> tuple[list[GroupFacts], list[Missing]]:
+        from eoctl.kafka.ask import groups
+        from eoctl.kafka.read import committed
+
+        listed, missing = await groups.list_groups(self.cluster)
+        found, more = await committed.with_offsets(self.cluster, listed, partitions)
+        if partitions is not None:
+            found = [g for g in found if g.offsets]
+        described, also = await groups.describe_groups(self.cluster, found)
+        return described, [*missing, *more, *also]
+
+    async def named_groups(self, names: Sequence[str]) -> tuple[list[GroupFacts], list[Missing]]:
+        from eoctl.kafka.ask import groups
+        from eoctl.kafka.read import committed
+
+        found, missing = await groups.find_groups(self.cluster, names)
+        with_offsets, more = await committed.with_offsets(self.cluster, found)
+        return with_offsets, [*missing, *more]
+
+    async def group_partition(self, group: str) -> TopicPartition | Missing | None:
+        from eoctl.kafka.ask import groups
+
+        metadata = await self.cluster.metadata([groups.CONSUMER_OFFSETS])
+        return groups.group_partition(metadata.topics[groups.CONSUMER_OFFSETS], group)
+
+    async def waiting(self, p: PartitionFacts, producer_id: int | None) -> Waiting | None:
+        from eoctl.kafka.read.fetch import Range, read_all
+        from recovery.diagnose.waiting import waiting
+
+        if p.last_stable_offset is None or p.high_watermark is None:
+            return None
+        chunks, ended = await read_all(
+            self.cluster,
+            [Range(p.topic, p.partition, p.last_stable_offset, p.high_watermark)],
+            most_chunks=CHUNKS,
+        )
+        key = (p.topic, p.partition)
+        end = ended[key]
+        if end.error not in (None, "ENOUGH"):
+            return None
+        return waiting(
+            (c.records for c in chunks[key]),
+            p.last_stable_offset,
+            p.high_watermark,
+            producer_id,
+            complete=end.error is None,
+        )
+
+    async def topic_configs(self, topics: Sequence[str]) -> tuple[Configs, list[Missing]]:
+        from eoctl.kafka.ask import configs
+
+        return await configs.topic_configs(self.cluster, topics, TOPIC_KEYS)
+
+    async def expirations(self) -> tuple[Configs, list[Missing]]:
+        from eoctl.kafka.ask import configs
+
+        return await configs.broker_configs(self.cluster, BROKER_KEYS)

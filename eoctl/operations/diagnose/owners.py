@@ -1,0 +1,39 @@
+"""What can be seen of the owners of late transactions, and of who should have ended them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eoctl.kafka.ask import configs, groups
+from eoctl.kafka.connection.cluster import Cluster
+from recovery.diagnose.case import named_after
+from recovery.facts import GroupFacts, Missing, TransactionFacts
+
+ABORT_CYCLE = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """Fields of a Sample (see there)."""
+
+    abort_cycles: tuple[tuple[int, int], ...] = ()
+    groups: tuple[GroupFacts, ...] = ()
+    groups_missing: tuple[Missing, ...] = ()
+
+
+async def look_for_life(cluster: Cluster, late: Sequence[TransactionFacts]) -> Owners:
+    """Read the abort cycles of these transactions' coordinators, and the groups of their names.
+
+    A setting that may not be read is left out; nothing is asked if no transaction is late.
+    """
+    if not late:
+        return Owners()
+    settings, _ = await configs.broker_configs(cluster, (ABORT_CYCLE,))
+    cycles = {
+        t.coordinator: int(value)
+        for t in late
+        if (value := settings.get(str(t.coordinator), {}).get(ABORT_CYCLE))
+    }
+    listed, missing = await groups.list_groups(cluster)
+    mine = [g for g in listed if any(named_after(t.transactional_id, g.group) for t in late)]
+    described, more = await groups.describe_groups(cluster, mine)
+    return Owners(tuple(sorted(cycles.items())), tuple(described), (*missing, *more))

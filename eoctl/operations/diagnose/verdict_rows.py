@@ -1,0 +1,242 @@
+"""From a diagnosis to the rows of `txn hanging` and `status`, with the commands they name."""
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from eoctl.render.shell import command
+from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged, JudgedId
+from recovery.diagnose.id_verdicts import IdVerdict
+from recovery.diagnose.remedies import Remedy
+from recovery.diagnose.verdicts import Verdict
+from recovery.facts import Missing
+from recovery.inspect.inspection import owner_of
+from recovery.rows.answers import Answer, error_rows
+from recovery.rows.diagnosis import EvidenceRow, RemedyRow, StatusRow, TxnHangingRow
+
+MARKERS = {"abort": "abort", "resolve": "resolve", "write-prepared-marker": "resolve"}
+"""Remedies that write a marker to one partition, and the command under `txn` that does."""
+HIDDEN = frozenset({"open", "prepare"})  # no finding; shown with --all or when named
+
+
+def remedy_argv(
+    verdict: Verdict | IdVerdict, connection: Sequence[str], cluster_id: str | None
+) -> list[str] | None:
+    """The command that shows the remedy's plan; None where eoctl has none.
+
+    It names the cluster and what was judged, never --execute or --yes: pasted, it changes nothing.
+    """
+    remedy = verdict.remedy
+    start = ["eoctl", *connection, "txn"]
+    end = ["--cluster-id", cluster_id] if cluster_id else []
+    if isinstance(verdict, Verdict) and remedy.action in MARKERS:
+        about, action = verdict.about, MARKERS[remedy.action]
+        if about.start_offset is None:
+            return None  # its leader answers nobody
+        # a topic may begin with a dash, like an id
+        dashed = about.name.startswith("-")
+        argv = [*start, action, *([] if dashed else [about.name])]
+        argv += ["--pid", str(about.producer_id), "--start-offset", str(about.start_offset)]
+        if action == "resolve":
+            argv += ["--outcome", str(remedy.outcome)]
+        return [*argv, *end, *(["--", about.name] if dashed else [])]
+    if remedy.action == "fence" and remedy.transactional_id is not None:
+        argv = [*start, "fence", "--pid", str(remedy.producer_id)]
+        argv += ["--epoch", str(remedy.producer_epoch), *end]
+        return [*argv, "--", remedy.transactional_id]
+    return None
+
+
+def remedy_row(verdict: Verdict | IdVerdict, argv: list[str] | None) -> RemedyRow:
+    """A verdict's remedy for eyes and scripts."""
+    remedy: Remedy = verdict.remedy
+    return RemedyRow(
+        action=remedy.action,
+        does=remedy.does,
+        caveats=list(remedy.caveats),
+        refused=[list(pair) for pair in remedy.refused],
+        argv=argv,
+        command=None if argv is None else command(argv),
+    )
+
+
+def hanging_row(
+    j: Judged | JudgedId, connection: Sequence[str], cluster_id: str | None
+) -> TxnHangingRow:
+    """One judged transaction, or id that holds no partition, as a row."""
+    if isinstance(j, JudgedId):
+        return _id_row(j, connection, cluster_id)
+    v, sample = j.verdict, j.newest
+    pid = j.about.producer_id
+    producer = None if pid is None else sample.producer(pid)
+    known = v.owner or (None if pid is None else owner_of(pid, sample.transactions))
+    return TxnHangingRow(
+        topic=j.about.topic,
+        topic_id=j.partition.topic_id,
+        partition=j.about.partition,
+        leader=j.partition.leader,
+        producer_id=pid,
+        producer_epoch=producer.producer_epoch if producer else None,
+        start_batch_epoch=j.start.producer_epoch if j.start else None,
+        coordinator_epoch=producer.coordinator_epoch if producer else None,
+        transactional_id=known.transactional_id if known else _only_id(j),
+        start_offset=j.about.start_offset,
+        last_timestamp=producer.last_timestamp if producer else None,
+        age_seconds=v.age_seconds,
+        age_clock=v.age_clock,
+        timeout_ms=known.timeout_ms if known else None,
+        start_timestamp=known.start_timestamp if known else None,
+        state=known.state if known else None,
+        samples=v.samples,
+        verdict=v.name,
+        rule=v.rule,
+        mixed=v.mixed,
+        offsets_pending=v.offsets_pending,
+        proven_outcome=v.proven_outcome,
+        groups=list(j.start.groups) if j.start else [],
+        evidence=[EvidenceRow(code=e.code, text=e.text, data=dict(e.data)) for e in v.evidence],
+        remedy=remedy_row(v, remedy_argv(v, connection, cluster_id)),
+        gate=v.gate,
+        ends_at=v.deadline,
+        ends_in_seconds=None if v.deadline_in is None else v.deadline_in / 1000,
+        error=j.partition.error,
+    )
+
+
+def _id_row(j: JudgedId, connection: Sequence[str], cluster_id: str | None) -> TxnHangingRow:
+    v, row = j.verdict, j.verdict.about
+    wrote = [p.producer.last_timestamp for p in j.first.named or () if p.producer]
+    return TxnHangingRow(
+        topic=None,
+        topic_id=None,
+        partition=None,
+        leader=None,
+        producer_id=row.producer_id,
+        producer_epoch=row.producer_epoch,
+        start_batch_epoch=None,
+        coordinator_epoch=(j.second or j.first).coordinator_epoch,
+        transactional_id=row.transactional_id,
+        start_offset=None,
+        last_timestamp=max((t for t in wrote if t is not None), default=None),
+        age_seconds=v.age_seconds,
+        age_clock=v.age_clock,
+        timeout_ms=row.timeout_ms,
+        start_timestamp=row.start_timestamp,
+        state=row.state,
+        samples=v.samples,
+        verdict=v.name,
+        rule=v.rule,
+        mixed=False,
+        offsets_pending=False,
+        proven_outcome=v.proven_outcome,
+        groups=[],
+        evidence=[EvidenceRow(code=e.code, text=e.text, data=dict(e.data)) for e in v.evidence],
+        remedy=remedy_row(v, remedy_argv(v, connection, cluster_id)),
+        gate=v.gate,
+        ends_at=v.deadline,
+        ends_in_seconds=None if v.deadline_in is None else v.deadline_in / 1000,
+        error=row.error,
+    )
+
+
+def _only_id(j: Judged) -> str | None:
+    """The id that the history knows with this producer id, where no coordinator lists one."""
+    ids = j.history.transactional_ids if j.history else ()
+    return ids[0] if len(ids) == 1 else None
+
+
+def hanging_answer(
+    d: Diagnosis, connection: Sequence[str], *, show_all: bool, verdicts: Sequence[str] = ()
+) -> Answer:
+    """The answer of `txn hanging`: findings and unknowns; open and prepare with show_all.
+
+    verdicts: show only these. What is not shown still counts for the exit status.
+    """
+    judged = [
+        j
+        for j in d.everything
+        if (j.verdict.name in verdicts if verdicts else show_all or j.verdict.name not in HIDDEN)
+    ]
+    judged.sort(key=lambda j: (ORDER.index(j.verdict.name), -(j.verdict.age_seconds or 0)))
+    return Answer(
+        schema="txn-hanging",
+        cluster_id=d.cluster_id,
+        collected_at=d.collected_at,
+        rows=[hanging_row(j, connection, d.cluster_id) for j in judged],
+        errors=error_rows([*d.missing, *unknown_as_missing(d)]),
+        extra={
+            "scanned": d.scanned,
+            "held_back": sum(bool(p.held) for p in d.partitions),
+            "verdicts": dict(d.counts),
+            "pause_seconds": d.pause,
+        },
+        judging=True,
+        finding=bool(d.findings),
+        notes=d.notes,
+    )
+
+
+def unknown_as_missing(d: Diagnosis) -> list[Missing]:
+    """Each transaction that could not be judged makes the answer incomplete."""
+    return [
+        Missing(
+            scope="transaction",
+            error="UNKNOWN_VERDICT",
+            detail=f"{j.verdict.rule}: {j.verdict.remedy.does}",
+            **_subject(j),
+        )
+        for j in d.unknown
+    ]
+
+
+class _Subject(TypedDict):
+    topic: str | None
+    partition: int | None
+    id: str | None
+
+
+def _subject(j: Judged | JudgedId) -> _Subject:
+    if isinstance(j, JudgedId):
+        return {"topic": None, "partition": None, "id": j.name}
+    pid = j.about.producer_id
+    name = None if pid is None else f"pid {pid}"
+    return {"topic": j.about.topic, "partition": j.about.partition, "id": name}
+
+
+def status_rows(d: Diagnosis, groups: dict[str, int] | None = None) -> list[StatusRow]:
+    """One row per verdict that occurs, the worst first; `open` is told in the summary."""
+    rows: list[StatusRow] = []
+    for name in ORDER:
+        every = [j for j in d.everything if j.verdict.name == name]
+        if not every or name in HIDDEN:
+            continue
+        mine = [j for j in every if isinstance(j, Judged)]
+        oldest = max(every, key=lambda j: j.verdict.age_seconds or -1.0)
+        ids: set[tuple[int | None, str | None]] = {
+            (j.about.producer_id, o.transactional_id if (o := j.verdict.owner) else None)
+            for j in mine
+        }
+        ids |= {(j.verdict.about.producer_id, j.name) for j in every if isinstance(j, JudgedId)}
+        worst, look = _worst(every)
+        rows.append(
+            StatusRow(
+                verdict=name,
+                transactions=len(ids),
+                partitions=len({j.about.topic_partition for j in mine}),
+                oldest_seconds=oldest.verdict.age_seconds,
+                age_clock=oldest.verdict.age_clock,
+                groups=None if groups is None else groups.get(name, 0),
+                worst=worst,
+                next=look,
+            )
+        )
+    return rows
+
+
+def _worst(judged: Sequence[Judged | JudgedId]) -> tuple[str, str]:
+    """What to look at first, and the words after `eoctl` that tell its story."""
+    held = [j for j in judged if isinstance(j, Judged)]
+    if held:
+        first = max(held, key=lambda j: j.partition.held or 0).about
+        return first.name, f"why {'-- ' if first.topic.startswith('-') else ''}{first.name}"
+    name = next(j.name for j in judged if isinstance(j, JudgedId))
+    return name, command(["why", f"--transactional-id={name}"]) or ""

@@ -1,0 +1,500 @@
+"""`why`: the story of one partition, or of what holds a group up, on one page."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from eoctl.operations.diagnose.verdict_rows import HIDDEN, hanging_row, unknown_as_missing
+from eoctl.operations.inspect.history import history
+from eoctl.operations.inspect.lists import Scope
+from eoctl.operations.inspect.source import Source
+from eoctl.render.waiting_words import wait_words
+from eoctl.settings.context import Context
+from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged, JudgedId
+from recovery.diagnose.prospect import prospect
+from recovery.diagnose.waiting import Waiting
+from recovery.facts import GroupFacts, Missing, PartitionFacts, TopicPartition
+from recovery.inspect.inspection import blocking_producer
+from recovery.inspect.observation import Settings
+from recovery.rows.answers import Answer, error_rows
+from recovery.rows.diagnosis import HistoryRow
+from recovery.rows.why import HeldGroupRow, OwnerRow, WaitingRow, WaitRow, WhyRow
+from recovery.selectors import Selector
+
+HISTORY_RECORDS = 8
+
+
+async def why(
+    source: Source,
+    context: Context,
+    selectors: Sequence[Selector],
+    group: str | None,
+    settings: Settings,
+    *,
+    sample_interval: float,
+    transactional_id: str | None = None,
+) -> Answer:
+    """One row per partition: those named and held, those of the group, or the worst one.
+
+    transactional_id: those that the id holds; one row without a partition if it holds none.
+    Without anything named the worst: a partition, or an id that holds none.
+    """
+    missing: list[Missing] = []
+    if transactional_id is not None:
+        return await _of_id(source, context, transactional_id, settings, sample_interval)
+    if group is not None:
+        return await _of_group(source, context, group, settings, sample_interval)
+    scope = Scope(tuple(selectors))
+    d = await source.diagnose(scope, settings, sample_interval=sample_interval)
+    missing += d.missing
+    anything = not selectors
+    targets = _targets(d, worst_only=anything)
+    if anything and (id_first := _worst_id(d, targets)) is not None:
+        rows = [await _id_row(source, context, d, id_first)]
+        return _answer(source, rows, missing, unknown_as_missing(d), None, d)
+    facts, more = await _groups(source, targets)
+    missing += more
+    retention, more = await source.topic_configs(sorted({p.topic for p in targets}))
+    missing += more
+    rows = [await _row(source, context, d, p, facts, retention.get(p.topic, {})) for p in targets]
+    if not rows and selectors:
+        rows = await _healthy(source, scope, d, facts, None)
+    return _answer(source, rows, missing, unknown_as_missing(d), None, d)
+
+
+async def _of_group(
+    source: Source, context: Context, group: str, settings: Settings, sample_interval: float
+) -> Answer:
+    """What holds up a group: on the partitions it reads, and on its own `__consumer_offsets` one.
+
+    That partition serves many groups: only transactions with this group in the keys of their open
+    batches hold it. Until such a one ends, no member learns where to read on.
+    """
+    facts, missing = await source.named_groups([group])
+    read = sorted({(o.topic, o.partition) for g in facts for o in g.offsets})
+    own = await source.group_partition(group)
+    if isinstance(own, Missing):
+        missing.append(own)
+    home = own if isinstance(own, tuple) else None
+    asked = [*read, *([home] if home is not None and home not in read else [])]
+    if not asked:
+        return _answer(source, [], missing, [], group)
+    scope = Scope(tuple(_exactly(tp) for tp in asked))
+    d = await source.diagnose(scope, settings, sample_interval=sample_interval)
+    mine = [j for j in d.judged if j.about.topic_partition != home or _may_hold(j, group)]
+    d = replace(d, judged=tuple(mine))
+    missing += d.missing
+    here = {j.about.topic_partition for j in mine}
+    targets = [
+        p
+        for p in _targets(d, worst_only=False)
+        if (p.topic, p.partition) != home or p.error is not None or home in here
+    ]
+    if home is not None and home not in here and any(o.pending for g in facts for o in g.offsets):
+        text = f"{group} has a commit that is not decided; by which transaction was not found"
+        missing.append(Missing("group", "HOLDER_NOT_FOUND", text, topic=home[0], id=group))
+    retention, more = await source.topic_configs(sorted({p.topic for p in targets}))
+    missing += more
+    rows = []
+    for p in targets:
+        at_home = (p.topic, p.partition) == home
+        # the LSO may be another group's: what holds this one is the transaction with its name
+        first = next((j for j in mine if at_home and j.about.topic_partition == home), None)
+        row = await _row(source, context, d, p, facts, retention.get(p.topic, {}), first)
+        rows.append(_own_row(row, group) if at_home else row)
+    if not rows and read:
+        scope = Scope(tuple(_exactly(tp) for tp in read))
+        rows = await _healthy(source, scope, d, facts, group)
+    return _answer(source, rows, missing, unknown_as_missing(d), group, d)
+
+
+def _may_hold(j: Judged, group: str) -> bool:
+    """The group is in the keys of its open batches, or these could not be read."""
+    return j.start is None or group in j.start.groups
+
+
+def _own_row(row: WhyRow, group: str) -> WhyRow:
+    """The story of a group's own partition: what waits there is its newest commit."""
+    said = (
+        f"{group}: its newest offset commit waits in this transaction; until that ends no member "
+        "of it learns where to read on (UNSTABLE_OFFSET_COMMIT)"
+    )
+    if row.held_by is not None and group not in row.held_by.groups:
+        said = f"whether {group} is held by it is not known: its batches were not read"
+    return row.model_copy(update={"groups": None, "groups_said": said})
+
+
+async def _groups(
+    source: Source, partitions: Sequence[PartitionFacts]
+) -> tuple[list[GroupFacts], list[Missing]]:
+    """The groups that have committed on these partitions, with members and these offsets."""
+    return (
+        await source.groups([(p.topic, p.partition) for p in partitions])
+        if partitions
+        else ([], [])
+    )
+
+
+def _exactly(tp: TopicPartition) -> Selector:
+    from recovery.selectors import parse_selector
+
+    return parse_selector(f"{tp[0]}:{tp[1]}")
+
+
+def _answer(
+    source: Source,
+    rows: Sequence[WhyRow],
+    missing: Sequence[Missing],
+    unknown: Sequence[Missing],
+    group: str | None,
+    d: Diagnosis | None = None,
+    notes: Sequence[str] = (),
+) -> Answer:
+    shown = {(r.topic, r.partition) for r in rows}
+    named = {r.transactional_id for r in rows if r.topic is None}
+    mine = [
+        m
+        for m in unknown
+        if (m.id in named if m.topic is None else (m.topic, m.partition) in shown)
+    ]
+    return Answer(
+        schema="why",
+        cluster_id=source.cluster_id,
+        collected_at=source.now() if d is None else d.collected_at,
+        rows=rows,
+        errors=error_rows(dict.fromkeys([*missing, *mine])),
+        extra={"group": group},
+        judging=True,
+        finding=d is not None
+        and any(
+            j.name in named if isinstance(j, JudgedId) else j.about.topic_partition in shown
+            for j in d.findings
+        ),
+        notes=() if d is None else (*d.notes, *notes),
+    )
+
+
+async def _of_id(
+    source: Source, context: Context, name: str, settings: Settings, sample_interval: float
+) -> Answer:
+    """What one transactional id holds; a row without a partition where that is nothing."""
+    d = await source.diagnose(Scope(), settings, sample_interval=sample_interval)
+    missing, notes = list(d.missing), []
+    holds = {
+        j.about.topic_partition
+        for j in d.judged
+        if (j.verdict.owner is not None and j.verdict.owner.transactional_id == name)
+        or (j.history is not None and name in j.history.transactional_ids)
+    }
+    targets = [p for p in d.partitions if (p.topic, p.partition) in holds]
+    facts, more = await _groups(source, targets)
+    missing += more
+    retention, more = await source.topic_configs(sorted({p.topic for p in targets}))
+    missing += more
+    rows = [await _row(source, context, d, p, facts, retention.get(p.topic, {})) for p in targets]
+    rows += [await _id_row(source, context, d, j) for j in d.ids if j.name == name]
+    if not rows:
+        found, _ = await source.find([name])
+        missing += [m for m in found.missing if m not in missing]
+        notes = [f"{name} is {t.state}: it is at rest and holds nothing" for t in found.rows]
+    else:
+        # a partition without a leader matters only if this id may hold it
+        of_id = [j for j in d.judged if j.about.topic_partition in holds]
+        named = {p.topic_partition for j in d.ids if j.name == name for p in j.first.named or ()}
+        named |= {tp for j in of_id if j.verdict.owner for tp in j.verdict.owner.partitions or ()}
+        missing = [m for m in missing if m.scope != "partition" or (m.topic, m.partition) in named]
+    return _answer(source, rows, missing, unknown_as_missing(d), None, d, notes)
+
+
+def _worst_id(d: Diagnosis, targets: Sequence[PartitionFacts]) -> JudgedId | None:
+    """An id that holds no partition, if nothing worse holds one; `open` and `prepare` never."""
+    held = {(p.topic, p.partition) for p in targets}
+    worst = min(
+        (ORDER.index(j.verdict.name) for j in d.judged if j.about.topic_partition in held),
+        default=len(ORDER),
+    )
+    found = [j for j in d.ids if j.verdict.name not in HIDDEN]
+    first = min(found, key=lambda j: ORDER.index(j.verdict.name), default=None)
+    return first if first and ORDER.index(first.verdict.name) < worst else None
+
+
+async def _id_row(source: Source, context: Context, d: Diagnosis, j: JudgedId) -> WhyRow:
+    """The story of an id that holds no partition."""
+    row, v = j.verdict.about, j.verdict
+    answer = await history(source, [j.name], [])
+    return WhyRow(
+        topic=None,
+        topic_id=None,
+        partition=None,
+        leader=None,
+        stuck=v.name not in HIDDEN if v.name != "unknown" else None,
+        headline=f"{'OPEN' if v.name in HIDDEN else 'STUCK'}  {v.name}",
+        log_start_offset=None,
+        last_stable_offset=None,
+        high_watermark=None,
+        held=None,
+        waiting=None,
+        held_by=hanging_row(j, context.argv, d.cluster_id),
+        others=[],
+        owner=OwnerRow(
+            transactional_id=j.name,
+            coordinator=row.coordinator,
+            clients=[],
+            said=f"{j.name} ({row.state}), coordinator on broker {row.coordinator}; "
+            "Kafka does not record its host: look for this id in your deployments",
+        ),
+        history=[r for r in answer.rows if isinstance(r, HistoryRow)][-HISTORY_RECORDS:],
+        groups=None,
+        groups_said="none: it holds no partition, so no reader waits for it",
+        if_you_wait=WaitRow(
+            said=_id_waits(j),
+            ends_at=v.deadline,
+            deleted_at=None,
+            ends_in_seconds=None if v.deadline_in is None else v.deadline_in / 1000,
+        ),
+        samples=v.samples,
+        brokers_up=d.brokers_up,
+        brokers_known=d.brokers_known,
+        transactional_id=j.name,
+        error=row.error,
+    )
+
+
+def _id_waits(j: JudgedId) -> str:
+    blocked = "its own client waits (CONCURRENT_TRANSACTIONS)"
+    if j.verdict.about.state == "Ongoing":
+        if j.verdict.name == "two-phase":
+            return "ends when the system that owns it decides"
+        return "its coordinator aborts it after its timeout"
+    if j.verdict.name == "prepare":
+        return f"ends when its markers are written; until then {blocked}"
+    return f"{blocked} until its coordinator can complete it"
+
+
+def _targets(d: Diagnosis, *, worst_only: bool) -> list[PartitionFacts]:
+    held = [p for p in d.partitions if p.held or p.error is not None]
+    if not worst_only:
+        return held
+    severity = {j.about.topic_partition: ORDER.index(j.verdict.name) for j in reversed(d.judged)}
+    ranked = sorted(
+        (p for p in held if p.held),
+        key=lambda p: (severity.get((p.topic, p.partition), len(ORDER)), -(p.held or 0)),
+    )
+    return ranked[:1]
+
+
+async def _row(
+    source: Source,
+    context: Context,
+    d: Diagnosis,
+    p: PartitionFacts,
+    facts: Sequence[GroupFacts],
+    config: Mapping[str, str | None],
+    holder_first: Judged | None = None,
+) -> WhyRow:
+    """One partition's story. holder_first: whom it is about; None = the transaction at the LSO."""
+    judged = [j for j in d.judged if j.about.topic_partition == (p.topic, p.partition)]
+    first = holder_first or holder_of(p, judged)
+    counted = await source.waiting(p, first.about.producer_id if first else None)
+    rows = [hanging_row(j, context.argv, d.cluster_id) for j in judged]
+    holder = next((r for j, r in zip(judged, rows, strict=True) if j is first), None)
+    return WhyRow(
+        topic=p.topic,
+        topic_id=p.topic_id,
+        partition=p.partition,
+        leader=p.leader,
+        stuck=None if p.held is None else True,
+        headline=_headline(p, first),
+        log_start_offset=p.log_start_offset,
+        last_stable_offset=p.last_stable_offset,
+        high_watermark=p.high_watermark,
+        held=p.held,
+        waiting=None if counted is None else _waiting_row(counted),
+        held_by=holder,
+        others=[r for r in rows if r is not holder],
+        owner=None if first is None else _owner(first, facts),
+        history=[] if first is None else await _history(source, first),
+        groups=[_group_row(g, p) for g in facts if _offset(g, p) is not None],
+        groups_said=_groups_said(facts, p),
+        if_you_wait=None if first is None else _if_you_wait(first, counted, config, d.collected_at),
+        samples=2 if d.pause is not None else 1,
+        brokers_up=d.brokers_up,
+        brokers_known=d.brokers_known,
+        transactional_id=None if holder is None else holder.transactional_id,
+        error=p.error,
+    )
+
+
+def holder_of(p: PartitionFacts, judged: Sequence[Judged]) -> Judged | None:
+    """The open transaction at the LSO."""
+    sample = judged[0].newest if judged else None
+    blocking = blocking_producer(sample.producers or ()) if sample else None
+    for j in judged:
+        if blocking is None or j.about.producer_id == blocking.producer_id:
+            return j
+    return None
+
+
+def _headline(p: PartitionFacts, first: Judged | None) -> str:
+    if p.error is not None:
+        return "NOT SEEN"
+    if first is None:
+        return "HELD  just ending"
+    name = "marker-lost, mixed" if first.verdict.mixed else first.verdict.name
+    if name == "two-phase":
+        return "HELD  two-phase: it waits for the system that owns it"
+    return f"{'HELD' if name in ('open', 'prepare') else 'STUCK'}  {name}"
+
+
+def _waiting_row(w: Waiting) -> WaitingRow:
+    return WaitingRow(
+        records=w.records,
+        mine=w.mine,
+        aborted=w.aborted,
+        other_open=w.other_open,
+        freed=w.freed,
+        oldest_timestamp=w.oldest_timestamp,
+        at_least=not w.complete,
+    )
+
+
+def _owner(j: Judged, facts: Sequence[GroupFacts]) -> OwnerRow:
+    """The owner: the id, and clients of groups that begin its name (Kafka Streams, Connect)."""
+    owner = j.verdict.owner
+    ids = j.history.transactional_ids if j.history else ()
+    name = owner.transactional_id if owner else ids[0] if len(ids) == 1 else None
+    clients = sorted(
+        {
+            f"{client} at {host}"
+            for g in facts
+            for client, host in g.members or ()
+            if name is not None and g.group and f"{name}-".startswith(f"{g.group}-")
+        }
+    )
+    coordinators = j.newest.transactions.coordinators
+    seen = sum(c.seen for c in coordinators)
+    answered = f"{seen} of {len(coordinators)} coordinator partitions answered"
+    if j.verdict.samples > 1:
+        answered += ", twice"
+    if owner is not None:
+        said = f"{name} ({owner.state}), coordinator on broker {owner.coordinator}"
+        said += (
+            f"; clients of its group: {', '.join(clients)}"
+            if clients
+            else "; Kafka does not record its host: look for this id in your deployments"
+        )
+    elif name is not None:
+        said = f"none now; its producer id belonged to {name}: {answered}"
+    else:
+        said = f"none: {answered}"
+    return OwnerRow(
+        transactional_id=name,
+        coordinator=owner.coordinator if owner else None,
+        clients=clients,
+        said=said,
+    )
+
+
+async def _history(source: Source, j: Judged) -> list[HistoryRow]:
+    """The last records of the ids that bore the producer id."""
+    if j.about.producer_id is None:
+        return []
+    known = j.history.transactional_ids if j.history else ()
+    ids = [j.verdict.owner.transactional_id] if j.verdict.owner else list(known)
+    if j.history and not ids:
+        return []  # all partitions were looked through for its producer id
+    answer = await history(source, ids, [] if ids else [j.about.producer_id])
+    rows = [row for row in answer.rows if isinstance(row, HistoryRow)]
+    return rows[-HISTORY_RECORDS:]
+
+
+def _offset(g: GroupFacts, p: PartitionFacts) -> int | None:
+    return next(
+        (
+            o.committed_offset if o.committed_offset is not None else -1
+            for o in g.offsets
+            if (o.topic, o.partition) == (p.topic, p.partition)
+        ),
+        None,
+    )
+
+
+def _group_row(g: GroupFacts, p: PartitionFacts) -> HeldGroupRow:
+    o = next(o for o in g.offsets if (o.topic, o.partition) == (p.topic, p.partition))
+    at, lso, hw = o.committed_offset, p.last_stable_offset, p.high_watermark
+    lag = None if at is None or lso is None else max(0, lso - at)
+    return HeldGroupRow(
+        group=g.group,
+        type=g.type,
+        state=g.state,
+        committed_offset=at,
+        lag=lag,
+        lag_hw=None if at is None or hw is None else max(0, hw - at),
+        pending=o.pending,
+        held_up=None if lag is None else lag == 0 and bool(p.held),
+        members=[f"{client} at {host}" for client, host in g.members or ()],
+    )
+
+
+def _groups_said(facts: Sequence[GroupFacts], p: PartitionFacts) -> str:
+    here = [_group_row(g, p) for g in facts if _offset(g, p) is not None]
+    if not here:
+        return "none has committed an offset here; readers without commits are not seen"
+    words = []
+    for row in sorted(here, key=lambda r: (not r.held_up, r.group)):
+        lags = f"lag {row.lag} to LSO, {row.lag_hw} to HW" if row.lag is not None else "no offset"
+        words.append(f"{row.group} ({lags}{', commit pending' if row.pending else ''})")
+    return ", ".join(words)
+
+
+def _if_you_wait(
+    j: Judged, counted: Waiting | None, config: Mapping[str, str | None], now: int
+) -> WaitRow:
+    p = prospect(j.verdict, counted.oldest_timestamp if counted else None, config, now)
+    return WaitRow(
+        said=wait_words(p, now),
+        ends_at=p.ends_at,
+        deleted_at=p.deleted_at,
+        ending=p.ending,
+        ends_in_seconds=None if p.ends_in is None else p.ends_in / 1000,
+    )
+
+
+async def _healthy(
+    source: Source,
+    scope: Scope,
+    d: Diagnosis,
+    facts: Sequence[GroupFacts],
+    group: str | None,
+) -> list[WhyRow]:
+    """What was named and is not held: said so, with each group's lag."""
+    look = await source.look(replace(scope, internal=True))
+    here = facts
+    if group is None:
+        here, _ = await _groups(source, look.partitions)
+    return [
+        WhyRow(
+            topic=p.topic,
+            topic_id=p.topic_id,
+            partition=p.partition,
+            leader=p.leader,
+            stuck=False,
+            headline="NOT HELD  the LSO is at the high watermark: not a transaction's doing",
+            log_start_offset=p.log_start_offset,
+            last_stable_offset=p.last_stable_offset,
+            high_watermark=p.high_watermark,
+            held=p.held,
+            waiting=None,
+            held_by=None,
+            others=[],
+            owner=None,
+            history=[],
+            groups=[_group_row(g, p) for g in here if _offset(g, p) is not None],
+            groups_said=_groups_said(here, p),
+            if_you_wait=None,
+            samples=1,
+            brokers_up=d.brokers_up,
+            brokers_known=d.brokers_known,
+        )
+        for p in look.partitions
+        if p.error is None
+    ]

@@ -1,0 +1,1 @@
+"""`lso`, `txn list|describe|history`, `producers`, `offsets`: facts, side by side."""

@@ -1,0 +1,78 @@
+"""`txn history`: what `__transaction_state` recorded of transactional ids and producer ids."""
+
+from collections.abc import Sequence
+
+from eoctl.kafka.ask import coordinators
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read import evidence
+from eoctl.operations.inspect.source import Source, StateLogs
+from eoctl.stores.history_cache import state_cache
+from recovery.facts import Missing
+from recovery.formats.coordinator import coordinator_partition
+from recovery.inspect.history_rows import history_rows
+from recovery.rows.answers import Answer, error_rows
+
+
+async def history(
+    source: Source,
+    ids: Sequence[str],
+    producer_ids: Sequence[int],
+    window: tuple[int | None, int | None] = (None, None),
+) -> Answer:
+    """Every record of these ids, and of each id that ever bore one of the producer ids.
+
+    window: records from this time and before that one (epoch ms).
+    """
+    found = await source.state_logs(ids, producer_ids)
+    since, until = window
+    rows = [
+        row
+        for row in history_rows(r for log in found.logs for r in log.records)
+        if row.timestamp is None
+        or ((since is None or row.timestamp >= since) and (until is None or row.timestamp < until))
+    ]
+    named = {row.transactional_id for row in rows}
+    asked = named | set(ids or ())
+    homes = {coordinator_partition(name, found.partitions) for name in asked if found.partitions}
+    homes |= {row.coordinator_partition for row in rows}
+    whole = not found.missing and all(
+        log.whole_from == 0 for log in found.logs if log.partition in homes
+    )
+    return Answer(
+        schema="txn-history",
+        cluster_id=source.cluster_id,
+        collected_at=source.now(),
+        rows=rows,
+        errors=error_rows([*found.missing, *unread(found)]),
+        extra={"transactional_ids": len(named), "whole": whole},
+    )
+
+
+def unread(found: StateLogs) -> list[Missing]:
+    """The logs that could not be read."""
+    return [
+        Missing(
+            "partition",
+            log.error,
+            "this part of the history could not be read",
+            topic=coordinators.TRANSACTION_STATE,
+            partition=log.partition,
+        )
+        for log in found.logs
+        if log.error is not None
+    ]
+
+
+async def read_state_logs(
+    cluster: Cluster, ids: Sequence[str] | None, producer_ids: Sequence[int]
+) -> StateLogs:
+    """All logs, with the records of these ids and of the ids of these producer ids. None = of all.
+
+    An id lives where its records are: its hash may point elsewhere since partitions were added.
+    """
+    partitions = await coordinators.state_partitions(cluster)
+    if isinstance(partitions, Missing):
+        return StateLogs(0, (), (partitions,))
+    cache = state_cache(cluster.cluster_id, partitions[0].topic_id if partitions else None)
+    logs = await evidence.noted_state_logs(cluster, partitions, producer_ids, ids, cache)
+    return StateLogs(len(partitions), tuple(logs))

@@ -1,0 +1,370 @@
+"""`lso`, `txn list`, `txn describe`, `producers`: what the brokers say, side by side.
+
+Each function asks a Source for facts and gives an Answer. The
+`look_...` functions are how a live cluster answers.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from eoctl.kafka.ask import clocks, collect, coordinators
+from eoctl.kafka.connection.cluster import PROBE_TOPIC, Cluster, ClusterMetadata, PartitionMetadata
+from eoctl.operations.inspect.source import Source
+from eoctl.operations.session.session import now_ms
+from recovery.errors import UsageError
+from recovery.facts import Facts, Missing, TransactionFacts, Transactions
+from recovery.inspect.inspection import (
+    OPEN_STATES,
+    blocking_producer,
+    clock_notes,
+    lso_row,
+    producer_rows,
+    txn_describe_rows,
+    txn_list_rows,
+)
+from recovery.rows.answers import Answer, error_rows
+from recovery.selectors import Selector, unmatched
+from recovery.selectors import missing as missing_names
+
+CLOCK_SKEW_MS = 5_000
+STATES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which partitions: selectors (none = all), and internal topics or not."""
+
+    selectors: tuple[Selector, ...] = ()
+    internal: bool = True
+
+
+async def selected(
+    cluster: Cluster, scope: Scope
+) -> tuple[ClusterMetadata, list[PartitionMetadata], list[Missing]]:
+    """The partitions that `scope` names, by topic and number; what it names in vain."""
+    metadata = await cluster.metadata(topics_named(scope))
+    return metadata, *choose(metadata, scope)
+
+
+def topics_named(scope: Scope) -> list[str] | None:
+    """The topics to ask for: those named, None = all."""
+    names = [s.literal for s in scope.selectors if s.literal is not None]
+    everything = not scope.selectors or len(names) < len(scope.selectors)
+    return None if everything else sorted(set(names))
+
+
+def choose(
+    metadata: ClusterMetadata, scope: Scope
+) -> tuple[list[PartitionMetadata], list[Missing]]:
+    """The partitions in scope of the topics described, and the selectors that name nothing."""
+    selectors = scope.selectors
+    missing = [
+        Missing("topic", t.error, _topic_problem(t.error), topic=t.name)
+        for t in metadata.topics.values()
+        if t.error is not None
+        and (not selectors or any(s.matches_topic(t.name) for s in selectors))
+    ]
+    wanted = [
+        p
+        for name in sorted(metadata.topics)
+        for p in metadata.topics[name].partitions
+        if (not selectors and (scope.internal or not metadata.topics[name].internal))
+        or any(s.matches(p.topic, p.partition) for s in selectors)
+    ]
+    known = {name: len(t.partitions) for name, t in metadata.topics.items() if t.error is None}
+    named = {m.topic for m in missing}
+    missing += [
+        Missing("topic", "UNKNOWN_TOPIC_OR_PARTITION", sentence, topic=s.literal)
+        for s in selectors
+        if s.literal not in named
+        for sentence in missing_names([s], known)
+    ]
+    return wanted, missing
+
+
+def matching_nothing(scope: Scope, wanted: Sequence[PartitionMetadata]) -> tuple[str, ...]:
+    """A sentence for each pattern that matches nothing: no error, but seldom what was meant."""
+    return unmatched(scope.selectors, [(p.topic, p.partition) for p in wanted])
+
+
+def _topic_problem(error: str) -> str:
+    if error == "UNKNOWN_TOPIC_OR_PARTITION":
+        return "no such topic, or no permission to see it"
+    if error == "TOPIC_AUTHORIZATION_FAILED":
+        return "DESCRIBE on the topic is not granted"
+    return "the topic could not be described"
+
+
+async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
+    """Offsets of the partitions in scope, and of the held ones what holds them."""
+    metadata, wanted, missing = await selected(cluster, scope)
+    missing += await hidden_topics(cluster, scope)
+    partitions, more = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    missing += more
+    held = {(p.topic, p.partition) for p in partitions if p.held}
+    facts = Facts(
+        cluster_id=cluster.cluster_id,
+        collected_at=now_ms(),
+        scanned=len(wanted),
+        transaction_version=cluster.transaction_version,
+        partitions=tuple(partitions),
+        missing=tuple(missing),
+        notes=matching_nothing(scope, wanted),
+    )
+    if not held:
+        return facts
+    producers, more = await collect.producers(
+        cluster, [p for p in wanted if (p.topic, p.partition) in held]
+    )
+    missing += more
+    blocking = [blocking_producer(rows) for rows in producers.values()]
+    transactions = Transactions()
+    if any(blocking):
+        transactions = await look_at_owners(
+            cluster, [p.producer_id for p in blocking if p is not None]
+        )
+        missing += transactions.missing
+    return replace(
+        facts,
+        collected_at=now_ms(),
+        producers=producers,
+        transactions=transactions,
+        missing=tuple(missing),
+    )
+
+
+async def look_at_owners(cluster: Cluster, producer_ids: Sequence[int]) -> Transactions:
+    """The transactional ids whose producer id is one of these, described."""
+    listed = await coordinators.transactions(cluster, producer_ids=sorted(set(producer_ids)))
+    return await _described(cluster, listed, listed.rows)
+
+
+async def _described(
+    cluster: Cluster, listed: Transactions, rows: Sequence[TransactionFacts]
+) -> Transactions:
+    """`rows` of a listing described, with their coordinators' clocks."""
+    found, missing = await coordinators.described(cluster, rows)
+    return replace(
+        listed,
+        rows=tuple(found),
+        missing=(*listed.missing, *without_history(listed), *missing),
+        clocks=await clocks.measured(cluster, found, now_ms),
+    )
+
+
+def without_history(found: Transactions) -> tuple[Missing, ...]:
+    """Say that there is no `__transaction_state`: never begun, or deleted, nobody can tell."""
+    if found.coordinators or found.missing:
+        return ()
+    return (
+        Missing(
+            "topic",
+            "UNKNOWN_TOPIC_OR_PARTITION",
+            "there is no __transaction_state: no transaction was ever begun here, or it was "
+            "deleted with all that was decided",
+            topic=coordinators.TRANSACTION_STATE,
+        ),
+    )
+
+
+async def hidden_topics(cluster: Cluster, scope: Scope) -> list[Missing]:
+    """Say that topics may be hidden, where all are asked for: brokers leave those out silently."""
+    if topics_named(scope) is not None:
+        return []
+    probe = (await cluster.metadata([PROBE_TOPIC])).topics[PROBE_TOPIC]
+    if probe.error != "TOPIC_AUTHORIZATION_FAILED":
+        return []
+    text = "DESCRIBE on all topics is not granted: hidden topics are not shown"
+    return [Missing("topic", probe.error, text)]
+
+
+async def lso(source: Source, scope: Scope, *, show_all: bool = False) -> Answer:
+    """Log start, LSO, high watermark and what blocks.
+
+    Without selectors only held partitions and those that could not be seen; show_all adds the
+    healthy ones, scope.internal the healthy ones of internal topics.
+    """
+    facts = await source.look(replace(scope, internal=True))
+    return lso_answer(facts, scope, show_all=show_all)
+
+
+def lso_answer(facts: Facts, scope: Scope, *, show_all: bool) -> Answer:
+    """The answer of `lso` from facts, live or out of a bundle."""
+    rows = [lso_row(p, facts) for p in facts.partitions]
+    held = [r for r in rows if r.held]
+
+    def shown(topic: str, healthy: bool) -> bool:
+        if not healthy or scope.selectors:
+            return True
+        return scope.internal if topic.startswith("__") else show_all
+
+    return Answer(
+        schema="lso",
+        cluster_id=facts.cluster_id,
+        collected_at=facts.collected_at,
+        rows=[r for r in rows if shown(r.topic, r.held == 0)],
+        errors=error_rows(facts.missing),
+        extra={"scanned": facts.scanned, "held_back": len(held)},
+        notes=facts.notes,
+    )
+
+
+def transaction_state(text: str) -> str:
+    """Kafka's spelling of a transaction state given in any case. Raises UsageError."""
+    plain = re.sub(r"[^a-z]", "", text.lower())
+    for state in STATES:
+        if plain == state.lower():
+            return state
+    raise UsageError(
+        f"no transaction state {text!r}", where="--state", remedy=f"one of {', '.join(STATES)}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TxnFilter:
+    """What `txn list` shows. pattern: full match, as in KIP-1152. longer_than: seconds."""
+
+    states: tuple[str, ...] = ()
+    producer_ids: tuple[int, ...] = ()
+    pattern: re.Pattern[str] | None = None
+    longer_than: float | None = None
+
+    @property
+    def longer_than_ms(self) -> int | None:
+        return None if self.longer_than is None else round(self.longer_than * 1000)
+
+    @property
+    def states_meant(self) -> tuple[str, ...]:
+        """With longer_than only open ones: the brokers' duration filter keeps ended ids too."""
+        if self.longer_than is None or self.states:
+            return self.states
+        return tuple(sorted(OPEN_STATES))
+
+    def names(self, transactional_id: str) -> bool:
+        """True if the pattern matches, or if there is none."""
+        return self.pattern is None or self.pattern.fullmatch(transactional_id) is not None
+
+
+async def txn_list(source: Source, wanted: TxnFilter) -> Answer:
+    """Every coordinator's transactions that pass the filter."""
+    found = await source.transactions(wanted, describe=True)
+    now = source.now()
+    return Answer(
+        schema="txn-list",
+        cluster_id=source.cluster_id,
+        collected_at=now,
+        rows=txn_list_rows(found.rows, now, found),
+        errors=error_rows(found.missing),
+        notes=clock_notes(found, CLOCK_SKEW_MS),
+        extra={
+            "open": len(open_transactions(found.rows)),
+            "coordinators": len(found.coordinators),
+            "coordinators_seen": sum(c.seen for c in found.coordinators),
+        },
+    )
+
+
+async def look_at_transactions(
+    cluster: Cluster, wanted: TxnFilter, *, describe: bool
+) -> Transactions:
+    """The transactions that pass the filter; the brokers filter by state, PID and duration."""
+    listed = await coordinators.transactions(
+        cluster,
+        states=wanted.states_meant,
+        producer_ids=wanted.producer_ids,
+        running_longer_than_ms=wanted.longer_than_ms,
+    )
+    rows = tuple(t for t in listed.rows if wanted.names(t.transactional_id))
+    if not describe:
+        return replace(listed, rows=rows)
+    return await _described(cluster, listed, rows)
+
+
+async def txn_describe(source: Source, ids: Sequence[str]) -> Answer:
+    """The named transactional ids, with their partitions."""
+    found, count = await source.find(ids)
+    now = source.now()
+    # its own coordinator says so: that is an answer, and nothing is missing from it
+    absent = [m.id for m in found.missing if m.error == coordinators.NOT_FOUND and count]
+    missing = [m for m in found.missing if m.id not in absent]
+    return Answer(
+        schema="txn-describe",
+        cluster_id=source.cluster_id,
+        collected_at=now,
+        rows=txn_describe_rows(found, count or 1, now),
+        errors=error_rows(missing),
+        notes=(
+            *clock_notes(found, CLOCK_SKEW_MS),
+            *(
+                f"{name} does not exist: its coordinator does not know this transactional id (it "
+                "was never used, or has expired)"
+                for name in absent
+            ),
+        ),
+    )
+
+
+async def producers(
+    source: Source,
+    scope: Scope,
+    *,
+    producer_ids: Sequence[int] = (),
+    resolve: bool = False,
+) -> Answer:
+    """The producers of the partitions in scope; resolve: with transactional ids and zombies."""
+    facts = await source.producers(scope, producer_ids, resolve=resolve)
+    return Answer(
+        schema="producers",
+        cluster_id=facts.cluster_id,
+        collected_at=facts.collected_at,
+        rows=producer_rows(facts, resolve=resolve),
+        errors=error_rows(facts.missing),
+        extra={"scanned": facts.scanned},
+        notes=facts.notes,
+    )
+
+
+async def look_at_producers(
+    cluster: Cluster, scope: Scope, producer_ids: Sequence[int], *, resolve: bool
+) -> Facts:
+    """The producers of the partitions in scope; resolve: and who owns their producer ids."""
+    _, wanted, missing = await selected(cluster, scope)
+    missing += await hidden_topics(cluster, scope)
+    found, more = await collect.producers(cluster, wanted)
+    missing += more
+    if producer_ids:
+        found = {
+            key: tuple(p for p in rows if p.producer_id in producer_ids)
+            for key, rows in found.items()
+        }
+    transactions: Transactions | None = None
+    if resolve:
+        transactions = await look_at_owners(
+            cluster, [p.producer_id for rows in found.values() for p in rows]
+        )
+        missing += transactions.missing
+    return Facts(
+        cluster_id=cluster.cluster_id,
+        collected_at=now_ms(),
+        scanned=len(wanted),
+        transaction_version=cluster.transaction_version,
+        producers=found,
+        transactions=transactions,
+        missing=tuple(missing),
+        notes=matching_nothing(scope, wanted),
+    )
+
+
+def open_transactions(rows: Sequence[TransactionFacts]) -> list[TransactionFacts]:
+    """Those that are open: Ongoing or Prepare*."""
+    return [t for t in rows if t.state in OPEN_STATES]

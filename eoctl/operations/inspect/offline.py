@@ -1,0 +1,265 @@
+"""A bundle as a Source: the questions of the read commands answered from what was seen."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from eoctl.kafka.ask.coordinators import NOT_FOUND, TRANSACTION_STATE, state_partitions_of
+from eoctl.kafka.ask.groups import CONSUMER_OFFSETS, group_partition
+from eoctl.kafka.connection.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
+from eoctl.operations.inspect.lists import Scope, TxnFilter, choose, matching_nothing, topics_named
+from eoctl.operations.inspect.source import Configs, StateLogs
+from eoctl.settings.context import Context
+from eoctl.stores.bundle_files import Bundle, facts_of, judged_again
+from recovery.diagnose.diagnosis import Diagnosis
+from recovery.diagnose.waiting import Waiting
+from recovery.errors import UsageError
+from recovery.facts import (
+    BrokerFacts,
+    Facts,
+    GroupFacts,
+    Missing,
+    PartitionFacts,
+    TopicPartition,
+    Transactions,
+)
+from recovery.formats.coordinator import coordinator_partition
+from recovery.formats.transaction_state import TransactionValue
+from recovery.inspect.observation import Settings
+
+
+class Offline:
+    """What the bundle saw answers (see Source)."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self._bundle = bundle
+        self._topics = {t.name: t for t in bundle.topics}
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self._bundle.cluster_id
+
+    @property
+    def context(self) -> Context:
+        """The context that the bundle was made with, of which no connection can be made."""
+        o = self._bundle.origin
+        return Context(
+            name=o.name,
+            properties={"bootstrap.servers": o.bootstrap_servers},
+            argv=o.argv,
+            read_only=o.read_only,
+            protected=o.protected,
+            two_phase_patterns=o.two_phase_patterns,
+            accept_missing=o.accept_missing,
+        )
+
+    @property
+    def brokers(self) -> tuple[BrokerFacts, ...]:
+        """The brokers that were listed."""
+        return self._bundle.brokers
+
+    def now(self) -> int:
+        return self._bundle.created_at
+
+    def _metadata(self, names: Sequence[str] | None) -> ClusterMetadata:
+        return ClusterMetadata(
+            cluster_id=self._bundle.cluster_id,
+            controller=None,
+            brokers={b.id: b for b in self._bundle.brokers},
+            topics={n: self._topic(n) for n in (self._topics if names is None else names)},
+        )
+
+    def _topic(self, name: str) -> TopicMetadata:
+        unknown = TopicMetadata(name, None, False, (), "UNKNOWN_TOPIC_OR_PARTITION")
+        return self._topics.get(name, unknown)
+
+    def _chosen(
+        self, scope: Scope, missing: Iterable[Missing]
+    ) -> tuple[list[PartitionMetadata], tuple[Missing, ...]]:
+        """The partitions in scope, and of what was missing all that concerns them."""
+        wanted, vain = choose(self._metadata(topics_named(scope)), scope)
+        partitions = {(p.topic, p.partition) for p in wanted}
+        topics = {topic for topic, _ in partitions}
+        mine = [
+            m
+            for m in missing
+            if m.topic is None
+            or m.topic == TRANSACTION_STATE
+            or (m.topic in topics if m.partition is None else (m.topic, m.partition) in partitions)
+        ]
+        return wanted, tuple(dict.fromkeys([*vain, *mine]))
+
+    async def look(self, scope: Scope) -> Facts:
+        facts = facts_of(self._bundle.offsets)
+        wanted, missing = self._chosen(scope, facts.missing)
+        seen = {(p.topic, p.partition): p for p in facts.partitions}
+        return replace(
+            facts,
+            scanned=len(wanted),
+            partitions=tuple(
+                seen[p.topic, p.partition] for p in wanted if (p.topic, p.partition) in seen
+            ),
+            missing=missing,
+            notes=matching_nothing(scope, wanted),
+        )
+
+    async def producers(self, scope: Scope, producer_ids: Sequence[int], *, resolve: bool) -> Facts:
+        facts = facts_of(self._bundle.producers)
+        owners = facts.transactions or Transactions()
+        asked = [m for m in facts.missing if resolve or m not in owners.missing]
+        wanted, missing = self._chosen(scope, asked)
+        return replace(
+            facts,
+            scanned=len(wanted),
+            producers={
+                key: tuple(
+                    row for row in rows if not producer_ids or row.producer_id in producer_ids
+                )
+                for p in wanted
+                if (rows := facts.producers.get(key := (p.topic, p.partition))) is not None
+            },
+            transactions=owners if resolve else None,
+            missing=missing,
+            notes=matching_nothing(scope, wanted),
+        )
+
+    async def transactions(self, wanted: TxnFilter, *, describe: bool) -> Transactions:
+        found, longer = self._bundle.transactions, wanted.longer_than_ms
+        rows = (
+            t
+            for t in found.rows
+            if (not wanted.states_meant or t.state in wanted.states_meant)
+            and (not wanted.producer_ids or t.producer_id in wanted.producer_ids)
+            and wanted.names(t.transactional_id)
+            and (
+                longer is None
+                or (
+                    t.start_timestamp is not None
+                    and self.now() + (found.ahead(t.coordinator) or 0) - t.start_timestamp > longer
+                )
+            )
+        )
+        return replace(found, rows=tuple(rows))
+
+    async def find(self, ids: Sequence[str]) -> tuple[Transactions, int]:
+        partitions = state_partitions_of(self._topic(TRANSACTION_STATE))
+        if isinstance(partitions, Missing):
+            return Transactions(missing=(partitions,)), 0
+        known = {t.transactional_id: t for t in self._bundle.transactions.rows}
+        if not partitions:
+            text = "no transaction was ever begun here"
+            absent_ids = (Missing("transaction", NOT_FOUND, text, id=name) for name in ids)
+            return Transactions(missing=tuple(absent_ids)), 0
+        # what was left out of a listing that saw all coordinators did not exist
+        absent = NOT_FOUND if self._bundle.transactions.complete else "NOT_IN_BUNDLE"
+        missing = tuple(
+            Missing(
+                "transaction",
+                (row.error or NOT_FOUND if (row := known.get(name)) else absent),
+                "the coordinator did not describe it",
+                broker=partitions[coordinator_partition(name, len(partitions))].leader,
+                id=name,
+            )
+            for name in ids
+            if name not in known or known[name].error is not None
+        )
+        rows = tuple(known[name] for name in ids if name in known and known[name].error is None)
+        clocks = self._bundle.transactions.clocks
+        return Transactions(rows, missing=missing, clocks=clocks), len(partitions)
+
+    async def state_logs(self, ids: Sequence[str], producer_ids: Sequence[int]) -> StateLogs:
+        kept = self._bundle.history
+        named = set(ids)
+        for log in kept.logs:
+            for r in log.records:
+                if isinstance(r.value, TransactionValue) and r.value.producer_id in producer_ids:
+                    named.add(r.transactional_id)
+        unknown = (
+            []
+            if kept.everything
+            else [
+                *(n for n in ids if n not in kept.ids),
+                *(f"pid {n}" for n in producer_ids if n not in kept.producer_ids),
+            ]
+        )
+        absent = [
+            Missing(
+                "transaction",
+                "NOT_IN_BUNDLE",
+                "the bundle has no history of it: it was made without --history",
+                id=name,
+            )
+            for name in unknown
+        ]
+        logs = tuple(
+            replace(log, records=tuple(r for r in log.records if r.transactional_id in named))
+            for log in kept.logs
+        )
+        return StateLogs(kept.partitions, logs, (*kept.missing, *absent))
+
+    async def diagnose(
+        self, scope: Scope, settings: Settings, *, sample_interval: float
+    ) -> Diagnosis:
+        d = judged_again(self._bundle)
+        default = Settings(two_phase_patterns=d.settings.two_phase_patterns)
+        asked = replace(settings, two_phase_patterns=d.settings.two_phase_patterns)
+        if asked not in (d.settings, default):
+            raise UsageError(
+                "a bundle is judged by the limits it was made with",
+                where="--long-after, --stuck-after, --clock-skew",
+                remedy="leave them out",
+            )
+        wanted, missing = self._chosen(scope, d.missing)
+        inside = {(p.topic, p.partition) for p in wanted}
+        judged = tuple(j for j in d.judged if j.about.topic_partition in inside)
+        ids = () if scope.selectors else d.ids
+        return replace(
+            d,
+            scanned=len(wanted),
+            brokers_known=len(
+                {b.id for b in self._bundle.brokers} | {r for p in wanted for r in p.replicas}
+            ),
+            partitions=tuple(p for p in d.partitions if (p.topic, p.partition) in inside),
+            judged=judged,
+            missing=missing,
+            notes=matching_nothing(scope, wanted),
+            pause=d.pause if any(j.second for j in judged) or any(j.second for j in ids) else None,
+            ids=ids,
+        )
+
+    async def groups(
+        self, partitions: Sequence[TopicPartition] | None
+    ) -> tuple[list[GroupFacts], list[Missing]]:
+        missing = list(self._bundle.groups_missing)
+        if partitions is None:
+            return list(self._bundle.groups), missing
+        here = set(partitions)
+        found = [
+            replace(g, offsets=tuple(o for o in g.offsets if (o.topic, o.partition) in here))
+            for g in self._bundle.groups
+        ]
+        # that some topics are hidden matters only to who asks for all of them
+        return [g for g in found if g.offsets], [
+            m for m in missing if m.scope != "topic" or m.topic
+        ]
+
+    async def named_groups(self, names: Sequence[str]) -> tuple[list[GroupFacts], list[Missing]]:
+        known = {g.group: g for g in self._bundle.groups}
+        missing = [m for m in self._bundle.groups_missing if m.id is None or m.id in names]
+        dead = {n: GroupFacts(n, "Dead", members=()) for n in names} if not missing else {}
+        found = {**dead, **known}
+        return [found[name] for name in dict.fromkeys(names) if name in found], missing
+
+    async def group_partition(self, group: str) -> TopicPartition | Missing | None:
+        return group_partition(self._topic(CONSUMER_OFFSETS), group)
+
+    async def waiting(self, p: PartitionFacts, producer_id: int | None) -> Waiting | None:
+        return next(
+            (w for t, n, w in self._bundle.waiting if (t, n) == (p.topic, p.partition)), None
+        )
+
+    async def topic_configs(self, topics: Sequence[str]) -> tuple[Configs, list[Missing]]:
+        found = {t: v for t, v in self._bundle.topic_configs.items() if t in topics}
+        return found, [m for m in self._bundle.topic_configs_missing if m.topic in topics]
+
+    async def expirations(self) -> tuple[Configs, list[Missing]]:
+        return self._bundle.expirations, list(self._bundle.expirations_missing)

@@ -1,0 +1,225 @@
+"""`offsets count` and `offsets show`: exact counts of ranges, and where groups stand.
+
+Nothing is clamped and nothing guessed: a range that is not there, or could not be read, is a row
+with an error.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from eoctl.kafka.ask import collect, groups
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read import committed, count
+from eoctl.kafka.read.count import Cuts
+from eoctl.kafka.read.count import Reading as Reading
+from eoctl.operations.inspect.lists import Scope, selected
+from eoctl.operations.session.session import now_ms
+from recovery.errors import UsageError
+from recovery.facts import (
+    GroupFacts,
+    GroupOffsetFacts,
+    Missing,
+    PartitionFacts,
+    TopicPartition,
+)
+from recovery.formats.counting import Counts
+from recovery.rows.answers import Answer, error_rows
+from recovery.rows.groups import offsets_count_row, offsets_show_rows
+from recovery.selectors import Selector
+from recovery.shared.offset_bounds import Bound, range_problem
+
+
+async def count_offsets(
+    cluster: Cluster,
+    selectors: Sequence[Selector],
+    start: Bound,
+    end: Bound,
+    reading: Reading,
+) -> Answer:
+    """What became of every offset in [start, end) of the partitions named."""
+    if start.kind == end.kind == "offset" and start.value > end.value:
+        raise UsageError(f"the range runs backwards: {start.value} is above {end.value}")
+    facts, ranges, missing = await bounded(cluster, selectors, start, end)
+    cuts: list[Cuts] = []
+    errors: dict[TopicPartition, str] = {}
+    for f in facts:
+        place = f.topic, f.partition
+        if place not in ranges:
+            errors[place] = f.error or "OFFSET_NOT_AVAILABLE"
+            continue
+        problem = range_problem(*ranges[place], f)
+        if problem is not None:
+            missing.append(Missing("partition", *problem, None, *place))
+            errors[place] = problem[0]
+            continue
+        cuts.append(_cuts(f, ranges[place]))
+    counts, more = await _count(cluster, cuts, reading)
+    missing += more
+    errors |= {(m.topic or "", m.partition or 0): m.error for m in more}
+    rows = [
+        offsets_count_row(
+            place,
+            ranges.get(place),
+            counts[place][0] if place in counts else None,
+            errors.get(place),
+        )
+        for place in ((f.topic, f.partition) for f in facts)
+    ]
+    return Answer(
+        schema="offsets-count",
+        cluster_id=cluster.cluster_id,
+        collected_at=now_ms(),
+        rows=rows,
+        errors=error_rows(missing),
+    )
+
+
+async def bounded(
+    cluster: Cluster, selectors: Sequence[Selector], start: Bound, end: Bound
+) -> tuple[list[PartitionFacts], dict[TopicPartition, tuple[int, int]], list[Missing]]:
+    """The partitions named, the offsets that the range means in each, and what was not seen.
+
+    A partition whose offsets were not told has no range; a range may run backwards.
+    """
+    metadata, wanted, missing = await selected(cluster, Scope(tuple(selectors)))
+    facts, more = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    missing += more
+    instants = [b.value for b in (start, end) if b.kind == "time"]
+    times, more = await collect.offsets_at(cluster, wanted, instants)
+    missing += more
+    ranges: dict[TopicPartition, tuple[int, int]] = {}
+    for f in facts:
+        at = times.get((f.topic, f.partition))
+        if f.error is None and at is not None:
+            low, high = (b.resolve(f, at.get(b.value)) for b in (start, end))
+            ranges[f.topic, f.partition] = low, high
+    return facts, ranges, missing
+
+
+def _cuts(facts: PartitionFacts, offsets: tuple[int, ...]) -> Cuts:
+    assert facts.log_start_offset is not None
+    assert facts.last_stable_offset is not None
+    return Cuts(
+        facts.topic, facts.partition, offsets, facts.log_start_offset, facts.last_stable_offset
+    )
+
+
+async def _count(
+    cluster: Cluster, cuts: Sequence[Cuts], reading: Reading
+) -> tuple[dict[TopicPartition, list[Counts]], list[Missing]]:
+    return await count.count(
+        cluster,
+        cuts,
+        check_crc=reading.check_crc,
+        max_rate=reading.max_rate,
+        progress=reading.progress,
+    )
+
+
+async def show_offsets(
+    cluster: Cluster,
+    names: Sequence[str],
+    selectors: Sequence[Selector],
+    *,
+    counting: Reading | None = None,
+) -> Answer:
+    """Committed offsets of the groups named (none = all) against LSO and high watermark.
+
+    counting: read the logs and count the records that wait for each group.
+    """
+    missing: list[Missing] = []
+    places: list[TopicPartition] | None = None
+    if selectors:
+        _, wanted, missing = await selected(cluster, Scope(tuple(selectors)))
+        places = [(p.topic, p.partition) for p in wanted]
+    find = groups.find_groups(cluster, names) if names else groups.list_groups(cluster)
+    found, more = await find
+    missing += more
+    missing += [
+        Missing("group", groups.NOT_FOUND, "no such group", id=g.group)
+        for g in found
+        if g.state == "Dead"
+    ]
+    found, more = await committed.with_offsets(cluster, found, places)
+    missing += more
+    offsets = [o for g in found for o in g.offsets]
+    extra = {"groups": _states(found)}
+    return await against_logs(cluster, offsets, missing, counting=counting, extra=extra)
+
+
+async def against_logs(
+    cluster: Cluster,
+    offsets: Sequence[GroupOffsetFacts],
+    missing: list[Missing],
+    *,
+    counting: Reading | None,
+    extra: Mapping[str, object],
+) -> Answer:
+    """The rows of `offsets show`. missing: what could not be seen of the offsets themselves."""
+    facts, more = await _partitions_of(cluster, offsets)
+    missing += more
+    pending = await committed.pending_producers(cluster, [o for o in offsets if o.pending])
+    records: dict[TopicPartition, dict[int, int]] = {}
+    if counting is not None:
+        records, more = await _waiting(cluster, offsets, facts, counting)
+        missing += more
+    return Answer(
+        schema="offsets-show",
+        cluster_id=cluster.cluster_id,
+        collected_at=now_ms(),
+        rows=offsets_show_rows(offsets, facts, pending_producers=pending, data_records=records),
+        errors=error_rows(missing),
+        extra=extra,
+    )
+
+
+def _states(found: Sequence[GroupFacts]) -> list[dict[str, object]]:
+    """Every group that was looked at, those without any offset included."""
+    return [{"group": g.group, "type": g.type, "state": g.state} for g in found]
+
+
+async def _partitions_of(
+    cluster: Cluster, offsets: Sequence[GroupOffsetFacts]
+) -> tuple[dict[TopicPartition, PartitionFacts], list[Missing]]:
+    """The partitions that offsets were committed for, after the offsets were read."""
+    places = {(o.topic, o.partition) for o in offsets}
+    metadata = await cluster.metadata(sorted({topic for topic, _ in places}))
+    wanted = [
+        p
+        for t in metadata.topics.values()
+        for p in t.partitions
+        if (p.topic, p.partition) in places
+    ]
+    facts, missing = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    return {(f.topic, f.partition): f for f in facts}, missing
+
+
+async def _waiting(
+    cluster: Cluster,
+    offsets: Sequence[GroupOffsetFacts],
+    facts: dict[TopicPartition, PartitionFacts],
+    reading: Reading,
+) -> tuple[dict[TopicPartition, dict[int, int]], list[Missing]]:
+    """Committed offset → visible records from there to the LSO. Each log is read once."""
+    starts: dict[TopicPartition, set[int]] = {}
+    for o in offsets:
+        if o.committed_offset is not None:
+            starts.setdefault((o.topic, o.partition), set()).add(o.committed_offset)
+    waiting: dict[TopicPartition, dict[int, int]] = {}
+    cuts = []
+    for place, wanted in starts.items():
+        f = facts.get(place)
+        if f is None or f.last_stable_offset is None:
+            continue
+        stable = f.last_stable_offset
+        waiting[place] = {start: 0 for start in wanted if start >= stable}
+        below = sorted(start for start in wanted if start < stable)
+        if below:
+            cuts.append(_cuts(f, (*below, stable)))
+    counts, missing = await _count(cluster, cuts, reading)
+    for c in cuts:
+        total = 0
+        pieces = counts.get(c.key, [])
+        for start, piece in zip(reversed(c.offsets[:-1]), reversed(pieces), strict=False):
+            total += piece.data
+            waiting[c.key][start] = total
+    return waiting, missing

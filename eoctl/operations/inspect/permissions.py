@@ -1,0 +1,258 @@
+"""`context test`: what these credentials see, what they do not, and which commands that allows.
+
+Topics, groups and the cluster tell their authorized operations (KIP-430). Transactional ids have no
+such question: DESCRIBE is probed at the coordinators, WRITE is read from the ACLs. Nothing that
+could change the cluster is sent; what only trying would tell is `None`, with what would settle it.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+
+from eoctl.kafka import acls
+from eoctl.kafka.acls import ALTER, CLUSTER_ACTION, DELETE, DESCRIBE, DESCRIBE_CONFIGS, READ, WRITE
+from eoctl.kafka.ask import coordinators, groups
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import WireError
+from eoctl.operations.session.session import now_ms
+from eoctl.render.words import counted
+from eoctl.settings.context import Context
+from recovery import rights
+from recovery.facts import Missing
+from recovery.rows.answers import Answer
+from recovery.rows.row import ContextTestRow
+
+MOST_GROUPS = 1000  # asked for their operations; of more the first ones stand for all
+MOST_NAMED = 5
+
+
+async def test(cluster: Cluster, context: Context) -> Answer:
+    """One row per right that commands need, then one per command. Asks only; changes nothing."""
+    seen = [
+        _right(
+            "connect",
+            True,
+            f"cluster {cluster.cluster_id}, {counted(len(cluster.brokers), 'broker')}",
+        )
+    ]
+    seen += await _topics(cluster)
+    seen.append(await _ids_described(cluster))
+    bits = await _cluster_bits(cluster)
+    seen.append(await _ids_written(cluster, bits))
+    seen += await _groups(cluster)
+    seen += _cluster_rights(bits)
+    commands = [
+        ContextTestRow(
+            kind="command",
+            check=one.command,
+            sees=one.allowed,
+            detail=_of_command(one),
+            cannot_say=[],
+        )
+        for one in rights.allowed_commands({row.check: row.sees for row in seen})
+    ]
+    return Answer(
+        schema="context-test",
+        cluster_id=cluster.cluster_id,
+        collected_at=now_ms(),
+        rows=[*seen, *commands],
+        extra={
+            "context": context.title,
+            "seen": sum(row.sees is True for row in seen),
+            "accept_missing": sorted(set(context.accept_missing)),
+        },
+    )
+
+
+def _of_command(one: rights.Allowed) -> str:
+    if one.missing:
+        return f"not granted: {', '.join(one.missing)}"
+    if one.unknown:
+        return f"not known, or not everywhere: {', '.join(one.unknown)}"
+    return "all that it needs is granted"
+
+
+def _right(
+    check: str,
+    sees: bool | None,
+    detail: str,
+    cannot: Sequence[str] = (),
+    error: str | None = None,
+) -> ContextTestRow:
+    return ContextTestRow(
+        kind="right",
+        check=check,
+        sees=sees,
+        detail=detail,
+        cannot_say=[] if sees else list(cannot),
+        error=error,
+    )
+
+
+def _on_some(
+    check: str, bits: Mapping[str, int], operation: int, what: str, cannot: Sequence[str]
+) -> ContextTestRow:
+    """A right on each of several resources: on all, on none, or (not known for one) on some."""
+    granted = sorted(name for name, mine in bits.items() if mine >> operation & 1)
+    sees = None if not bits else True if len(granted) == len(bits) else None if granted else False
+    detail = f"{len(granted)} of {counted(len(bits), what)}"
+    if granted and not sees:
+        detail += f": {', '.join(granted[:MOST_NAMED])}" + (
+            "" if len(granted) <= MOST_NAMED else f" and {len(granted) - MOST_NAMED} more"
+        )
+    if not bits:
+        detail = f"no {what} to ask about"
+    return _right(check, sees, detail, cannot)
+
+
+async def _topics(cluster: Cluster) -> list[ContextTestRow]:
+    operations = await cluster.topic_operations()
+    own = {name: bits for name, bits in operations.items() if not name.startswith("__")}
+    visible = counted(len(own), "topic")
+    rows = [
+        _right(
+            rights.TOPICS_DESCRIBE,
+            True if own else None,
+            f"{visible} visible; topics without DESCRIBE are hidden silently",
+        ),
+        _on_some(
+            rights.TOPICS_READ, own, READ, "visible topic", ["who holds the others", "orphan"]
+        ),
+        _on_some(
+            rights.TOPICS_WRITE,
+            own,
+            WRITE,
+            "visible topic",
+            ["whether copies and states can be written there"],
+        ),
+    ]
+    for check, name, cannot in (
+        (rights.STATE_READ, "__transaction_state", ["txn history", "marker-lost", "orphan"]),
+        (
+            rights.OFFSETS_READ,
+            "__consumer_offsets",
+            ["which group a pending transaction holds"],
+        ),
+    ):
+        bits = operations.get(name)
+        sees = None if bits is None else bool(bits >> READ & 1)
+        detail = {None: "not visible, or not made yet", True: "granted", False: "not granted"}[sees]
+        rows.append(_right(check, sees, detail, cannot))
+    return rows
+
+
+async def _ids_described(cluster: Cluster) -> ContextTestRow:
+    listed = await coordinators.transactions(cluster)
+    seen = sum(c.seen for c in listed.coordinators)
+    detail = "no transaction was ever begun here"
+    if listed.missing:
+        detail = listed.missing[0].detail
+    elif listed.coordinators:
+        detail = f"{seen} of {len(listed.coordinators)} coordinator partitions answered"
+    return _right(
+        rights.IDS_DESCRIBE,
+        listed.complete if listed.coordinators or listed.missing else None,
+        detail,
+        [] if listed.complete else ["owner of a transaction", "orphan"],
+        listed.missing[0].error if listed.missing else None,
+    )
+
+
+async def _ids_written(cluster: Cluster, cluster_bits: int | WireError | None) -> ContextTestRow:
+    """WRITE on transactional ids: no broker tells, the ACLs do where they may be read."""
+    settle = "to settle it, an administrator asks: kafka-acls.sh --list --transactional-id '*'"
+    cannot = ["whether fence is allowed, and abort under an idle id"]
+
+    def row(sees: bool | None, detail: str, error: str | None = None) -> ContextTestRow:
+        return _right(rights.IDS_WRITE, sees, detail, cannot, error)
+
+    try:
+        found = await acls.acls_of_ids(cluster)
+    except WireError as error:
+        if error.error == acls.NO_AUTHORIZER:
+            return row(True, "the brokers have no authorizer: all is granted")
+        detail = error.detail
+        if error.error == "CLUSTER_AUTHORIZATION_FAILED":
+            detail = "the ACLs cannot be read without DESCRIBE on the cluster"
+        return row(None, f"{detail}; {settle}", error.error)
+    user = getattr(cluster.settings.sasl, "username", None)
+    if not user:
+        return row(None, f"as which principal the brokers know you, no question tells; {settle}")
+    principal = f"User:{user}"
+    said = rights.by_acls(found, principal, WRITE)
+    if said.everywhere:
+        return row(True, f"granted on all by the ACLs of {principal}")
+    some = ", ".join(said.some[:MOST_NAMED])
+    denied = f"; denied on {', '.join(said.denied[:MOST_NAMED])}" if said.denied else ""
+    if said.some:
+        return row(None, f"by the ACLs of {principal} granted on {some} only{denied}")
+    # a super user is allowed all without an ACL, CLUSTER_ACTION too
+    if isinstance(cluster_bits, int) and not cluster_bits >> CLUSTER_ACTION & 1:
+        return row(False, f"no ACL grants it to {principal}{denied}")
+    return row(None, f"no ACL grants it to {principal}, but a super user needs none; {settle}")
+
+
+async def _groups(cluster: Cluster) -> list[ContextTestRow]:
+    """Rights on the groups that are listed; where there are none, on a made-up one."""
+    cannot = {
+        rights.GROUPS_DESCRIBE: ["groups held up (those without DESCRIBE are hidden)"],
+        rights.GROUPS_READ: ["whether restart apply can write its offsets"],
+        rights.GROUPS_DELETE: ["whether restart undo can remove what apply made"],
+    }
+    home = await groups.offsets_partitions(cluster)
+    if isinstance(home, Missing):
+        # not even asked for: a broker that looks for a coordinator makes this topic where it lacks
+        detail = "unknown without DESCRIBE on __consumer_offsets: grant that, then ask again"
+        return [_right(check, None, detail, why, home.error) for check, why in cannot.items()]
+    listed, missing = await groups.list_groups(cluster)
+    denied = [m for m in missing if m.error == "GROUP_AUTHORIZATION_FAILED"]
+    names = [g.group for g in listed[:MOST_GROUPS]]
+    what = "listed group" if names else "made-up group"
+    names = names or [f"eoctl-context-test-{uuid.uuid4().hex[:12]}"]
+    bits, refused = await acls.group_operations(cluster, names)
+    bits |= {m.id: 0 for m in refused if m.id and m.error == "GROUP_AUTHORIZATION_FAILED"}
+    told = (*denied, *missing)
+    return [
+        _right(
+            rights.GROUPS_DESCRIBE,
+            False if denied else None if missing else True,
+            counted(len(listed), "group") + " listed" + (f"; {told[0].detail}" if told else ""),
+            cannot[rights.GROUPS_DESCRIBE],
+            told[0].error if told else None,
+        ),
+        _on_some(rights.GROUPS_READ, bits, READ, what, cannot[rights.GROUPS_READ]),
+        _on_some(rights.GROUPS_DELETE, bits, DELETE, what, cannot[rights.GROUPS_DELETE]),
+    ]
+
+
+async def _cluster_bits(cluster: Cluster) -> int | WireError | None:
+    try:
+        return await acls.cluster_operations(cluster)
+    except WireError as error:
+        return error
+
+
+def _cluster_rights(bits: int | WireError | None) -> list[ContextTestRow]:
+    def row(check: str, wanted: tuple[int, ...], cannot: list[str]) -> ContextTestRow:
+        if isinstance(bits, WireError):
+            return _right(check, None, bits.detail, cannot, bits.error)
+        if bits is None:
+            described = check == rights.CLUSTER_DESCRIBE
+            detail = (
+                "not granted"
+                if described
+                else "hidden without DESCRIBE on the cluster: grant that, then ask again"
+            )
+            return _right(check, False if described else None, detail, cannot)
+        sees = any(bits >> operation & 1 for operation in wanted)
+        return _right(check, sees, "granted" if sees else "not granted", cannot)
+
+    return [
+        row(
+            rights.CLUSTER_DESCRIBE,
+            (DESCRIBE,),
+            ["groups held up (those without DESCRIBE are hidden)"],
+        ),
+        # CLUSTER_ACTION is enough for markers, before Kafka 3.8 it is the only one (KIP-1037)
+        row(rights.CLUSTER_ALTER, (ALTER, CLUSTER_ACTION), ["remedies abort and resolve"]),
+        row(rights.CLUSTER_CONFIGS, (DESCRIBE_CONFIGS,), ["retention and timeouts in force"]),
+    ]

@@ -1,0 +1,135 @@
+"""`producers --blocks`: which producer ids a cluster has handed out, from files or ZooKeeper.
+
+Reads only: a lowered block would make a cluster hand out old producer ids again.
+"""
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from eoctl.operations.inspect.segments import Findings
+from eoctl.operations.session.session import now_ms
+from eoctl.stores.segment_files import mapped, partition_of, property_in, segments_in
+from recovery.errors import UnreachableError, UsageError
+from recovery.facts import Missing
+from recovery.formats.batches import BatchHeader, batch_headers, crc_matches
+from recovery.formats.producer_ids import (
+    ZOOKEEPER_PATH,
+    ProducerIdBlock,
+    from_metadata_record,
+    from_zookeeper,
+)
+from recovery.formats.reader import CorruptError
+from recovery.formats.records import records
+from recovery.rows.answers import Answer, error_rows
+from recovery.rows.segments import ProducerBlockRow
+
+METADATA_SNAPSHOT = re.compile(r"([0-9]{20})-[0-9]{10}\.checkpoint")
+ZOOKEEPER_SECONDS = 10.0
+
+
+def in_folder(folder: Path) -> Answer:
+    """The producer id blocks in a broker's or controller's `__cluster_metadata-0` folder.
+
+    From the newest metadata snapshot and the log: what both have left out was compacted away.
+    """
+    topic, partition = partition_of(folder)
+    if topic != "__cluster_metadata":
+        raise UsageError(
+            "holds no producer id blocks",
+            where=str(folder),
+            remedy="give METADATA_LOG_DIR/__cluster_metadata-0",
+        )
+    found = Findings(topic, partition)
+    seen: dict[int, ProducerBlockRow] = {}
+    for path in [*_metadata_snapshots(folder), *segments_in(folder)]:
+        try:
+            for offset, block in _blocks_in(path):
+                snapshot = path.suffix == ".checkpoint"
+                row = _block_row(block, None if snapshot else offset, path.name)
+                # the log tells more of a block than a snapshot does
+                if not snapshot or block.last not in seen:
+                    seen[block.last] = row
+        except CorruptError as error:
+            found.broken(path, error)
+            break
+    return _blocks_answer(
+        [seen[last] for last in sorted(seen)],
+        property_in(folder.parent / "meta.properties", "cluster.id"),
+        found.missing,
+    )
+
+
+def _metadata_snapshots(folder: Path) -> list[Path]:
+    names = sorted(p for p in folder.iterdir() if METADATA_SNAPSHOT.fullmatch(p.name))
+    return names[-1:]
+
+
+def _blocks_in(path: Path) -> Iterator[tuple[int, ProducerIdBlock]]:
+    data = mapped(path)
+    for header in batch_headers(data):
+        if header.is_control:
+            continue
+        if not crc_matches(data, header):
+            raise CorruptError("the CRC is wrong", where=f"offset {header.base_offset}")
+        yield from _blocks_of(data, header)
+
+
+def _blocks_of(data: memoryview, header: BatchHeader) -> Iterator[tuple[int, ProducerIdBlock]]:
+    for record in records(data, header):
+        block = from_metadata_record(record.value) if record.value else None
+        # the first record of a cluster's life says that nothing was handed out
+        if block is not None and block.last >= block.first:
+            yield record.offset, block
+
+
+def in_zookeeper(connect: str) -> Answer:
+    """The block in ZooKeeper's /latest_producer_id_block. Raises UnreachableError.
+
+    connect: HOST:PORT,...[/CHROOT] as in zookeeper.connect.
+    """
+    from kazoo.client import KazooClient
+    from kazoo.exceptions import KazooException, NoNodeError
+    from kazoo.handlers.threading import KazooTimeoutError
+
+    silent = logging.getLogger("eoctl.zookeeper")
+    silent.addHandler(logging.NullHandler())
+    silent.propagate = False
+    client = KazooClient(connect, timeout=ZOOKEEPER_SECONDS, read_only=True, logger=silent)
+    try:
+        client.start(timeout=ZOOKEEPER_SECONDS)
+        data, _ = client.get(ZOOKEEPER_PATH)
+        rows = [_block_row(from_zookeeper(data), None, ZOOKEEPER_PATH)]
+    except NoNodeError:
+        rows = []
+    except (KazooTimeoutError, KazooException) as error:
+        text = "no answer" if isinstance(error, KazooTimeoutError) else type(error).__name__
+        raise UnreachableError(f"ZooKeeper: {text}", where=connect) from None
+    finally:
+        client.stop()
+        client.close()
+    return _blocks_answer(rows, None, [])
+
+
+def _block_row(block: ProducerIdBlock, offset: int | None, source: str) -> ProducerBlockRow:
+    return ProducerBlockRow(
+        first_producer_id=block.first,
+        last_producer_id=block.last,
+        broker=block.broker if block.broker >= 0 else None,
+        broker_epoch=block.broker_epoch if block.broker_epoch >= 0 else None,
+        offset=offset,
+        source=source,
+    )
+
+
+def _blocks_answer(
+    rows: Sequence[ProducerBlockRow], cluster_id: str | None, missing: Sequence[Missing]
+) -> Answer:
+    return Answer(
+        schema="producers-blocks",
+        cluster_id=cluster_id,
+        collected_at=now_ms(),
+        rows=rows,
+        errors=error_rows(missing),
+    )

@@ -1,0 +1,178 @@
+"""`producers --segment`: the producers of a partition from its broker's own files. Reads only.
+
+As the broker does when it starts: the newest producer snapshot that is whole, then the log after
+it. What a crash can leave behind (a cut last batch, preallocated zeros, a snapshot beyond the end)
+is passed over with a note; a wrong CRC ends the reading, and the answer is incomplete.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from eoctl.operations.session.session import now_ms
+from eoctl.stores.segment_files import (
+    checkpoint,
+    contents,
+    mapped,
+    partition_of,
+    property_in,
+    segments_in,
+)
+from recovery.errors import EoctlError, UsageError
+from recovery.facts import Facts, Missing, ProducerFacts, TopicPartition
+from recovery.formats.batches import batch_headers, crc_matches
+from recovery.formats.broker_files import read_snapshot, read_transaction_index
+from recovery.formats.reader import CorruptError
+from recovery.inspect.inspection import producer_rows
+from recovery.inspect.producer_state import ProducerTable
+from recovery.rows.answers import Answer, error_rows
+from recovery.rows.segments import SegmentRow
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was passed over, and what stops the answer from being complete."""
+
+    topic: str
+    partition: int
+    notes: list[str] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+
+    def broken(self, file: Path, error: EoctlError) -> None:
+        detail = f"{file.name}: {error.sentence}; nothing after it was read"
+        self.missing.append(
+            Missing("partition", "CORRUPT_MESSAGE", detail, None, self.topic, self.partition)
+        )
+
+
+def producers(folders: Sequence[Path], producer_ids: Sequence[int]) -> Answer:
+    """The producers of partition folders, rows as `producers` gives them live.
+
+    Raises UsageError for a folder that is no partition's, IncompleteError when files go away.
+    """
+    found: dict[TopicPartition, tuple[ProducerFacts, ...]] = {}
+    segments: list[SegmentRow] = []
+    missing: list[Missing] = []
+    cluster_id: str | None = None
+    for folder in folders:
+        row, rows, more = _read_partition(folder)
+        if (row.topic, row.partition) in found:
+            raise UsageError("the same partition twice", where=str(folder))
+        segments.append(row)
+        missing += more
+        found[row.topic, row.partition] = tuple(
+            r for r in rows if not producer_ids or r.producer_id in producer_ids
+        )
+        cluster_id = cluster_id or property_in(folder.parent / "meta.properties", "cluster.id")
+    facts = Facts(
+        cluster_id,
+        now_ms(),
+        scanned=len(folders),
+        producers=found,
+        missing=tuple(missing),
+    )
+    return Answer(
+        schema="producers",
+        cluster_id=cluster_id,
+        collected_at=facts.collected_at,
+        rows=producer_rows(facts, resolve=False),
+        errors=error_rows(missing),
+        extra={
+            "scanned": facts.scanned,
+            "segments": [row.model_dump(mode="json") for row in segments],
+        },
+    )
+
+
+def _read_partition(
+    folder: Path,
+) -> tuple[SegmentRow, tuple[ProducerFacts, ...], list[Missing]]:
+    topic, partition = partition_of(folder)
+    logs = segments_in(folder)
+    found = Findings(topic, partition)
+    table, snapshot = _snapshot(folder, _end(logs[-1]), found)
+    # what lay between a snapshot and the first segment was deleted: the broker knows no more of it
+    table.end = max(table.end, int(logs[0].stem))
+    _replay(logs, table, found)
+    start = checkpoint(folder.parent / "log-start-offset-checkpoint", topic, partition)
+    open_from = table.first_open
+    row = SegmentRow(
+        folder=str(folder),
+        topic=topic,
+        topic_id=property_in(folder / "partition.metadata", "topic_id", separator=":"),
+        partition=partition,
+        segments=len(logs),
+        snapshot_offset=snapshot,
+        log_start_offset=max(int(logs[0].stem), start or 0),
+        log_end_offset=table.end,
+        last_stable_offset=table.end if open_from is None else open_from,
+        high_watermark=checkpoint(
+            folder.parent / "replication-offset-checkpoint", topic, partition
+        ),
+        aborted_transactions=_aborted(folder, found),
+        clean_shutdown=(folder.parent / ".kafka_cleanshutdown").exists(),
+        notes=found.notes,
+    )
+    return row, table.facts(topic, partition), found.missing
+
+
+def _snapshot(folder: Path, end: int, found: Findings) -> tuple[ProducerTable, int | None]:
+    """The newest producer snapshot that is whole and not beyond the log's end."""
+    for path in sorted(folder.glob("[0-9]*.snapshot"), reverse=True):
+        if not path.stem.isdigit():
+            continue
+        offset = int(path.stem)
+        if offset > end:
+            found.notes.append(f"{path.name} is beyond the log's end {end}: passed over")
+            continue
+        try:
+            return ProducerTable.from_snapshot(offset, read_snapshot(contents(path))), offset
+        except CorruptError as error:
+            found.notes.append(f"{path.name}: {error.sentence}: passed over")
+    return ProducerTable(), None
+
+
+def _end(log: Path) -> int:
+    """The offset after the last whole batch of a segment; what is broken is told by `_replay`."""
+    end = int(log.stem)
+    with suppress(CorruptError):
+        for header in batch_headers(mapped(log)):
+            end = header.last_offset + 1
+    return end
+
+
+def _replay(logs: Sequence[Path], table: ProducerTable, found: Findings) -> None:
+    """Apply every batch from the table's end on; stops at the first that is broken."""
+    later = [i for i, log in enumerate(logs) if int(log.stem) <= table.end]
+    for log in logs[max(later, default=0) :]:
+        data = mapped(log)
+        whole = 0
+        try:
+            for header in batch_headers(data):
+                whole = header.position + header.size
+                if header.last_offset < table.end:
+                    continue
+                if not crc_matches(data, header):
+                    raise CorruptError("the CRC is wrong", where=f"offset {header.base_offset}")
+                table.apply(data, header)
+        except CorruptError as error:
+            found.broken(log, error)
+            return
+        if whole == len(data):
+            continue
+        cut = f"{len(data) - whole} bytes after offset {table.end - 1} are no whole batch"
+        if log is not logs[-1]:
+            found.broken(log, CorruptError(cut))
+            return
+        found.notes.append(f"{log.name}: {cut}: a broker drops them when it starts after a crash")
+
+
+def _aborted(folder: Path, found: Findings) -> int:
+    count = 0
+    for path in sorted(folder.glob("[0-9]*.txnindex")):
+        try:
+            count += len(read_transaction_index(contents(path)))
+        except CorruptError as error:
+            found.notes.append(f"{path.name}: {error.sentence}: passed over")
+    return count

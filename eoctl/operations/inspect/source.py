@@ -1,0 +1,108 @@
+"""What a read command looks at: a live cluster, or a bundle that somebody made of one.
+
+Every operation asks a `Source` for facts and judges them itself, so that a bundle is answered by
+the same code as a cluster. `eoctl.operations.diagnose.live` and `eoctl.operations.inspect.offline`
+are the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:  # `lso` and `txn list` need neither rules nor histories to start
+    from eoctl.operations.inspect.lists import Scope, TxnFilter
+    from recovery.diagnose.diagnosis import Diagnosis
+    from recovery.diagnose.waiting import Waiting
+    from recovery.facts import (
+        Facts,
+        GroupFacts,
+        Missing,
+        PartitionFacts,
+        TopicPartition,
+        Transactions,
+    )
+    from recovery.inspect.history import StateLog
+    from recovery.inspect.observation import Settings
+
+Configs = Mapping[str, Mapping[str, str | None]]
+"""Topic name or broker id, as text → settings in force."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateLogs:
+    """Logs of `__transaction_state` with the records that were asked for.
+
+    partitions: how many that topic has; 0 = no transaction was ever begun.
+    """
+
+    partitions: int
+    logs: tuple[StateLog, ...]
+    missing: tuple[Missing, ...] = ()
+
+
+class Source(Protocol):
+    """The questions of all read commands. What could not be seen is Missing, never left out."""
+
+    @property
+    def cluster_id(self) -> str | None: ...
+
+    def now(self) -> int:
+        """When what was asked last was seen, epoch ms by our clock."""
+        ...
+
+    async def look(self, scope: Scope) -> Facts:
+        """Offsets of the partitions in scope, and of the held ones what holds them."""
+        ...
+
+    async def producers(self, scope: Scope, producer_ids: Sequence[int], *, resolve: bool) -> Facts:
+        """Producers of the partitions in scope; resolve: and the ids that bear their PIDs."""
+        ...
+
+    async def transactions(self, wanted: TxnFilter, *, describe: bool) -> Transactions:
+        """Every coordinator's transactions that pass the filter."""
+        ...
+
+    async def find(self, ids: Sequence[str]) -> tuple[Transactions, int]:
+        """The named transactional ids, and how many partitions `__transaction_state` has.
+
+        With their coordinators' clocks; none of the coordinators was proven.
+        """
+        ...
+
+    async def state_logs(self, ids: Sequence[str], producer_ids: Sequence[int]) -> StateLogs:
+        """What `__transaction_state` recorded of these ids, and of all that bore these PIDs."""
+        ...
+
+    async def diagnose(
+        self, scope: Scope, settings: Settings, *, sample_interval: float
+    ) -> Diagnosis:
+        """Every open transaction on the held partitions in scope, judged."""
+        ...
+
+    async def groups(
+        self, partitions: Sequence[TopicPartition] | None
+    ) -> tuple[list[GroupFacts], list[Missing]]:
+        """Groups with members and offsets; only those with one on `partitions`, if given."""
+        ...
+
+    async def named_groups(self, names: Sequence[str]) -> tuple[list[GroupFacts], list[Missing]]:
+        """These groups with members and all their offsets; Dead = does not exist."""
+        ...
+
+    async def group_partition(self, group: str) -> TopicPartition | Missing | None:
+        """The partition of `__consumer_offsets` that keeps this group; None: there is no topic."""
+        ...
+
+    async def waiting(self, p: PartitionFacts, producer_id: int | None) -> Waiting | None:
+        """What waits between LSO and high watermark; None where it could not be read."""
+        ...
+
+    async def topic_configs(self, topics: Sequence[str]) -> tuple[Configs, list[Missing]]:
+        """cleanup.policy and retention.ms of these topics."""
+        ...
+
+    async def expirations(self) -> tuple[Configs, list[Missing]]:
+        """transactional.id.expiration.ms of every broker."""
+        ...

@@ -1,0 +1,83 @@
+"""The partition strip: the log around the LSO, stretch by stretch, from headers of batches."""
+
+from collections.abc import Sequence
+
+from eoctl.kafka.ask import collect
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read.chunks import READ_COMMITTED, Chunk
+from eoctl.kafka.read.fetch import ENOUGH, Range, read_all
+from eoctl.operations.inspect.lists import Scope, selected
+from eoctl.operations.session.session import now_ms
+from recovery.facts import Missing, PartitionFacts
+from recovery.inspect.strip import Response, strip_rows
+from recovery.rows.answers import Answer, error_rows
+from recovery.selectors import parse_selector
+
+AROUND = 400  # offsets on each side of the LSO
+CHUNKS, CHUNK_BYTES = 4, 256 << 10  # what is read of each side at most
+
+
+async def strip(cluster: Cluster, partition: str) -> Answer:
+    """Stretches of one partition (TOPIC:P), up to 400 offsets on each side of its LSO.
+
+    extra: log_start_offset, last_stable_offset, high_watermark; null when they could not be read.
+    """
+    scope = Scope((parse_selector(partition),))
+    metadata, wanted, missing = await selected(cluster, scope)
+    facts, more = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    missing = [*missing, *more]
+    rows = []
+    told = facts[0] if facts else PartitionFacts(partition, 0)
+    start, lso, high = told.log_start_offset, told.last_stable_offset, told.high_watermark
+    if start is not None and lso is not None and high is not None:
+        low, until = max(start, lso - AROUND), min(high, lso + AROUND)
+        below, below_to, gone = await _read(cluster, told, low, lso, READ_COMMITTED)
+        above, above_to, also = await _read(cluster, told, lso, until, 0)
+        missing += [*gone, *also]
+        if not gone and not also:
+            rows = strip_rows(
+                (told.topic, told.partition),
+                (low, until),
+                _responses(below),
+                _responses(above),
+                lso=lso,
+                read_to=(below_to, above_to),
+                high_watermark=high,
+            )
+    return Answer(
+        "strip",
+        cluster.cluster_id,
+        now_ms(),
+        rows,
+        error_rows(missing),
+        extra={
+            "log_start_offset": start,
+            "last_stable_offset": lso,
+            "high_watermark": high,
+        },
+    )
+
+
+def _responses(chunks: Sequence[Chunk]) -> list[Response]:
+    return [(chunk.records, chunk.aborted or ()) for chunk in chunks]
+
+
+async def _read(
+    cluster: Cluster, p: PartitionFacts, start: int, end: int, isolation: int
+) -> tuple[list[Chunk], int, list[Missing]]:
+    """Chunks, and the offset up to which they tell all."""
+    if start >= end:
+        return [], end, []
+    chunks, ended = await read_all(
+        cluster,
+        [Range(p.topic, p.partition, start, end)],
+        isolation=isolation,
+        partition_bytes=CHUNK_BYTES,
+        most_chunks=CHUNKS,
+    )
+    key = (p.topic, p.partition)
+    how = ended[key]
+    position = chunks[key][-1].next_offset if chunks[key] else how.position
+    if how.error in (None, ENOUGH):
+        return chunks[key], max(position, how.position), []
+    return [], start, [Missing("partition", how.error, how.detail, None, *key)]

@@ -1,0 +1,1 @@
+"""Recovery jobs: launched on Spark, followed, listed, cancelled."""

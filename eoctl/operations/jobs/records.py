@@ -1,0 +1,177 @@
+"""Recovery jobs launched from here: list them, show one, cancel one.
+
+A job is a process in a session of its own. Whoever belongs to that session (the JVM, Python
+workers in process groups of their own) and has the job's id in its environment ends with it:
+cancelling asks the job to stop, then looks for what is left, ends that, and looks again.
+"""
+
+import os
+import signal
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from eoctl.host.processes import Process, identify, wait_ended
+from eoctl.stores.jobs import Job, JobFolder, Jobs
+from recovery.errors import Exit, RefusedError, UnverifiedError, UsageError
+from recovery.rows.jobs import JobRow, JobState
+
+GRACE_SECONDS = 20.0
+LEFTOVER_SECONDS = 5.0
+JOB_VARIABLE = "EOCTL_JOB"  # in the environment of all that a job starts: its id
+
+
+def list_jobs() -> list[JobRow]:
+    """All jobs known here, the oldest first. A folder without a readable record is left out."""
+    rows = []
+    for folder in Jobs().all():
+        with suppress(UsageError):
+            rows.append(row(folder))
+    return rows
+
+
+def show(job_id: str) -> tuple[JobRow, list[str]]:
+    """One job, and the last lines of its log. Raises UsageError."""
+    folder = Jobs().get(job_id)
+    return row(folder), folder.log_tail(20)
+
+
+def cancel(job_id: str, grace: float = GRACE_SECONDS) -> JobRow:
+    """Stop a job and all processes of its session. Its row, seen after that.
+
+    Raises UsageError for an unknown job, RefusedError for one that has ended or runs on another
+    host, UnverifiedError when something of it is still alive.
+    """
+    folder = Jobs().get(job_id)
+    job = folder.read()
+    if job.host != socket.gethostname():
+        raise RefusedError(
+            f"it was launched on {job.host}", where=job.id, remedy="cancel it from that host"
+        )
+    process = Process(job.pid, job.process)
+    if state(job) not in ("running", "lost"):
+        raise RefusedError(f"it has ended: {state(job)}", where=job.id)
+    process.send(signal.SIGTERM)
+    process.send(signal.SIGCONT)
+    wait_ended([process], grace)
+    end_session(process, job.id)
+    if left := left_of(process, job.id):
+        pids = ", ".join(map(str, left))
+        raise UnverifiedError(f"process {pids} did not end", where=job.id)
+    folder.end(Exit.INTERRUPTED, error="cancelled", cancelled=True)
+    return row(folder)
+
+
+def end_session(leader: Process, job_id: str) -> None:
+    """SIGTERM, then SIGKILL, to whatever is left of the session that a job led."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in left_of(leader, job_id):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        end = time.monotonic() + LEFTOVER_SECONDS
+        while left_of(leader, job_id) and time.monotonic() < end:
+            time.sleep(0.05)
+
+
+def left_of(leader: Process, job_id: str) -> list[int]:
+    """Living processes of the session that `leader` led for a job.
+
+    A pid is not given again while a process of its session lives: if another process has the
+    leader's pid now, nothing is left, and a session of that number is somebody else's. So it is
+    after a reboot, and where its processes do not name the job.
+    """
+    now = identify(leader.pid)
+    if now.started != leader.started and now.alive:
+        return []
+    if _boot(leader) != _boot(identify(os.getpid())):
+        return []
+    return [pid for pid in session_members(leader.pid) if _names(pid, job_id)]
+
+
+def _boot(process: Process) -> str:
+    """Which start of this machine a process belongs to."""
+    return process.started.partition(" ")[0]
+
+
+def _names(pid: int, job_id: str) -> bool:
+    """True if a process has the job in its environment, or is ending and has none any more."""
+    words: list[bytes] = []
+    with suppress(OSError):  # ended, ending, or not ours
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    if f"{JOB_VARIABLE}={job_id}".encode() in words:
+        return True
+    with suppress(OSError, IndexError):
+        # 23 vsize: none once the kernel takes its memory back, where a signal does nothing
+        return int(_stat(pid)[20]) == 0
+    return False
+
+
+def _stat(pid: int) -> list[str]:
+    """man proc_pid_stat: from field 3 on, for the name in parentheses may hold anything."""
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+
+
+def session_members(session: int) -> list[int]:
+    """Living processes that belong to a session, by its number."""
+    own = os.getpid()
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        pid = int(path.name)
+        with suppress(OSError, IndexError):
+            fields = _stat(pid)  # 3 state, 6 session
+            if int(fields[3]) == session and fields[0] not in "ZX" and pid != own:
+                found.append(pid)
+    return found
+
+
+def state(job: Job) -> JobState:
+    """running, succeeded, failed, cancelled, or lost: no end, and its process is gone."""
+    if job.ended is not None:
+        if job.cancelled:
+            return "cancelled"
+        # a finding (1), an unproven result (3): the job did its work
+        done = (Exit.OK, Exit.FINDING, Exit.INCOMPLETE)
+        return "succeeded" if job.exit_status in done and job.error is None else "failed"
+    if job.host != socket.gethostname() or Process(job.pid, job.process).alive:
+        return "running"
+    return "lost"
+
+
+def row(folder: JobFolder) -> JobRow:
+    """A job as it stands now. Raises UsageError for an unreadable record."""
+    job = folder.read()
+    now_state = state(job)
+    if now_state == "lost":  # it may have ended between the two looks
+        job = folder.read()
+        now_state = state(job)
+    last = folder.last_report() or {}
+    return JobRow(
+        id=job.id,
+        state=now_state,
+        job=job.job,
+        engine=job.engine,
+        master=job.master,
+        context=job.context,
+        cluster_id=job.cluster_id,
+        summary=job.summary,
+        user=job.user,
+        host=job.host,
+        pid=job.pid,
+        argv=list(job.argv),
+        started=job.started,
+        ended=job.ended,
+        exit_status=job.exit_status,
+        error=job.error,
+        output=job.output,
+        log=str(folder.log),
+        stage=last.get("stage"),
+        stages_done=last.get("stages_done"),
+        stages_total=last.get("stages_total"),
+        records=last.get("records"),
+        records_total=last.get("records_total"),
+        bytes=last.get("bytes"),
+        eta_seconds=last.get("eta_seconds") if now_state == "running" else None,
+        reported=last.get("at"),
+        result=dict(job.result),
+    )

@@ -1,0 +1,273 @@
+"""Launching a job on Spark: a process of its own, recorded, followed, cancelled as a whole.
+
+Nothing secret is in its command line, its environment's new words, its confs or its record: the
+cluster's access and the address of a remote, which may hold a token, go through a pipe.
+"""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from eoctl.host.java import find_java
+from eoctl.host.processes import identify
+from eoctl.kafka.connection.access import Access
+from eoctl.operations.jobs import records as jobs
+from eoctl.settings.context import SECRET_KEY
+from eoctl.stores.jobs import Job, JobFolder, Jobs, now_ms
+from eoctl.stores.journal import redacted, who, without_parameters
+from recovery.errors import EoctlError, Exit, IncompleteError, RefusedError, UsageError
+
+ENGINES = ("auto", "local", "spark")
+POLL_SECONDS = 0.25
+LOCAL_FAILURES = 4  # plain local[N] gives a task one try
+PRIVATE = 0o600
+
+Show = Callable[[Mapping[str, Any]], None]
+"""Called with each new line of progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """How Spark runs the job, and where. remote: sc://HOST:PORT. env: of the job's process."""
+
+    master: str | None = None
+    remote: str | None = field(default=None, repr=False)
+    conf: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def where(self) -> str:
+        """As jobs are listed: the address of a remote without its parameters (a token, say)."""
+        if self.remote:
+            return without_parameters(self.remote)
+        return _with_retries(self.master or f"local[{os.cpu_count() or 1}]")
+
+
+def read_options(
+    master: str | None, remote: str | None, conf: Sequence[str], env_file: Path | None
+) -> Spark:
+    """The options of a command line. Raises UsageError."""
+    if master and remote:
+        raise UsageError("give --master or --remote, not both")
+    if remote and not remote.startswith("sc://"):
+        raise UsageError("write sc://HOST:PORT", where="--remote")
+    found: dict[str, str] = {}
+    for pair in conf:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise UsageError("write spark.KEY=VALUE", where="--conf")
+        if SECRET_KEY.search(key):
+            raise UsageError(
+                "Spark shows its confs, also this one",
+                where=f"--conf {key}",
+                remedy="give the secret to the job's environment with --env-file",
+            )
+        found[key] = value
+    return Spark(master, remote, found, {} if env_file is None else _env_file(env_file))
+
+
+def _env_file(path: Path) -> dict[str, str]:
+    """NAME=VALUE lines; blank ones and those with # are left out."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise UsageError(f"cannot be read: {reason}", where=f"--env-file {path}") from None
+    found = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, equals, value = line.strip().partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError("not NAME=VALUE", where=f"{path}, line {number}")
+        found[name] = value
+    return found
+
+
+def _with_retries(master: str) -> str:
+    """local[N] as local[N,4]: else the first failed task ends the job."""
+    if master == "local":
+        return f"local[1,{LOCAL_FAILURES}]"
+    if master.startswith("local[") and "," not in master:
+        return f"{master.removesuffix(']')},{LOCAL_FAILURES}]"
+    return master
+
+
+def launch(
+    name: str,
+    request: Mapping[str, Any],
+    access: Access,
+    spark: Spark,
+    *,
+    summary: str,
+    show: Show,
+    context: str | None = None,
+    cluster_id: str | None = None,
+    output: str | None = None,
+    seconds: float | None = None,
+    beat: Callable[[], None] = lambda: None,
+) -> Mapping[str, Any]:
+    """Run `spark_jobs.NAME` to its end, calling `show` with its progress; its result.
+
+    beat: called several times a second; what it raises cancels the job, and is raised.
+
+    Raises what the job raised, as the same kind of error; UsageError when Spark or Java is not
+    there; IncompleteError when `seconds` are over. A KeyboardInterrupt, which SIGTERM is too (see
+    `eoctl.__main__`), cancels the job and passes.
+    """
+    check_installed(spark)
+    folder = Jobs().new()
+    by = who()
+    process_self = identify(os.getpid())
+    job = Job(
+        id=folder.path.name,
+        job=name,
+        engine="spark",
+        summary=summary,
+        argv=tuple(redacted(["eoctl", *sys.argv[1:]])),
+        user=by["user"],
+        host=by["host"],
+        pid=process_self.pid,
+        process=process_self.started,
+        started=now_ms(),
+        master=spark.where,
+        context=context,
+        cluster_id=cluster_id,
+        output=output,
+    )
+    folder.write(job)
+    conf = {"spark.ui.showConsoleProgress": "false", "spark.speculation": "false", **spark.conf}
+    named = {
+        "master": None if spark.remote else spark.where,
+        "conf": dict(spark.conf) if spark.remote else conf,
+        "name": f"eoctl {name} {job.id}",
+    }
+    spec = folder.path / "spec.json"
+    spec.touch(mode=PRIVATE)
+    spec.write_text(json.dumps({"spark": named, "request": request}, indent=1), encoding="utf-8")
+    return _follow(folder, job, access, spark, show, seconds, beat)
+
+
+def check_installed(spark: Spark) -> None:
+    """Raises UsageError when Spark or the Java that it needs is not there."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise UsageError("Spark is not installed", remedy="pip install 'eoctl[spark]'")
+    if spark.remote:
+        return
+    try:
+        find_java({**os.environ, **spark.env})
+    except UsageError as error:
+        raise UsageError(
+            error.what.replace("Kafka needs", "Spark needs"),
+            where="--engine spark",
+            remedy=error.remedy,
+        ) from None
+
+
+def _environment(spark: Spark, job_id: str) -> dict[str, str]:
+    env = {**os.environ, **spark.env, jobs.JOB_VARIABLE: job_id}
+    env.setdefault("PYSPARK_PYTHON", sys.executable)
+    env.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if not spark.remote and spark.where.startswith("local"):
+        env.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # its pages are for this machine
+    return env
+
+
+def _follow(
+    folder: JobFolder,
+    job: Job,
+    access: Access,
+    spark: Spark,
+    show: Show,
+    seconds: float | None,
+    beat: Callable[[], None],
+) -> Mapping[str, Any]:
+    log = os.open(folder.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)
+    words = [sys.executable, "-P", "-m", f"spark_jobs.{job.job}", "--job-folder", str(folder.path)]
+    until = None if seconds is None else time.monotonic() + seconds
+    try:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env=_environment(spark, job.id),
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+    leader = identify(process.pid)
+    try:
+        job = replace(job, pid=leader.pid, process=leader.started)
+        folder.write(job)
+        _hand_over(process, access, spark.remote)
+        told = 0
+        while process.poll() is None:
+            time.sleep(POLL_SECONDS)
+            told = _show_new(folder, told, show)
+            beat()
+            if until is not None and time.monotonic() > until:
+                jobs.cancel(job.id)
+                raise IncompleteError(
+                    f"not done within {seconds:g} s", remedy="give more time with --timeout"
+                )
+        _show_new(folder, told, show)
+    except BaseException as error:
+        if process.poll() is None:
+            with suppress(RefusedError):  # it has just ended
+                jobs.cancel(job.id)
+        if isinstance(error, KeyboardInterrupt):
+            folder.end(Exit.INTERRUPTED, error="cancelled", cancelled=True)
+        raise
+    finally:
+        jobs.end_session(leader, job.id)
+        process.wait()
+    return _result(folder, process.returncode)
+
+
+def _hand_over(process: "subprocess.Popen[bytes]", access: Access, remote: str | None) -> None:
+    """Access and remote through the pipe, which the job reads before it does anything."""
+    assert process.stdin is not None
+    told = {
+        "properties": dict(access.properties),
+        "hosts": dict(access.hosts),
+        "socks5": access.socks5,
+        "remote": remote,
+    }
+    try:
+        process.stdin.write(json.dumps(told).encode())
+        process.stdin.close()
+    except BrokenPipeError:  # it ended at once; its log says why
+        pass
+
+
+def _show_new(folder: JobFolder, told: int, show: Show) -> int:
+    reports = folder.reports()
+    for report in reports[told:]:
+        show(report)
+    return len(reports)
+
+
+def _result(folder: JobFolder, status: int) -> Mapping[str, Any]:
+    job = folder.read()
+    if job.ended is None:
+        how = signal.Signals(-status).name if status < 0 else f"status {status}"
+        job = folder.end(Exit.INTERNAL, error=f"the job's process ended ({how}) without saying why")
+    if job.cancelled:
+        raise IncompleteError("the job was cancelled", where=job.id)
+    if job.error is not None:
+        kind = _KINDS.get(Exit(job.exit_status or Exit.INTERNAL), EoctlError)
+        raise kind(f"{job.error} (job {job.id}; its log: {folder.log})")
+    return job.result
+
+
+_KINDS = {kind.exit_status: kind for kind in EoctlError.__subclasses__()}

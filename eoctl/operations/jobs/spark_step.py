@@ -1,0 +1,79 @@
+"""A plan's step that is a Spark job: launched beside the lock's heartbeat, ended by signals."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eoctl.kafka.connection.access import Access
+from eoctl.operations.jobs.spark_launch import Show, Spark, launch
+from eoctl.operations.session.signals import ended_by_signals
+from eoctl.settings.context import Context
+from recovery.errors import RefusedError, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A job as it is launched and recorded; see `spark_launch.launch`."""
+
+    name: str
+    request: Mapping[str, Any]
+    summary: str
+    cluster_id: str | None
+    output: str
+
+
+class _EndedError(Exception):
+    """Somebody asked for the end."""
+
+
+def access_of(context: Context) -> Access:
+    """How a job reaches the context's cluster."""
+    return Access(dict(context.properties), dict(context.hosts), context.socks5)
+
+
+async def launched(
+    job: Launch,
+    context: Context,
+    spark: Spark,
+    show: Show,
+    cancel: threading.Event,
+    ensure_held: Callable[[], None],
+) -> Mapping[str, Any]:
+    """The job's result. Ctrl-C, SIGTERM, a timeout, a lost lock and `cancel` cancel it.
+
+    Raises what the job raised, RefusedError where it could not begin, CancelledError.
+    """
+
+    def beat() -> None:
+        ensure_held()
+        if cancel.is_set():
+            raise _EndedError
+
+    def run() -> Mapping[str, Any]:
+        return launch(
+            job.name,
+            job.request,
+            access_of(context),
+            spark,
+            summary=job.summary,
+            show=show,
+            context=context.title,
+            cluster_id=job.cluster_id,
+            output=job.output,
+            beat=beat,
+        )
+
+    with ended_by_signals(cancel):
+        running = asyncio.create_task(asyncio.to_thread(run))
+        try:
+            return await asyncio.shield(running)
+        except UsageError as error:  # a job raises none once it has begun to write
+            raise RefusedError(error.what, where=error.where, remedy=error.remedy) from None
+        except _EndedError:
+            raise asyncio.CancelledError from None  # it was ended before its end
+        except asyncio.CancelledError:
+            cancel.set()
+            await asyncio.gather(running, return_exceptions=True)  # until nobody writes any more
+            raise

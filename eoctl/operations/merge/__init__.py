@@ -1,0 +1,1 @@
+"""`merge`: a merge log verified, a replay planned and carried out."""

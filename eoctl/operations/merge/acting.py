@@ -1,0 +1,385 @@
+"""`merge replay` as a change of the cluster: its plan, and carrying it out.
+
+For the dashboard: `plan_replay` gives the plan's value, `start` carries it out, tells how far it
+is, and is ended by its event.
+"""
+
+import asyncio
+import gc
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.operations.change.acting import Door, Outcome, carry_out, unfinished_entry
+from eoctl.operations.change.steps import Seen
+from eoctl.operations.merge.planning import (
+    Merge,
+    Reached,
+    bases,
+    look,
+    partitions_of,
+    reached,
+    thorough,
+    visible,
+)
+from eoctl.operations.merge.replay import Job, PartitionReplay, Told
+from eoctl.operations.session.session import now_ms
+from eoctl.operations.session.signals import ended_by_signals
+from eoctl.settings.context import Context
+from eoctl.stores.journal import Journal
+from eoctl.stores.locks.lock import lock_words
+from recovery.change.plan import VALID_MS, Plan, Step
+from recovery.errors import EoctlError, IncompleteError, RefusedError, UsageError
+from recovery.merge.replay import Base
+from recovery.shared.app_file import named
+
+KIND = "merge-replay"
+AT_ONCE = 4  # partitions of a replay that has an end
+
+
+@dataclass(frozen=True)
+class Running:
+    """How a replay is watched and ended. told: see merge_replay.Told, from any thread.
+
+    cancel: set it, and what was begun is committed and no more is begun.
+    """
+
+    told: Told = lambda partition, done, total: None
+    cancel: threading.Event = field(default_factory=threading.Event)
+
+
+def scope_of(asked: Merge) -> str:
+    """What one replay at a time holds."""
+    return f"merge log {asked.topic}"
+
+
+async def plan_replay(
+    cluster: Cluster,
+    context: Context,
+    asked: Merge,
+    *,
+    follow: bool = False,
+    max_rate: float | None = None,
+    thoroughly: bool = True,
+) -> Plan:
+    """The plan of a replay. max_rate: bytes a second read from the inputs of each partition.
+    thoroughly: read the log and look at what it names; else the replay finds out on its way.
+
+    Raises RefusedError where log, inputs and output do not lead to one another, IncompleteError.
+    """
+    if asked.output is None:
+        raise UsageError("no output is named: there is nothing to replay to")
+    seen = await look(cluster, asked, twice=True)
+    if seen.missing:
+        raise IncompleteError(seen.missing[0].detail, where=seen.missing[0].topic)
+    chosen = partitions_of(asked, seen)
+    for p in chosen:
+        if (asked.output, p) not in seen.facts:
+            raise RefusedError(
+                f"partition {p} of {asked.topic} has none of its number there", where=asked.output
+            )
+    given = await bases(cluster, asked, chosen, seen)
+    now_there = await reached(cluster, asked, given, seen)
+    if thoroughly:
+        await thorough(cluster, asked, given, seen)
+    if cluster.cluster_id is None:
+        raise IncompleteError("the brokers do not tell their cluster id", where=context.title)
+    observed = _topic_ids(seen.facts)
+    step = Step(
+        action="follow" if follow else "replay",
+        target=asked.topic,
+        parameters={
+            "format": asked.format,
+            "inputs": list(asked.inputs),
+            "output": asked.output,
+            "isolation": asked.isolation,
+            "follow": follow,
+            "bases": {str(p): [b.merge_offset, b.output_offset] for p, b in given.items()},
+        },
+        does=_does(asked, now_there, follow=follow),
+        stands_on=tuple(observed),
+    )
+    now = now_ms()
+    return Plan(
+        kind=KIND,
+        action="follow" if follow else "replay",
+        created_at=now,
+        expires_at=now + VALID_MS,
+        context=context.title,
+        argv=context.argv,
+        cluster_id=cluster.cluster_id,
+        scope=scope_of(asked),
+        summary=_does(asked, now_there, follow=follow),
+        lock=lock_words(context.lock_zookeeper),
+        observed=observed,
+        steps=(step,),
+        details={
+            "partitions": [
+                {
+                    "partition": p,
+                    "from": r.position.merge_offset,
+                    "to": r.tip,
+                    "drop_first": r.position.drop_left,
+                }
+                for p, r in now_there.items()
+            ],
+            "max_rate": None if max_rate is None else round(max_rate),
+        },
+    )
+
+
+def _does(asked: Merge, now: Mapping[int, Reached], *, follow: bool) -> str:
+    entries, dropped = (
+        sum(r.entries for r in now.values()),
+        sum(r.outputs for r in now.values()),
+    )
+    text = (
+        f"{entries:,} records in the order of {asked.topic} to {asked.output}, the first "
+        f"{dropped:,} of them are there already"
+    )
+    if follow:
+        text += f"; then {', '.join(asked.inputs)} as they come, {asked.topic} extended first"
+    return text
+
+
+def _topic_ids(facts: Mapping[Any, Any]) -> dict[str, Any]:
+    """Each topic's id: none of them may be made anew meanwhile."""
+    return {topic: {"topic_id": f.topic_id} for (topic, _), f in sorted(facts.items())}
+
+
+def make_way(plan: Plan) -> None:
+    """Close an unfinished replay of this log that began otherwise: this plan takes its place.
+
+    All that it sent is committed with its position, and this plan was made on what is there; so
+    nothing has to be ended or put back first. Raises RefusedError while it is being carried out.
+    """
+    entry = unfinished_entry(KIND, plan.cluster_id, plan.scope)
+    if entry is None or entry.plan.same_change(plan):
+        return
+    writer = Journal().reopen(entry.id)
+    try:
+        detail = "another plan took its place; what it sent stays, with its position"
+        writer.append("abandoned", detail=detail)
+        writer.finished()
+    finally:
+        writer.close()
+
+
+def start(
+    plan: Plan,
+    door: Door,
+    timeout: float | None = None,
+    running: Running | None = None,
+    engine: "Engine | None" = None,
+) -> Outcome:
+    """Carry a permitted plan out; blocks. Raises what `acting.carry_out` raises.
+
+    engine: makes the operation; None: the one that replays in this process.
+    """
+
+    async def bounded() -> Outcome:
+        async with (
+            asyncio.timeout(timeout),
+            opened(plan, door.context, timeout, running, engine) as operation,
+        ):
+            return await carry_out(plan, operation, door)
+
+    try:
+        return asyncio.run(bounded())
+    except TimeoutError:
+        raise IncompleteError(
+            f"not done within {timeout} s", remedy="run the same again: it goes on there"
+        ) from None
+
+
+@asynccontextmanager
+async def opened(
+    plan: Plan,
+    context: Context,
+    seconds: float | None,
+    running: Running | None = None,
+    engine: "Engine | None" = None,
+) -> AsyncIterator["Replaying"]:
+    """The operation of a plan, its cluster open."""
+    settings = client_settings(context.properties, hosts=context.hosts, socks5=context.socks5)
+    async with Cluster(settings, Deadline(seconds), read_only=context.read_only) as cluster:
+        operation = (engine or Replaying)(cluster, running or Running(), plan.details["max_rate"])
+        operation.planned = {
+            p["partition"]: (p["from"], p["to"]) for p in plan.details["partitions"]
+        }
+        yield operation
+
+
+def asked_again(step: Step) -> Merge:
+    """What a plan's step asks for."""
+    p = step.parameters
+    given = {int(number): (base[0], base[1]) for number, base in p["bases"].items()}
+    return Merge(
+        topic=step.target,
+        format=p["format"],
+        inputs=tuple(p["inputs"]),
+        output=p["output"],
+        isolation=p["isolation"],
+        partitions=tuple(sorted(given)),
+        bases=given,
+    )
+
+
+class Replaying:
+    """See `steps.Operation`. One step: all partitions, each by a thread of its own."""
+
+    def __init__(self, cluster: Cluster, running: Running, max_rate: int | None) -> None:
+        self._cluster, self._running, self._max_rate = cluster, running, max_rate
+        self._tips: dict[int, int] | None = None
+        self._followed = False
+        self.planned: Mapping[int, tuple[int, int]] = {}  # position and tip of each partition
+
+    async def cluster_id(self) -> str:
+        return self._cluster.cluster_id or ""
+
+    async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
+        """The topics are still the same ones; `perform` looks at all the rest once it is alone."""
+        self._cluster.forgive()
+        found: dict[str, object] = {}
+        for step in steps:
+            found |= _topic_ids((await look(self._cluster, asked_again(step), twice=False)).facts)
+        return found
+
+    async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
+        """Replay to the tip, or follow until it is ended."""
+        if self._cluster.read_only:
+            raise RefusedError("the context is read-only")
+        p, cancel = step.parameters, self._running.cancel
+        asked = asked_again(step)
+        seen = await look(self._cluster, asked, twice=False)
+        self._tips = {
+            n: seen.bounds((asked.topic, n), "read_committed")[1] for n in asked.partitions
+        }
+        failed = threading.Event()
+        job = Job(
+            settings=self._cluster.settings,
+            asked=asked,
+            follow=p["follow"],
+            max_rate=self._max_rate,
+            ensure_held=ensure_held,
+            told=self._running.told,
+            stop=_Either(cancel, failed),
+        )
+        replays = [
+            PartitionReplay(job, Base(at, (p["output"], n), offset), n)
+            for n, (at, offset) in asked.bases.items()
+        ]
+        room = asyncio.Semaphore(len(replays) if job.follow else AT_ONCE)
+
+        async def one(replay: PartitionReplay) -> None:
+            async with room:
+                if not job.stop.is_set():
+                    try:
+                        await _in_thread(replay.run)
+                    except BaseException:
+                        failed.set()
+                        raise
+
+        with ended_by_signals(cancel), _rare_collections():
+            tasks = [asyncio.create_task(one(replay)) for replay in replays]
+            together = asyncio.gather(*tasks, return_exceptions=True)
+            try:
+                ended = await asyncio.shield(together)
+            except asyncio.CancelledError:
+                cancel.set()
+                await together  # the lock is held until nobody writes any more
+                raise
+        errors = [e for e in ended if isinstance(e, BaseException)]
+        for error in sorted(errors, key=lambda e: not isinstance(e, RefusedError)):
+            raise error
+        if cancel.is_set() and not job.follow:
+            raise asyncio.CancelledError  # it was ended before its end
+        self._followed = job.follow
+        return {"sent": {named((asked.topic, r.partition)): r.sent for r in replays}}
+
+    async def verify(self, step: Step) -> Seen:
+        """Is the position at the tip, and does the output hold exactly what leads there?"""
+        self._cluster.forgive()
+        asked = asked_again(step)
+        seen = await look(self._cluster, asked, twice=True)
+        given = {n: Base(at, (asked.output or "", n), o) for n, (at, o) in asked.bases.items()}
+        saw: dict[str, int] = {}
+        try:
+            now = await reached(self._cluster, asked, given, seen)
+        except RefusedError as error:
+            return Seen(False, None, error.sentence)
+        # a position moves with each transaction that sends, the tip with each that extends the log
+        untouched = all(
+            self.planned.get(n) == (found.position.merge_offset, found.tip)
+            for n, found in now.items()
+        )
+        if step.parameters["follow"] and not self._followed:
+            return Seen(False, None, "it follows until it is ended", untouched)
+        for n, found in now.items():
+            merge = (asked.topic, n)
+            if found.at is None:
+                return Seen(False, saw, f"nothing was committed for {named(merge)}", untouched)
+            begin = saw[named(merge)] = found.at.merge_offset
+            tip = found.tip if self._tips is None else min(found.tip, self._tips[n])
+            if begin < tip and not step.parameters["follow"]:
+                left = (await visible(self._cluster, seen, {merge: (begin, tip)}))[merge].data
+                if left:
+                    text = f"{named(merge)}: {left} entries are not replayed yet"
+                    return Seen(False, saw, text, untouched)
+        return Seen(True, saw, f"{asked.output} holds every record of the log up to its tip once")
+
+
+Engine = Callable[[Cluster, Running, int | None], Replaying]
+"""Makes the operation that carries a plan out. The number: bytes a second, as plan_replay's."""
+
+
+class _Either(threading.Event):
+    """Set as soon as one of two others is."""
+
+    def __init__(self, one: threading.Event, other: threading.Event) -> None:
+        super().__init__()
+        self._events = one, other
+
+    def is_set(self) -> bool:
+        return any(e.is_set() for e in self._events)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self.is_set() or self._events[0].wait(timeout)
+
+
+async def _in_thread(run: Callable[[], None]) -> None:
+    """Run it in a thread of its own, and wait for its end even when cancelled."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def target() -> None:
+        try:
+            run()
+        except BaseException as error:
+            loop.call_soon_threadsafe(done.set_exception, _carried(error))
+        else:
+            loop.call_soon_threadsafe(done.set_result, None)
+
+    threading.Thread(target=target, name="eoctl-merge", daemon=True).start()
+    await asyncio.shield(done)
+
+
+def _carried(error: BaseException) -> BaseException:
+    return error if isinstance(error, Exception) else EoctlError(repr(error))
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """A replay makes millions of objects, none of them in a cycle: looking for cycles among those
+    that wait for their turn costs a third of its time."""
+    before = gc.get_threshold()
+    gc.set_threshold(200_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

@@ -1,0 +1,475 @@
+"""`merge verify` and `merge plan`: is a merge log whole and true, and what would a replay do?
+
+A merge log's partition p records the order in which inputs were merged into the output's partition
+p. The rules are in `recovery.merge_*`; this looks at the cluster and reads. `replay`:
+`eoctl.operations.merge.acting`.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from eoctl.kafka.ask.log_ends import read_ends
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read.count import Cuts, count
+from eoctl.kafka.write.exactly_once import committed
+from eoctl.operations.merge.read import read_log
+from eoctl.operations.session.session import now_ms
+from eoctl.stores.offsets.store import open_store
+from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.facts import Missing, PartitionFacts, TopicPartition
+from recovery.formats.counting import Counts
+from recovery.merge.log import Columns, MergeFormat, Tail, merge_format, merge_plan
+from recovery.merge.reading import beyond, entries_of, no_input, refuse_unreadable
+from recovery.merge.replay import Base, Position
+from recovery.merge.rows import merge_plan_row
+from recovery.restart.observed import Counted, Log, LogEnd, Observed
+from recovery.restart.output_rules import final_end, written_by_one
+from recovery.restart.producers import ProducerRuns
+from recovery.restart.stored import StoredOutput, StoredPartition
+from recovery.rows.answers import Answer, error_rows
+from recovery.rows.merge import MergePlanRow
+from recovery.shared.app_file import App, named
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+PAUSE_SECONDS = 0.3  # between two reads of an end
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """What is asked about: a merge log, the inputs that it orders, the output.
+
+    partitions: of the log, () = all. bases: where a replay begins, by partition, as (merge offset,
+    output offset). app: whose store says it otherwise.
+    """
+
+    topic: str
+    format: str
+    inputs: tuple[str, ...]
+    output: str | None
+    isolation: str = "read_committed"
+    partitions: tuple[int, ...] = ()
+    bases: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    app: App | None = None
+
+    def __post_init__(self) -> None:
+        names = [self.topic, *self.inputs, *([self.output] if self.output else [])]
+        if len(set(names)) < len(names):
+            twice = next(n for n in names if names.count(n) > 1)
+            raise UsageError(
+                f"{twice} is named twice: merge log, inputs and output are different topics"
+            )
+        merge_format(self.format)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return (self.topic, *self.inputs, *([self.output] if self.output else []))
+
+    @property
+    def group(self) -> str:
+        """The group in which positions of replays are committed."""
+        return f"eoctl-merge-{self.topic}"
+
+    def transactional_id(self, partition: int) -> str:
+        return f"eoctl-merge-{self.topic}-{partition}"
+
+
+def of_app(app: App, where: str) -> Merge:
+    """The merge log of an application file. Raises UsageError."""
+    if app.merge is None:
+        raise UsageError("there is no table [app.merge]", where=where)
+    if app.mapping:
+        raise UsageError(
+            "a merge log's partition feeds the output's partition of the same number",
+            where=f"{where}, [app.mapping]",
+            remedy="leave it out",
+        )
+    if len(app.outputs) > 1:
+        raise UsageError("the merged stream goes to one output", where=f"{where}, [app] outputs")
+    output = app.outputs[0] if app.outputs else None
+    return Merge(app.merge.topic, app.merge.format, app.inputs, output, app.isolation, app=app)
+
+
+def chosen(
+    asked: Merge, partitions: tuple[int, ...], given: Mapping[int, tuple[int, int]]
+) -> Merge:
+    """A request for these partitions, beginning where it is said."""
+    return replace(asked, partitions=partitions, bases=given)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Offsets of all partitions, as their leaders gave them. missing: what was not seen.
+
+    ends: two reads of merge log and output, some time apart, where they were asked for.
+    """
+
+    facts: Mapping[TopicPartition, PartitionFacts]
+    missing: tuple[Missing, ...]
+    ends: Mapping[TopicPartition, Log]
+
+    def of(self, place: TopicPartition) -> PartitionFacts:
+        """Raises IncompleteError where its offsets are not known."""
+        found = self.facts.get(place)
+        if found is None or found.error is not None:
+            why = next((m.detail for m in self.missing if (m.topic, m.partition) == place), None)
+            if found is None and why is None:
+                raise UsageError("there is no such partition", where=named(place))
+            raise IncompleteError(why or "its offsets could not be read", where=named(place))
+        return found
+
+    def bounds(self, place: TopicPartition, isolation: str) -> tuple[int, int]:
+        """Its first offset and its end for a reader of this isolation. Raises IncompleteError."""
+        found = self.of(place)
+        end = found.last_stable_offset
+        if isolation == "read_uncommitted":
+            end = found.high_watermark
+        assert found.log_start_offset is not None
+        assert end is not None
+        return found.log_start_offset, end
+
+    def final(self, place: TopicPartition) -> int:
+        """The log end, once no in-flight record can still appear. Raises RefusedError where it is
+        not final, IncompleteError."""
+        self.of(place)
+        if place not in self.ends:
+            raise IncompleteError("its end could not be read", where=named(place))
+        return final_end(self.ends[place])[0]
+
+
+async def look(cluster: Cluster, asked: Merge, *, twice: bool) -> Look:
+    """Look at all topics. twice: and whether the ends of log and output are final.
+
+    Raises UsageError for a topic that does not exist.
+    """
+    metadata = await cluster.metadata(asked.topics)
+    for t in metadata.topics.values():
+        if t.error in ("UNKNOWN_TOPIC_OR_PARTITION", "INVALID_TOPIC_EXCEPTION"):
+            raise UsageError("there is no such topic, or no permission to see it", where=t.name)
+        if t.error is not None:
+            raise IncompleteError(f"it could not be described: {t.error}", where=t.name)
+    topics = list(metadata.topics.values())
+    wanted = [p for t in topics for p in t.partitions]
+    facts, ends, missing = await read_ends(cluster, topics, wanted)
+    growing = {asked.topic, asked.output}
+    logs: dict[TopicPartition, Log] = {}
+    if twice:
+        before = {(f.topic, f.partition): (f, ends) for f in facts}
+        await asyncio.sleep(PAUSE_SECONDS)
+        mine = [p for p in wanted if p.topic in growing]
+        again, later, more = await read_ends(cluster, topics, mine)
+        missing += more
+        for f in again:
+            place = (f.topic, f.partition)
+            reads = [_end(g, e) for g, e in (before[place], (f, later)) if g.error is None]
+            if f.log_start_offset is not None and len(reads) == 2:
+                logs[place] = Log(
+                    *place, f.topic_id, f.leader_epoch, f.log_start_offset, tuple(reads)
+                )
+        facts = [f for f in facts if f.topic not in growing] + again
+    return Look({(f.topic, f.partition): f for f in facts}, tuple(missing), logs)
+
+
+def _end(f: PartitionFacts, ends: Mapping[TopicPartition, int]) -> LogEnd:
+    assert f.high_watermark is not None
+    assert f.last_stable_offset is not None
+    return LogEnd(ends.get((f.topic, f.partition)), f.high_watermark, f.last_stable_offset)
+
+
+def partitions_of(asked: Merge, seen: Look) -> list[int]:
+    """The merge log's partitions that are asked about. Raises UsageError for one that is not."""
+    there = sorted(p for topic, p in seen.facts if topic == asked.topic)
+    wanted = {*asked.partitions, *asked.bases} if asked.partitions else {*there, *asked.bases}
+    for partition in sorted(wanted):
+        if partition not in there:
+            raise UsageError("there is no such partition", where=f"{asked.topic}:{partition}")
+    return sorted(asked.partitions) if asked.partitions else there
+
+
+async def visible(
+    cluster: Cluster,
+    seen: Look,
+    ranges: Mapping[TopicPartition, tuple[int, int]],
+    writers: Mapping[TopicPartition, ProducerRuns] | None = None,
+) -> dict[TopicPartition, Counts]:
+    """What is in each range; it must be whole. writers: told who wrote it.
+
+    Raises RefusedError, IncompleteError.
+    """
+    cuts = []
+    for place, (start, end) in ranges.items():
+        facts = seen.of(place)
+        low, stable = facts.log_start_offset, facts.last_stable_offset
+        assert low is not None
+        assert stable is not None
+        if start > end:
+            raise RefusedError(f"{start} is above its end {end}", where=named(place))
+        if start < low:
+            raise RefusedError(
+                f"[{start}, {low}) is gone: it starts at {low}, and cannot be counted from {start}",
+                where=named(place),
+                remedy="name a commit whose offsets are there: --from-merge-offset, "
+                "--output-offset",
+            )
+        if start < end:
+            runs = None if writers is None else writers.get(place)
+            cuts.append(Cuts(*place, (start, end), low, stable, runs))
+    counted, missing = await count(cluster, cuts)
+    found = {place: Counts() for place in ranges}
+    for c in cuts:
+        if c.key not in counted:
+            why = next(m.detail for m in missing if (m.topic, m.partition) == c.key)
+            raise IncompleteError(f"it could not be counted: {why}", where=named(c.key))
+        counts = found[c.key] = counted[c.key][0]
+        if counts.missing or counts.open:
+            raise RefusedError(
+                f"of [{c.offsets[0]}, {c.offsets[1]}) {counts.missing} offsets are missing and "
+                f"{counts.open} records open: how many records there were cannot be known",
+                where=named(c.key),
+            )
+    return found
+
+
+async def bases(
+    cluster: Cluster, asked: Merge, partitions: Sequence[int], seen: Look, *, certain: bool = True
+) -> dict[int, Base]:
+    """The commit that each partition's replay begins at: as asked, else from the application's
+    store, else as an earlier replay began, else the beginning of all.
+
+    certain: the latter only while the output is empty. Raises RefusedError, IncompleteError.
+    """
+    assert asked.output is not None
+    found = {
+        p: Base(merge, (asked.output, p), output) for p, (merge, output) in asked.bases.items()
+    }
+    left = [p for p in partitions if p not in found]
+    if left and asked.app is not None and asked.app.store is not None:
+        async with open_store(asked.app.store, cluster=cluster, app=asked.app) as store:
+            contents = await store.read()
+        for p in left:
+            known = _stored(asked, p, [e.position for e in contents.entries], store.name)
+            if known is not None:
+                found[p] = known
+        left = [p for p in left if p not in found]
+    commits = await _reached(cluster, asked, left)
+    for p in left:
+        at = commits.get(p)
+        if at is not None and at.base is not None:
+            if at.base.output != (asked.output, p):
+                raise RefusedError(
+                    f"an earlier replay of it wrote to {named(at.base.output)}",
+                    where=f"{asked.topic}:{p}",
+                    remedy="say where this one begins: --from-merge-offset, --output-offset",
+                )
+            found[p] = at.base
+            continue
+        found[p] = base = Base(0, (asked.output, p), 0)
+        if certain:
+            _, end = seen.bounds(base.output, "read_committed")
+            counts = await visible(cluster, seen, {base.output: (0, end)})
+            if counts[base.output].data:
+                raise RefusedError(
+                    f"it holds {counts[base.output].data} records, and nothing says of which "
+                    "entries they are",
+                    where=named(base.output),
+                    remedy="name a commit: --from-merge-offset, --output-offset",
+                )
+    return found
+
+
+def _stored(
+    asked: Merge, partition: int, stored: Sequence[StoredPartition], where: str
+) -> Base | None:
+    """The commit that the store holds for a partition, None where it holds none."""
+    assert asked.app is not None
+    assert asked.output is not None
+    output = (asked.output, partition)
+    merges, outputs = set(), set()
+    for at in stored:
+        if at.input.topic in asked.inputs and output in asked.app.outputs_of(at.input.place):
+            merges.add(at.merge)
+            outputs |= {o.offset for o in at.output if o.place == output}
+    if not merges:
+        return None
+    merge, offset = merges.pop(), outputs.pop() if outputs else None
+    if merges or outputs or merge is None or offset is None:
+        raise RefusedError(
+            f"its entries for {named(output)} hold no merge offset and output offset in common",
+            where=where,
+            remedy="say where the replay begins: --from-merge-offset, --output-offset",
+        )
+    return Base(merge, output, offset)
+
+
+async def _reached(
+    cluster: Cluster, asked: Merge, partitions: Sequence[int]
+) -> dict[int, Position]:
+    """What earlier replays committed. Raises CorruptError for somebody else's commit."""
+    if not partitions:
+        return {}
+    places = [(asked.topic, p) for p in partitions]
+    found = await committed(cluster, asked.group, places)
+    return {p[1]: Position.committed(at.offset, at.metadata) for p, at in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far replays of one partition came, counted: `at` is what the last one committed, None
+    before the first. entries, outputs: visible records from the base on, up to tip and end.
+    position: where to go on."""
+
+    at: Position | None
+    tip: int
+    end: int
+    entries: int
+    outputs: int
+    position: Position
+
+
+async def reached(
+    cluster: Cluster, asked: Merge, given: Mapping[int, Base], seen: Look
+) -> dict[int, Reached]:
+    """`seen` was looked at twice. Every output from a base on is the output of an entry from the
+    base on, so what is there must be what an earlier replay's commit accounts for.
+
+    Raises RefusedError where it is not, or where an end is not final; IncompleteError.
+    """
+    commits = await _reached(cluster, asked, list(given))
+    found = {}
+    for p, base in given.items():
+        merge = (asked.topic, p)
+        tip, end = seen.final(merge), seen.final(base.output)
+        at = commits.get(p)
+        if at is not None and at.base != base:
+            at = None
+        begin = base.merge_offset if at is None else at.merge_offset
+        if begin > tip:
+            raise RefusedError(f"it ends at {tip}, before {begin}", where=named(merge))
+        if at is not None and not at.drop_left:
+            await _refuse_forgotten(cluster, asked, seen, base, at, (p, end))
+        ranges = {merge: (base.merge_offset, begin), base.output: (base.output_offset, end)}
+        runs = ProducerRuns(base.output_offset, end)
+        counts = await visible(cluster, seen, ranges, {base.output: runs})
+        if at is None:  # later on, every record is accounted for
+            _written_by_one(asked, seen, base, Counted(counts[base.output], runs.found))
+        left = (await visible(cluster, seen, {merge: (begin, tip)}))[merge].data
+        outputs, entries = counts[base.output].data, counts[merge].data + left
+        if at is not None and outputs != counts[merge].data + at.drop_left:
+            raise RefusedError(
+                f"it holds {outputs} records from {base.output_offset} on, where the replay that "
+                f"came to {begin} of the merge log accounts for "
+                f"{counts[merge].data + at.drop_left}: somebody else wrote",
+                where=named(base.output),
+                remedy="find out who; begin at a commit after that",
+            )
+        if outputs > entries:
+            raise RefusedError(
+                f"it holds {outputs} records from {base.output_offset} on, the merge log "
+                f"{entries} entries from {base.merge_offset} on: outputs in an order that is "
+                "recorded nowhere",
+                where=named(base.output),
+                remedy="look at the log with `eoctl merge verify`",
+            )
+        position = at or Position(base.merge_offset, outputs, base)
+        found[p] = Reached(at, tip, end, entries, outputs, position)
+    return found
+
+
+async def _refuse_forgotten(
+    cluster: Cluster, asked: Merge, seen: Look, base: Base, at: Position, there: tuple[int, int]
+) -> None:
+    """Did retention take what a replay has to count from its base? Raises RefusedError with the
+    commit that it came to. there: partition, and the output's end before `at` was read."""
+    p, end = there
+    starts = [((asked.topic, p), base.merge_offset), (base.output, base.output_offset)]
+    gone = [
+        (place, begin) for place, begin in starts if begin < (seen.of(place).log_start_offset or 0)
+    ]
+    if not gone or at.merge_offset < (seen.of((asked.topic, p)).log_start_offset or 0):
+        return
+    # They are one commit only if no other replay committed between the reads of the two.
+    again = (await look(cluster, asked, twice=True)).final(base.output)
+    if again != end:
+        raise RefusedError(
+            f"its end is not final: it moved from {end} to {again} meanwhile",
+            where=named(base.output),
+            remedy="somebody still writes: stop it, then plan again",
+        )
+    place, begin = gone[0]
+    raise RefusedError(
+        f"[{begin}, {seen.of(place).log_start_offset}) is gone: whether somebody else wrote since "
+        f"replays of it began at {base.merge_offset} cannot be counted",
+        where=named(place),
+        remedy="if nobody did, go on with the last replay's commit: "
+        f"--from-merge-offset {p}:{at.merge_offset} --output-offset {p}:{end}",
+    )
+
+
+def _written_by_one(asked: Merge, seen: Look, base: Base, found: Counted) -> None:
+    """Can the outputs from a base on be those of one deterministic application? By the rules of
+    restarts. Raises RefusedError where not."""
+    topic, partition = base.output
+    app = asked.app or App(
+        name=asked.topic, strategy="merge-log", inputs=asked.inputs, outputs=(topic,)
+    )
+    observed = Observed(None, {}, seen.ends)
+    output = StoredOutput(topic=topic, partition=partition, offset=base.output_offset)
+    written_by_one(found, output, seen.ends[base.output], app, observed)
+
+
+async def thorough(
+    cluster: Cluster, asked: Merge, given: Mapping[int, Base], seen: Look
+) -> list[MergePlanRow]:
+    """The plan of each partition, its log read up to the tip: what it names has to be there.
+
+    Raises RefusedError, IncompleteError.
+    """
+    rows = []
+    for p, now in (await reached(cluster, asked, given, seen)).items():
+        base, merge = given[p], (asked.topic, p)
+        tail = await asyncio.to_thread(scan, cluster, asked, merge, base.merge_offset, now.tip)
+        for place, found in sorted(tail.sources.items()):
+            first_to_read(asked, seen, merge, place, found.first)
+            end = seen.bounds(place, asked.isolation)[1]
+            if found.last >= end:
+                raise beyond(place, found.last, end)
+        plan = merge_plan(merge, base.merge_offset, now.tip, tail.sources, drop_first=now.outputs)
+        rows.append(merge_plan_row(plan, base, now.end, now.at, asked.transactional_id(p)))
+    return rows
+
+
+def scan(cluster: Cluster, asked: Merge, merge: TopicPartition, start: int, end: int) -> Tail:
+    """What the entries of [start, end) name. Raises RefusedError for a record that is none."""
+    tail, form = Tail(), merge_format(asked.format)
+    for messages in read_log(cluster.settings, merge, start, end):
+        tail.add_all(decoded(form, merge, messages)[1])
+    return tail
+
+
+def decoded(
+    form: MergeFormat, merge: TopicPartition, messages: "list[Message]"
+) -> tuple[list[int], Columns]:
+    """Offsets and entries of a log's records. Raises RefusedError for a record that is none."""
+    offsets = [m.offset() for m in messages]
+    keys, values = [m.key() for m in messages], [m.value() for m in messages]
+    return offsets, entries_of(form, merge, offsets, keys, values)
+
+
+def first_to_read(
+    asked: Merge, seen: Look, merge: TopicPartition, place: TopicPartition, offset: int
+) -> None:
+    """May an input be read from this offset on? Raises RefusedError."""
+    if place[0] not in asked.inputs or place not in seen.facts:
+        raise no_input(merge, place)
+    refuse_unreadable(place, offset, seen.bounds(place, asked.isolation))
+
+
+async def plan(cluster: Cluster, asked: Merge) -> Answer:
+    """What a replay would read and drop, a row for each partition of the log."""
+    seen = await look(cluster, asked, twice=True)
+    given = await bases(cluster, asked, partitions_of(asked, seen), seen)
+    rows = await thorough(cluster, asked, given, seen)
+    return Answer("merge-plan", cluster.cluster_id, now_ms(), rows, error_rows(seen.missing))

@@ -1,0 +1,410 @@
+"""Replaying one partition of a merge log: read, match, write, all that one transaction at a time.
+
+Each transaction holds outputs and the position after them, so wherever this dies, the next one
+goes on exactly there. Whoever opens the transactional id last fences all others. With `follow` the
+log is extended first, in a transaction of its own, and what comes back from it is then emitted.
+"""
+
+import asyncio
+import threading
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import ClientSettings
+from eoctl.kafka.write.exactly_once import Position as Committed
+from eoctl.kafka.write.exactly_once import Writer
+from eoctl.operations.merge.planning import (
+    Look,
+    Merge,
+    Reached,
+    decoded,
+    first_to_read,
+    look,
+    reached,
+    scan,
+)
+from eoctl.operations.merge.read import SILENT_SECONDS, Stream, silent
+from recovery.errors import (
+    EoctlError,
+    IncompleteError,
+    RefusedError,
+    UnreachableError,
+    UnverifiedError,
+)
+from recovery.facts import TopicPartition
+from recovery.merge.log import Entry, merge_format
+from recovery.merge.reading import beyond, goes_back, no_record
+from recovery.merge.replay import Base, Replay
+from recovery.shared.app_file import named
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+RECORDS, SECONDS = 100_000, 1.0  # of one transaction
+TIMEOUT_MS = 60_000  # of a transaction whose owner died
+BATCH = 5_000  # records between two looks at the time
+LOGGED = 50_000  # entries that are read ahead
+NEW = 50_000  # entries that are appended to the log in one transaction
+TRIES = 3  # without a commit in between
+MOST_BYTES = 1_000_000_000  # of a record: what the topic takes decides
+
+Told = Callable[[int, int, int], None]
+"""Called with a partition, entries done and entries in all, now and then, from any thread."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all partitions of a replay share. ensure_held: raises once the lock is lost."""
+
+    settings: ClientSettings
+    asked: Merge
+    follow: bool
+    max_rate: float | None
+    ensure_held: Callable[[], None]
+    told: Told
+    stop: threading.Event = field(default_factory=threading.Event)
+    read_only: bool = False
+
+
+class _Copier(Writer):
+    """A writer of messages just as they were read."""
+
+    def __init__(self, settings: ClientSettings, transactional_id: str, group: str) -> None:
+        super().__init__(settings, transactional_id, group, timeout_ms=TIMEOUT_MS)
+        self._config |= {"message.max.bytes": MOST_BYTES, "linger.ms": 50}
+
+    # Without a callback for each record: it costs as much as the record, and where this producer
+    # was fenced, a callback that librdkafka calls meanwhile fails with a SystemError. Nothing is
+    # missed: a record that was not taken fails the transaction.
+
+    def copy(self, topic: str, partition: int, messages: "list[Message]") -> None:
+        """Key, value, headers and timestamp of each. That one was not taken shows at `commit`."""
+        from confluent_kafka import KafkaException
+
+        produce = self._producer.produce
+        message: Message
+        try:
+            for message in messages:
+                timestamp = message.timestamp()[1]
+                if not timestamp:
+                    raise _not_the_same(message, "its timestamp is 0, which would be sent as now")
+                value, key, headers = message.value(), message.key(), message.headers()
+                while True:
+                    try:
+                        produce(topic, value, key, partition, None, None, timestamp, headers)
+                        break
+                    except BufferError:
+                        self._producer.poll(0.1)
+            self._producer.poll(0)
+        except UnicodeDecodeError:
+            raise _not_the_same(message, "the name of a header is not UTF-8") from None
+        except KafkaException as failure:
+            raise self._told(failure, f"cannot write to {topic}:{partition}") from None
+
+    def append(self, place: TopicPartition, rows: Iterable[tuple[bytes | None, bytes]]) -> None:
+        """Keys and values."""
+        from confluent_kafka import KafkaException
+
+        try:
+            for key, value in rows:
+                while True:
+                    try:
+                        self._producer.produce(place[0], value, key, place[1])
+                        break
+                    except BufferError:
+                        self._producer.poll(0.1)
+        except KafkaException as failure:
+            raise self._told(failure, f"cannot write to {named(place)}") from None
+
+
+def _not_the_same(m: "Message", why: str) -> RefusedError:
+    return RefusedError(
+        f"{why}: the record could not be written as it is",
+        where=f"{m.topic()}:{m.partition()} at {m.offset()}",
+    )
+
+
+class PartitionReplay:
+    """One partition's replay. `run` blocks; job.stop ends it after what was begun."""
+
+    def __init__(self, job: Job, base: Base, partition: int) -> None:
+        self._job, self.base = job, base
+        self._merge = (job.asked.topic, partition)
+        self._commits = 0
+        self.sent = 0  # committed
+
+    @property
+    def partition(self) -> int:
+        return self._merge[1]
+
+    def run(self) -> None:
+        """To the tip as it is at the beginning, or, following, until it is stopped.
+
+        Raises RefusedError (fenced, a log that is not true, another's outputs), and IncompleteError
+        or UnverifiedError when the cluster fails again and again: run the same again.
+        """
+        tries = 0
+        while True:
+            before = self._commits
+            try:
+                return self._attempt()
+            except (IncompleteError, UnverifiedError, UnreachableError) as error:
+                tries = 1 if self._commits > before else tries + 1
+                if tries >= TRIES or self._job.stop.wait(0.5 * tries):
+                    raise self._ended(error) from None
+            except RefusedError as error:
+                raise self._ended(error) from None
+
+    def _ended(self, error: EoctlError) -> EoctlError:
+        text = f"{error.what}; {self.sent} records were sent before, they are committed"
+        return type(error)(
+            text if self.sent else error.what,
+            where=error.where,
+            remedy=error.remedy or "the same command goes on from there",
+        )
+
+    def _attempt(self) -> None:
+        job = self._job
+        writer = _Copier(job.settings, job.asked.transactional_id(self.partition), job.asked.group)
+        writer.open()  # first of all: nobody else can commit from here on
+        attempt = None
+        try:
+            attempt = _Attempt(self, job, writer, *asyncio.run(self._start()))
+            attempt.run()
+        except BaseException:
+            writer.abort()
+            raise
+        finally:
+            if attempt is not None:
+                attempt.close()
+            writer.close()
+
+    async def _start(self) -> tuple[Look, Reached, dict[TopicPartition, int]]:
+        """The entry to go on from, and the next offset of each input that was named before it."""
+        job, p = self._job, self.partition
+        async with Cluster(job.settings, Deadline(None), read_only=job.read_only) as cluster:
+            seen = await look(cluster, job.asked, twice=True)
+            [now] = (await reached(cluster, job.asked, {p: self.base}, seen)).values()
+            begin = self.base.merge_offset
+            if job.follow:  # whatever was merged ever is not to be merged again
+                begin, _ = seen.bounds(self._merge, "read_committed")
+            span = (begin, now.position.merge_offset)
+            before = await asyncio.to_thread(scan, cluster, job.asked, self._merge, *span)
+        for place, found in before.sources.items():
+            if not found.rising:
+                raise goes_back(self._merge, place)
+        return seen, now, {place: found.last + 1 for place, found in before.sources.items()}
+
+
+class _Attempt:
+    """One try, from the committed position on."""
+
+    def __init__(
+        self,
+        owner: PartitionReplay,
+        job: Job,
+        writer: _Copier,
+        seen: Look,
+        now: Reached,
+        following: Mapping[TopicPartition, int],
+    ) -> None:
+        """following: the next offset of inputs that the log named before the position."""
+        self._owner, self._job, self._writer = owner, job, writer
+        self._merge = (job.asked.topic, owner.partition)
+        self._output = owner.base.output
+        self._tip = now.tip
+        self._seen, self._next = seen, following
+        self._reads: set[TopicPartition] = set()
+        self._format = merge_format(job.asked.format)
+        self._replay: Replay[Message] = Replay(self._merge, now.position)
+        self._committed = now.at
+        self._log = Stream(job.settings, isolation="read_committed")
+        self._log.add({self._merge: now.position.merge_offset})
+        self._inputs = Stream(job.settings, isolation=job.asked.isolation, max_rate=job.max_rate)
+        self._log_done = False
+        self._appended: deque[Entry] = deque()  # written to the log, not come back yet
+        self._open = 0  # records of the open transaction
+        self._began = 0.0
+        self._in_transaction = False
+        self._heard = self._told = time.monotonic()
+        self._begins = owner.base.merge_offset
+
+    def close(self) -> None:
+        self._log.close()
+        self._inputs.close()
+
+    def run(self) -> None:
+        while not self._job.stop.is_set():
+            self._read_log()
+            messages = self._replay.take(BATCH)
+            if messages:
+                self._send(messages)
+            elif not self._step():
+                break
+            if self._in_transaction and (
+                self._open >= RECORDS or time.monotonic() - self._began >= SECONDS
+            ):
+                self._commit()
+            self._tell()
+        if self._in_transaction or self._committed != self._replay.position:
+            self._commit()
+
+    def _send(self, messages: "list[Message]") -> None:
+        self._begin()
+        self._writer.copy(*self._output, messages)
+        self._open += len(messages)
+        self._heard = time.monotonic()
+
+    def _begin(self) -> None:
+        if not self._in_transaction:
+            self._job.ensure_held()
+            self._writer.begin()
+            self._in_transaction, self._open, self._began = True, 0, time.monotonic()
+
+    def _commit(self) -> None:
+        """What was sent and the position after it, together."""
+        self._begin()
+        self._job.ensure_held()
+        position = self._replay.position
+        self._writer.commit({self._merge: Committed(position.merge_offset, position.metadata)})
+        self._in_transaction = False
+        self._committed = position
+        self._owner._commits += 1
+        self._owner.sent += self._open
+
+    def _tell(self) -> None:
+        now = time.monotonic()
+        if now - self._told >= 0.25:
+            self._told = now
+            done = self._replay.position.merge_offset - self._begins
+            self._job.told(self._merge[1], done, self._tip - self._begins)
+
+    def _step(self) -> bool:
+        """Nothing can be taken now: read on, or extend the log. False: all is done."""
+        replay = self._replay
+        wanted = replay.waits_for
+        if wanted is None and self._log_done and not replay.logged:
+            if not self._job.follow:
+                return False
+            if not self._appended and self._extend():
+                return True
+        idle = wanted is not None or self._log_done or self._job.follow
+        self._read_inputs(wanted, 0.05 if idle else 0.0)
+        if self._in_transaction and self._open and wanted is None and self._job.follow:
+            self._commit()  # nothing more is known: what was sent need not wait
+        waits = wanted is not None or not self._log_done or self._appended
+        if waits and time.monotonic() - self._heard > SILENT_SECONDS:
+            raise silent(wanted.place if wanted is not None else self._merge)
+        return True
+
+    def _read_log(self) -> None:
+        if self._replay.position.merge_offset >= self._tip:
+            self._come_to_tip()
+        if self._replay.logged >= LOGGED or (self._log_done and not self._job.follow):
+            return
+        # librdkafka reads ahead: what is there is there at once
+        wait = 0.05 if not self._replay.logged and not self._log_done else 0.0
+        for _, messages in self._log.read(wait):
+            self._heard = time.monotonic()
+            offsets, (places, named_offsets) = decoded(self._format, self._merge, messages)
+            if not self._job.follow:
+                below = bisect_left(offsets, self._tip)
+                offsets, places = offsets[:below], places[:below]
+                named_offsets = named_offsets[:below]
+            elif self._log_done:
+                for at, place, offset in zip(offsets, places, named_offsets, strict=True):
+                    self._refuse_foreign(at, Entry(*place, offset))
+            for place in set(places) - self._reads:
+                self._read_from(place, named_offsets[places.index(place)])
+            self._replay.log_all(offsets, (places, named_offsets))
+            if messages[-1].offset() >= self._tip - 1:
+                self._come_to_tip()
+        if self._log.ends.get(self._merge, -1) >= self._tip:
+            self._come_to_tip()
+
+    def _read_from(self, place: TopicPartition, offset: int) -> None:
+        """Read an input from here on, or rather from where the log left it before: a record in
+        between would be a hole."""
+        first_to_read(self._job.asked, self._seen, self._merge, place, offset)
+        self._reads.add(place)
+        self._inputs.add({place: min(offset, self._next.get(place, offset))})
+
+    def _come_to_tip(self) -> None:
+        """All of the log is read; to follow, the inputs that it did not name are read as well."""
+        if self._log_done:
+            return
+        self._log_done = True
+        if not self._job.follow:
+            return
+        low, _ = self._seen.bounds(self._merge, "read_committed")
+        for topic in self._job.asked.inputs:
+            place = (topic, self._merge[1])
+            if place in self._reads or place not in self._seen.facts:
+                continue
+            first, _ = self._seen.bounds(place, self._job.asked.isolation)
+            offset = self._next.get(place)
+            if offset is None and (low > 0 or first > 0):
+                raise RefusedError(
+                    f"no entry of the merge log names it, the log starts at {low} and it at "
+                    f"{first}: where to go on cannot be told",
+                    where=named(place),
+                )
+            if (offset or 0) < first:
+                raise RefusedError(
+                    f"[{offset}, {first}) is gone and was never merged", where=named(place)
+                )
+            self._reads.add(place)
+            self._inputs.add({place: offset or 0})
+
+    def _refuse_foreign(self, offset: int, entry: Entry) -> None:
+        """Beyond the tip there are only entries that were appended here, in their order."""
+        if not self._appended or self._appended.popleft() != entry:
+            raise RefusedError(
+                f"at {offset} there is an entry for {named(entry.place)} at {entry.offset} that "
+                "somebody else wrote",
+                where=named(self._merge),
+                remedy="let one process alone extend a merge log",
+            )
+
+    def _read_inputs(self, wanted: Entry | None, seconds: float) -> None:
+        job, replay = self._job, self._replay
+        if not self._reads:
+            job.stop.wait(seconds)
+            return
+        if self._inputs.owed:
+            job.stop.wait(min(0.1, self._inputs.owed))
+            self._heard = time.monotonic()
+            return
+        for place, messages in self._inputs.read(seconds):
+            self._heard = time.monotonic()
+            replay.records(place, [m.offset() for m in messages], messages)
+            self._inputs.balance(replay.waiting, place)
+        self._inputs.resume_short(replay.waiting)
+        if wanted is not None and not replay.waiting(wanted.place):
+            _, there = self._seen.bounds(wanted.place, job.asked.isolation)
+            if wanted.offset >= there:
+                raise beyond(wanted.place, wanted.offset, there)
+            if self._inputs.ends.get(wanted.place, -1) > wanted.offset:
+                raise no_record(self._merge, wanted)
+
+    def _extend(self) -> bool:
+        """Append what arrived to the log, in a transaction of its own. False: nothing did."""
+        new = self._replay.extend(NEW)
+        if not new:
+            return False
+        if self._in_transaction:
+            self._commit()
+        self._job.ensure_held()
+        self._writer.begin()
+        self._writer.append(self._merge, map(self._format.encode, new))
+        self._writer.commit({})
+        self._owner._commits += 1
+        self._appended.extend(new)
+        self._heard = time.monotonic()
+        return True

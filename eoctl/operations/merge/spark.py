@@ -1,0 +1,156 @@
+"""`merge replay --engine spark`: the same change, carried out by a Spark job instead of threads.
+
+Plan, lock, journal and verification are the local engine's; only the step itself is another: the
+offsets are looked at here, and what they mean goes to the job as numbers.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.write.exactly_once import committed
+from eoctl.operations.jobs.spark_launch import Show, Spark
+from eoctl.operations.jobs.spark_step import Launch, launched
+from eoctl.operations.merge.acting import Replaying, Running, asked_again
+from eoctl.operations.merge.planning import Look, Merge, Reached, look, reached
+from eoctl.operations.session.session import now_ms
+from eoctl.settings.context import Context, state_dir
+from recovery.change.plan import Plan, Step
+from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.merge.replay import Base
+from recovery.merge.request import Part, Request, log_of
+from recovery.shared.app_file import named
+from recovery.times import rfc3339
+
+SPARK_ENTRIES = 50_000_000  # below, the local engine is done before several cores pay for a session
+RANGE_OFFSETS = 5_000_000
+
+
+def check_engine(asked: str, *, follow: bool) -> None:
+    """Raises UsageError for what the engine asked for does not do."""
+    if asked == "spark" and follow:
+        raise UsageError(
+            "a Spark job ends at the tip, and cannot follow",
+            where="--engine spark, --follow",
+            remedy="replay on Spark first, then follow with the local engine",
+        )
+
+
+def choose_engine(
+    asked: str, plan: Plan, spark_there: bool, *, follow: bool = False
+) -> tuple[str, str]:
+    """local or spark, and why. asked: has been checked, and Spark is there if it is asked for."""
+    if asked != "auto":
+        return asked, "as asked"
+    if follow:
+        return "local", "Spark cannot follow"
+    offsets = sum(p["to"] - p["from"] for p in plan.details["partitions"])
+    if offsets < SPARK_ENTRIES:
+        return "local", f"{offsets:,} offsets of the log are replayed sooner than by a Spark job"
+    if not spark_there:
+        return "local", "no Spark is at hand"
+    return "spark", f"{offsets:,} offsets of the log pay for a Spark job"
+
+
+def on_spark(
+    spark: Spark, context: Context, show: Show, staging: Path | None = None
+) -> Callable[[Cluster, Running, int | None], Replaying]:
+    """What makes the operation that `merge_acting.start` carries out. staging: a folder that
+    executors share with this machine; None: in the state folder."""
+
+    def made(cluster: Cluster, running: Running, max_rate: int | None) -> Replaying:
+        return _OnSpark(cluster, running, max_rate, (spark, context, show, staging))
+
+    return made
+
+
+class _OnSpark(Replaying):
+    """See Replaying. One step: a job for all partitions."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        running: Running,
+        max_rate: int | None,
+        given: tuple[Spark, Context, Show, Path | None],
+    ) -> None:
+        super().__init__(cluster, running, max_rate)
+        self._spark, self._context, self._show, self._staging = given
+
+    async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
+        """Replay to the tip as it is at the beginning."""
+        if self._cluster.read_only:
+            raise RefusedError("the context is read-only")
+        asked = asked_again(step)
+        request = await self._request(asked)
+        self._tips = {part.partition: part.tip for part in request.parts}
+        result = await launched(
+            Launch(
+                "merge_replay",
+                request.model_dump(mode="json"),
+                summary=f"replay of {request.merge} to {request.output}",
+                cluster_id=request.cluster_id,
+                output=request.output,
+            ),
+            self._context,
+            self._spark,
+            self._show,
+            self._running.cancel,
+            ensure_held,
+        )
+        return {"sent": {named((request.merge, int(p))): n for p, n in result["sent"].items()}}
+
+    async def _request(self, asked: Merge) -> Request:
+        seen = await look(self._cluster, asked, twice=True)
+        if seen.missing:
+            raise IncompleteError(seen.missing[0].detail, where=seen.missing[0].topic)
+        output = asked.output or ""
+        given = {n: Base(at, (output, n), o) for n, (at, o) in asked.bases.items()}
+        places = [(asked.topic, n) for n in given]
+        before = await committed(self._cluster, asked.group, places)
+        now_there = await reached(self._cluster, asked, given, seen)
+        parts = []
+        for n, now in now_there.items():
+            raw = before.get((asked.topic, n))
+            parts.append(
+                Part(
+                    partition=n,
+                    base=given[n],
+                    position=now.position.merge_offset,
+                    drop_left=now.position.drop_left,
+                    tip=now.tip,
+                    committed=None if raw is None else (raw.offset, raw.metadata),
+                )
+            )
+        staging = (self._staging or state_dir() / "merge-staging").absolute()
+        return Request(
+            merge=asked.topic,
+            format=asked.format,
+            inputs=asked.inputs,
+            output=output,
+            isolation=asked.isolation,
+            group=asked.group,
+            staging=str(staging / f"{self._cluster.cluster_id}-{asked.group}"),
+            cluster_id=self._cluster.cluster_id,
+            created_at=rfc3339(now_ms()) or "",
+            topic_ids={topic: f.topic_id for (topic, _), f in seen.facts.items()},
+            logs=_logs(asked, seen, now_there),
+            parts=tuple(parts),
+            max_rate=self._max_rate,
+            range_offsets=RANGE_OFFSETS,
+        )
+
+
+def _logs(asked: Merge, seen: Look, now: Mapping[int, Reached]) -> Any:
+    """Partitions of the log up to their tips, and inputs whose offsets are known."""
+    logs = []
+    for place, facts in sorted(seen.facts.items()):
+        if facts.error is not None or facts.high_watermark is None:
+            continue
+        if place[0] == asked.topic and place[1] in now:
+            low, _ = seen.bounds(place, "read_committed")
+            logs.append(log_of(facts, low, now[place[1]].tip))
+        elif place[0] in asked.inputs:
+            logs.append(log_of(facts, *seen.bounds(place, asked.isolation)))
+    return tuple(logs)

@@ -1,0 +1,63 @@
+"""A merge log at a glance, for the dashboard: what a replay would do, and the newest entries."""
+
+import asyncio
+from pathlib import Path
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.merge import planning as merge
+from eoctl.operations.merge.read import read_log
+from eoctl.operations.restart.request import read_app_file
+from recovery.errors import UsageError
+from recovery.formats.reader import CorruptError
+from recovery.merge.log import merge_format
+from recovery.rows.answers import Answer
+from recovery.rows.merge import MergePlanRow
+
+NEWEST = 20  # entries of each partition
+
+
+async def merge_tail(cluster: Cluster, path: Path) -> Answer:
+    """The rows of `merge plan` for an application file, with the tip's last entries.
+
+    extra: entries, a list of {partition, merge_offset, topic, input_partition, offset, error}, by
+    offset; holes are what `merge verify` tells, which reads everything. Raises EoctlError.
+    """
+    asked = merge.of_app(read_app_file(path).app, str(path))
+    if asked.output is None:
+        raise UsageError("names no output: how far it came is counted there", where=str(path))
+    answer = await merge.plan(cluster, asked)
+    entries: list[dict[str, object]] = []
+    for row in answer.rows:
+        assert isinstance(row, MergePlanRow)
+        entries += await asyncio.to_thread(_newest, cluster, asked, row)
+    return Answer(
+        answer.schema,
+        answer.cluster_id,
+        answer.collected_at,
+        answer.rows,
+        answer.errors,
+        extra={"entries": entries},
+    )
+
+
+def _newest(cluster: Cluster, asked: merge.Merge, row: MergePlanRow) -> list[dict[str, object]]:
+    decode = merge_format(asked.format).decode
+    place = (row.topic, row.partition)
+    found: list[dict[str, object]] = []
+    for messages in read_log(cluster.settings, place, max(row.start, row.tip - NEWEST), row.tip):
+        for m in messages:
+            told: dict[str, object] = {"partition": row.partition, "merge_offset": m.offset()}
+            try:
+                entry = decode(m.key(), m.value())
+            except CorruptError as error:
+                found.append({**told, "error": error.what})
+                continue
+            found.append(
+                {
+                    **told,
+                    "topic": entry.topic,
+                    "input_partition": entry.partition,
+                    "offset": entry.offset,
+                }
+            )
+    return found

@@ -1,0 +1,210 @@
+"""`merge verify`: every entry of a merge log against its inputs, and its tip against the output."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.merge.planning import Look, Merge, bases, look, partitions_of, visible
+from eoctl.operations.merge.read import Stream, read_log, silent
+from eoctl.operations.session.session import now_ms
+from recovery.errors import EoctlError, Exit
+from recovery.facts import Missing, TopicPartition
+from recovery.formats.reader import CorruptError
+from recovery.merge.log import merge_format
+from recovery.merge.replay import Base
+from recovery.merge.verify import MergeVerifier, output_ahead
+from recovery.rows.answers import Answer, error_rows
+from recovery.rows.merge import MergeFindingRow
+from recovery.shared.app_file import named
+
+Progress = Callable[[int, int, int], None]
+"""Called with a partition of the log, offsets done, offsets in all."""
+
+_STEP = 1000  # entries between two looks at what the inputs are to be told
+_SILENT_READS = 300
+
+
+async def verify(
+    cluster: Cluster,
+    asked: Merge,
+    *,
+    max_rate: float | None = None,
+    progress: Progress | None = None,
+) -> Answer:
+    """Findings of the partitions asked about; what could not be looked at is in errors."""
+    # An application may be running: it reads an input, then logs, then writes outputs. So the log
+    # is looked at before the inputs, and outputs before the log.
+    seen = await look(cluster, asked, twice=False)
+    later = await look(cluster, asked, twice=False)
+    missing = [*seen.missing, *(m for m in later.missing if m not in seen.missing)]
+    rows: list[MergeFindingRow] = []
+    entries: dict[int, int] = {}
+    chosen = partitions_of(asked, seen)
+    for p in chosen:
+        merge = (asked.topic, p)
+        try:
+            checking = _Checking(cluster, asked, (seen, later), merge, max_rate, progress)
+            found = await asyncio.to_thread(checking.run)
+        except EoctlError as error:
+            missing.append(_unseen(merge, error))
+            continue
+        rows += found
+        entries[p] = checking.verifier.entries
+        if checking.verifier.unproven:
+            text = (
+                f"{checking.verifier.unproven} of {checking.verifier.entries} entries name "
+                "records that retention took: whether they were there cannot be told"
+            )
+            missing.append(Missing("partition", "OFFSET_OUT_OF_RANGE", text, None, *merge))
+    if asked.output is not None:
+        found, more = await _against_outputs(cluster, asked, seen, chosen)
+        rows += found
+        missing += (m for m in more if m not in missing)
+    return Answer(
+        "merge-verify",
+        cluster.cluster_id,
+        now_ms(),
+        rows,
+        error_rows(missing),
+        extra={"entries": sum(entries.values()), "partitions": len(chosen)},
+        judging=True,
+        finding=bool(rows),
+    )
+
+
+def _unseen(place: TopicPartition, error: EoctlError) -> Missing:
+    where = f"{error.where}: " if error.where not in (None, named(place)) else ""
+    name = "OFFSET_OUT_OF_RANGE" if error.exit_status is Exit.REFUSED else "INCOMPLETE"
+    return Missing("partition", name, where + error.what, None, *place)
+
+
+async def _against_outputs(
+    cluster: Cluster, asked: Merge, seen: Look, partitions: Sequence[int]
+) -> tuple[list[MergeFindingRow], list[Missing]]:
+    """More outputs than entries, from a commit to both ends?"""
+    assert asked.output is not None
+    rows: list[MergeFindingRow] = []
+    missing: list[Missing] = []
+    begin: dict[int, Base] = {}
+    for p in partitions:
+        try:
+            begin |= await bases(cluster, asked, [p], seen, certain=False)
+        except EoctlError as error:
+            missing.append(_unseen((asked.output, p), error))
+    # Commits were read just now, the log long after `seen`: a running application went on. So both
+    # ends are looked at anew, outputs before the log as ever.
+    outputs = await look(cluster, asked, twice=False)
+    entries = await look(cluster, asked, twice=False)
+    missing += [*outputs.missing, *(m for m in entries.missing if m not in outputs.missing)]
+    for p, base in begin.items():
+        merge = (asked.topic, p)
+        try:
+            end = outputs.bounds(base.output, "read_committed")[1]
+            tip = entries.bounds(merge, "read_committed")[1]
+            ranges = {merge: (base.merge_offset, tip), base.output: (base.output_offset, end)}
+            counts = await visible(cluster, entries, ranges)
+        except EoctlError as error:
+            missing.append(_unseen(base.output, error))
+            continue
+        ahead = output_ahead(merge, tip, counts[merge].data, base.output, counts[base.output].data)
+        if ahead is not None:
+            rows.append(ahead)
+    return rows, missing
+
+
+class _Checking:
+    """Reads one partition of the log, and of the inputs what its entries ask for."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        asked: Merge,
+        looks: tuple[Look, Look],
+        merge: TopicPartition,
+        max_rate: float | None,
+        progress: Progress | None,
+    ) -> None:
+        self._settings = cluster.settings
+        self._asked, self._merge = asked, merge
+        self._max_rate, self._progress = max_rate, progress
+        seen, later = looks
+        self._log_start, self._tip = seen.bounds(merge, "read_committed")
+        inputs = {
+            place: later.bounds(place, asked.isolation)
+            for place in later.facts
+            if place[0] in asked.inputs
+        }
+        self._ends = {place: end for place, (_, end) in inputs.items()}
+        self.verifier = MergeVerifier(merge, inputs)
+        self._stream: Stream | None = None
+        self._waiting: dict[TopicPartition, deque[int]] = {}
+        self._come: dict[TopicPartition, int] = {}  # everything below was read
+
+    def run(self) -> list[MergeFindingRow]:
+        rows: list[MergeFindingRow] = []
+        decode = merge_format(self._asked.format).decode
+        self._stream = Stream(
+            self._settings, isolation=self._asked.isolation, max_rate=self._max_rate
+        )
+        try:
+            for messages in read_log(
+                self._settings, self._merge, self._log_start, self._tip, max_rate=self._max_rate
+            ):
+                for begin in range(0, len(messages), _STEP):
+                    for m in messages[begin : begin + _STEP]:
+                        try:
+                            self.verifier.entry(m.offset(), decode(m.key(), m.value()))
+                        except CorruptError as error:
+                            self.verifier.unreadable(m.offset(), error.what)
+                    self._tell()
+                    rows += self.verifier.findings()
+                if self._progress is not None:
+                    done = messages[-1].offset() + 1 - self._log_start
+                    self._progress(self._merge[1], done, self._tip - self._log_start)
+            return rows + self.verifier.findings()
+        finally:
+            self._stream.close()
+
+    def _tell(self) -> None:
+        """Answer all that the verifier asks."""
+        while needs := self.verifier.needs():
+            self._begin(needs)
+            for place, (_, until) in needs.items():
+                self._read_to(place, until)
+                waiting = self._waiting[place]
+                offsets = list(takewhile(lambda o, end=until: o < end, waiting))  # type: ignore[misc]
+                for _ in offsets:
+                    waiting.popleft()
+                self.verifier.input(place, offsets, until)
+
+    def _begin(self, needs: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        new = {p: start for p, (start, _) in needs.items() if p not in self._waiting}
+        if new:
+            assert self._stream is not None
+            self._stream.add(new)
+            self._waiting |= {p: deque() for p in new}
+            self._come |= new
+
+    def _read_to(self, place: TopicPartition, until: int) -> None:
+        """Until everything below `until` of this partition has come. Raises IncompleteError."""
+        stream = self._stream
+        assert stream is not None
+        silent_reads = 0
+        while self._come[place] < until:
+            came = False
+            for here, messages in stream.read(min(0.2, stream.owed or 0.2)):
+                came = True
+                self._waiting[here].extend(m.offset() for m in messages)
+                self._come[here] = messages[-1].offset() + 1
+                stream.balance(self._held, here)
+            if stream.ends.get(place, -1) >= self._ends[place]:
+                return
+            stream.resume_short(self._held)
+            silent_reads = 0 if came else silent_reads + 1
+            if silent_reads > _SILENT_READS:
+                raise silent(place)
+
+    def _held(self, place: TopicPartition) -> int:
+        return len(self._waiting[place])

@@ -1,0 +1,47 @@
+"""Before a replay is planned: a killed one's open transaction has to be over first.
+
+Its records make the output's end unknown until the coordinator aborts it, at the latest when its
+timeout has passed. The same command run again waits for that instead of being refused. The one
+of a replay that still runs is not waited for.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from eoctl.kafka.ask.coordinators import find
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.change.acting import refuse_beside_running
+from eoctl.operations.merge.acting import scope_of
+from eoctl.operations.merge.planning import Merge
+from eoctl.operations.merge.replay import TIMEOUT_MS
+
+MORE_SECONDS = 20.0  # coordinators look for timeouts every 10 s
+_POLL_SECONDS = 0.5
+_OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+
+
+async def own_ended(cluster: Cluster, asked: Merge, note: Callable[[str], None]) -> None:
+    """Wait, bounded, until no transactional id of these replays has an open transaction.
+
+    note: told once, if there is something to wait for. What cannot be seen is not waited for:
+    planning finds out what is wrong. Raises RefusedError while a replay of this host runs.
+    """
+    refuse_beside_running(cluster.cluster_id or "", scope_of(asked))
+    topic = (await cluster.metadata([asked.topic])).topics[asked.topic]
+    partitions = asked.partitions or tuple(p.partition for p in topic.partitions)
+    ids = [asked.transactional_id(p) for p in partitions]
+    most = cluster.deadline.within(TIMEOUT_MS / 1000 + MORE_SECONDS)
+    told = False
+    while not most.passed:
+        rows, _ = await find(cluster, ids)
+        if not any(row.state in _OPEN for row in rows):
+            return
+        if not told:
+            told = True
+            seconds = round(most.seconds_left or 0)
+            note(
+                "an earlier replay left a transaction open, or one runs on another host: waiting, "
+                f"up to {seconds} s"
+            )
+        await asyncio.sleep(_POLL_SECONDS)
+        cluster.forgive()

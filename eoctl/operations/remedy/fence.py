@@ -1,0 +1,419 @@
+"""Fence: the coordinator ends an id's transaction and shuts its owner out, compare-and-set.
+
+It judges first. Of a transaction within its limits, of one whose owner shows signs of life, and of
+an idle id only --owner-is-gone makes a plan; of one that is not wholly seen nothing does.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eoctl.kafka.ask import collect, coordinators, groups
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.write import markers as repairs
+from eoctl.operations.change.steps import Seen
+from eoctl.operations.diagnose.judging import diagnose
+from eoctl.operations.diagnose.owners import look_for_life
+from eoctl.operations.inspect import history
+from eoctl.operations.inspect.lists import Scope
+from eoctl.operations.remedy import raising as remedy_raise
+from eoctl.operations.remedy.plan import (
+    Wish,
+    amounts,
+    ensure_held_first,
+    is_wish,
+    made,
+    refusal,
+    told,
+)
+from eoctl.settings.context import Context
+from eoctl.stores.journal import Journal
+from recovery.change.plan import Plan, Step
+from recovery.diagnose.case import gate_of, named_after
+from recovery.diagnose.diagnosis import Judged
+from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
+from recovery.facts import ProducerFacts, TopicPartition, TransactionFacts
+from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.inspect.observation import CLOSED_STATES, Settings
+from recovery.remedy.repairs import (
+    EndRequest,
+    InitRequest,
+    RaiseRequest,
+    beyond_fence,
+    fence_requests,
+    remedy_allowed,
+)
+from recovery.selectors import parse_selector
+
+
+async def plan(
+    cluster: Cluster, context: Context, wish: Wish, settings: Settings, interval: float
+) -> Plan:
+    """The plan of a fence. Raises RefusedError and IncompleteError."""
+    assert wish.transactional_id is not None
+    row = await described(cluster, wish.transactional_id)
+    if wish.producer_id not in (None, row.producer_id) or wish.producer_epoch not in (
+        None,
+        row.producer_epoch,
+    ):
+        raise RefusedError(
+            f"it is producer id {row.producer_id} epoch {row.producer_epoch} now, not "
+            f"{wish.producer_id} epoch {wish.producer_epoch}: that transaction is over",
+            where=wish.transactional_id,
+            remedy="look again: eoctl txn hanging",
+        )
+    subject = remedy_raise.subject(row.transactional_id)
+    if row.state in CLOSED_STATES:
+        step = await _raise_idle(cluster, row, wish)
+        observed, words = remedy_raise.facts(row), "it is idle; its owner is shut out"
+    else:
+        seen = await judged_for(cluster, row, wish, settings, interval)
+        step, observed = await _fence_step(cluster, row, wish, seen), facts(row, seen, wish)
+        words = "; ".join(f"{a['partition']}: {amounts(a)}" for a in step.about)
+        words = f"its open transaction is aborted ({words or 'nothing is written yet'})"
+    hits = row.transactional_id + ("-owner-is-gone" if wish.owner_is_gone else "")
+    return made(
+        cluster,
+        context,
+        kind="txn-fence",
+        action="fence",
+        scope=subject,
+        summary=f"{row.transactional_id}: {words}; an owner that still lives is shut out",
+        steps=(step,),
+        observed={subject: observed},
+        settings=settings,
+        sample_interval=interval,
+        hits=hits,
+    )
+
+
+async def _fence_step(
+    cluster: Cluster, row: TransactionFacts, wish: Wish, seen: "Judgement"
+) -> Step:
+    end, init = fence_requests(row, cluster.transaction_version)
+    if init is not None:
+        await remedy_raise.refuse_timeout(cluster, row)
+    name = row.transactional_id
+    harm = f"an owner of {name} that still lives loses this transaction and is shut out"
+    return Step(
+        action="fence",
+        target=name,
+        parameters={
+            "end_version": end.version,
+            "initialise": init is not None,
+            "producer_id": row.producer_id,
+            "producer_epoch": row.producer_epoch,
+            "timeout_ms": row.timeout_ms,
+            "coordinator": row.coordinator,
+            "start_timestamp": row.start_timestamp,
+            "partitions": [f"{t}:{p}" for t, p in seen.partitions],
+            "owner_is_gone": wish.owner_is_gone,
+            "is_stopped": wish.is_stopped,
+        },
+        does=f"EndTxn v{end.version} (abort) with producer id {row.producer_id} epoch "
+        f"{row.producer_epoch}, which changes nothing if either is stale"
+        + (
+            ""
+            if init is None
+            else "; then InitProducerId, which shuts its owner out: what the owner begins "
+            "between the two is aborted as well"
+        ),
+        stands_on=(remedy_raise.subject(name),),
+        about=[await told(cluster, j, "abort") for j in seen.mine],
+        harms=(harm,),
+    )
+
+
+async def _raise_idle(cluster: Cluster, row: TransactionFacts, wish: Wish) -> Step:
+    name = row.transactional_id
+    if not wish.owner_is_gone:
+        raise RefusedError(
+            f"it is {row.state}: nothing is open that a fence could end, and its owner may be "
+            "at work",
+            where=name,
+            remedy="to shut its owner out all the same: --owner-is-gone",
+        )
+    if row.producer_epoch is None or row.timeout_ms is None:
+        raise IncompleteError("it could not be described", where=name)
+    version = await remedy_raise.end_version(cluster, row.coordinator)
+    if version is None:
+        await remedy_raise.refuse_timeout(cluster, row)
+    request = RaiseRequest(
+        name, row.producer_id, row.producer_epoch, row.timeout_ms, row.producer_epoch, version
+    )
+    return remedy_raise.step(request, row, owner_is_gone=True)
+
+
+async def done_before(cluster: Cluster, wish: Wish) -> str | None:
+    """How an earlier run ended it, when the id is still exactly as that run left it; else None."""
+    assert wish.transactional_id is not None
+    row = await described(cluster, wish.transactional_id)
+    change = ("txn-fence", cluster.cluster_id, f"id {wish.transactional_id}")
+    done = [
+        entry
+        for entry in Journal().find().entries
+        if entry.state == "done"
+        and (p := entry.begun.data["plan"])
+        and (p["kind"], p["cluster_id"], p["scope"]) == change
+    ]
+    if not done or not is_wish(done[-1].plan, wish):
+        return None
+    last = done[-1].steps("step-done")[1].data
+    if last["saw"] != _stand(row) or "detail" in last:  # detail: it did not go as planned
+        return None
+    return f"done already: it is {row.state}, as journal entry {done[-1].id} left it"
+
+
+def _stand(row: TransactionFacts) -> dict[str, Any]:
+    return {"state": row.state, "producer_epoch": row.producer_epoch}
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a fence stands on. partitions: all that its Ongoing record names; mine: the verdicts on
+    those where it has written."""
+
+    partitions: tuple[TopicPartition, ...]
+    mine: tuple[Judged, ...]
+
+
+def facts(row: TransactionFacts, seen: Judgement, wish: Wish) -> dict[str, Any]:
+    """What must be the same when the fence is sent.
+
+    wrote: where its producer stands on each partition; a move of it is a sign of life. Left out
+    where the operator said that its owner is gone.
+    """
+    stands = {}
+    for j in seen.mine:
+        p = _producer(j)
+        stands[j.about.name] = p and [p.producer_epoch, p.last_sequence, p.current_txn_start_offset]
+    return {
+        "state": row.state,
+        "producer_id": row.producer_id,
+        "producer_epoch": row.producer_epoch,
+        "start_timestamp": row.start_timestamp,
+        "timeout_ms": row.timeout_ms,
+        "partitions": [f"{t}:{p}" for t, p in seen.partitions],
+        **({} if wish.owner_is_gone else {"wrote": stands}),
+    }
+
+
+def _producer(j: Judged) -> ProducerFacts | None:
+    return j.newest.producer(j.about.producer_id or 0)
+
+
+async def described(cluster: Cluster, name: str) -> TransactionFacts:
+    """The id as its coordinator has it. Raises RefusedError for an unknown one."""
+    row = await remedy_raise.described(cluster, name)
+    if row is None:
+        raise RefusedError("no coordinator knows this transactional id", where=name)
+    return row
+
+
+async def judged_for(
+    cluster: Cluster,
+    row: TransactionFacts,
+    wish: Wish,
+    settings: Settings,
+    interval: float,
+) -> Judgement:
+    """Judge every partition of an id's transaction, two looks `interval` s apart; all must allow
+    the fence. Raises RefusedError, IncompleteError.
+    """
+    name = row.transactional_id
+    if row.state != "Ongoing":
+        raise RefusedError(
+            f"it is {row.state}: its outcome is decided, no fence changes it", where=name
+        )
+    partitions = await partitions_of(cluster, row)
+    selectors = tuple(parse_selector(f"{t}:{p}") for t, p in partitions)
+    found = await diagnose(cluster, Scope(selectors), settings, sample_interval=interval)
+    if found.missing:
+        raise IncompleteError(found.missing[0].detail, where=name)
+    mine = []
+    errors: list[EoctlError] = []
+    for judged in found.judged:
+        if judged.about.producer_id not in (None, row.producer_id):
+            continue
+        sentence = remedy_allowed(
+            judged.verdict,
+            "fence",
+            owner_is_gone=wish.owner_is_gone,
+            is_stopped=wish.is_stopped,
+        )
+        if sentence is not None:
+            errors.append(refusal(judged, sentence, name))
+        mine.append(judged)
+    if errors:  # what cannot be judged comes before what is refused, as in the exit status
+        raise next((e for e in errors if isinstance(e, IncompleteError)), errors[0])
+    if wish.owner_is_gone:
+        return Judgement(partitions, tuple(mine))
+    if not mine and not wish.is_stopped:
+        await _refuse_within_limits(cluster, row, settings)
+    await refuse_members(cluster, mine, name)
+    return Judgement(partitions, tuple(mine))
+
+
+async def partitions_of(cluster: Cluster, row: TransactionFacts) -> tuple[TopicPartition, ...]:
+    """All partitions of the open transaction, proven by its Ongoing record.
+
+    A coordinator leaves those out whose topic we may not DESCRIBE, without an error: none visible,
+    or fewer than the record names, is not "none". Raises RefusedError, IncompleteError.
+    """
+    name = row.transactional_id
+    logs = await history.read_state_logs(cluster, [name], ())
+    unseen = [*logs.missing, *history.unread(logs)]
+    newest = None
+    for log in logs.logs:
+        for record in log.records:
+            if record.transactional_id == name:
+                newest = record.value
+    if unseen:
+        raise IncompleteError(
+            f"{unseen[0].detail}: which partitions its transaction is on cannot be told",
+            where=name,
+            remedy="grant READ on __transaction_state, or wait until its partition has a leader",
+        )
+    if (
+        not isinstance(newest, TransactionValue)
+        or newest.state is not TransactionState.ONGOING
+        or newest.producer_id != row.producer_id
+        or newest.producer_epoch != row.producer_epoch
+    ):
+        raise RefusedError(
+            "the newest record of __transaction_state is not of this open transaction: which "
+            "partitions it is on cannot be told",
+            where=name,
+            remedy="look again; it may just have ended",
+        )
+    visible = set(row.partitions or ())
+    hidden = [tp for tp in newest.partitions if tp not in visible]
+    if hidden or not visible:
+        topics = sorted({topic for topic, _ in hidden})
+        raise RefusedError(
+            f"its open transaction is on {len(newest.partitions)} partitions and "
+            f"{len(visible)} of them can be seen: decided records may lie on the others",
+            where=name,
+            remedy="grant DESCRIBE on " + (", ".join(topics) or "its topics"),
+        )
+    return tuple(sorted(visible))
+
+
+async def _refuse_within_limits(
+    cluster: Cluster, row: TransactionFacts, settings: Settings
+) -> None:
+    """Judge the id: a transaction that has written nothing has no verdict on a partition.
+
+    By its coordinator's own clock (ListTransactions with a duration filter). Raises RefusedError.
+    """
+    name = row.transactional_id
+    life = await look_for_life(cluster, [row])
+    gate = gate_of(
+        row,
+        settings,
+        late=True,
+        moved=False,
+        groups=[g for g in life.groups if g.members and named_after(name, g.group)],
+        groups_seen=not life.groups_missing,
+    )
+    if gate is not None:
+        raise RefusedError(gate, where=name, remedy="only with --owner-is-gone")
+    limit = min(row.timeout_ms or settings.long_after, settings.long_after)
+    past = await coordinators.transactions(
+        cluster, states=["Ongoing"], producer_ids=[row.producer_id], running_longer_than_ms=limit
+    )
+    if past.missing:
+        raise IncompleteError(past.missing[0].detail, where=name)
+    if name not in {t.transactional_id for t in past.rows}:
+        raise RefusedError(
+            "it is open and within its limits: its owner may be at work",
+            where=name,
+            remedy="wait; only with --owner-is-gone",
+        )
+
+
+async def refuse_members(cluster: Cluster, mine: Sequence[Judged], name: str) -> None:
+    """Members of a group whose offsets it holds are a sign of life. Raises RefusedError."""
+    names = sorted({g for j in mine if j.start for g in j.start.groups})
+    if not names:
+        return
+    found, missing = await groups.find_groups(cluster, names)
+    if missing:
+        raise IncompleteError(missing[0].detail, where=name)
+    for group in found:
+        if group.members:
+            raise RefusedError(
+                f"group {group.group}, whose offsets it holds, has {len(group.members)} members: "
+                "its application runs",
+                where=name,
+                remedy="stop it first; if its owner is gone for good: --owner-is-gone",
+            )
+
+
+async def send(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) -> object:
+    """End the transaction; under transactions v1 a second request shuts the owner out."""
+    p = step.parameters
+    try:  # its coordinator may have moved since
+        row = await described(cluster, step.target)
+    except EoctlError as error:
+        raise RefusedError(f"{error.what}; nothing was sent", where=step.target) from None
+    now = row.state, row.producer_id, row.producer_epoch, row.start_timestamp
+    if now != ("Ongoing", p["producer_id"], p["producer_epoch"], p["start_timestamp"]):
+        # under v1 the next transaction has the same epoch, and EndTxn would abort that one
+        raise RefusedError(
+            "its transaction is not the planned one any more; nothing was sent", where=step.target
+        )
+    coordinator = row.coordinator
+    commit = p.get("outcome") == "commit"
+    end = EndRequest(p["end_version"], step.target, p["producer_id"], p["producer_epoch"], commit)
+    ensure_held_first(ensure_held, step.target)
+    name = await repairs.end_transaction(cluster, coordinator, end)
+    if name in repairs.END_REFUSED:
+        raise remedy_raise.refused(name, step.target, p["timeout_ms"])
+    if name != "NONE":
+        raise UnverifiedError(
+            f"the coordinator answered {name}, which may come after the outcome was written",
+            where=step.target,
+        )
+    if not p["initialise"]:
+        return {"end": name}
+    ensure_held()
+    init = InitRequest(step.target, p["producer_id"], p["producer_epoch"], p["timeout_ms"])
+    second = await repairs.initialise_producer(
+        cluster, coordinator, init, cluster.silence(), ensure_held
+    )
+    return {"end": name, "initialise": second.error}
+
+
+async def ended(cluster: Cluster, step: Step) -> Seen:
+    """Is it over? The coordinator says so, and each partition's leader."""
+    p = step.parameters
+    row = await described(cluster, step.target)
+    same = (
+        row.state == "Ongoing"
+        and row.producer_id == p["producer_id"]
+        and row.start_timestamp == p["start_timestamp"]
+    )
+    saw = _stand(row)
+    if same or row.state.startswith("Prepare"):
+        return Seen(False, saw, f"{step.target} is still {row.state}", untouched=same)
+    for name in p["partitions"]:
+        topic, _, partition = name.rpartition(":")
+        metadata = await cluster.metadata([topic])
+        found = [m for m in metadata.topics[topic].partitions if m.partition == int(partition)]
+        rows, _ = await collect.producers(cluster, found)
+        here = rows.get((topic, int(partition)))
+        if here is None:
+            return Seen(None, saw, f"{name} could not be read")
+        if any(
+            r.producer_id == p["producer_id"]
+            and r.current_txn_start_offset is not None
+            and r.producer_epoch <= p["producer_epoch"]
+            for r in here
+        ):
+            return Seen(False, saw, f"its transaction is still open on {name}")
+    detail = f"{step.target} is {row.state}, epoch {row.producer_epoch}"
+    beyond = None
+    if p.get("outcome") != "commit":  # of a commit the markers tell
+        beyond = beyond_fence(row, p["producer_id"], p["producer_epoch"])
+    return Seen(True, saw, detail, beyond=beyond)

@@ -1,0 +1,182 @@
+"""One plan of many remedies: what `txn hanging --plan` writes and `txn apply` carries out."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.remedy import fence as remedy_fence
+from eoctl.operations.remedy import marker as remedy_marker
+from eoctl.operations.remedy import raising as remedy_raise
+from eoctl.operations.remedy.plan import Wish, made
+from eoctl.settings.context import Context
+from recovery.change.plan import Plan, Step
+from recovery.diagnose.diagnosis import Diagnosis, Judged
+from recovery.errors import EoctlError, IncompleteError, RefusedError
+
+MANY_VERDICTS = ("orphan", "marker-lost", "overdue")
+"""What one plan of many carries remedies for; `long` and `two-phase` must be asked for by name."""
+AT_ONCE = 16  # fences judged side by side
+QUIET = ("open", "prepare")  # no findings: left out of a plan without a word, unless asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """plan: None where nothing may be carried out. left_out: every transaction that has no step.
+
+    Each with transactional_id, partition, producer_id, verdict, rule and reason.
+    """
+
+    plan: Plan | None
+    left_out: tuple[Mapping[str, Any], ...]
+
+
+async def plan_many(
+    cluster: Cluster,
+    context: Context,
+    found: Diagnosis,
+    verdicts: Collection[str],
+    *,
+    sample_interval: float,
+    named: bool = False,
+) -> Many:
+    """One plan of all remedies of a diagnosis that may be carried out; each step for itself.
+
+    An id that is open on several partitions is fenced once. named: each of the diagnosis was
+    marked by hand: then also what is within its limits is listed, with the reason.
+    """
+    steps: dict[str, Step] = {}
+    observed: dict[str, Any] = {}
+    left_out: list[Mapping[str, Any]] = []
+    fences = await _fences(cluster, context, found, verdicts, sample_interval)
+    for judged in found.judged:
+        verdict = judged.verdict
+        if verdict.name in QUIET and not named and verdict.name not in verdicts:
+            continue
+        try:
+            if verdict.name not in verdicts:
+                raise RefusedError(f"{verdict.name} is not asked for (--verdict {verdict.name})")
+            if verdict.remedy.action == "fence" and verdict.remedy.transactional_id is not None:
+                one = fences[verdict.remedy.transactional_id]
+                if isinstance(one, EoctlError):
+                    raise one
+                steps[verdict.remedy.transactional_id] = one.steps[0]
+                observed |= one.observed
+                continue
+            step, facts = await _marker(cluster, judged)
+        except (RefusedError, IncompleteError) as error:
+            left_out.append(_left_out(judged, error))
+            continue
+        steps[step.stands_on[0]] = step
+        observed |= facts
+    for bare in found.ids:
+        v = bare.verdict
+        if v.name in QUIET and not named and v.name not in verdicts:
+            continue
+        left_out.append(
+            {
+                "transactional_id": bare.name,
+                "partition": None,
+                "producer_id": v.about.producer_id,
+                "verdict": v.name,
+                "rule": v.rule,
+                "reason": f"it holds no partition and is dealt with by itself: {v.remedy.does}",
+            }
+        )
+    if not steps:
+        return Many(None, tuple(left_out))
+    plan = made(
+        cluster,
+        context,
+        kind="txn-many",
+        action="apply",
+        scope="transactions",
+        summary=_summary(steps.values(), left_out),
+        steps=tuple(steps.values()),
+        observed=observed,
+        settings=found.settings,
+        sample_interval=sample_interval,
+        hits=f"{len(steps)}-{_worst(steps.values())}",
+        independent=True,
+        left_out=left_out,
+    )
+    return Many(plan, tuple(left_out))
+
+
+async def _fences(
+    cluster: Cluster,
+    context: Context,
+    found: Diagnosis,
+    verdicts: Collection[str],
+    interval: float,
+) -> dict[str, Plan | EoctlError]:
+    """Each id's fence, or why there is none; a few at once, since each takes two looks."""
+    wishes = {
+        r.transactional_id: Wish(
+            "fence",
+            transactional_id=r.transactional_id,
+            producer_id=r.producer_id,
+            producer_epoch=r.producer_epoch,
+        )
+        for v in (j.verdict for j in found.judged)
+        if v.name in verdicts and (r := v.remedy).action == "fence" and r.transactional_id
+    }
+    few = asyncio.Semaphore(AT_ONCE)
+
+    async def one(wish: Wish) -> Plan | EoctlError:
+        async with few:
+            try:
+                return await remedy_fence.plan(cluster, context, wish, found.settings, interval)
+            except (RefusedError, IncompleteError) as error:
+                return error
+
+    made_ = await asyncio.gather(*(one(wish) for wish in wishes.values()))
+    return dict(zip(wishes, made_, strict=True))
+
+
+async def _marker(cluster: Cluster, judged: Judged) -> tuple[Step, dict[str, Any]]:
+    """The one marker of this transaction. Raises RefusedError, IncompleteError."""
+    verdict = judged.verdict
+    action = verdict.remedy.action
+    if action not in ("abort", "resolve"):
+        raise RefusedError(f"its remedy is {action}: {verdict.remedy.does}")
+    wish = Wish(action, outcome=verdict.proven_outcome if action == "resolve" else None)
+    remedy_marker.refuse(judged, wish)
+    steps, facts = await remedy_marker.marker_steps(cluster, judged, wish)
+    if len(steps) > 1:
+        name = next(s.target for s in steps if s.action == remedy_raise.ACTION)
+        raise RefusedError(
+            f"{name} is idle with its producer id: an application that runs would have to be "
+            f"restarted, which is asked for one by one (txn {action} {judged.about.name})"
+        )
+    return steps[0], facts
+
+
+def _left_out(judged: Judged, error: EoctlError) -> Mapping[str, Any]:
+    owner = judged.verdict.owner
+    return {
+        "transactional_id": owner.transactional_id if owner else None,
+        "partition": judged.about.name,
+        "producer_id": judged.about.producer_id,
+        "verdict": judged.verdict.name,
+        "rule": judged.verdict.rule,
+        "reason": error.what,
+    }
+
+
+def _worst(steps: Collection[Step]) -> str:
+    """The step that drops most records; of equal ones the first."""
+
+    def dropped(step: Step) -> int:
+        return sum(about["dropped"] or 0 for about in step.about)
+
+    return max(steps, key=dropped).target
+
+
+def _summary(steps: Collection[Step], left_out: Collection[object]) -> str:
+    kinds = Counter("fence" if s.action == "fence" else s.parameters["outcome"] for s in steps)
+    words = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+    text = f"{len(steps)} transactions: {words}; the worst is {_worst(steps)}"
+    return text + (f"; {len(left_out)} left out" if left_out else "")

@@ -1,0 +1,479 @@
+"""Abort and resolve: one marker to one partition's leader, planned, sent, and looked for after.
+
+The rule for every marker stands in `recovery.remedy.repairs`: where an idle id could still write
+with the marker's epoch, the plan raises that id first.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eoctl.kafka.ask import collect, coordinators
+from eoctl.kafka.connection import messages
+from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
+from eoctl.kafka.connection.failures import WireError
+from eoctl.kafka.read import evidence
+from eoctl.kafka.read.fetch import Range, read_all
+from eoctl.kafka.write import markers as repairs
+from eoctl.operations.change.steps import Seen
+from eoctl.operations.diagnose.judging import diagnose, look_again
+from eoctl.operations.inspect.lists import Scope
+from eoctl.operations.remedy import raising as remedy_raise
+from eoctl.operations.remedy import stake as remedy_stake
+from eoctl.operations.remedy.plan import (
+    Planned,
+    Wish,
+    amounts,
+    ensure_held_first,
+    made,
+    refusal,
+    told,
+)
+from eoctl.settings.context import Context
+from recovery.change.plan import Step
+from recovery.diagnose.diagnosis import Judged
+from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
+from recovery.facts import ProducerFacts, TransactionFacts, Transactions
+from recovery.formats.batches import batch_headers
+from recovery.formats.records import ControlType, marker
+from recovery.inspect.observation import OpenTransaction, Settings
+from recovery.remedy.repairs import (
+    MarkerRequest,
+    marker_for,
+    raise_first,
+    remedy_allowed,
+    still_able_to_write,
+)
+from recovery.rights import missing_right
+from recovery.selectors import parse_selector
+
+
+async def plan(
+    cluster: Cluster, context: Context, wish: Wish, settings: Settings, sample_interval: float
+) -> Planned:
+    """The plan of an abort or a resolve. Raises RefusedError and IncompleteError."""
+    assert wish.partition is not None
+    found = await diagnose(
+        cluster,
+        Scope((parse_selector(wish.partition),)),
+        settings,
+        sample_interval=sample_interval,
+    )
+    judged = next(
+        (
+            j
+            for j in found.judged
+            if (j.about.producer_id, j.about.start_offset) == (wish.producer_id, wish.start_offset)
+        ),
+        None,
+    )
+    if judged is None:
+        if found.missing and found.partitions:
+            raise IncompleteError(found.missing[0].detail, where=wish.partition)
+        return Planned(None, await how_it_ended(cluster, wish))
+    if judged.verdict.proven_outcome is not None:
+        wish = replace(wish, without_proof=False)  # it is known: no need to do without
+    if wish.without_proof and judged.second is None:
+        # what can never be known is judged after one look; who may own it is not
+        await asyncio.sleep(sample_interval)
+        [again] = await look_again(cluster, [judged], settings)
+        if again is None:
+            raise RefusedError("it ended meanwhile", where=wish.partition, remedy="look again")
+        judged = again
+    refuse(judged, wish)
+    steps, observed = await marker_steps(cluster, judged, wish)
+    return Planned(
+        made(
+            cluster,
+            context,
+            kind=f"txn-{wish.action}",
+            action=wish.action,
+            scope=judged.about.name,
+            summary=_summary(steps),
+            steps=steps,
+            observed=observed,
+            settings=settings,
+            sample_interval=sample_interval,
+            hits=_hits(steps, wish),
+        )
+    )
+
+
+def _hits(steps: Sequence[Step], wish: Wish) -> str:
+    """What is typed: the partition, an outcome that is not evident, an application shut out."""
+    words = [wish.outcome] if wish.outcome else []
+    words += ["without-proof"] if wish.without_proof else []
+    words.append(steps[-1].target)
+    words += [f"restart-{s.target}" for s in steps if s.action == remedy_raise.ACTION]
+    return "-".join(words)
+
+
+def _summary(steps: Sequence[Step]) -> str:
+    [about] = steps[-1].about
+    name = about["transactional_id"]
+    text = f"{about['partition']} pid {about['producer_id']}" + (f" ({name})" if name else "")
+    text += f"; {amounts(about)}"
+    for step in steps[:-1]:
+        text += f"; the application of {step.target}, if it runs, must be restarted"
+    return text
+
+
+def refuse(judged: Judged, wish: Wish) -> None:
+    """Raises RefusedError or IncompleteError where this remedy is not for this verdict."""
+    sentence = remedy_allowed(
+        judged.verdict,
+        wish.action,
+        owner_is_gone=wish.owner_is_gone,
+        without_proof=wish.without_proof,
+    )
+    if sentence is None and wish.without_proof:
+        sentence = remedy_stake.refused(judged)
+    if sentence is not None:
+        if wish.without_proof:
+            raise RefusedError(sentence)
+        raise refusal(judged, sentence)
+    proven = judged.verdict.proven_outcome
+    if wish.action == "resolve" and proven is not None and wish.outcome != proven:
+        raise RefusedError(
+            f"__transaction_state proves {proven}, not {wish.outcome}",
+            where=judged.about.name,
+            remedy=f"--outcome {proven}",
+        )
+
+
+def facts(judged: Judged) -> dict[str, Any]:
+    """What must be the same when the marker is written."""
+    row = judged.newest.producer(judged.about.producer_id or 0)
+    decision = judged.verdict.decision
+    return {
+        "topic_id": judged.partition.topic_id,
+        "leader": judged.partition.leader,
+        "leader_epoch": judged.partition.leader_epoch,
+        "start_offset": judged.about.start_offset,
+        "start_batch_epoch": judged.start.producer_epoch if judged.start else None,
+        "producer_epoch": row.producer_epoch if row else None,
+        "last_sequence": row.last_sequence if row else None,
+        "coordinator_epoch": row.coordinator_epoch if row else None,
+        "verdict": judged.verdict.name,
+        "rule": judged.verdict.rule,
+        "proven_outcome": judged.verdict.proven_outcome,
+        "decision_offset": decision.offset if decision else None,
+    }
+
+
+def subject(about: OpenTransaction) -> str:
+    """The name under which a plan keeps what it observed of a transaction."""
+    return f"{about.name} pid {about.producer_id}"
+
+
+async def marker_steps(
+    cluster: Cluster, judged: Judged, wish: Wish
+) -> tuple[tuple[Step, ...], dict[str, Any]]:
+    """The marker, behind the raise of an idle id where one is needed, and the facts of both.
+
+    Raises RefusedError where somebody may write with its epoch and no raise can end that.
+    """
+    about, row = judged.about, judged.newest.producer(judged.about.producer_id or 0)
+    leader = judged.partition.leader
+    if row is None or leader is None:
+        raise IncompleteError("its producer state was not seen", where=about.name)
+    outcome = wish.outcome or "abort"
+    observed: dict[str, Any] = {subject(about): facts(judged)}
+    steps: list[Step] = []
+    raised = await _raise(cluster, judged, row)
+    if raised is not None:
+        step, facts_of_id = raised
+        if outcome == "commit":
+            # no request raises an id only while it is idle: EndTxn and InitProducerId abort
+            harm = (
+                f"a transaction that its application begins in this moment on {about.name} is "
+                "aborted, and that abort drops the committed records that wait there"
+            )
+            step = step.model_copy(update={"harms": (*step.harms, harm)})
+        steps.append(step)
+        observed |= facts_of_id
+    sent = marker_for(about, row, outcome, write_version=await _write_version(cluster, leader))
+    facts_told = await told(cluster, judged, outcome)
+    harms: tuple[str, ...] = ()
+    if wish.without_proof:
+        facts_told |= await remedy_stake.of(cluster, judged)
+        harms = remedy_stake.costs(facts_told, outcome)
+    steps.append(
+        Step(
+            action="write-marker",
+            target=about.name,
+            parameters={
+                "topic": sent.topic,
+                "partition": sent.partition,
+                "producer_id": sent.producer_id,
+                "producer_epoch": sent.producer_epoch,
+                "outcome": sent.outcome,
+                "coordinator_epoch": sent.coordinator_epoch,
+                "transaction_version": sent.transaction_version,
+                "leader": leader,
+                "start_offset": about.start_offset,
+                "described_epoch": row.producer_epoch,
+                "last_sequence": row.last_sequence,
+                "end_offset": judged.partition.high_watermark,
+                "without_proof": wish.without_proof,
+            },
+            does=f"WriteTxnMarkers {sent.outcome.upper()} for producer id {sent.producer_id} "
+            f"(epoch {sent.producer_epoch}) to the leader of {about.name}, broker "
+            f"{leader}, and to no other partition",
+            stands_on=(subject(about),),
+            about=[facts_told],
+            harms=harms,
+        )
+    )
+    return tuple(steps), observed
+
+
+async def _raise(
+    cluster: Cluster, judged: Judged, row: ProducerFacts
+) -> tuple[Step, dict[str, Any]] | None:
+    transactions = judged.newest.transactions
+    try:
+        request = raise_first(row, transactions, end_version=None)
+        if request is None:
+            return None
+        named = request.transactional_id
+        idle = next(t for t in transactions.rows if t.transactional_id == named)
+        version = await remedy_raise.end_version(cluster, idle.coordinator)
+        request = raise_first(row, transactions, end_version=version)
+        assert request is not None
+        if version is None:
+            await remedy_raise.refuse_timeout(cluster, idle)
+    except ValueError as error:
+        raise RefusedError(
+            f"{error}: somebody may write with the marker's epoch",
+            where=judged.about.name,
+            remedy="wait until it has ended, then look again",
+        ) from None
+    step = remedy_raise.step(request, idle, owner_is_gone=False)
+    return step, {remedy_raise.subject(named): remedy_raise.facts(idle)}
+
+
+async def _write_version(cluster: Cluster, leader: int) -> int:
+    """The highest version of WriteTxnMarkers that the leader and eoctl speak."""
+    try:
+        connection = await cluster.connection(leader)
+    except WireError as error:
+        raise IncompleteError(error.detail, where=f"broker {leader}") from None
+    return 2 if connection.supports(messages.WriteTxnMarkersRequest, 2) else 1
+
+
+async def how_it_ended(cluster: Cluster, wish: Wish) -> str:
+    """A transaction that is not open any more: the marker that ended it. Raises RefusedError."""
+    assert wish.partition is not None
+    selector = parse_selector(wish.partition)
+    metadata = await cluster.metadata([selector.literal or ""])
+    wanted = [
+        p
+        for t in metadata.topics.values()
+        for p in t.partitions
+        if selector.matches(p.topic, p.partition)
+    ]
+    facts, missing = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    if missing or not facts:
+        detail = missing[0].detail if missing else "no such partition"
+        raise IncompleteError(detail, where=wish.partition)
+    p = facts[0]
+    about = OpenTransaction(p.topic, p.partition, wish.producer_id, wish.start_offset)
+    read = await evidence.markers(cluster, [about], {about.topic_partition: p})
+    found = read.get(about)
+    after = [m for m in found.found if m.offset > (wish.start_offset or 0)] if found else []
+    if not after:
+        raise RefusedError(
+            f"producer id {wish.producer_id} has no transaction open from offset "
+            f"{wish.start_offset}",
+            where=wish.partition,
+            remedy=f"see `eoctl why {wish.partition}`",
+        )
+    wanted_outcome = wish.outcome or "abort"
+    if after[0].outcome != wanted_outcome:
+        raise RefusedError(
+            f"it ended meanwhile: {after[0].outcome} marker at offset {after[0].offset}",
+            where=wish.partition,
+        )
+    return f"done already: its {after[0].outcome} marker is at offset {after[0].offset}"
+
+
+async def write(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) -> object:
+    """Send the marker to the partition's leader, and to nobody else, after one more look.
+
+    ensure_held: asked once more behind that look. Raises RefusedError: nothing was sent, or the
+    leader refused it before it wrote anything.
+    """
+    p = step.parameters
+    try:
+        await _refuse_if_somebody_may_write(cluster, step)
+    except RefusedError:
+        raise
+    except EoctlError as error:
+        raise RefusedError(f"{error.what}; nothing was sent", where=step.target) from None
+    request = MarkerRequest(
+        topic=p["topic"],
+        partition=p["partition"],
+        producer_id=p["producer_id"],
+        producer_epoch=p["producer_epoch"],
+        outcome=p["outcome"],
+        coordinator_epoch=p["coordinator_epoch"],
+        transaction_version=p["transaction_version"],
+    )
+    ensure_held_first(ensure_held, step.target)
+    name = await repairs.write_marker(cluster, p["leader"], request)
+    if name in repairs.MARKER_REFUSED:
+        raise RefusedError(
+            f"the broker refused the marker: {name}",
+            where=step.target,
+            remedy=missing_right(name, step.target),
+        )
+    if name != "NONE":
+        raise UnverifiedError(
+            f"the broker answered {name}, which may come after the marker was written",
+            where=step.target,
+        )
+    return {"error": name}
+
+
+async def _refuse_if_somebody_may_write(cluster: Cluster, step: Step) -> None:
+    """The last look, the partition before the coordinators. Raises RefusedError: nothing sent."""
+    p = step.parameters
+    if "described_epoch" not in p:  # begun by an earlier version of eoctl
+        raise RefusedError("its plan does not say on which epoch it stands", where=step.target)
+    row = next((r for r in await _producers(cluster, p) if r.producer_id == p["producer_id"]), None)
+    now = row and (row.current_txn_start_offset, row.producer_epoch, row.last_sequence)
+    if row is None or now != (p["start_offset"], p["described_epoch"], p["last_sequence"]):
+        raise RefusedError(
+            "its producer's state changed right before the marker; nothing was sent",
+            where=step.target,
+            remedy="plan again",
+        )
+    listed = await coordinators.transactions(cluster, producer_ids=[row.producer_id])
+    rows, missing = await coordinators.described(cluster, listed.rows)
+    if missing or not listed.complete:
+        told_of = (*missing, *listed.missing)
+        why = told_of[0].detail if told_of else "a coordinator was not seen"
+        raise RefusedError(f"{why}: who may write cannot be told; nothing was sent")
+    able = still_able_to_write(row, Transactions(tuple(rows)))
+    if able:
+        raise RefusedError(
+            f"{_named(able)} may write with epoch {row.producer_epoch}; nothing was sent",
+            where=step.target,
+            remedy="plan again",
+        )
+
+
+def _named(rows: Sequence[TransactionFacts]) -> str:
+    return ", ".join(f"{t.transactional_id} ({t.state})" for t in rows)
+
+
+async def _producers(cluster: Cluster, p: dict[str, Any]) -> Sequence[ProducerFacts]:
+    """DescribeProducers of the partition. Raises IncompleteError."""
+    metadata = await cluster.metadata([p["topic"]])
+    found = [m for m in metadata.topics[p["topic"]].partitions if m.partition == p["partition"]]
+    rows, _ = await collect.producers(cluster, found)
+    here = rows.get((p["topic"], p["partition"]))
+    if here is None:
+        raise IncompleteError("its producers could not be read")
+    return here
+
+
+async def ended(cluster: Cluster, step: Step) -> Seen:
+    """Is it over? From DescribeProducers and the LSO."""
+    p = step.parameters
+    topic, partition = p["topic"], p["partition"]
+    pid, start = p["producer_id"], p["start_offset"]
+    metadata = await cluster.metadata([topic])
+    found: Sequence[PartitionMetadata] = [
+        p for p in metadata.topics[topic].partitions if p.partition == partition
+    ]
+    offsets, _ = await collect.partition_offsets(cluster, metadata.topics.values(), found)
+    rows, _ = await collect.producers(cluster, found)
+    if not offsets or offsets[0].error is not None or (topic, partition) not in rows:
+        return Seen(None, None, f"{topic}:{partition} could not be read")
+    here = rows[topic, partition]
+    lso = offsets[0].last_stable_offset
+    open_here = any(r.producer_id == pid and r.current_txn_start_offset == start for r in here)
+    if open_here:
+        return Seen(
+            False, {"last_stable_offset": lso}, "the transaction is still open", untouched=True
+        )
+    others = [
+        r.current_txn_start_offset
+        for r in here
+        if r.current_txn_start_offset is not None and r.current_txn_start_offset <= start
+    ]
+    if lso is not None and lso <= start and not others:
+        return Seen(False, {"last_stable_offset": lso}, f"the LSO is still {lso}")
+    detail = f"the transaction is over, the LSO is {lso}"
+    if others:
+        detail += f", held by another transaction from {min(others)}"
+    planned = step.parameters.get("end_offset")
+    high = offsets[0].high_watermark
+    if planned is None or high is None:
+        return Seen(True, {"last_stable_offset": lso}, detail)
+    end = await _end_of(cluster, topic, partition, pid, Range(topic, partition, planned, high))
+    saw = {"last_stable_offset": lso, "planned_end": planned, "marker_offset": end.marker}
+    if end.marker is None:
+        beyond = "which marker ended it was not found"
+    elif end.outcome != step.parameters["outcome"]:
+        beyond = f"another marker ended it first: {end.outcome} at offset {end.marker}"
+    elif end.records:
+        fate = "dropped" if end.outcome == "abort" else "delivered"
+        beyond = (
+            f"its producer wrote {end.records} more records, from offset {end.first} on, before "
+            f"the marker at offset {end.marker}: they are {fate} too"
+        )
+        saw |= {"records_beyond": end.records, "first_beyond": end.first}
+    else:
+        return Seen(True, saw, f"{detail}, its {end.outcome} marker is at offset {end.marker}")
+    return Seen(True, saw, detail, beyond=beyond)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What stands from the planned end on: records of the producer, and the marker behind them."""
+
+    records: int = 0
+    first: int | None = None
+    marker: int | None = None
+    outcome: str | None = None
+
+
+async def end_of(cluster: Cluster, name: str, producer_id: int, planned: int) -> End:
+    """How a transaction that was open up to the planned end ended on a partition (`orders:3`)."""
+    topic, _, number = name.rpartition(":")
+    metadata = await cluster.metadata([topic])
+    found = [p for p in metadata.topics[topic].partitions if p.partition == int(number)]
+    offsets, _ = await collect.partition_offsets(cluster, metadata.topics.values(), found)
+    if not offsets or (high := offsets[0].high_watermark) is None:
+        return End()
+    where = Range(topic, int(number), planned, high)
+    return await _end_of(cluster, topic, int(number), producer_id, where)
+
+
+async def _end_of(
+    cluster: Cluster, topic: str, partition: int, producer_id: int, where: Range
+) -> End:
+    """Hold the marker's offset against the planned end; where: from that end to the watermark.
+
+    The transaction was open up to the planned end, so its marker cannot stand before it.
+    """
+    if where.start >= where.end:
+        return End()
+    chunks, _ = await read_all(cluster, [where], most_chunks=evidence.MARKER_CHUNKS)
+    records, first = 0, None
+    for chunk in chunks[topic, partition]:
+        for h in batch_headers(chunk.records):
+            if h.base_offset < where.start or h.producer_id != producer_id:
+                continue
+            if not h.is_control:
+                records += h.records_count
+                first = h.base_offset if first is None else first
+                continue
+            said = marker(chunk.records, h)
+            if said is not None and said.type is not ControlType.OTHER:
+                return End(records, first, h.base_offset, said.type.value)
+    return End(records, first)

@@ -1,0 +1,182 @@
+"""What an operator asks of a transaction, and the plan that every remedy is made into."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.diagnose.live import Live
+from eoctl.operations.session.session import now_ms
+from eoctl.settings.context import Context
+from eoctl.stores.locks.lock import lock_words
+from recovery.change.plan import VALID_MS, Plan, Step
+from recovery.diagnose.diagnosis import Judged
+from recovery.diagnose.remedies import Action
+from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
+from recovery.inspect.observation import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the operator asks for. outcome, and the two acceptances: of resolve and fence."""
+
+    action: Action
+    partition: str | None = None  # orders:3
+    producer_id: int | None = None
+    start_offset: int | None = None
+    transactional_id: str | None = None
+    producer_epoch: int | None = None
+    outcome: str | None = None
+    owner_is_gone: bool = False
+    is_stopped: bool = False  # its group has no members: a fence may come within the limits
+    without_proof: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, or why there is nothing to do: `done` says how the transaction ended."""
+
+    plan: Plan | None
+    done: str | None = None
+
+
+def is_wish(plan: Plan, wish: Wish) -> bool:
+    """Does a plan do what is asked for now? An unfinished one of another transaction does not."""
+    step = plan.steps[-1]  # the marker, or the one step of a fence
+    p = step.parameters
+    if wish.action == "fence":
+        return step.target == wish.transactional_id and (
+            (wish.producer_id in (None, p["producer_id"]))
+            and wish.producer_epoch in (None, p["producer_epoch"])
+            and wish.owner_is_gone == p.get("owner_is_gone", False)
+            and wish.is_stopped == p.get("is_stopped", False)
+        )
+    return (
+        p["producer_id"],
+        p["start_offset"],
+        p["outcome"],
+        p.get("owner_is_gone", False),
+    ) == (wish.producer_id, wish.start_offset, wish.outcome or "abort", wish.owner_is_gone)
+
+
+def made(
+    cluster: Cluster,
+    context: Context,
+    *,
+    kind: str,
+    action: str,
+    scope: str,
+    summary: str,
+    steps: tuple[Step, ...],
+    observed: Mapping[str, Any],
+    settings: Settings,
+    sample_interval: float,
+    hits: str,
+    independent: bool = False,
+    left_out: Sequence[Mapping[str, Any]] = (),
+) -> Plan:
+    """A plan of these steps. left_out: what was looked at and has no step, with its reason."""
+    now = now_ms()
+    if cluster.cluster_id is None:
+        raise IncompleteError("the brokers do not tell their cluster id", where=context.title)
+    return Plan(
+        kind=kind,
+        action=action,
+        created_at=now,
+        expires_at=now + VALID_MS,
+        context=context.title,
+        argv=context.argv,
+        cluster_id=cluster.cluster_id,
+        scope=scope,
+        summary=summary,
+        lock=lock_words(context.lock_zookeeper),
+        observed=dict(observed),
+        steps=steps,
+        independent=independent,
+        hits=hits,
+        details={
+            "left_out": list(left_out),
+            "sample_interval_ms": round(sample_interval * 1000),
+            "long_after_ms": settings.long_after,
+            "stuck_after_ms": settings.stuck_after,
+            "clock_skew_ms": settings.clock_skew,
+        },
+    )
+
+
+def refusal(judged: Judged, sentence: str, where: str | None = None) -> EoctlError:
+    """The error for a remedy that its verdict does not allow, in a sentence of `remedy_allowed`.
+
+    where: of what the remedy is, if that is not the partition that the sentence names.
+
+    IncompleteError for `unknown`: what could not be judged is told, and what would settle it.
+    """
+    verdict = judged.verdict
+    if verdict.name != "unknown":
+        return RefusedError(sentence, where=where)
+    reasons = [e.text for e in verdict.evidence if e.code == verdict.rule]
+    return IncompleteError(sentence + (f" ({reasons[0]})" if reasons else ""), where=where)
+
+
+def ensure_held_first(ensure_held: Callable[[], None], where: str) -> None:
+    """Ask for the lock before the first request. Raises RefusedError: nothing was sent."""
+    try:
+        ensure_held()
+    except UnverifiedError as error:
+        raise RefusedError(
+            f"{error.what}; nothing was sent", where=where, remedy="look again, then run it again"
+        ) from None
+
+
+async def told(cluster: Cluster, judged: Judged, outcome: str) -> dict[str, Any]:
+    """What a step is judged from, for the plan and the journal. outcome: what the step makes of it.
+
+    dropped, freed: data records; None where they could not be counted. counted_whole: false =
+    at least so many.
+    """
+    verdict, about = judged.verdict, judged.about
+    counted = await Live(cluster).waiting(judged.partition, about.producer_id)
+    dropped = freed = None
+    if counted is not None:
+        abort = outcome == "abort"
+        dropped = counted.mine if abort else 0
+        freed = counted.freed if abort else counted.mine + counted.freed
+    return {
+        "transactional_id": verdict.owner.transactional_id if verdict.owner else _known_id(judged),
+        "partition": about.name,
+        "producer_id": about.producer_id,
+        "verdict": verdict.name,
+        "rule": verdict.rule,
+        "evidence": [
+            {"code": e.code, "text": e.text, "data": exact(e.data)} for e in verdict.evidence
+        ],
+        "dropped": dropped,
+        "freed": freed,
+        "counted_whole": counted is not None and counted.complete,
+    }
+
+
+def _known_id(judged: Judged) -> str | None:
+    """The id that the history knows with this producer id, where no coordinator lists one."""
+    ids = judged.history.transactional_ids if judged.history else ()
+    return ids[0] if len(ids) == 1 else None
+
+
+def exact(value: Any) -> Any:
+    """The value as a plan can hold it: numbers that are not whole as text."""
+    if isinstance(value, Mapping):
+        return {str(key): exact(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [exact(part) for part in value]
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else str(value)
+    return value
+
+
+def amounts(about: Mapping[str, Any]) -> str:
+    """`3 records dropped, 4 freed`, or what of it is known."""
+    if about["dropped"] is None:
+        return "records not counted"
+    least = "" if about["counted_whole"] else "at least "
+    dropped = f"{about['dropped']} records dropped" if about["dropped"] else "none dropped"
+    return f"{least}{dropped}, {least}{about['freed']} freed"

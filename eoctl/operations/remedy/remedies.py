@@ -1,0 +1,152 @@
+"""The remedies: abort an orphan, fence an owned transaction, resolve a lost marker.
+
+Each is planned on a full diagnosis, judged once more right before it acts, and verified by
+DescribeProducers and the LSO, never by what the broker answered. `acting` does the rest.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline, WireError
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.operations import remedy_commit
+from eoctl.operations.change.steps import Seen
+from eoctl.operations.diagnose.judging import diagnose, look_again
+from eoctl.operations.inspect.lists import Scope
+from eoctl.operations.remedy import fence as remedy_fence
+from eoctl.operations.remedy import marker as remedy_marker
+from eoctl.operations.remedy import raising as remedy_raise
+from eoctl.operations.remedy.plan import Planned, Wish, is_wish
+from eoctl.settings.context import Context
+from recovery.change.plan import Plan, Step
+from recovery.diagnose.diagnosis import Judged
+from recovery.errors import RefusedError, UnverifiedError
+from recovery.inspect.observation import Settings
+from recovery.selectors import parse_selector
+
+__all__ = ["Planned", "RemedyOperation", "Wish", "is_wish", "opened", "plan"]
+
+
+async def plan(
+    cluster: Cluster, context: Context, wish: Wish, settings: Settings, *, sample_interval: float
+) -> Planned:
+    """The plan of one remedy. Raises RefusedError, which names the right remedy, and
+    IncompleteError where it cannot be judged."""
+    if wish.action == "fence":
+        if (done := await remedy_fence.done_before(cluster, wish)) is not None:
+            return Planned(None, done)
+        made = await remedy_fence.plan(cluster, context, wish, settings, sample_interval)
+        return Planned(made)
+    if wish.owner_is_gone:
+        return await remedy_commit.plan(cluster, context, wish, settings, sample_interval)
+    return await remedy_marker.plan(cluster, context, wish, settings, sample_interval)
+
+
+@asynccontextmanager
+async def opened(
+    plan: Plan, context: Context, seconds: float | None
+) -> AsyncIterator["RemedyOperation"]:
+    """The operation that carries a remedy's plan out, on an open cluster."""
+    settings = client_settings(context.properties, hosts=context.hosts, socks5=context.socks5)
+    async with Cluster(settings, Deadline(seconds), read_only=context.read_only) as cluster:
+        yield RemedyOperation(cluster, context, plan)
+
+
+class RemedyOperation:
+    """Observes, performs and verifies the steps of one plan of remedies."""
+
+    def __init__(self, cluster: Cluster, context: Context, plan: Plan) -> None:
+        self._cluster = cluster
+        limits = plan.details
+        self._settings = Settings(
+            long_after=limits["long_after_ms"],
+            stuck_after=limits["stuck_after_ms"],
+            clock_skew=limits["clock_skew_ms"],
+            two_phase_patterns=context.two_phase_patterns,
+        )
+        self._interval = limits["sample_interval_ms"] / 1000
+        self._plan = plan
+        self._judged: dict[str, Judged] | None = None
+
+    async def cluster_id(self) -> str:
+        return self._cluster.cluster_id or ""
+
+    async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
+        """Two looks at all partitions of the plan, then one fresh look before each step."""
+        self._cluster.forgive()
+        now: dict[str, object] = {}
+        for step in steps:
+            if step.action == "fence":
+                now |= await self._observe_fence(step)
+            elif step.action == remedy_commit.ACTION:
+                now |= await remedy_commit.observe(
+                    self._cluster, step, self._settings, self._interval
+                )
+            elif step.action == remedy_raise.ACTION:
+                idle = await remedy_raise.described(self._cluster, step.target)
+                if idle is not None:
+                    now[remedy_raise.subject(step.target)] = remedy_raise.facts(idle)
+        markers = [step for step in steps if step.action == "write-marker"]
+        if markers:
+            now |= await self._observe_partitions(markers)
+        return now
+
+    async def _observe_fence(self, step: Step) -> dict[str, object]:
+        row = await remedy_fence.described(self._cluster, step.target)
+        subject = remedy_raise.subject(step.target)
+        if row.state != "Ongoing":
+            return {subject: remedy_raise.facts(row)}
+        wish = Wish(
+            "fence",
+            transactional_id=step.target,
+            owner_is_gone=bool(step.parameters["owner_is_gone"]),
+            is_stopped=bool(step.parameters.get("is_stopped")),
+        )
+        # where its producer stands is held against the plan: that look is the first of two
+        seen = await remedy_fence.judged_for(self._cluster, row, wish, self._settings, interval=0.0)
+        return {subject: remedy_fence.facts(row, seen, wish)}
+
+    async def _observe_partitions(self, steps: Sequence[Step]) -> dict[str, object]:
+        fresh = self._judged is None
+        if self._judged is None:
+            targets = {s.target for s in self._plan.steps if s.action == "write-marker"}
+            found = await diagnose(
+                self._cluster,
+                Scope(tuple(parse_selector(t) for t in sorted(targets))),
+                self._settings,
+                sample_interval=self._interval,
+            )
+            self._judged = {remedy_marker.subject(j.about): j for j in found.judged}
+        subjects = [s.stands_on[0] for s in steps]
+        known = [self._judged[name] for name in subjects if name in self._judged]
+        if not fresh and known:
+            again = await look_again(self._cluster, known, self._settings)
+            known = [j for j in again if j is not None]
+        return {remedy_marker.subject(j.about): remedy_marker.facts(j) for j in known}
+
+    async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
+        """Send it. RefusedError: the broker said that it changed nothing."""
+        try:
+            if step.action in ("fence", remedy_commit.ACTION):
+                return await remedy_fence.send(self._cluster, step, ensure_held)
+            if step.action == remedy_raise.ACTION:
+                return await remedy_raise.send(self._cluster, step, ensure_held)
+            return await remedy_marker.write(self._cluster, step, ensure_held)
+        except WireError as error:
+            if error.error == "UNSUPPORTED_VERSION":
+                raise RefusedError(error.detail, where=step.target) from None
+            raise UnverifiedError(
+                f"no answer: {error.detail}", where=step.target, remedy="run the same again"
+            ) from None
+
+    async def verify(self, step: Step) -> Seen:
+        """Is it over? From DescribeProducers and the LSO, or from the coordinator."""
+        self._cluster.forgive()
+        if step.action == "fence":
+            return await remedy_fence.ended(self._cluster, step)
+        if step.action == remedy_commit.ACTION:
+            return await remedy_commit.ended(self._cluster, step)
+        if step.action == remedy_raise.ACTION:
+            return await remedy_raise.ended(self._cluster, step)
+        return await remedy_marker.ended(self._cluster, step)

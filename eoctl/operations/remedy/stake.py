@@ -1,0 +1,105 @@
+"""What is at stake where an outcome is written without proof: the records, and what each costs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read.fetch import Range, read_all
+from eoctl.render.sanitise import visible
+from recovery.diagnose.diagnosis import Judged
+from recovery.formats.batches import batch_headers
+from recovery.formats.records import records
+
+MOST_KEYS = 5
+CHUNKS = 16  # of 4 MiB
+
+
+def refused(judged: Judged) -> str | None:
+    """Why nobody may decide this in its owner's stead; None where nobody owns it."""
+    about = judged.about
+    for sample in (judged.first, judged.newest):
+        if not sample.sees_all_coordinators:
+            return "not every coordinator was seen: one may own it"
+        live = sample.live(about.producer_id or 0)
+        if live:
+            return f"{live[0].transactional_id} is {live[0].state} with its producer id"
+        if not sample.topic_describe:
+            return f"without DESCRIBE on {about.topic} its owner does not show"
+    rows = [s.producer(about.producer_id or 0) for s in (judged.first, judged.newest)]
+    if len({r and (r.producer_epoch, r.last_sequence) for r in rows}) > 1:
+        return "its producer wrote between the looks"
+    return None
+
+
+async def of(cluster: Cluster, judged: Judged, above: int | None = None) -> dict[str, Any]:
+    """The records of the open transaction, and who was asked for its outcome.
+
+    above: only the batches of a later producer epoch than this one.
+    at_stake: records, first_offset, last_offset, keys (at most five, escaped), whole: all of them
+    were read. asked: sentences.
+    """
+    about, end = judged.about, judged.partition.high_watermark
+    assert about.start_offset is not None
+    assert end is not None
+    place = Range(about.topic, about.partition, about.start_offset, end)
+    chunks, ended = await read_all(cluster, [place], most_chunks=CHUNKS)
+    count, first, last = 0, None, None
+    keys: dict[str, None] = {}
+    for chunk in chunks[about.topic_partition]:
+        for h in batch_headers(chunk.records):
+            if h.producer_id != about.producer_id or h.is_control or not h.is_transactional:
+                continue
+            if h.base_offset < about.start_offset:
+                continue
+            if above is not None and h.producer_epoch <= above:
+                continue
+            count += h.records_count
+            first = h.base_offset if first is None else first
+            last = h.last_offset
+            if len(keys) < MOST_KEYS:
+                for r in records(chunk.records, h):
+                    keys[_key(r.key)] = None
+                    if len(keys) >= MOST_KEYS:
+                        break
+    sample = judged.newest
+    owners = [t.transactional_id for t in sample.live(about.producer_id or 0)]
+    asked = [
+        f"{len(sample.transactions.coordinators)} coordinator partitions: "
+        + (f"{', '.join(owners)} owns it" if owners else "none owns it"),
+        *(e.text for e in judged.verdict.evidence),
+    ]
+    return {
+        "at_stake": {
+            "records": count,
+            "first_offset": first,
+            "last_offset": last,
+            "keys": list(keys),
+            "whole": ended[about.topic_partition].error is None,
+        },
+        "asked": asked,
+    }
+
+
+def _key(key: bytes | None) -> str:
+    if key is None:
+        return "(no key)"
+    text = visible(key.decode("utf-8", "backslashreplace"))
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def costs(told: Mapping[str, Any], outcome: str) -> tuple[str, ...]:
+    """What is lost if the outcome is wrong: that of this one first, then of the other."""
+    stake = told["at_stake"]
+    records = f"{'' if stake['whole'] else 'at least '}{stake['records']} records"
+    if stake["records"]:
+        records += f" (offsets {stake['first_offset']} to {stake['last_offset']})"
+    lost = (
+        f"abort drops {records} for read_committed readers for good: if their owner committed "
+        "them, they are lost"
+    )
+    doubled = (
+        f"commit delivers {records}: if their owner aborted them, or wrote them again elsewhere, "
+        "readers get records that nobody committed"
+    )
+    mine, other = (lost, doubled) if outcome == "abort" else (doubled, lost)
+    return mine, f"the other outcome: {other}"

@@ -1,0 +1,1 @@
+"""`restart`: from what was seen to a plan, applied, verified, undone."""

@@ -1,0 +1,379 @@
+"""`restart`: planned, applied, put back. What it changes are stores of offsets, nothing else.
+
+Right before it is applied everything is looked at again, outputs are counted again, and the group
+is watched; each store compares and sets. `acting` does the rest.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.operations.change.acting import unfinished_entry
+from eoctl.operations.change.steps import Seen
+from eoctl.operations.inspect.offsets import Reading
+from eoctl.operations.restart.observe import (
+    PAUSE_SECONDS,
+    Stores,
+    look,
+    opened_stores,
+    refuse_members,
+)
+from eoctl.operations.restart.plan import (
+    KIND,
+    MIRROR,
+    STORE,
+    UNDO,
+    as_planned,
+    facts,
+    parameters,
+    plan_of,
+    writes_of,
+)
+from eoctl.operations.restart.request import Asked, asked_again
+from eoctl.operations.session.session import now_ms, with_cluster
+from eoctl.render.words import counted
+from eoctl.settings.context import Context
+from eoctl.stores.journal import Journal
+from eoctl.stores.locks.lock import lock_words
+from eoctl.stores.offsets.store import Contents, OffsetStore, Write, left, unsent
+from recovery.change.journal import Entry, unfinished
+from recovery.change.plan import VALID_MS, Plan, Step, differences
+from recovery.errors import IncompleteError, RefusedError
+from recovery.shared.app_file import named
+
+
+async def plan(
+    cluster: Cluster,
+    context: Context,
+    asked: Asked,
+    *,
+    pause: float = PAUSE_SECONDS,
+    reading: Reading | None = None,
+) -> Plan:
+    """Observe, decide, plan. Raises RefusedError (PendingError: fence first), IncompleteError."""
+    async with opened_stores(cluster, asked) as stores:
+        seen = await look(cluster, asked, stores, pause=pause, reading=reading)
+        return plan_of(asked, stores, seen, context, pause=pause)
+
+
+def check(plan: Plan, context: Context, seconds: float | None) -> None:
+    """Would it be carried out now? Raises RefusedError that names what changed.
+
+    Of a plan that is begun or applied there is nothing to say here.
+    """
+    plan.check_expiry(now_ms())
+    for entry in Journal().find().entries:
+        if entry.begun.data["sha256"] == plan.sha256 and entry.state in ("unfinished", "done"):
+            return
+
+    async def look_again() -> None:
+        async with (
+            asyncio.timeout(None if seconds is None else seconds + 0.5),
+            opened(plan, context, seconds) as operation,
+        ):
+            answering = await operation.cluster_id()
+            if answering != plan.cluster_id:
+                raise RefusedError(
+                    f"the plan is for cluster {plan.cluster_id}, but {answering} answers",
+                    where=context.title,
+                )
+            changed = plan.changed(await operation.observe(plan.steps), plan.steps)
+            if changed:
+                raise RefusedError(
+                    f"changed since the plan: {'; '.join(changed[:3])}",
+                    where=plan.scope,
+                    remedy="plan again",
+                )
+
+    try:
+        asyncio.run(look_again())
+    except TimeoutError:
+        raise IncompleteError(
+            f"not done within {seconds} s", remedy="give more time with --timeout"
+        ) from None
+
+
+@asynccontextmanager
+async def opened(
+    plan: Plan, context: Context, seconds: float | None
+) -> AsyncIterator["Restarting"]:
+    """The operation of a plan, its cluster and its stores open."""
+    settings = client_settings(context.properties, hosts=context.hosts, socks5=context.socks5)
+    asked = asked_again(plan.details["asked"])
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(
+            Cluster(settings, Deadline(seconds), read_only=context.read_only)
+        )
+        stores = await stack.enter_async_context(opened_stores(cluster, asked))
+        yield Restarting(plan, asked, cluster, stores)
+
+
+class Restarting:
+    """See `steps.Operation`."""
+
+    def __init__(self, plan: Plan, asked: Asked, cluster: Cluster, stores: Stores) -> None:
+        self._plan = plan
+        self._asked = asked
+        self._cluster = cluster
+        self._stores = stores
+
+    async def cluster_id(self) -> str:
+        return self._cluster.cluster_id or ""
+
+    async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
+        """Everything again; of a plan that was begun, what it wrote counts as not written."""
+        self._cluster.forgive()
+        if self._plan.kind == UNDO:
+            found: Mapping[str, Any] = await _store_facts(self._plan, self._stores)
+        else:
+            pause = self._plan.details["pause_ms"] / 1000
+            found = facts(
+                self._stores, await look(self._cluster, self._asked, self._stores, pause=pause)
+            )
+        begun = unfinished_entry(self._plan.kind, self._plan.cluster_id, self._plan.scope)
+        if begun is not None and begun.touched and begun.plan.same_change(self._plan):
+            found = as_planned(self._plan, found, self._stores)
+        return found
+
+    async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
+        """Write what is not written yet. RefusedError: nothing was."""
+        store = _store_of(step, self._stores)
+        if step.action == "keep" or store is None:
+            return None
+        with unsent():
+            contents = await store.read()
+        todo = left(contents, writes_of(step))
+        await store.write(todo, ensure_held, dissolve=step.parameters["dissolve"])
+        return {"written": len(todo)}
+
+    async def verify(self, step: Step) -> Seen:
+        """Does the store hold it?"""
+        self._cluster.forgive()
+        store = _store_of(step, self._stores)
+        if store is None:
+            return Seen(True, None, "nothing was to be written")
+        contents = await store.read()
+        if step.action == "keep":
+            return self._kept(contents, store)
+        writes = writes_of(step)
+        try:
+            todo = left(contents, writes)
+        except RefusedError as error:
+            return Seen(False, None, error.what)
+        if todo:
+            places = ", ".join(named(w.place) for w in todo[:3])
+            missing = f"{len(todo)} of {len(writes)} are not written: {places}"
+            return Seen(False, None, missing, untouched=len(todo) == len(writes))
+        if step.parameters["dissolve"] and contents.exists and not contents.entries:
+            return Seen(False, None, f"{store.name} is still there")
+        saw = {named(w.place): w.after for w in writes}
+        return Seen(True, {"entries": saw}, f"{store.name}: new offsets written and read back")
+
+    def _kept(self, contents: Contents, store: OffsetStore) -> Seen:
+        then = self._plan.details["target"]
+        held = {named(e.place): e.kept for e in contents.entries}
+        changed = differences(then, {place: held.get(place) for place in then})
+        if changed:
+            return Seen(False, None, changed[0], untouched=True)  # nothing is written here
+        return Seen(True, None, f"{store.name}: read back, already as it is to be")
+
+
+def _store_of(step: Step, stores: Stores) -> OffsetStore | None:
+    return stores.mirror if step.parameters.get("which") == MIRROR else stores.main
+
+
+# -- undo ------------------------------------------------------------------------------------------
+
+
+def undo_plan(entry: Entry, context: Context, seconds: float | None) -> Plan:
+    """Puts back what an entry wrote: offsets, metadata, leader epochs, absence.
+
+    An undo that was begun before is resumed. Raises RefusedError unless the store still holds
+    exactly what was written (of an unfinished entry also what was there before).
+    """
+    if (begun := begun_undo(entry)) is not None:
+        return begun.plan
+    if not any(writes_of(step) for step in entry.plan.steps):
+        raise RefusedError("it wrote nothing: there is nothing to undo", where=entry.id)
+
+    async def make(cluster: Cluster) -> Plan:
+        asked = asked_again(entry.plan.details["asked"])
+        async with opened_stores(cluster, asked) as stores:
+            return await _undo(entry, context, stores)
+
+    return with_cluster(context, seconds, make)
+
+
+def begun_undo(entry: Entry) -> Entry | None:
+    """An undo of this entry that was left unfinished."""
+    found = unfinished(Journal().find().entries)
+    return next((other for other in found if other.undoes == entry.id), None)
+
+
+async def _undo(entry: Entry, context: Context, stores: Stores) -> Plan:
+    then = entry.plan
+    steps = []
+    for step in then.steps:
+        store = _store_of(step, stores)
+        if store is None or not writes_of(step):
+            continue
+        contents = await store.read()
+        refuse_members(contents, store.name)
+        _refuse_moved_on(entry, step, contents, store)
+        back = _to_put_back(entry, step, contents, store)
+        which = step.parameters["which"]
+        if back:
+            steps.append(
+                Step(
+                    action="write",
+                    target=store.name,
+                    parameters=parameters(which, back, dissolve=not then.details["existed"][which]),
+                    does=f"puts {counted(len(back), 'position')} of {store.name} back",
+                    stands_on=(_key(which, store),),
+                )
+            )
+    now = now_ms()
+    writes = sum(len(writes_of(step)) for step in steps)
+    observed = await _store_facts(then.model_copy(update={"steps": tuple(steps)}), stores)
+    return Plan(
+        kind=UNDO,
+        action="undo",
+        created_at=now,
+        expires_at=now + VALID_MS,
+        context=context.title,
+        argv=context.argv,
+        cluster_id=then.cluster_id,
+        scope=then.scope,
+        summary=f"{then.scope}: {counted(writes, 'position')} as before {entry.id}",
+        lock=lock_words(context.lock_zookeeper),
+        observed=observed,
+        steps=tuple(steps),
+        details={
+            "asked": then.details["asked"],
+            "target": {},
+            # the reverse of a reverse leaves the store there
+            "existed": {STORE: True, MIRROR: True},
+        },
+    )
+
+
+def _refuse_moved_on(entry: Entry, step: Step, contents: Contents, store: OffsetStore) -> None:
+    """The partitions that were left as they were must be so still: else the application ran."""
+    if step.parameters["which"] != STORE or entry.plan.kind != KIND:
+        return
+    written = {named(w.place) for w in writes_of(step)}
+    held = {named(e.place): e.kept for e in contents.entries}
+    target = entry.plan.details["target"]
+    kept = {place: value for place, value in target.items() if place not in written}
+    _refuse(entry, store, differences(kept, {place: held.get(place) for place in kept}))
+
+
+def _to_put_back(
+    entry: Entry, step: Step, contents: Contents, store: OffsetStore
+) -> tuple[Write, ...]:
+    held = {e.place: e.kept for e in contents.entries}
+    back, wrong = [], []
+    for write in writes_of(step):
+        now = held.get(write.place)
+        if now == write.after:
+            back.append(write.reverse)
+        elif now != write.before or entry.state == "done":
+            place = named(write.place)
+            wrong += differences({place: write.after}, {place: now})
+    _refuse(entry, store, wrong)
+    return tuple(back)
+
+
+def _refuse(entry: Entry, store: OffsetStore, changed: Sequence[str]) -> None:
+    if changed:
+        more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+        raise RefusedError(
+            f"{store.name} does not hold what {entry.id} wrote any more: {changed[0]}{more}",
+            where=entry.id,
+            remedy="the application, or somebody else, moved on: nothing is put back",
+        )
+
+
+async def _store_facts(plan: Plan, stores: Stores) -> dict[str, Any]:
+    """For each store that the steps write: is it there, and what does it hold?"""
+    found: dict[str, Any] = {}
+    for step in plan.steps:
+        store = _store_of(step, stores)
+        if store is None:
+            continue
+        contents = await store.read()
+        refuse_members(contents, store.name)
+        held = {e.place: e.kept for e in contents.entries}
+        found[_key(step.parameters["which"], store)] = {
+            "exists": contents.exists,
+            "entries": {named(w.place): held.get(w.place) for w in writes_of(step)},
+        }
+    return found
+
+
+def _key(which: str, store: OffsetStore) -> str:
+    return f"mirror {store.name}" if which == MIRROR else store.name
+
+
+# -- the same command again ------------------------------------------------------------------------
+
+
+def going_on_with(plan: Plan) -> Entry | None:
+    """An unfinished entry of an earlier plan that leads to the same positions: a run of cron that
+    was killed is ended by the next one, whose plan was made on what that run left behind.
+
+    One that sent nothing is closed: this plan takes its place. Raises RefusedError while it runs.
+    """
+    entry = unfinished_entry(KIND, plan.cluster_id, plan.scope)
+    if entry is None or entry.plan.same_change(plan):
+        return None
+    if not entry.touched:
+        writer = Journal().reopen(entry.id)
+        try:
+            writer.append("abandoned", detail="nothing was sent; another plan took its place")
+            writer.finished()
+        finally:
+            writer.close()
+        return None
+    same = entry.plan.details["target"] == plan.details["target"]
+    return entry if same else None
+
+
+def is_abandoned(entry: Entry) -> bool:
+    """Was it closed meanwhile, because nothing of it had happened?"""
+    return Journal().get(entry.id).state == "abandoned"
+
+
+@dataclass(frozen=True, slots=True)
+class Became:
+    """What this host's journal says of a plan. applied: the entry that applied it; undone: the one
+    that put that back. None: no entry."""
+
+    applied: Entry | None
+    undone: Entry | None
+
+
+def became(plan: Plan) -> Became:
+    """What became of a plan: applied from here, undone, or neither."""
+    entries = Journal().find().entries
+    mine = [e for e in entries if e.begun.data["sha256"] == plan.sha256 and e.plan.kind == KIND]
+    entry = mine[-1] if mine else None
+    backs = [e for e in entries if entry is not None and e.undoes == entry.id]
+    return Became(entry, backs[-1] if backs else None)
+
+
+def applied(plan: Plan) -> Entry:
+    """The journal entry that applied a plan. Raises RefusedError."""
+    entry = became(plan).applied
+    if entry is not None:
+        return entry
+    raise RefusedError(
+        "this plan was not applied from here: the journal does not know it",
+        where=plan.scope,
+        remedy="see `eoctl journal list`",
+    )

@@ -1,0 +1,447 @@
+"""Looking at everything that a restart is decided from: logs, store and group, ranges counted.
+
+Ends and store are read twice, a moment apart; then the questions of the strategy are answered in
+rounds, each of all partitions at once, every leader in parallel.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eoctl.kafka.ask import collect, configs
+from eoctl.kafka.ask.log_ends import read_ends
+from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
+from eoctl.kafka.read import committed, group_commits, log_checks, log_search
+from eoctl.kafka.read.count import Cuts, count
+from eoctl.operations.diagnose import pending_owners
+from eoctl.operations.inspect.history import read_state_logs
+from eoctl.operations.inspect.lists import look_at_owners
+from eoctl.operations.inspect.offsets import Reading
+from eoctl.operations.restart.request import Asked
+from eoctl.stores.offsets.store import Contents, OffsetStore, open_store
+from recovery.errors import IncompleteError, RefusedError
+from recovery.facts import PartitionFacts, ProducerFacts, TopicPartition
+from recovery.formats.coast import decode_changelog
+from recovery.formats.reader import CorruptError
+from recovery.formats.records import Record
+from recovery.inspect.inspection import stale_epoch
+from recovery.merge.log import Tail, merge_format
+from recovery.restart.commits import GroupCommit, Shown, decided, written_with
+from recovery.restart.decision import RestartPlan
+from recovery.restart.observed import (
+    Attached,
+    ChangelogTip,
+    CommitOf,
+    Count,
+    Counted,
+    EpochEnd,
+    InCommit,
+    Log,
+    LogEnd,
+    MergeTail,
+    Observed,
+    OffsetAt,
+    PendingCommit,
+    TimeAt,
+    Walk,
+    Want,
+)
+from recovery.restart.producers import ProducerRuns, ended_a_transaction
+from recovery.shared.store_tables import KafkaGroupStore
+
+PAUSE_SECONDS = 1.0  # between two looks at ends, store and group
+EMPTY = (None, "Empty", "Dead")
+
+Answers = dict[str, dict[Any, Any]]
+"""Field of Observed → question → answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The open stores of what is asked."""
+
+    main: OffsetStore | None
+    mirror: OffsetStore | None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Everything that was seen, and what follows from it. mirror: None without one."""
+
+    observed: Observed
+    decision: RestartPlan
+    contents: Contents | None
+    mirror: Contents | None
+
+
+@asynccontextmanager
+async def opened_stores(cluster: Cluster, asked: Asked) -> AsyncIterator[Stores]:
+    """The stores, closed at the end."""
+    async with AsyncExitStack() as stack:
+        found = [
+            None
+            if described is None
+            else await stack.enter_async_context(
+                open_store(described, cluster=cluster, app=asked.app)
+            )
+            for described in (asked.store, asked.mirror)
+        ]
+        yield Stores(*found)
+
+
+async def look(
+    cluster: Cluster,
+    asked: Asked,
+    stores: Stores,
+    *,
+    pause: float = PAUSE_SECONDS,
+    reading: Reading | None = None,
+) -> Look:
+    """Observe and decide. pause: seconds between the two looks.
+
+    Raises RefusedError (PendingError while commits of the group are not decided), IncompleteError.
+    """
+    observer = _Observer(cluster, asked, stores, reading or Reading())
+    observed = await observer.observe(pause)
+    decision = asked.decide(observed)
+    mirror = None if stores.mirror is None else await stores.mirror.read()
+    return Look(observed, decision, observer.contents, mirror)
+
+
+def refuse_members(contents: Contents, where: str) -> None:
+    """Raises RefusedError while a group has members; of other stores there is nothing to say."""
+    state, members = contents.facts.get("state"), contents.facts.get("members")
+    if state not in EMPTY or members:
+        known = "" if members is None else f" with {members} members"
+        raise RefusedError(
+            f"the group is {state}{known}",
+            where=where,
+            remedy="stop the application; a member that died leaves after its session timeout",
+        )
+
+
+class _Observer:
+    def __init__(self, cluster: Cluster, asked: Asked, stores: Stores, reading: Reading) -> None:
+        self._cluster = cluster
+        self._asked = asked
+        self._store = stores.main
+        self._reading = reading
+        self._partitions: dict[TopicPartition, PartitionMetadata] = {}
+        self._logs: dict[TopicPartition, Log] = {}
+        self.contents: Contents | None = None
+
+    async def observe(self, pause: float) -> Observed:
+        """Everything that `decide` needs."""
+        contents = await self._read_store()
+        metadata = await self._cluster.metadata(self._asked.topics)
+        counts = {}
+        for t in metadata.topics.values():
+            if t.error not in (None, "UNKNOWN_TOPIC_OR_PARTITION"):
+                raise IncompleteError(f"it could not be described: {t.error}", where=t.name)
+            if t.error is None:
+                counts[t.name] = len(t.partitions)
+            self._partitions |= {(p.topic, p.partition): p for p in t.partitions}
+        topics = list(metadata.topics.values())
+        growing = [p for p in self._partitions.values() if p.topic in self._asked.growing]
+        first, first_ends, _ = await read_ends(self._cluster, topics, growing)
+        await asyncio.sleep(pause)
+        again = await self._read_store()
+        if self._store is not None and again != contents:
+            raise RefusedError(
+                "it was written while it was watched: the application, or another one, still runs",
+                where=self._store.name,
+                remedy="stop it, then plan again",
+            )
+        self.contents = contents
+        second, second_ends, _ = await read_ends(self._cluster, topics, growing)
+        others = [p for p in self._partitions.values() if p.topic not in self._asked.growing]
+        inputs, _ = await collect.partition_offsets(self._cluster, topics, others)
+        policies, _ = await configs.topic_configs(self._cluster, sorted(counts), ["cleanup.policy"])
+        producers, _ = await collect.producers(self._cluster, growing)
+        reads = {_place(f): [_end(f, first_ends)] for f in first if f.error is None}
+        for f in (*second, *inputs):
+            place = _place(f)
+            if f.error is not None or f.log_start_offset is None:
+                continue
+            self._logs[place] = Log(
+                *place,
+                topic_id=f.topic_id,
+                leader_epoch=f.leader_epoch,
+                log_start_offset=f.log_start_offset,
+                reads=(*reads.get(place, ()), _end(f, second_ends)),
+                cleanup_policy=policies.get(f.topic, {}).get("cleanup.policy"),
+                producers=producers.get(place),
+            )
+        observed = Observed(
+            cluster_id=self._cluster.cluster_id,
+            partition_counts=counts,
+            logs=self._logs,
+            stored=tuple(
+                e.position
+                for e in (contents.entries if contents else ())
+                if e.place[0] in self._asked.inputs
+            ),
+            pending=await self._pending(contents),
+            spark=contents.spark if contents else None,
+        )
+        return await self._owned(await self._answered(observed))
+
+    async def _read_store(self) -> Contents | None:
+        if self._store is None:
+            return None
+        contents = await self._store.read()
+        refuse_members(contents, self._store.name)
+        return contents
+
+    async def _pending(self, contents: Contents | None) -> tuple[PendingCommit, ...]:
+        """The group's commits that transactions hold, and which ids these belong to."""
+        found = [o for o in (contents.pending if contents else ()) if o.topic in self._asked.inputs]
+        if not found:
+            return ()
+        holders = await committed.pending_holders(self._cluster, found)
+        return await pending_owners.judged(self._cluster, found, holders)
+
+    async def _answered(self, observed: Observed) -> Observed:
+        """Ask until nothing is wanted any more; each round has a new question."""
+        asked: set[Want] = set()
+        while wants := self._asked.wanted(observed):
+            assert not asked.issuperset(wants), f"still asking: {wants[0]}"
+            asked |= set(wants)
+            answers, unseen = await self._answer(wants)
+            more: dict[str, Any] = {
+                name: {**getattr(observed, name), **found} for name, found in answers.items()
+            }
+            observed = replace(observed, unseen={**observed.unseen, **unseen}, **more)
+        return observed
+
+    async def _answer(self, wants: Sequence[Want]) -> tuple[Answers, dict[Want, str]]:
+        answers: Answers = {}
+        unseen: dict[Want, str] = {}
+
+        def put(name: str, found: Mapping[Any, Any], not_seen: Mapping[Any, str]) -> None:
+            answers.setdefault(name, {}).update(found)
+            unseen.update(not_seen)
+
+        def of(kind: type) -> list[Any]:
+            return [w for w in wants if isinstance(w, kind)]
+
+        if counts := of(Count):
+            put("counted", *await self._count(counts))
+        if walks := of(Walk):
+            tops = {p: (g.last_stable_offset, g.high_watermark) for p, g in self._logs.items()}
+            walked = await log_search.walk(self._cluster, walks, tops)
+            put("walked", walked.answers, walked.unseen)
+        if times := of(TimeAt):
+            ends = {p: g.high_watermark for p, g in self._logs.items()}
+            seen = await log_search.times(self._cluster, times, ends)
+            put("times", seen.answers, seen.unseen)
+        if instants := of(OffsetAt):
+            put("offsets_at", *await self._offsets_at(instants))
+        if epochs := of(EpochEnd):
+            put("epoch_ends", *await self._epoch_ends(epochs))
+        if tips := of(ChangelogTip):
+            put("attached", *await self._tips(tips))
+        if tails := of(MergeTail):
+            put("merged", *await self._tails(tails))
+        if commits := of(CommitOf):
+            put("commits", *await self._commits(commits))
+        if outputs := of(InCommit):
+            put("in_commits", *await self._in_commits(outputs))
+        return answers, unseen
+
+    async def _count(self, wants: Sequence[Count]) -> tuple[dict[Count, Counted], dict[Count, str]]:
+        found: dict[Count, Counted] = {}
+        unseen: dict[Count, str] = {}
+        for one in log_search.in_turn(wants):
+            runs = {p: ProducerRuns(w.start, w.end) for p, w in one.items() if w.producers}
+            cuts = [
+                Cuts(
+                    *place,
+                    (want.start, want.end),
+                    self._logs[place].log_start_offset,
+                    self._logs[place].last_stable_offset,
+                    runs.get(place),
+                )
+                for place, want in one.items()
+            ]
+            counts, missing = await count(
+                self._cluster,
+                cuts,
+                check_crc=self._reading.check_crc,
+                max_rate=self._reading.max_rate,
+                progress=self._reading.progress,
+            )
+            for place, (counted,) in counts.items():
+                producers = runs[place].found if place in runs else None
+                found[one[place]] = Counted(counted, producers)
+            for m in missing:
+                unseen[one[m.topic or "", m.partition or 0]] = (
+                    f"it could not be counted: {m.detail}"
+                )
+        return found, unseen
+
+    async def _offsets_at(
+        self, wants: Sequence[OffsetAt]
+    ) -> tuple[dict[OffsetAt, int | None], dict[OffsetAt, str]]:
+        places = {(w.topic, w.partition) for w in wants}
+        told, _ = await collect.offsets_at(
+            self._cluster, [self._partitions[p] for p in places], {w.instant for w in wants}
+        )
+        found: dict[OffsetAt, int | None] = {}
+        unseen: dict[OffsetAt, str] = {}
+        for w in wants:
+            offsets = told.get((w.topic, w.partition))
+            if offsets is None:
+                unseen[w] = "its leader did not find the offset of an instant"
+            else:
+                found[w] = offsets.get(w.instant)
+        return found, unseen
+
+    async def _epoch_ends(
+        self, wants: Sequence[EpochEnd]
+    ) -> tuple[dict[EpochEnd, int | None], dict[EpochEnd, str]]:
+        found: dict[EpochEnd, int | None] = {}
+        unseen: dict[EpochEnd, str] = {}
+        for one in log_search.in_turn(wants):
+            questions = {}
+            for place, w in one.items():
+                leader, epoch = self._partitions[place].leader, self._logs[place].leader_epoch
+                if leader is not None:
+                    questions[place] = (leader, -1 if epoch is None else epoch, w.leader_epoch)
+            ends, _ = await log_checks.asked_epoch_ends(self._cluster, questions)
+            for place, w in one.items():
+                if place in ends:
+                    found[w] = ends[place]
+                else:
+                    unseen[w] = "its leader did not tell where the stored leader epoch ends"
+        return found, unseen
+
+    async def _tips(
+        self, wants: Sequence[ChangelogTip]
+    ) -> tuple[dict[ChangelogTip, Attached | None], dict[ChangelogTip, str]]:
+        starts = {p: g.log_start_offset for p, g in self._logs.items()}
+        seen = await log_search.last_records(self._cluster, wants, starts)
+        found: dict[ChangelogTip, Attached | None] = {}
+        for want, record in seen.answers.items():
+            found[want] = None
+            if record is not None:
+                where = f"{want.topic}:{want.partition} at {record.offset}"
+                try:
+                    change = decode_changelog(record.key, record.value)
+                except CorruptError as error:
+                    raise error.within(where) from None
+                found[want] = Attached(change.upstream, change.downstream, record.offset)
+        return found, seen.unseen
+
+    async def _tails(
+        self, wants: Sequence[MergeTail]
+    ) -> tuple[dict[MergeTail, Any], dict[MergeTail, str]]:
+        app = self._asked.app
+        assert app is not None
+        assert app.merge is not None
+        form = merge_format(app.merge.format)
+        tails = {w: Tail() for w in wants}
+
+        def each(want: MergeTail, record: Record) -> None:
+            try:
+                tails[want].add(form.decode(record.key, record.value))
+            except CorruptError as error:
+                where = f"{want.topic}:{want.partition} at {record.offset}"
+                raise error.within(where) from None
+
+        seen = await log_search.tails(self._cluster, wants, each)
+        return {w: tails[w].sources for w in seen.answers}, seen.unseen
+
+    async def _commits(
+        self, wants: Sequence[CommitOf]
+    ) -> tuple[dict[CommitOf, GroupCommit], dict[CommitOf, str]]:
+        """The records behind what the coordinator told of the group's offsets."""
+        store = self._asked.store
+        assert isinstance(store, KafkaGroupStore)
+        assert self.contents is not None
+        told = {e.place: e.kept.get("offset") for e in self.contents.entries}
+        read, why = await group_commits.last_commits(self._cluster, store.group)
+        found: dict[CommitOf, GroupCommit] = {}
+        unseen: dict[CommitOf, str] = {}
+        for want in wants:
+            place = want.topic, want.partition
+            commit = read.get(place)
+            if why is not None:
+                unseen[want] = why
+            elif commit is None or commit.offset != told.get(place):
+                unseen[want] = (
+                    f"__consumer_offsets holds {'nothing' if commit is None else commit.offset}, "
+                    f"the coordinator told {told.get(place)}"
+                )
+            else:
+                found[want] = commit
+        return found, unseen
+
+    async def _in_commits(
+        self, wants: Sequence[InCommit]
+    ) -> tuple[dict[InCommit, Shown], dict[InCommit, str]]:
+        """By the decisions of the ids that committed; then, under v2, by the outputs themselves."""
+        pids = {w.commit.producer_id for w in wants if w.commit.producer_id is not None}
+        owners = await look_at_owners(self._cluster, sorted(pids))
+        ids = sorted({t.transactional_id for t in owners.rows if t.producer_id in pids})
+        logs = (await read_state_logs(self._cluster, ids, [])).logs if ids else ()
+        history = [r for log in logs for r in log.records]
+        found = {w: decided(w.commit, (w.topic, w.partition), history) for w in wants}
+        unseen: dict[InCommit, str] = {}
+        left = [w for w, shown in found.items() if shown is Shown.NOTHING and w.commit.is_v2]
+        for one in log_search.in_turn(left):
+            ends = {place: (w.start, w.end) for place, w in one.items()}
+            read, failed = await group_commits.tails(self._cluster, ends)
+            for place, w in one.items():
+                if place in failed:
+                    unseen[w] = f"its last batches could not be read: {failed[place]}"
+                    del found[w]
+                else:
+                    found[w] = written_with(w.commit, read.get(place, ()))
+        return found, unseen
+
+    async def _owned(self, observed: Observed) -> Observed:
+        """Of the transactional producers that wrote the outputs, or may still: whose they are, and
+        which cannot write any more."""
+        epochs: dict[int, int] = {}
+
+        def at_least(pid: int, epoch: int) -> None:
+            epochs[pid] = max(epoch, epochs.get(pid, -1))
+
+        for counted in observed.counted.values():
+            for run in counted.producers.runs if counted.producers else ():
+                if run.transactional and counted.producers is not None:
+                    at_least(run.producer_id, counted.producers.last[run.producer_id][0])
+        newest: dict[int, ProducerFacts] = {}
+        for p in (p for log in self._logs.values() for p in log.producers or ()):
+            if ended_a_transaction(p):
+                at_least(p.producer_id, p.producer_epoch)
+            before = newest.get(p.producer_id)
+            if before is None or p.producer_epoch > before.producer_epoch:
+                newest[p.producer_id] = p
+        if not epochs:
+            return observed
+        transactions = await look_at_owners(self._cluster, sorted(epochs))
+        owners = {t.producer_id: t for t in transactions.rows if t.producer_id in epochs}
+        version = self._cluster.transaction_version
+        fenced = [
+            pid
+            for pid, epoch in epochs.items()
+            if pid in newest
+            and newest[pid].producer_epoch >= epoch
+            and stale_epoch(newest[pid], owners.get(pid), version)
+        ]
+        ids = {pid: t.transactional_id for pid, t in owners.items() if pid is not None}
+        return replace(observed, fenced=frozenset(fenced), owners=ids)
+
+
+def _place(f: PartitionFacts) -> TopicPartition:
+    return f.topic, f.partition
+
+
+def _end(f: PartitionFacts, ends: Mapping[TopicPartition, int]) -> LogEnd:
+    assert f.high_watermark is not None
+    assert f.last_stable_offset is not None
+    return LogEnd(ends.get(_place(f)), f.high_watermark, f.last_stable_offset)

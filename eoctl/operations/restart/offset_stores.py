@@ -1,0 +1,100 @@
+"""`offsets show --store`: where stores of offsets stand, against LSO and high watermark."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.inspect.lists import Scope, selected
+from eoctl.operations.inspect.offsets import Reading, against_logs
+from eoctl.operations.restart.request import read_app_file
+from eoctl.stores.offsets.store import Contents, Entry, open_store
+from recovery.errors import EoctlError, UsageError
+from recovery.facts import GroupOffsetFacts, Missing
+from recovery.restart.store_words import WORDS, parse_store
+from recovery.restart.stored import dump_stored
+from recovery.rows.answers import Answer
+from recovery.selectors import Selector
+from recovery.shared.app_file import App
+from recovery.shared.store_tables import Store
+
+
+async def show_stores(
+    cluster: Cluster,
+    words: Sequence[str],
+    selectors: Sequence[Selector],
+    *,
+    counting: Reading | None = None,
+) -> Answer:
+    """The positions in the stores named, as `offsets show` tells those of groups.
+
+    words: as `recovery.restart.store_words` takes them, or an application file: then its mirror
+    too. A store that cannot be read is one of the errors, and the error itself when there is no
+    other.
+    """
+    missing: list[Missing] = []
+    places = None
+    if selectors:
+        _, wanted, missing = await selected(cluster, Scope(tuple(selectors)))
+        places = {(p.topic, p.partition) for p in wanted}
+    rows: list[GroupOffsetFacts] = []
+    stores: list[dict[str, object]] = []
+    troubles: list[EoctlError] = []
+    described = [found for word in words for found in _named(word)]
+    for one, app in described:
+        try:
+            async with open_store(one, cluster=cluster, app=app) as store:
+                contents = await store.read()
+        except EoctlError as error:
+            troubles.append(error)
+            continue
+        stores.append({"store": store.name, "kind": one.kind, "exists": contents.exists})
+        found = _facts(store.name if one.kind != "kafka-group" else one.group, one, contents)
+        rows += [o for o in found if places is None or (o.topic, o.partition) in places]
+    if troubles and not stores:
+        raise troubles[0]
+    missing += [Missing("store", "UNREADABLE", e.sentence, id=e.where) for e in troubles]
+    return await against_logs(
+        cluster, rows, missing, counting=counting, extra={"groups": [], "stores": stores}
+    )
+
+
+def _named(word: str) -> list[tuple[Store, App | None]]:
+    found = parse_store(word)
+    if found is not None:
+        return [(found, None)]
+    if not Path(word).is_file():
+        raise UsageError("is no application file and no store", where=word, remedy=f"write {WORDS}")
+    app = read_app_file(Path(word)).app
+    if app.store is None:
+        raise UsageError("the application has no [app.store]", where=word)
+    return [(store, app) for store in (app.store, app.mirror) if store is not None]
+
+
+def _facts(name: str, described: Store, contents: Contents) -> list[GroupOffsetFacts]:
+    """pending: None where a store has no such thing."""
+    kafka = described.kind == "kafka-group"
+    pending = {(o.topic, o.partition) for o in contents.pending}
+    facts = [
+        GroupOffsetFacts(
+            group=name,
+            topic=entry.place[0],
+            partition=entry.place[1],
+            committed_offset=entry.position.input.offset,
+            leader_epoch=entry.position.input.leader_epoch,
+            metadata=entry.kept["metadata"] if kafka else _beside(entry),
+            pending=entry.place in pending if kafka else None,
+        )
+        for entry in contents.entries
+    ]
+    known = {(o.topic, o.partition) for o in facts}
+    return facts + [o for o in contents.pending if (o.topic, o.partition) not in known]
+
+
+def _beside(entry: Entry) -> str | None:
+    """What belongs to the offset, as JSON; of the state only its size."""
+    [row] = json.loads(dump_stored([entry.position]))["partitions"]
+    del row["input"]
+    if entry.position.state is not None:
+        row["state"] = f"{len(entry.position.state)} bytes"
+    return json.dumps(row, separators=(",", ":")) if row else None

@@ -1,0 +1,284 @@
+"""From what was seen to a plan: its facts, its steps, and what `show` and `verify` need later.
+
+One step per store: every store takes all partitions in one write. The mirror comes second.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from eoctl.operations.restart.observe import Look, Stores
+from eoctl.operations.restart.request import Asked
+from eoctl.operations.session.session import now_ms
+from eoctl.render.words import counted
+from eoctl.settings.context import Context
+from eoctl.stores.locks.lock import lock_words
+from eoctl.stores.offsets.store import Contents, Kept, OffsetStore, Write
+from recovery.change.plan import VALID_MS, Plan, Step
+from recovery.errors import IncompleteError
+from recovery.restart.decide import changes
+from recovery.restart.decision import RestartPlan
+from recovery.restart.stored import StoredOffset, StoredPartition
+from recovery.shared.app_file import named
+
+KIND, UNDO = "restart", "restart-undo"
+STORE, MIRROR = "store", "mirror"
+GUARANTEE = "guarantee"  # a plan's subject: the evidence that it stands on may be gone by then
+
+_DECISION = TypeAdapter(RestartPlan)
+
+
+def plan_of(
+    asked: Asked,
+    stores: Stores,
+    look: Look,
+    context: Context,
+    *,
+    pause: float,
+    valid_ms: int = VALID_MS,
+) -> Plan:
+    """The plan of one decision. Raises RefusedError where a store has no room for an entry."""
+    if look.observed.cluster_id is None:
+        raise IncompleteError("the brokers do not tell their cluster id", where=context.title)
+    now = now_ms()
+    observed = facts(stores, look)
+    writes = _writes(stores.main, look)
+    mirrored = _mirrored(stores.mirror, look)
+    subjects = tuple(sorted(k for k in observed if not _is_mirror(stores, k)))
+    steps = [
+        _step(STORE, stores.main, writes, subjects)
+        if writes and stores.main
+        else _keep(stores.main, asked, subjects)
+    ]
+    if stores.mirror is not None and mirrored:
+        steps.append(_step(MIRROR, stores.mirror, mirrored, (_mirror_key(stores.mirror),)))
+    return Plan(
+        kind=KIND,
+        action="restart",
+        created_at=now,
+        expires_at=now + valid_ms,
+        context=context.title,
+        argv=context.argv,
+        cluster_id=look.observed.cluster_id,
+        scope=scope(stores, asked),
+        summary=summary(look.decision),
+        lock=lock_words(context.lock_zookeeper),
+        observed=observed,
+        steps=tuple(steps),
+        details={
+            "asked": asked.fixed(look.decision),
+            "decision": _DECISION.dump_python(look.decision, mode="json"),
+            "pause_ms": round(pause * 1000),
+            "producers": _producers(look),
+            "target": _target(look, writes),
+            "existed": {
+                STORE: look.contents is None or look.contents.exists,
+                MIRROR: look.mirror is None or look.mirror.exists,
+            },
+        },
+    )
+
+
+def decision_of(plan: Plan) -> RestartPlan:
+    """The decision that a plan carries out."""
+    return _DECISION.validate_json(json.dumps(plan.details["decision"]))
+
+
+def scope(stores: Stores, asked: Asked) -> str:
+    """What is changed one at a time."""
+    return stores.main.name if stores.main is not None else f"application {asked.name}"
+
+
+def facts(stores: Stores, look: Look) -> dict[str, Any]:
+    """What must still be so when the plan is applied, by subject."""
+    decision, observed = look.decision, look.observed
+    found: dict[str, Any] = {}
+    if stores.main is not None and look.contents is not None:
+        found[stores.main.name] = _store_facts(look.contents, decision)
+    if stores.mirror is not None and look.mirror is not None:
+        found[_mirror_key(stores.mirror)] = _store_facts(look.mirror, decision)
+    for i in decision.inputs:
+        place = (i.topic, i.partition)
+        found[named(place)] = {
+            "topic_id": observed.log(place).topic_id,
+            "partitions": observed.partition_counts.get(i.topic),
+            "restart_offset": i.restart_offset,
+        }
+    for o in decision.outputs:
+        place = (o.topic, o.partition)
+        found[named(place)] = {
+            "topic_id": observed.log(place).topic_id,
+            "leader_epoch": o.leader_epoch,
+            "from": o.start,
+            "end_offset": o.end_offset,
+            "drop_first": o.drop_first,
+        }
+    for s in decision.state:
+        found[f"state {s.topic}:{s.partition}"] = {"end_offset": s.end}
+    found[GUARANTEE] = {"guarantee": decision.guarantee}
+    return found
+
+
+def _store_facts(contents: Contents, decision: RestartPlan) -> dict[str, Any]:
+    entries = {e.place: e.kept for e in contents.entries}
+    places = [(i.topic, i.partition) for i in decision.inputs]
+    found: dict[str, Any] = {
+        "exists": contents.exists,
+        "entries": {named(p): entries.get(p) for p in places},
+    }
+    if contents.spark is not None:
+        found["batch"], found["committed"] = contents.spark.batch, contents.spark.committed
+    return found
+
+
+def summary(decision: RestartPlan) -> str:
+    """`orders-enricher: REWIND 1,204 records on 1 partition, 17 outputs to be dropped;
+    exactly-once`."""
+    parts = []
+    for direction in ("rewind", "skip"):
+        mine = [i for i in decision.inputs if i.direction == direction]
+        if mine:
+            unknown = any(i.records is None for i in mine)
+            records = sum(i.records or 0 for i in mine)
+            what = f"{'at least ' if unknown else ''}{counted(records, 'record')}"
+            where = counted(len(mine), "partition")
+            parts.append(f"{direction.upper()} {what} on {where}")
+    if not parts:
+        parts.append("no position moves")
+    drops = sum(o.drop_first for o in decision.outputs)
+    if drops:
+        parts.append(f"{counted(drops, 'output')} to be dropped")
+    return f"{decision.app}: {', '.join(parts)}; {decision.guarantee}"
+
+
+def _writes(store: OffsetStore | None, look: Look) -> tuple[Write, ...]:
+    if store is None or look.contents is None:
+        return ()
+    held = {e.place: e.kept for e in look.contents.entries}
+    found = []
+    for change in changes(look.decision, look.observed):
+        place = change.after.input.place
+        write = Write(*place, held.get(place), store.kept(change.after))
+        if write.before != write.after:
+            found.append(write)
+    return tuple(found)
+
+
+def _mirrored(store: OffsetStore | None, look: Look) -> tuple[Write, ...]:
+    """A mirror gets the input offsets, for tools that look there; never anything else."""
+    if store is None or look.mirror is None:
+        return ()
+    held = {e.place: e.kept for e in look.mirror.entries}
+    found = []
+    for entry in look.decision.store:
+        place = entry.input.place
+        bare = StoredOffset(topic=place[0], partition=place[1], offset=entry.input.offset)
+        write = Write(*place, held.get(place), store.kept(StoredPartition(input=bare)))
+        if write.before != write.after:
+            found.append(write)
+    return tuple(found)
+
+
+def _target(look: Look, writes: Sequence[Write]) -> dict[str, Kept | None]:
+    """What the store holds of every input partition once the plan is applied."""
+    if look.contents is None:
+        return {}
+    held = {e.place: e.kept for e in look.contents.entries} | {w.place: w.after for w in writes}
+    places = [(i.topic, i.partition) for i in look.decision.inputs]
+    return {named(p): held.get(p) for p in places}
+
+
+def _producers(look: Look) -> dict[str, list[int]]:
+    """The producers that had written each output before the plan, as far as they are known."""
+    found: dict[str, set[int]] = {
+        named((o.topic, o.partition)): {
+            p.producer_id for p in look.observed.log((o.topic, o.partition)).producers or ()
+        }
+        for o in look.decision.outputs
+    }
+    for want, told in look.observed.counted.items():
+        here = found.get(named((want.topic, want.partition)))
+        if told.producers is not None and here is not None:
+            here |= set(told.producers.last)
+    return {place: sorted(pids) for place, pids in found.items()}
+
+
+def _step(
+    which: str, store: OffsetStore, writes: Sequence[Write], subjects: tuple[str, ...]
+) -> Step:
+    how = "compare and set" if store.compares else "read, compare, write: it cannot do it at once"
+    return Step(
+        action="write",
+        target=store.name,
+        parameters=parameters(which, writes),
+        does=f"{counted(len(writes), 'position')} in {store.name} ({how}): {_told(writes)}",
+        stands_on=subjects,
+    )
+
+
+def _keep(store: OffsetStore | None, asked: Asked, subjects: tuple[str, ...]) -> Step:
+    holds = "there is no store" if store is None else f"{store.name} stays as it is"
+    return Step(
+        action="keep",
+        target=store.name if store is not None else asked.name,
+        does=f"nothing is written, {holds}: everything is looked at again",
+        stands_on=subjects,
+    )
+
+
+def parameters(which: str, writes: Sequence[Write], *, dissolve: bool = False) -> dict[str, Any]:
+    """A step's parameters, from which `writes_of` reads the writes again."""
+    rows = [
+        {"topic": w.topic, "partition": w.partition, "before": w.before, "after": w.after}
+        for w in writes
+    ]
+    return {"which": which, "writes": rows, "dissolve": dissolve}
+
+
+def writes_of(step: Step) -> tuple[Write, ...]:
+    return tuple(Write(**row) for row in step.parameters.get("writes", ()))
+
+
+def _told(writes: Sequence[Write], most: int = 3) -> str:
+    def offset(kept: Kept | None) -> str:
+        return "nothing" if kept is None else str(kept.get("offset", "?"))
+
+    told = [f"{w.topic}:{w.partition} {offset(w.before)} -> {offset(w.after)}" for w in writes]
+    more = f" and {len(told) - most} more" if len(told) > most else ""
+    return ", ".join(told[:most]) + more
+
+
+def _mirror_key(store: OffsetStore) -> str:
+    return f"mirror {store.name}"
+
+
+def _is_mirror(stores: Stores, subject: str) -> bool:
+    return stores.mirror is not None and subject == _mirror_key(stores.mirror)
+
+
+def as_planned(plan: Plan, now: Mapping[str, Any], stores: Stores) -> dict[str, Any]:
+    """Facts of a run that goes on where another was killed: what it wrote counts as not written.
+
+    Each partition of a store holds what was there before, or what the plan writes.
+    """
+    found = dict(now)
+    for step in plan.steps:
+        writes = {named(w.place): w for w in writes_of(step)}
+        store = stores.mirror if step.parameters.get("which") == MIRROR else stores.main
+        if not writes or store is None:
+            continue
+        key = _mirror_key(store) if store is stores.mirror else store.name
+        if key not in found or key not in plan.observed:
+            continue
+        entries = dict(found[key]["entries"])
+        touched = False
+        for place, write in writes.items():
+            if entries.get(place) == write.after:
+                entries[place], touched = write.before, True
+        exists = plan.observed[key]["exists"] if touched else found[key]["exists"]
+        if touched and GUARANTEE in plan.observed:  # what apply wrote is in no transaction
+            found[GUARANTEE] = plan.observed[GUARANTEE]
+        found[key] = {**found[key], "entries": entries, "exists": exists}
+    return found

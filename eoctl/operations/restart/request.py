@@ -1,0 +1,205 @@
+"""What a restart is planned for: an application file, or a group's move without one.
+
+Both ask for facts in rounds and decide from them; the rules are in `recovery.restart.decide` and
+`recovery.restart.adhoc`. Both can be kept in a plan, to be asked again when it is applied.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote_plus
+
+from eoctl.kafka.connection.property_names import SECRET_KEY
+from recovery.errors import UsageError
+from recovery.facts import TopicPartition
+from recovery.restart import decide as restart
+from recovery.restart.adhoc import Target, decide_adhoc, wanted_adhoc
+from recovery.restart.decision import RestartPlan
+from recovery.restart.observed import Observed, Want
+from recovery.shared.app_file import App, named, parse_app_file, parse_place
+from recovery.shared.store_tables import (
+    FileStore,
+    KafkaGroupStore,
+    SparkCheckpointStore,
+    SqlStore,
+    Store,
+    TopicStore,
+    ZooKeeperStore,
+)
+
+_SECRET = re.compile(rf"({SECRET_KEY.pattern}|passw|pwd)[^&;=\s?/@:]*\s*=", re.IGNORECASE)
+
+
+class Asked(Protocol):
+    """One restart to be planned.
+
+    app: None without an application file. store: None where nothing is kept or written. topics:
+    all that must be looked at. growing: those whose end decides.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def app(self) -> App | None: ...
+    @property
+    def store(self) -> Store | None: ...
+    @property
+    def mirror(self) -> Store | None: ...
+    @property
+    def inputs(self) -> frozenset[str]: ...
+    @property
+    def topics(self) -> Sequence[str]: ...
+    @property
+    def growing(self) -> frozenset[str]: ...
+    def wanted(self, observed: Observed) -> tuple[Want, ...]: ...
+    def decide(self, observed: Observed) -> RestartPlan: ...
+    def fixed(self, decision: RestartPlan) -> Mapping[str, Any]:
+        """As a plan keeps it, with every offset decided."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OfApp:
+    """An application file's."""
+
+    app: App
+
+    @property
+    def name(self) -> str:
+        return self.app.name
+
+    @property
+    def store(self) -> Store | None:
+        """A changelog is no store: its records are read as the log's."""
+        return None if self.app.strategy == "changelog" else self.app.store
+
+    @property
+    def mirror(self) -> Store | None:
+        return self.app.mirror
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        return frozenset(self.app.inputs)
+
+    @property
+    def growing(self) -> frozenset[str]:
+        found = {*self.app.outputs}
+        if self.app.merge is not None:
+            found.add(self.app.merge.topic)
+        if self.app.strategy == "changelog" and isinstance(self.app.store, TopicStore):
+            found.add(self.app.store.topic)
+        return frozenset(found)
+
+    @property
+    def topics(self) -> Sequence[str]:
+        return sorted(self.inputs | self.growing)
+
+    def wanted(self, observed: Observed) -> tuple[Want, ...]:
+        return restart.wanted(self.app, observed)
+
+    def decide(self, observed: Observed) -> RestartPlan:
+        return restart.decide(self.app, observed)
+
+    def fixed(self, decision: RestartPlan) -> Mapping[str, Any]:
+        return {"app": self.app.model_dump(mode="json")}
+
+
+@dataclass(frozen=True, slots=True)
+class AdHoc:
+    """A group's partitions moved to a target."""
+
+    group: str
+    target: Target
+    places: tuple[TopicPartition, ...]
+
+    app = None
+    mirror = None
+    growing: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        return self.group
+
+    @property
+    def store(self) -> Store:
+        return KafkaGroupStore(kind="kafka-group", group=self.group)
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        return frozenset(topic for topic, _ in self.places)
+
+    @property
+    def topics(self) -> Sequence[str]:
+        return sorted(self.inputs)
+
+    def wanted(self, observed: Observed) -> tuple[Want, ...]:
+        return wanted_adhoc(self.target, self.places, observed)
+
+    def decide(self, observed: Observed) -> RestartPlan:
+        return decide_adhoc(self.target, self.group, self.places, observed)
+
+    def fixed(self, decision: RestartPlan) -> Mapping[str, Any]:
+        # an end or an instant names another offset by then
+        offsets = {named((i.topic, i.partition)): i.restart_offset for i in decision.inputs}
+        return {"group": self.group, "offsets": offsets}
+
+
+def asked_again(details: Mapping[str, Any]) -> Asked:
+    """What `fixed` kept."""
+    if "app" in details:
+        return OfApp(App.model_validate_json(json.dumps(details["app"])))
+    offsets = {parse_place(text): offset for text, offset in details["offsets"].items()}
+    target = Target("from-file", offsets=offsets)
+    return AdHoc(details["group"], target, tuple(sorted(offsets)))
+
+
+def read_app_file(path: Path) -> OfApp:
+    """The application of a file. Paths in it are relative to its folder. Raises UsageError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    except UnicodeDecodeError:
+        raise UsageError("is not UTF-8 text", where=str(path)) from None
+    app = parse_app_file(text, str(path))
+    folder = path.absolute().parent
+    stores: dict[str, Store | None] = {}
+    for table in ("store", "mirror"):
+        found: Store | None = getattr(app, table)
+        if isinstance(found, (FileStore, SparkCheckpointStore)) and "://" not in found.path:
+            found = found.model_copy(update={"path": str(folder / found.path)})
+        key = {"sql": "url", "zookeeper": "connect"}.get(found.kind) if found else None
+        if found is not None and key is not None and holds_password(found):
+            raise UsageError(
+                "holds a password, which would stand in the plan and in the journal",
+                where=f"{path}, [app.{table}] {key}",
+                remedy="write env:NAME or file:PATH in its place",
+            )
+        stores[table] = found
+    return OfApp(app.model_copy(update=stores))
+
+
+def holds_password(store: Store) -> bool:
+    """A plan and the journal keep the store: no password may stand in it."""
+    kept_elsewhere = ("env:", "file:")
+    if isinstance(store, ZooKeeperStore):
+        password = store.connect.rpartition("@")[0].partition(":")[2]
+        return bool(password) and not password.startswith(kept_elsewhere)
+    if not isinstance(store, SqlStore) or store.url.startswith(kept_elsewhere):
+        return False
+    if _SECRET.search(unquote_plus(store.url)):
+        return True
+    try:  # as it will be opened: other parsers end the password elsewhere
+        from sqlalchemy.engine import make_url
+        from sqlalchemy.exc import ArgumentError
+    except ModuleNotFoundError:
+        return ":" in store.url.partition("://")[2].rpartition("@")[0]
+    try:
+        url = make_url(store.url.strip())
+    except (ArgumentError, ValueError):
+        return "@" in store.url
+    secret = any(SECRET_KEY.search(key) for key in url.query)
+    return secret or url.password is not None or "@" in (url.host or "")

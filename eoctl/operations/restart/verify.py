@@ -1,0 +1,181 @@
+"""`restart verify`: looks once more after an apply, for a process that should be dead.
+
+A zombie shows in three ways: it commits over what was applied, it holds a commit in an open
+transaction, or it writes behind the end that `drop_first` was counted to. Each would double or lose
+records once the application starts.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+
+from eoctl.kafka.ask.log_ends import read_ends
+from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
+from eoctl.kafka.read.count import Cuts, count
+from eoctl.operations.restart.observe import Stores, opened_stores
+from eoctl.operations.restart.plan import MIRROR, decision_of, writes_of
+from eoctl.operations.restart.request import asked_again
+from eoctl.operations.session.session import now_ms
+from eoctl.stores.offsets.store import Contents, OffsetStore
+from recovery.change.plan import Plan, differences
+from recovery.errors import RefusedError
+from recovery.facts import Missing, PartitionFacts, TopicPartition
+from recovery.formats.batches import NO_PRODUCER_ID
+from recovery.restart.decision import OutputDecision
+from recovery.restart.producers import ProducerRuns, Producers
+from recovery.rows.answers import Answer, error_rows
+from recovery.rows.restart import RestartVerifyRow
+from recovery.shared.app_file import named
+
+
+async def verify(cluster: Cluster, plan: Plan, *, pause: float) -> Answer:
+    """One row a finding; none: everything is as the plan left it. pause: seconds before looking.
+
+    Raises RefusedError for another cluster.
+    """
+    if cluster.cluster_id != plan.cluster_id:
+        raise RefusedError(
+            f"the plan is for cluster {plan.cluster_id}, but {cluster.cluster_id} answers"
+        )
+    await asyncio.sleep(pause)
+    asked = asked_again(plan.details["asked"])
+    async with opened_stores(cluster, asked) as stores:
+        rows = await _stores(plan, stores)
+    decision = decision_of(plan)
+    outputs = {(o.topic, o.partition): o for o in decision.outputs}
+    more, missing = await _outputs(cluster, plan, outputs)
+    rows += more
+    return Answer(
+        schema="restart-verify",
+        cluster_id=cluster.cluster_id,
+        collected_at=now_ms(),
+        rows=rows,
+        errors=error_rows(missing),
+        extra={
+            "app": asked.name,
+            "outputs": len(outputs),
+            "guarantee": decision.guarantee,
+            "because": decision.because,
+        },
+        judging=True,
+        finding=bool(rows),
+    )
+
+
+async def _stores(plan: Plan, stores: Stores) -> list[RestartVerifyRow]:
+    rows: list[RestartVerifyRow] = []
+    target: Mapping[str, object] = plan.details["target"]
+    if stores.main is not None:
+        rows += _compared("store", stores.main, await stores.main.read(), target)
+    if stores.mirror is not None:
+        mirrored = {
+            named(w.place): w.after
+            for step in plan.steps
+            if step.parameters.get("which") == MIRROR
+            for w in writes_of(step)
+        }
+        rows += _compared("mirror", stores.mirror, await stores.mirror.read(), mirrored)
+    return rows
+
+
+def _compared(
+    finding: str, store: OffsetStore, contents: Contents, target: Mapping[str, object]
+) -> Iterator[RestartVerifyRow]:
+    held = {named(e.place): e.kept for e in contents.entries}
+    state = contents.facts.get("state")
+    who = f"; the group is {state}" if state else ""
+    for place, then in target.items():
+        changed = differences({"": then}, {"": held.get(place)})
+        if changed:
+            text = "; ".join(c.strip().removeprefix(": ") for c in changed)
+            yield RestartVerifyRow(
+                finding="overwritten" if finding == "store" else "mirror-overwritten",
+                where=place,
+                producer_id=None,
+                detail=f"{store.name}: {text}{who}",
+            )
+    for o in contents.pending:
+        text = (
+            f"{store.name}: an open transaction holds a commit, which may replace what stands there"
+        )
+        yield _finding("pending", (o.topic, o.partition), None, text)
+
+
+async def _outputs(
+    cluster: Cluster, plan: Plan, outputs: Mapping[TopicPartition, OutputDecision]
+) -> tuple[list[RestartVerifyRow], list[Missing]]:
+    """The producers that wrote behind the ends that were counted to."""
+    metadata = await cluster.metadata(sorted({topic for topic, _ in outputs}))
+    wanted: list[PartitionMetadata] = [
+        p
+        for t in metadata.topics.values()
+        for p in t.partitions
+        if (p.topic, p.partition) in outputs
+    ]
+    rows: list[RestartVerifyRow] = []
+    missing: list[Missing] = []
+    gone = outputs.keys() - {(p.topic, p.partition) for p in wanted}
+    for place in sorted(gone):
+        text = "the output is not there any more"
+        missing.append(Missing("partition", "UNKNOWN_TOPIC_OR_PARTITION", text, None, *place))
+    facts, ends, more = await read_ends(cluster, metadata.topics.values(), wanted)
+    missing += more
+    runs: dict[TopicPartition, ProducerRuns] = {}
+    cuts = []
+    for f in facts:
+        place = (f.topic, f.partition)
+        o = outputs[place]
+        rows += _same_log(plan, f, o)
+        if f.error is not None or f.high_watermark is None or f.last_stable_offset is None:
+            continue
+        assert f.log_start_offset is not None
+        if f.high_watermark > o.end_offset:
+            runs[place] = ProducerRuns(o.end_offset, f.high_watermark)
+            span = (o.end_offset, f.high_watermark)
+            cuts.append(Cuts(*place, span, f.log_start_offset, f.last_stable_offset, runs[place]))
+        elif ends.get(place, 0) > f.high_watermark:
+            text = f"the leader has offsets from {f.high_watermark} on that are not replicated"
+            rows.append(_finding("written-beyond", place, None, text))
+    _, uncounted = await count(cluster, cuts)
+    missing += uncounted
+    for place, found in runs.items():
+        rows += _zombies(plan, place, outputs[place], found.found)
+    return rows, missing
+
+
+def _same_log(plan: Plan, f: PartitionFacts, o: OutputDecision) -> Iterator[RestartVerifyRow]:
+    place = (f.topic, f.partition)
+    then = plan.observed[named(place)]["topic_id"]
+    if f.topic_id != then:
+        yield _finding("another-topic", place, None, f"topic id {f.topic_id}, planned on {then}")
+    elif f.high_watermark is not None and f.high_watermark < o.end_offset:
+        text = f"it ends at {f.high_watermark}, counted to {o.end_offset}: records were lost"
+        yield _finding("lost", place, None, text)
+    if None not in (o.leader_epoch, f.leader_epoch) and f.leader_epoch != o.leader_epoch:
+        text = f"leader epoch {f.leader_epoch}, counted with {o.leader_epoch}: count again"
+        yield _finding("another-epoch", place, None, text)
+
+
+def _zombies(
+    plan: Plan, place: TopicPartition, o: OutputDecision, found: Producers
+) -> Iterator[RestartVerifyRow]:
+    # of all outputs: an old process may write here for the first time
+    before = {pid for pids in plan.details["producers"].values() for pid in pids}
+    for pid in sorted({*found.last, *found.producer_ids}):
+        if pid == NO_PRODUCER_ID:
+            text = f"a producer without an id wrote behind {o.end_offset}: whose, nobody can tell"
+            yield _finding("written-beyond", place, None, text)
+        elif pid in before:
+            epoch = found.last[pid][0]
+            text = (
+                f"producer {pid}, which wrote before the plan, wrote behind {o.end_offset} with "
+                f"epoch {epoch}: drop_first {o.drop_first} is not valid any more"
+            )
+            yield _finding("written-beyond", place, pid, text)
+
+
+def _finding(
+    finding: str, place: TopicPartition, producer_id: int | None, detail: str
+) -> RestartVerifyRow:
+    return RestartVerifyRow.model_validate(
+        {"finding": finding, "where": named(place), "producer_id": producer_id, "detail": detail}
+    )

@@ -1,0 +1,1 @@
+"""One command's session with a cluster, and the signals that end it."""

@@ -1,0 +1,157 @@
+"""Opening a cluster for one command: properties, deadline, event loop."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.settings.context import Context
+from recovery.errors import EoctlError, IncompleteError, UnreachableError
+
+Result = TypeVar("Result")
+
+
+def now_ms() -> int:
+    """Epoch milliseconds by this machine's clock."""
+    return time.time_ns() // 1_000_000
+
+
+def with_cluster(
+    context: Context, timeout: float | None, use: Callable[[Cluster], Awaitable[Result]]
+) -> Result:
+    """Run `use` with an open cluster, all within `timeout` seconds.
+
+    Raises IncompleteError when the time is up, UnreachableError when nobody answers from the
+    first: a cluster that has answered is not unreachable because the time is up.
+    """
+    opened: list[Cluster] = []
+    settings = client_settings(context.properties, hosts=context.hosts, socks5=context.socks5)
+    deadline = Deadline(timeout)
+
+    async def run() -> Result:
+        async with Cluster(settings, deadline, read_only=context.read_only) as cluster:
+            opened.append(cluster)
+            return await use(cluster)
+
+    found: list[Result] = []
+
+    async def bounded() -> None:
+        # every request is bounded by the same deadline; this bounds what lies between them
+        async with asyncio.timeout(None if timeout is None else timeout + 0.5):
+            # not the task's result: as its loop ends, signal.getsignal makes a text of the task,
+            # twice, and with it of 10,000 rows
+            found.append(await run())
+
+    try:
+        asyncio.run(bounded())
+        return found[0]
+    except (TimeoutError, UnreachableError) as error:
+        if isinstance(error, UnreachableError) and not (opened and deadline.passed):
+            raise
+        raise IncompleteError(
+            f"not done within {timeout:g} s", remedy="give more time with --timeout"
+        ) from None
+
+
+class Session:
+    """One cluster asked again and again, by one asker at a time; a failure opens it anew.
+
+    busy: seconds in which a request was under way that was answered, since the session began; a
+    broker that stays silent costs the cluster nothing and is not counted.
+    """
+
+    def __init__(self, context: Context, seconds: float | None) -> None:
+        self._settings = client_settings(
+            context.properties, hosts=context.hosts, socks5=context.socks5
+        )
+        self._read_only = context.read_only
+        self._seconds = seconds
+        self._cluster: _Metered | None = None
+        self._spent = 0.0
+        self._sent = 0
+
+    @property
+    def busy(self) -> float:
+        return self._spent + (self._cluster.busy if self._cluster else 0.0)
+
+    @property
+    def requests_sent(self) -> int:
+        return self._sent + (self._cluster.requests_sent if self._cluster else 0)
+
+    async def ask(self, use: Callable[[Cluster], Awaitable[Result]]) -> Result:
+        """Run `use` with the open cluster, its requests within the session's seconds.
+
+        Brokers that were silent last time are asked again. Raises what `use` raises, and
+        UnreachableError when nobody answers.
+        """
+        deadline = Deadline(self._seconds)
+        if self._cluster is None:
+            cluster = _Metered(self._settings, deadline, read_only=self._read_only)
+            self._cluster = await cluster.__aenter__()
+        self._cluster.deadline = deadline
+        self._cluster.forgive()
+        try:
+            return await use(self._cluster)
+        except EoctlError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connections; the next `ask` opens them again."""
+        if self._cluster is not None:
+            self._spent, self._sent = self.busy, self.requests_sent
+            self._cluster.close()
+            self._cluster = None
+
+
+class _Metered(Cluster):
+    """A cluster that knows for how long answered requests were under way, overlaps once."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.busy = 0.0
+        self._until = 0.0
+
+    async def ask(self, *given: Any, **named: Any) -> Any:
+        begin = time.monotonic()
+        answer = await super().ask(*given, **named)
+        self._count(begin)
+        return answer
+
+    async def ask_any(self, *given: Any, **named: Any) -> Any:
+        begin = time.monotonic()
+        answer = await super().ask_any(*given, **named)
+        self._count(begin)
+        return answer
+
+    def _count(self, begin: float) -> None:
+        # answers come in the order of their ends, so what is new of this one begins at _until
+        end = time.monotonic()
+        self.busy += max(0.0, end - max(begin, self._until))
+        self._until = max(end, self._until)
+
+
+async def repeat_with_cluster(
+    context: Context,
+    seconds: float | None,
+    interval: float,
+    use: Callable[[Cluster], Awaitable[Result]],
+    write: Callable[[Result | EoctlError], None],
+) -> None:
+    """Run `use` every `interval` seconds, each round within `seconds`, until cancelled.
+
+    A round that fails is written as its error; the next one connects again.
+    """
+    session = Session(context, seconds)
+    try:
+        while True:
+            try:
+                write(await session.ask(use))
+            except EoctlError as error:
+                write(error)
+            await asyncio.sleep(interval)
+    finally:
+        session.close()

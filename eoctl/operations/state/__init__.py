@@ -1,0 +1,1 @@
+"""`state`: rebuilt, shown, compared, delivered."""

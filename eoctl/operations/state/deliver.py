@@ -1,0 +1,98 @@
+"""`state deliver`: a finished state into a topic or a table of a database, as a planned change.
+
+Killed anywhere, the same command or `journal resume` goes on from the finished state; the changelog
+is not read again.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.connection.properties import client_settings
+from eoctl.operations.change import acting
+from eoctl.operations.change.steps import Operation
+from eoctl.operations.session.session import now_ms
+from eoctl.operations.state.delivery import Source, Wish, source
+from eoctl.operations.state.into_table import IntoTable
+from eoctl.operations.state.into_topic import IntoTopic
+from eoctl.settings.context import Context
+from eoctl.stores.locks.lock import lock_words
+from recovery.change.plan import VALID_MS, Plan, Step
+from recovery.errors import IncompleteError
+
+KIND = "state-deliver"
+
+
+class Delivery(Operation, Protocol):
+    """One place for a state. name: as it may be shown."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def steps(self) -> Sequence[Step]:
+        """What is to be done. Raises RefusedError where the place does not fit."""
+        ...
+
+
+async def plan(wish: Wish, context: Context, seconds: float | None) -> Plan | None:
+    """What would be written; an earlier run's plan where that is unfinished. None: all is there.
+
+    Raises RefusedError, with the reason, where the delivery would not be right.
+    """
+    wish.check()
+    found = source(wish)
+    async with _delivery(wish, found, context, seconds) as delivery:
+        cluster_id = await delivery.cluster_id()
+        if not cluster_id:
+            raise IncompleteError("the brokers do not tell their cluster id", where=context.title)
+        scope = f"deliver {delivery.name}"
+        begun = acting.unfinished_entry(KIND, cluster_id, scope)
+        if begun is not None and _asked(begun.plan) == (wish, found.facts):
+            return begun.plan
+        steps = await delivery.steps()
+        done = [(await delivery.verify(step)).done for step in steps]
+        observed = await delivery.observe(steps)  # refuses what no step looks at
+        if all(done):
+            return None
+    now = now_ms()
+    return Plan(
+        kind=KIND,
+        action="deliver",
+        created_at=now,
+        expires_at=now + VALID_MS,
+        context=context.title,
+        argv=context.argv,
+        cluster_id=cluster_id,
+        scope=scope,
+        summary=f"{found.words()} into {delivery.name}",
+        lock=lock_words(context.lock_zookeeper),
+        observed=dict(observed),
+        steps=tuple(steps),
+    )
+
+
+def _asked(plan: Plan) -> tuple[Wish, Any]:
+    return Wish(**plan.steps[0].parameters["wish"]), plan.observed["state"]
+
+
+@asynccontextmanager
+async def opened(plan: Plan, context: Context, seconds: float | None) -> AsyncIterator[Operation]:
+    """The operation that carries a delivery's plan out."""
+    wish = Wish(**plan.steps[0].parameters["wish"])
+    async with _delivery(wish, source(wish), context, seconds) as delivery:
+        yield delivery
+
+
+@asynccontextmanager
+async def _delivery(
+    wish: Wish, found: Source, context: Context, seconds: float | None
+) -> AsyncIterator[Delivery]:
+    """A table needs no cluster: its plan counts for the one that the state is of."""
+    if wish.topic is None:
+        yield IntoTable(wish, found)
+        return
+    settings = client_settings(context.properties, hosts=context.hosts, socks5=context.socks5)
+    async with Cluster(settings, Deadline(seconds), read_only=context.read_only) as cluster:
+        yield IntoTopic(cluster, settings, wish, found)

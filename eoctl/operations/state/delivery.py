@@ -1,0 +1,199 @@
+"""What `state deliver` delivers, and where: a finished state of one changelog, a topic or a table.
+
+The state is proven by its manifest, which is read again and hashed before anything is written; the
+rows go in the order of their offsets, so that every attempt sends the same ones.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from eoctl.operations.restart.request import holds_password
+from eoctl.stores.state import folder as state_folder
+from eoctl.stores.state.rows import StateRows
+from recovery.errors import RefusedError, UsageError
+from recovery.restart.store_words import parse_store
+from recovery.shared.store_tables import SqlStore
+from recovery.state import manifest as manifests
+from recovery.state.manifest import Manifest, ManifestPartition
+
+TOPIC, SQL = "topic:", "sql:"
+_FORMS = "topic:NAME or sql:URL#TABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is delivered where. folder: absolute, or a manifest in it that has another name.
+    changelog: of a state made from several.
+
+    into: `topic:NAME` or `sql:URL#TABLE`. offsets: a table for the restart offsets, in the rows'
+    transaction; its rows name the changelog, or for coast the topic `input`. replace: rows of the
+    table that are not of this state are updated and deleted. incomplete: a state that is not
+    provably complete is delivered too. without_headers: so is one whose records had headers, which
+    a state does not hold, or may have had some.
+    """
+
+    folder: str
+    into: str
+    changelog: str | None = None
+    offsets: str | None = None
+    input: str | None = None
+    replace: bool = False
+    incomplete: bool = False
+    without_headers: bool = False
+
+    def check(self) -> None:
+        """Raises UsageError, which never shows a url: it may hold a password."""
+        for name, word in (
+            ("--with-offsets", self.offsets),
+            ("--input", self.input),
+            ("--changelog", self.changelog),
+        ):
+            if word == "":
+                raise UsageError(
+                    "an empty name", where=name, remedy="leave the option out, or name one"
+                )
+        if not self.into.startswith(SQL):
+            if not self.topic:
+                raise UsageError("is no place for a state", where="--into", remedy=_FORMS)
+            for name, given in (
+                ("--with-offsets", self.offsets),
+                ("--input", self.input),
+                ("--replace", self.replace),
+            ):
+                if given:
+                    raise UsageError("is for a table of a database", where=name)
+            return
+        if self.input is not None and self.offsets is None:
+            raise UsageError("names what --with-offsets keeps", where="--input")
+        if holds_password(self.store):
+            raise UsageError(
+                "the url holds a password, which would stand in the plan and in the journal",
+                where="--into",
+                remedy="write sql:env:NAME#TABLE or sql:file:PATH#TABLE",
+            )
+
+    @property
+    def topic(self) -> str | None:
+        """The topic, if it is one."""
+        return self.into.removeprefix(TOPIC) if self.into.startswith(TOPIC) else None
+
+    @property
+    def store(self) -> SqlStore:
+        """The database and table. Raises UsageError."""
+        try:
+            found = parse_store(self.into)
+        except UsageError as error:
+            raise UsageError(error.what, where="--into") from None
+        assert isinstance(found, SqlStore)
+        return found
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For a step's parameters."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One changelog's part of a finished state. sha256: of its manifest."""
+
+    rows: StateRows
+    changelog: str
+    sha256: str
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.rows.manifest
+
+    @cached_property
+    def partitions(self) -> Mapping[int, ManifestPartition]:
+        """By number."""
+        return {p.partition: p for p in self.manifest.partitions if p.topic == self.changelog}
+
+    @property
+    def count(self) -> int:
+        """Rows of all partitions."""
+        return sum(p.digest.rows for p in self.partitions.values())
+
+    @property
+    def with_headers(self) -> int | None:
+        """Records of the changelog that had headers; None: nobody counted them."""
+        found = [p.counts.get("with_headers") for p in self.partitions.values()]
+        known = [count for count in found if count is not None]
+        total = sum(known)
+        return total if total or len(known) == len(found) else None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What must be the same when it is written."""
+        return {"manifest_sha256": self.sha256, "changelog": self.changelog}
+
+    def words(self) -> str:
+        """What it is, for the plan's summary."""
+        text = f"{self.count:,} entries of {self.changelog} at {self.manifest.cut.at}"
+        if not self.manifest.complete:
+            text += ", NOT PROVABLY COMPLETE"
+        if self.manifest.consistent is False:
+            text += ", NOT CONSISTENT"
+        if self.with_headers is None:
+            text += ", whether its records had headers is not known"
+        elif self.with_headers:
+            text += f", WITHOUT THE HEADERS of {_records(self.with_headers)}"
+        return text
+
+
+def _records(count: int) -> str:
+    return f"{count:,} record{'' if count == 1 else 's'}"
+
+
+def source(wish: Wish) -> Source:
+    """The state that a wish names. Raises UsageError; RefusedError where it is not proven."""
+    path = Path(wish.folder)
+    state_folder.read(path)  # its own sentence where there is none
+    path = path / state_folder.MANIFEST if path.is_dir() else path
+    folder = path.parent
+    content = path.read_bytes()
+    manifest = manifests.load(content.decode("utf-8", "replace"), str(path))
+    topics = [t.topic for t in manifest.cut.topics]
+    if wish.changelog is None and len(topics) != 1:
+        raise UsageError(
+            f"the state is of {len(topics)} changelogs",
+            where=str(folder),
+            remedy=f"name one of them with --changelog: {', '.join(topics)}",
+        )
+    if wish.changelog is not None and wish.changelog not in topics:
+        raise UsageError(f"the state is not of {wish.changelog}", where="--changelog")
+    if not (manifest.complete or wish.incomplete):
+        raise RefusedError(
+            f"the state is not provably complete: {manifest.incomplete[0]}",
+            where=str(folder),
+            remedy="--accept-incomplete delivers it nevertheless",
+        )
+    found = Source(
+        StateRows(folder, manifest),
+        wish.changelog or topics[0],
+        hashlib.sha256(content).hexdigest(),
+    )
+    if found.with_headers and not wish.without_headers:
+        raise RefusedError(
+            f"{_records(found.with_headers)} of {found.changelog} had headers, which a state does "
+            "not hold: they would be lost",
+            where=str(folder),
+            remedy="--without-headers delivers keys and values alone",
+        )
+    if found.with_headers is None and not wish.without_headers:
+        raise RefusedError(
+            f"whether records of {found.changelog} had headers is not known: not all of them were "
+            "counted, and a state does not hold them",
+            where=str(folder),
+            remedy="rebuild it as a whole with --reader own, which counts them; or "
+            "--without-headers delivers keys and values alone",
+        )
+    for place in manifest.by_place():
+        if place[0] == found.changelog:
+            found.rows.check(place)
+    return found

@@ -1,0 +1,268 @@
+"""A finished state into a table of a database: an upsert of its rows, or one transaction.
+
+With a table for restart offsets everything is one transaction that compares and sets them, and the
+rows of the state before go with it. Without, rows come some at a time. Rows of another state are
+refused unless `replace` says that they go; the plan says how many.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from eoctl.operations.change.steps import Seen, die_here_in_tests
+from eoctl.operations.state.delivery import Source, Wish
+from eoctl.stores.offsets.sql import SqlOffsets
+from eoctl.stores.offsets.store import Kept, Write
+from eoctl.stores.state.marks import Marks, marks, sorted_marks
+from eoctl.stores.state.table import SILENT_SECONDS, StateTable, refuse_others
+from recovery.change.plan import Step
+from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.restart.stored import StoredOffset, StoredPartition
+from recovery.shared.store_tables import SqlStore
+from recovery.state.changelogs.changelog import changelog_format
+
+
+class IntoTable:
+    """See `steps.Operation`: a step for each partition, or a single one with restart offsets."""
+
+    def __init__(self, wish: Wish, found: Source) -> None:
+        self._wish, self._source = wish, found
+        self._columns = _columns(found)
+        self._table = StateTable(wish.store, self._columns)
+        self._offsets: SqlStore | None = None
+        if wish.offsets is not None:
+            self._offsets = SqlStore(kind="sql", url=wish.store.url, table=wish.offsets)
+            self._offsets_store = SqlOffsets(self._offsets, None, SILENT_SECONDS)
+        self._live_marks: Marks | None = None
+
+    @property
+    def name(self) -> str:
+        return self._table.name
+
+    async def cluster_id(self) -> str:
+        """The id of the cluster whose state it is."""
+        return self._source.manifest.cluster_id or ""
+
+    async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
+        """The state, the table, and what the table of restart offsets holds."""
+        await self._table.check()
+        found: dict[str, object] = {
+            "state": self._source.facts,
+            self.name: {"columns": self._columns},
+        }
+        if self._offsets is not None:
+            before = await self._before()
+            found[self._offsets_store.name] = {
+                f"{place[0]}:{place[1]}": kept for place, kept in before.items()
+            }
+        counted = await self._table.count(await self._live())
+        others = sum(one.others for one in counted.values())
+        if not self._replaces(steps):
+            refuse_others(others, self.name)
+        return found | {self._others: others}
+
+    @property
+    def _others(self) -> str:
+        """A subject of its own: a delivery in several transactions changes it as it goes on."""
+        return f"{self.name}, rows of another state"
+
+    def _replaces(self, steps: Sequence[Step]) -> bool:
+        return self._wish.replace or any(s.parameters.get("known") for s in steps)
+
+    async def steps(self) -> list[Step]:
+        await self._table.check()
+        if self._offsets is not None:
+            return [await self._replacing()]
+        counted = await self._table.count(await self._live())
+        then = ", and no others" if self._wish.replace else ""
+        return [
+            Step(
+                action="upsert",
+                target=f"{self.name}, partition {p}",
+                parameters={
+                    "wish": self._wish.facts,
+                    "partition": p,
+                    "rows": part.digest.rows,
+                },
+                does=f"{part.digest.rows:,} rows of partition {p}, some at a time{then}"
+                + _going(counted[p].others),
+                stands_on=("state", self.name),
+            )
+            for p, part in sorted(self._source.partitions.items())
+        ]
+
+    async def _replacing(self) -> Step:
+        before, after = await self._before(), self._after()
+        writes = []
+        for place, offset in after.items():
+            kept = before.get(place)
+            if offset is None:
+                if kept is not None:
+                    raise RefusedError(
+                        "the state says no restart offset of it, and one is stored",
+                        where=f"{self._offsets_store.name}, {place[0]}:{place[1]}",
+                    )
+                continue
+            if kept is not None and kept["offset"] > offset and not self._wish.replace:
+                raise RefusedError(
+                    f"the stored offset {kept['offset']} is above the state's {offset}: an older "
+                    "state would go over a newer one",
+                    where=f"{self._offsets_store.name}, {place[0]}:{place[1]}",
+                    remedy="--replace goes back to it",
+                )
+            at = StoredOffset(topic=place[0], partition=place[1], offset=offset)
+            wanted = self._offsets_store.kept(StoredPartition(input=at))
+            writes.append([place[0], place[1], kept, dict(wanted)])
+        counted = (await self._table.count(await self._live())).values()
+        own, others = sum(one.own for one in counted), sum(one.others for one in counted)
+        # stored offsets alone do not say that the rows are of an earlier state of this changelog
+        stored = bool(writes) and all(kept is not None for _, _, kept, _ in writes)
+        known = stored and (own > 0 or not others)
+        count = self._source.count
+        return Step(
+            action="replace",
+            target=self.name,
+            parameters={
+                "wish": self._wish.facts,
+                "rows": count,
+                "known": known,
+                "offsets": writes,
+            },
+            does=f"{count:,} rows, and no others, with {len(writes)} restart offsets in "
+            f"{self._offsets_store.name}, all in one transaction{_going(others)}",
+            stands_on=("state", self.name, self._offsets_store.name, self._others),
+        )
+
+    def _after(self) -> dict[tuple[str, int], int | None]:
+        """The offsets to restart at with the state: the cut's, or those that its records name."""
+        source = self._source
+        coast = source.manifest.format == "coast"
+        if coast != (self._wish.input is not None):
+            raise UsageError(
+                "name the input topic of the attached offsets"
+                if coast
+                else f"a {source.manifest.format} state restarts at the cut of its changelog",
+                where="--input",
+            )
+        topic = source.changelog if self._wish.input is None else self._wish.input
+        return {
+            (topic, p): part.seen.get("upstream") if coast else part.end
+            for p, part in sorted(source.partitions.items())
+        }
+
+    async def _before(self) -> dict[tuple[str, int], Kept]:
+        """What is stored for the places that matter."""
+        wanted = self._after()
+        found = await self._offsets_store.read()
+        return {e.place: dict(e.kept) for e in found.entries if e.place in wanted}
+
+    async def _live(self) -> Marks:
+        if self._live_marks is None:
+            self._live_marks = await asyncio.to_thread(self._marks)
+        return self._live_marks
+
+    def _marks(self) -> Marks:
+        found, names = {}, self._table.marked
+        for p in self._source.partitions:
+            groups = self._source.rows.columns((self._source.changelog, p), names)
+            columns = ((group.column(n).to_pylist() for n in names) for group in groups)
+            found[p] = sorted_marks(marks(zip(*c, strict=True)) for c in columns)
+        return found
+
+    async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
+        """Write what the step says. How many rows, for the journal."""
+        asked = 0
+
+        def held() -> None:
+            nonlocal asked
+            asked += 1
+            die_here_in_tests(f"deliver-write-{asked}")
+            ensure_held()
+
+        live, name = await self._live(), self._source.changelog
+        if self._offsets is None:
+            p = int(step.parameters["partition"])
+            keep = live[p] if self._wish.replace else None
+            rows = self._source.rows.in_order((name, p))
+            await self._table.upsert(rows, p, keep, held)
+            return {"rows": len(live[p])}
+        await self._table.replace(
+            lambda p: self._source.rows.in_order((name, p)),
+            live,
+            (self._offsets, [Write(*write) for write in step.parameters["offsets"]]),
+            held,
+            replace=self._replaces([step]),
+        )
+        return {"rows": sum(len(found) for found in live.values())}
+
+    async def verify(self, step: Step) -> Seen:
+        """Are the state's rows there and no others? Read back, and compared by digest."""
+        if self._offsets is not None:
+            before = await self._before()
+            for topic, p, _, after in step.parameters["offsets"]:
+                if before.get((topic, p)) != after:
+                    return Seen(False, before.get((topic, p)), f"{topic}:{p} is not stored so")
+        live = await self._live()
+        wanted = [step.parameters["partition"]] if self._offsets is None else [*live]
+        saw: dict[str, Any] = {}
+        for p in wanted:
+            found = await self._table.found(p)
+            saw[str(p)] = {"rows": found.digest.rows, "sha256_sum": found.digest.hex}
+            part = self._source.partitions[p]
+            same = found.marks.tolist() == live[p].tolist()
+            if found.digest != part.digest.digest() or not same:
+                detail = f"partition {p} has {found.digest.rows:,} rows, not those of the state"
+                return Seen(False, saw, detail)
+        rows = sum(one["rows"] for one in saw.values())
+        return Seen(True, saw, f"{self.name} holds the state's {rows:,} rows")
+
+
+def _going(others: int) -> str:
+    if not others:
+        return ""
+    return (
+        f"; {others:,} rows of another state go" if others > 1 else "; 1 row of another state goes"
+    )
+
+
+def _columns(found: Source) -> dict[str, str]:
+    """The state's columns and what they are. Raises IncompleteError for one with no SQL type."""
+    import pyarrow as pa
+
+    form = changelog_format(found.manifest.format, _options(found))
+    columns = {
+        "partition": "int64",
+        "offset": "int64",
+        "timestamp": "int64",
+        "key": "binary",
+        "value": "binary",
+    }
+    for column in form.extra:
+        kind = next(
+            (
+                name
+                for name, test in (
+                    ("int64", pa.types.is_integer),
+                    ("binary", pa.types.is_large_binary),
+                    ("binary", pa.types.is_binary),
+                    ("string", pa.types.is_large_string),
+                    ("string", pa.types.is_string),
+                )
+                if test(column.type)
+            ),
+            None,
+        )
+        if kind is None:
+            raise IncompleteError(
+                f"the column {column.name} is of type {column.type}, which no table takes",
+                where=found.manifest.format,
+            )
+        columns[column.name] = kind
+    return columns
+
+
+def _options(found: Source) -> dict[str, Any]:
+    options = dict(found.manifest.options)
+    if found.changelog in found.manifest.retention_ms:
+        options["retention_ms"] = found.manifest.retention_ms[found.changelog]
+    return options

@@ -1,0 +1,334 @@
+"""`state rebuild`: from changelogs to a published state, up to one cut.
+
+Resolves everything first (cut, settings, retention, engine), so that the work itself is numbers;
+then the engine does it, and the logs are looked at again before anything is published.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from eoctl.engine.local import LocalEngine
+from eoctl.engine.rebuild import RANGE_OFFSETS, Engine, Request, rebuild
+from eoctl.engine.rebuild_task import MEMORY_BYTES, READERS
+from eoctl.kafka.ask import configs
+from eoctl.kafka.connection.access import Access
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read import log_checks
+from eoctl.operations.inspect import cut as cuts
+from eoctl.operations.session.session import now_ms, with_cluster
+from eoctl.settings.context import Context
+from eoctl.stores.state import folder as state_folder
+from recovery.errors import RefusedError, UsageError
+from recovery.rows.answers import Answer
+from recovery.rows.row import ErrorRow
+from recovery.rows.state import StateDigest, StateRebuildRow
+from recovery.shared.cut import Cut
+from recovery.state.changelogs.changelog import changelog_format
+from recovery.state.incremental import why_full
+from recovery.state.manifest import Manifest
+
+WAIT_SECONDS = 60.0
+DAY_MS = 86_400_000  # what Kafka Streams adds to a store's retention by default
+SETTINGS = (
+    "cleanup.policy",
+    "retention.ms",
+    "retention.bytes",
+    "delete.retention.ms",
+    "min.compaction.lag.ms",
+    "segment.ms",
+    "segment.bytes",
+    "message.timestamp.type",
+)
+NOT_COMPLETE = "NOT_PROVABLY_COMPLETE"
+EARLY = 2  # workers started before it is known how many there is work for
+SPARK_OFFSETS = 200_000_000  # below, a session takes longer to start than several cores save
+
+Progress = Callable[[int, int, int], None]
+"""Called with bytes read, offsets done and offsets in all."""
+
+SparkEngine = Callable[[Request, Access], Manifest]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What `state rebuild` was asked for. retention_ms: --retention; None: the topics' own.
+
+    processes: of the local engine. wait_seconds: for transactions open below --at hw. clean:
+    throw an unfinished rebuild in the folder away. since: an earlier state to carry on.
+    """
+
+    changelogs: tuple[str, ...]
+    format: str
+    at: str
+    output: Path
+    engine: str = "auto"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    retention_ms: int | None = None
+    reader: str = "own"
+    check_crc: bool = True
+    max_rate: float | None = None
+    processes: int | None = None
+    wait_seconds: float = WAIT_SECONDS
+    range_offsets: int = RANGE_OFFSETS
+    memory_bytes: int = MEMORY_BYTES
+    clean: bool = False
+    since: Path | None = None
+
+    def check(self) -> None:
+        """Raises UsageError."""
+        if len(set(self.changelogs)) < len(self.changelogs):
+            raise UsageError("a changelog is named twice")
+        if self.reader not in READERS:
+            raise UsageError(
+                f"no {self.reader!r}", where="--reader", remedy=f"one of {', '.join(READERS)}"
+            )
+        changelog_format(self.format, self.options)
+
+
+def rebuild_state(
+    context: Context,
+    wanted: Wanted,
+    timeout: float | None,
+    progress: Progress | None = None,
+    spark: SparkEngine | None = None,
+) -> Answer:
+    """Make the state. spark: runs a request there, where the engine asked for allows it."""
+    wanted.check()
+    bound = None if timeout is None else time.monotonic() + timeout
+    access = Access(dict(context.properties), dict(context.hosts), context.socks5)
+    at = cuts.parse_at(wanted.at)
+    left = state_folder.unfinished(wanted.output)
+    if left is not None and wanted.clean:
+        state_folder.discard(wanted.output)
+        left = None
+    moved = _Moved(progress)
+    with LocalEngine(wanted.processes or len(os.sched_getaffinity(0)), moved, bound) as processes:
+        if wanted.engine != "spark":
+            processes.start(EARLY)  # they load while the cut is made
+        asked = with_cluster(context, timeout, lambda c: _request(c, wanted, at))
+        if left is not None:
+            asked = _resumed(asked, Request.from_json(left), wanted, at)
+        state_folder.begin(wanted.output, asked.to_json(), left)
+        engine, why = choose_engine(wanted.engine, asked, spark is not None)
+        if engine == "spark":
+            assert spark is not None
+            manifest = spark(asked, access)
+        else:
+            moved.total = sum(p.end - p.start for p in asked.cut.places().values())
+            run: Engine = processes
+            manifest = rebuild(asked, access, run, "local")
+    return answer(manifest, wanted.output, why)
+
+
+class _Moved:
+    """Adds up what workers have read, for a Progress."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._read = self._done = self.total = 0
+
+    def __call__(self, size: int, offsets: int) -> None:
+        self._read += size
+        self._done += offsets
+        if self._progress is not None:
+            self._progress(self._read, self._done, self.total)
+
+
+def choose_engine(asked: str, request: Request, spark_there: bool) -> tuple[str, str]:
+    """local or spark, and why."""
+    offsets = sum(p.end - p.start for p in request.cut.places().values())
+    if asked != "auto":
+        return asked, "as asked"
+    if offsets < SPARK_OFFSETS:
+        return "local", f"{offsets} offsets are read before a Spark session would have started"
+    if not spark_there:
+        return "local", "no Spark is at hand"
+    return "spark", f"{offsets} offsets pay for a Spark session"
+
+
+async def _request(cluster: Cluster, wanted: Wanted, at: cuts.At) -> Request:
+    """Everything resolved."""
+    topics = wanted.changelogs
+    cut = await cuts.resolve(cluster, topics, at, wanted.wait_seconds)
+    found, _ = await configs.topic_configs(cluster, topics, SETTINGS)
+    retention, source = _retention(wanted, found)
+    notes = []
+    if cut.instant is not None:
+        created = [
+            t for t in topics if found.get(t, {}).get("message.timestamp.type") != "LogAppendTime"
+        ]
+        if created:
+            notes.append(
+                f"not a point in time: producers set the timestamps of {', '.join(created)}; the "
+                "cut is where a record of that time or later comes first"
+            )
+    base = None
+    if wanted.since is not None:
+        why = await _why_full(cluster, wanted, cut, found)
+        base = None if why is not None else str(wanted.since.absolute())
+        if why is not None:
+            notes.append(f"everything was read, not only what came since: {why}")
+    return Request(
+        base=base,
+        cut=cut,
+        format=wanted.format,
+        options=dict(wanted.options),
+        output=str(wanted.output.absolute()),
+        started_ms=now_ms(),
+        configs={t: found.get(t) for t in topics},
+        retention=retention,
+        retention_from=source,
+        reader=wanted.reader,
+        check_crc=wanted.check_crc,
+        max_rate=wanted.max_rate,
+        range_offsets=wanted.range_offsets,
+        memory_bytes=wanted.memory_bytes,
+        epoch_per_transaction=cluster.transaction_version >= 2,
+        notes=tuple(notes),
+        fresh=not isinstance(at, Cut) and cut.instant is None and base is None,
+    )
+
+
+async def _why_full(
+    cluster: Cluster, wanted: Wanted, cut: Cut, found: Mapping[str, Mapping[str, str | None]]
+) -> str | None:
+    assert wanted.since is not None
+    earlier = state_folder.read(wanted.since)
+    metadata = await cluster.metadata(list(wanted.changelogs))
+    now = {(p.topic, p.partition): p for t in metadata.topics.values() for p in t.partitions}
+    asked = {
+        place: (leader, epoch, p.leader_epoch)
+        for place, p in earlier.cut.places().items()
+        if place in now and p.leader_epoch is not None
+        for leader, epoch in [(now[place].leader, now[place].leader_epoch)]
+        if leader is not None and epoch is not None
+    }
+    ends = await log_checks.epoch_ends(cluster, asked)
+    form = changelog_format(wanted.format, wanted.options)
+    return why_full(earlier, cut, form, wanted.format, wanted.options, found, ends, now_ms())
+
+
+def _retention(
+    wanted: Wanted, found: Mapping[str, Mapping[str, str | None]]
+) -> tuple[dict[str, int], str | None]:
+    """Each changelog's retention in ms, and where it is from; nothing where the format has none."""
+    form = changelog_format(wanted.format, wanted.options)
+    if not form.needs_retention:
+        if wanted.retention_ms is not None:
+            raise UsageError(f"the format {wanted.format} has none", where="--retention")
+        return {}, None
+    if wanted.retention_ms is not None:
+        return dict.fromkeys(wanted.changelogs, wanted.retention_ms), "--retention"
+    key = form.retention_config
+    retention = {}
+    for topic in wanted.changelogs:
+        value = found.get(topic, {}).get(key)
+        if value is None or int(value) <= DAY_MS:
+            raise UsageError(
+                f"the store's retention can't be told from {key}={value}",
+                where=topic,
+                remedy="give --retention",
+            )
+        retention[topic] = int(value) - DAY_MS
+    return retention, f"{key} less the day that Kafka Streams adds"
+
+
+def _resumed(asked: Request, left: Request, wanted: Wanted, at: cuts.At) -> Request:
+    """The unfinished request that is in the folder, if it is the same. Raises RefusedError."""
+    same = (
+        _logs(asked.cut) == _logs(left.cut)
+        and (asked.format, asked.options, asked.retention, asked.reader)
+        == (left.format, dict(left.options), dict(left.retention), left.reader)
+        and (asked.cut.topics == left.cut.topics if isinstance(at, Cut) else at.kind != "time")
+        and (isinstance(at, Cut) or asked.cut.at == left.cut.at)
+        and (asked.range_offsets, asked.base) == (left.range_offsets, left.base)
+    )
+    if not same:
+        raise RefusedError(
+            "another rebuild was left unfinished there",
+            where=str(wanted.output),
+            remedy="--clean throws it away, or give another --output",
+        )
+    return replace(left, fresh=False)
+
+
+def _logs(cut: Cut) -> tuple[object, ...]:
+    return cut.cluster_id, tuple((t.topic, t.topic_id) for t in cut.topics)
+
+
+def answer(manifest: Manifest, output: Path, why: str | None = None) -> Answer:
+    """A finished state, as the command shows it."""
+    rows = [
+        StateRebuildRow(
+            topic=p.topic,
+            partition=p.partition,
+            start=p.start,
+            end=p.end,
+            rows=p.digest.rows,
+            sha256_sum=p.digest.sha256_sum,
+            data_records=p.counts.get("data") or 0,
+            aborted_records=p.counts.get("aborted"),
+            control_records=p.counts.get("control"),
+            missing_offsets=p.counts.get("missing"),
+            tombstones=p.counts.get("tombstones") or 0,
+            invalid=p.counts.get("invalid") or 0,
+            ignored=p.counts.get("ignored") or 0,
+            expired=p.expired,
+            incomplete=p.incomplete,
+            proof=p.proof,
+        )
+        for p in manifest.partitions
+    ]
+    cut = manifest.cut
+    return Answer(
+        schema="state-rebuild",
+        cluster_id=manifest.cluster_id,
+        collected_at=now_ms(),
+        rows=rows,
+        errors=not_complete(manifest),
+        extra={
+            "manifest": str(output / state_folder.MANIFEST),
+            "format": manifest.format,
+            "at": cut.at,
+            "engine": manifest.engine,
+            "engine_why": why,
+            "reader": manifest.reader,
+            "digest": StateDigest(**manifest.digest.model_dump()).model_dump(),
+            "consistent": manifest.consistent,
+            "split": [t.model_dump(mode="json") for t in cut.split],
+            "open": [t.model_dump(mode="json") for t in cut.open],
+            "notes": list(manifest.notes),
+            "seconds": manifest.seconds,
+        },
+    )
+
+
+def not_complete(manifest: Manifest) -> list[ErrorRow]:
+    """Why a state is not provably complete, as rows."""
+    return [
+        ErrorRow(
+            scope="partition",
+            topic=p.topic,
+            partition=p.partition,
+            error=NOT_COMPLETE,
+            detail=why_not,
+        )
+        for p in manifest.partitions
+        for why_not in p.incomplete
+    ]
+
+
+def topics_of(words: Sequence[str]) -> tuple[str, ...]:
+    """Changelogs as named. Raises UsageError for a partition or a pattern."""
+    for word in words:
+        if not word or any(letter in word for letter in ":*,"):
+            raise UsageError(
+                f"{word!r} names no topic",
+                where="CHANGELOG",
+                remedy="a state is made from whole changelogs",
+            )
+    return tuple(words)

@@ -1,0 +1,65 @@
+"""The transactions of a delivery into one partition of a topic, and the number of rows in each.
+
+The number is committed with the rows: whoever reads it later knows the next row to send.
+"""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from eoctl.kafka.write.exactly_once import Position, Writer
+from eoctl.operations.change.steps import die_here_in_tests
+from recovery.facts import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TRANSACTION_SECONDS = 5.0
+TRANSACTION_RECORDS = 20_000
+
+
+class Sending:
+    """The transactions of one partition; used in a thread. rows: those committed, first: before
+    this attempt."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        place: TopicPartition,
+        metadata: str,
+        ensure_held: Callable[[], None],
+    ) -> None:
+        self._writer, self._place, self._metadata = writer, place, metadata
+        self._ensure_held = ensure_held
+        self._until: float | None = None  # of the open transaction
+        self._open = 0  # its rows
+        self.first = self.rows = self.commits = 0
+
+    def send(self, rows: "pa.Table") -> None:
+        """The next rows, in their order."""
+        columns = (rows.column(name).to_pylist() for name in ("key", "value", "timestamp"))
+        for key, value, timestamp in zip(*columns, strict=True):
+            if self._until is None:
+                self._ensure_held()
+                self._writer.begin()
+                self._until = time.monotonic() + TRANSACTION_SECONDS
+            self._writer.send(*self._place, key, value, timestamp=timestamp)
+            self._open += 1
+        die_here_in_tests("deliver-sent")
+        if self._open >= TRANSACTION_RECORDS or time.monotonic() > (self._until or 0):
+            self.commit(self.rows + self._open)
+
+    def end(self) -> None:
+        """Commit what is open."""
+        if self._until is not None:
+            self.commit(self.rows + self._open)
+
+    def commit(self, rows: int) -> None:
+        """Commit what was sent, and that so many rows are there now."""
+        self._ensure_held()
+        if self._until is None:
+            self._writer.begin()
+        self._writer.commit({self._place: Position(rows, self._metadata)})
+        self.commits += 1
+        self.rows, self._open, self._until = rows, 0, None
+        die_here_in_tests(f"deliver-committed-{self.commits}")

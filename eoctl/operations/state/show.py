@@ -1,0 +1,137 @@
+"""`state show`: a key's entries in a finished state, decoded."""
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eoctl.operations.session.session import now_ms
+from eoctl.stores.serdes import Serde, serde
+from eoctl.stores.state import folder as state_folder
+from eoctl.stores.state.rows import StateRows
+from recovery.errors import UsageError
+from recovery.facts import TopicPartition
+from recovery.rows.answers import Answer
+from recovery.rows.row import ErrorRow
+from recovery.rows.state import StateShowRow
+
+OWN = ("partition", "offset", "timestamp", "key", "value")
+USER_KEY = "user_key"  # of windows and sessions: the key without its window
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What `state show` was asked for. key None: the first `most` entries."""
+
+    folder: Path
+    key: str | None
+    key_serde: str = "string"
+    value_serde: str = "string"
+    most: int = 100
+
+
+def show(asked: Shown) -> Answer:
+    """Entries whose key, or whose key without its window, is the one asked for.
+
+    A value that its serde does not decode is an error row; the bytes are shown still. Raises
+    UsageError.
+    """
+    keys, values = serde(asked.key_serde, "--key-serde"), serde(asked.value_serde, "--value-serde")
+    wanted = None if asked.key is None else _typed(keys, asked)
+    manifest = state_folder.read(asked.folder)
+    folder = asked.folder if asked.folder.is_dir() else asked.folder.parent
+    rows: list[StateShowRow] = []
+    errors: list[ErrorRow] = []
+    for place, row in _found(StateRows(folder, manifest), wanted):
+        if len(rows) == asked.most:
+            break
+        rows.append(_row(place, row, keys, values, errors))
+    return Answer(
+        schema="state-show",
+        cluster_id=manifest.cluster_id,
+        collected_at=now_ms(),
+        rows=rows,
+        errors=errors,
+        extra={"format": manifest.format, "at": manifest.cut.at},
+        judging=True,
+        finding=wanted is not None and not rows,
+    )
+
+
+def _typed(keys: Serde, asked: Shown) -> bytes:
+    assert asked.key is not None
+    if keys.encode is None:
+        raise UsageError(
+            "a key of that kind can't be typed",
+            where="KEY",
+            remedy="give its bytes with --key-serde hex",
+        )
+    try:
+        return keys.encode(asked.key)
+    except ValueError as error:
+        raise UsageError(f"{asked.key!r} is no {asked.key_serde}: {error}", where="KEY") from None
+
+
+def _found(
+    state: StateRows, wanted: bytes | None
+) -> Iterator[tuple[TopicPartition, dict[str, Any]]]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for place in state.manifest.by_place():
+        for table in state.all_rows(place):
+            found = table
+            if wanted is not None:
+                masks = [
+                    pc.equal(table.column(name), pa.scalar(wanted, table.schema.field(name).type))
+                    for name in ("key", USER_KEY)
+                    if name in table.column_names
+                ]
+                mask = masks[0] if len(masks) == 1 else pc.or_(*masks)
+                found = table.filter(mask)
+            for row in found.to_pylist():
+                yield place, row
+
+
+def _row(
+    place: TopicPartition, row: dict[str, Any], keys: Serde, values: Serde, errors: list[ErrorRow]
+) -> StateShowRow:
+    def decoded(content: bytes | None, how: Serde, what: str) -> object:
+        if content is None:
+            return None
+        try:
+            return how.decode(content)
+        except ValueError as error:
+            errors.append(
+                ErrorRow(
+                    scope="partition",
+                    topic=place[0],
+                    partition=place[1],
+                    id=f"offset {row['offset']}",
+                    error="NOT_DECODED",
+                    detail=f"its {what} is not what the serde expects: {error}",
+                )
+            )
+            return None
+
+    key = row[USER_KEY] if row.get(USER_KEY) is not None else row["key"]
+    return StateShowRow(
+        topic=place[0],
+        partition=place[1],
+        offset=row["offset"],
+        timestamp=row["timestamp"],
+        key=_base64(row["key"]) or "",
+        key_decoded=decoded(key, keys, "key"),
+        value=_base64(row["value"]),
+        value_decoded=decoded(row["value"], values, "value"),
+        extra={
+            name: _base64(value) if isinstance(value, bytes) else value
+            for name, value in row.items()
+            if name not in OWN
+        },
+    )
+
+
+def _base64(content: bytes | None) -> str | None:
+    return None if content is None else base64.b64encode(content).decode()

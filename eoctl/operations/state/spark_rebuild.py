@@ -1,0 +1,36 @@
+"""`state rebuild --engine spark`: a resolved request handed to a Spark job, its manifest back."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from eoctl.engine.rebuild import Request
+from eoctl.kafka.connection.access import Access
+from eoctl.operations.jobs.spark_launch import Show, Spark, launch
+from eoctl.settings.context import Context
+from eoctl.stores.state import folder as state_folder
+from recovery.state.manifest import Manifest
+
+
+def on_spark(
+    spark: Spark, context: Context, show: Show, seconds: float | None = None
+) -> Callable[[Request, Access], Manifest]:
+    """What runs a request as a Spark job; its errors and interrupts are those of `launch`."""
+
+    def run(request: Request, access: Access) -> Manifest:
+        topics = ", ".join(t.topic for t in request.cut.topics)
+        launch(
+            "rebuild",
+            json.loads(request.to_json()),
+            access,
+            spark,
+            summary=f"rebuild of {topics} at {request.cut.at} into {request.output}",
+            show=show,
+            context=context.title,
+            cluster_id=request.cut.cluster_id,
+            output=request.output,
+            seconds=seconds,
+        )
+        return state_folder.read(Path(request.output))
+
+    return run

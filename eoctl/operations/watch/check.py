@@ -1,0 +1,132 @@
+"""`check`: look once, hold what was seen against the thresholds of [check], for cron."""
+
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass
+
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.diagnose.verdict_rows import unknown_as_missing
+from eoctl.operations.inspect.lists import Scope, TxnFilter
+from eoctl.operations.inspect.source import Source
+from eoctl.settings.context import CheckThresholds, Context
+from eoctl.stores.locks.running import only_one
+from recovery.facts import GroupFacts, Missing
+from recovery.inspect.observation import Settings
+from recovery.rows.answers import Answer, error_rows
+from recovery.times import duration
+from recovery.watch.check_rules import (
+    Observed,
+    Thresholds,
+    ages_unknown,
+    check_rows,
+    near_expiry,
+    split_accepted,
+    verdict_counts,
+)
+from recovery.watch.metrics import Sample, check_samples
+
+EXPIRATION = "transactional.id.expiration.ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The answer, and the metrics of the same look."""
+
+    answer: Answer
+    samples: tuple[Sample, ...]
+
+
+def thresholds(configured: CheckThresholds) -> Thresholds:
+    """[check] as numbers. Raises UsageError for a duration or a verdict that is none."""
+
+    def seconds(text: str | None, name: str) -> float | None:
+        return None if text is None else duration(text, where=f"[check] {name}")
+
+    return Thresholds(
+        held_records=configured.held_records,
+        held_age=seconds(configured.held_age, "held_age"),
+        verdicts=configured.verdicts,
+        groups_pending=configured.groups_pending,
+        coordinators_unavailable=configured.coordinators_unavailable,
+        producer_id_expiry=seconds(configured.producer_id_expiry, "producer_id_expiry"),
+    )
+
+
+async def check(
+    source: Source,
+    context: Context,
+    limits: Thresholds,
+    settings: Settings,
+    *,
+    sample_interval: float,
+) -> Checked:
+    """One row per rule that is on, and the metrics. Known gaps of the context are notes."""
+    split_accepted((), context.accept_missing)  # a wrong name is said before anything is asked
+    began = time.monotonic()
+    seen = await _observe(source, limits, settings, sample_interval)
+    seconds = time.monotonic() - began
+    rows = check_rows(seen, limits)
+    d = seen.diagnosis
+    missing = [*d.missing, *seen.transactions.missing, *seen.groups_missing]
+    if limits.held_age is not None:
+        missing += ages_unknown(d)
+    missing += [*seen.expiration_missing, *unknown_as_missing(d)]
+    errors, notes = split_accepted(missing, context.accept_missing)
+    answer = Answer(
+        schema="check",
+        cluster_id=source.cluster_id,
+        collected_at=d.collected_at,
+        rows=rows,
+        errors=error_rows(errors),
+        extra={
+            "context": context.title,
+            "scanned": d.scanned,
+            "verdicts": verdict_counts(d),
+            "notes": [row.model_dump(mode="json") for row in error_rows(notes)],
+        },
+        judging=True,
+        finding=any(row.ok is False for row in rows),
+        finding_first=True,
+    )
+    samples = check_samples(context.title, seen, rows, complete=answer.complete, seconds=seconds)
+    return Checked(answer, tuple(samples))
+
+
+async def _observe(
+    source: Source, limits: Thresholds, settings: Settings, sample_interval: float
+) -> Observed:
+    """All that the rules which are on need, and no more."""
+    d = await source.diagnose(Scope(), settings, sample_interval=sample_interval)
+    within = limits.producer_id_expiry
+    transactions = await source.transactions(TxnFilter(), describe=within is not None)
+    expiration: int | None = None
+    hidden: list[Missing] = []
+    near = False
+    if within is not None:
+        configs, hidden = await source.expirations()
+        known = [values.get(EXPIRATION) for values in configs.values()]
+        expiration = min((int(v) for v in known if v is not None), default=None)
+        if expiration is not None:
+            near = bool(near_expiry(transactions.rows, expiration, source.now(), within))
+    groups: list[GroupFacts] | None = None
+    groups_missing: list[Missing] = []
+    if near or limits.groups_pending is not None:
+        groups, groups_missing = await source.groups(None)
+    return Observed(
+        diagnosis=d,
+        transactions=transactions,
+        groups=None if groups is None else tuple(groups),
+        groups_missing=tuple(groups_missing),
+        expiration_ms=expiration,
+        expiration_missing=tuple(hidden),
+        now=source.now(),
+    )
+
+
+async def alone(cluster: Cluster, checking: Coroutine[None, None, Checked]) -> Checked:
+    """Run a check only if no other check of this cluster runs. Raises BusyError."""
+    try:
+        with only_one("check", f"cluster {cluster.cluster_id}"):
+            return await checking
+    finally:
+        checking.close()

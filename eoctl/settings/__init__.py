@@ -1,0 +1,1 @@
+"""Settings: contexts, their files, and the folders in which eoctl keeps things."""

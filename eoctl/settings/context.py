@@ -1,0 +1,319 @@
+"""Which cluster, how to reach it, and what may be done to it: contexts, precedence, folders.
+
+Precedence: flag, environment, config file, default. The config file is TOML:
+
+    context = "prod-eu"                    # used when nothing else is said
+
+    [contexts.prod-eu]
+    bootstrap_servers = "b1:9093,b2:9093"
+    command_config = "/etc/kafka/client.properties"
+    read_only = true
+    properties = { "sasl.password" = "env:KAFKA_PASSWORD" }
+
+A running lab is a context too: `lab` (`lab-NAME` for a named one).
+"""
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from eoctl.kafka.connection.property_names import SECRET_KEY as SECRET_KEY
+from eoctl.settings.folders import cache_dir as cache_dir
+from eoctl.settings.folders import config_path as config_path
+from eoctl.settings.folders import state_dir as state_dir
+from recovery.errors import UsageError
+
+TWO_PHASE_DEFAULT = (r".*-\d+-\d+", r".*-[0-9a-f]{32}-\d+")
+
+
+class ContextFile(BaseModel):
+    """One [contexts.NAME] table as written in the config file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    bootstrap_servers: str | None = None
+    command_config: str | None = None
+    properties: dict[str, str] = Field(default_factory=dict, repr=False)
+    read_only: bool = False
+    protected: bool = False
+    hosts: dict[str, str] = Field(default_factory=dict)
+    socks5: str | None = None
+    token_command: str | None = None
+    two_phase_patterns: list[str] = Field(default_factory=lambda: list(TWO_PHASE_DEFAULT))
+    accept_missing: list[str] = Field(default_factory=list)
+    lock_zookeeper: str | None = None
+
+
+class CheckThresholds(BaseModel):
+    """[check]: when `eoctl check` speaks up. Counts are offsets or transactions; ages durations.
+
+    `false` turns a rule off (TOML knows no null).
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    held_records: int | None = 100_000
+    held_age: str | None = "15m"
+    verdicts: dict[str, int] = Field(
+        default_factory=lambda: {
+            "orphan": 1,
+            "marker-lost": 1,
+            "coordinator-fenced": 1,
+            "prepare-stuck": 1,
+            "overdue": 1,
+            "long": 1,
+        }
+    )
+    groups_pending: int | None = None
+    coordinators_unavailable: int | None = 1
+    producer_id_expiry: str | None = "1h"
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _off(cls, value: object) -> object:
+        return None if value is False else value
+
+
+class ConfigFile(BaseModel):
+    """The whole config file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    context: str | None = None
+    contexts: dict[str, ContextFile] = Field(default_factory=dict)
+    check: CheckThresholds = Field(default_factory=CheckThresholds)
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """What the command line (or the environment) says about the cluster. None = nothing."""
+
+    context: str | None = None
+    bootstrap_server: str | None = None
+    command_config: str | None = None
+    properties: tuple[str, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One cluster as it will be used.
+
+    properties: client properties, values not yet resolved (`env:`, `file:`). argv: the
+    connection options that name the same cluster again, for commands that eoctl prints.
+    """
+
+    name: str | None
+    properties: Mapping[str, str] = field(repr=False)
+    argv: tuple[str, ...]
+    read_only: bool = False
+    protected: bool = False
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    socks5: str | None = None
+    two_phase_patterns: tuple[str, ...] = TWO_PHASE_DEFAULT
+    accept_missing: tuple[str, ...] = ()
+    lock_zookeeper: str | None = None
+    warnings: tuple[str, ...] = ()  # what is less safe than a person may think, in sentences
+
+    @property
+    def title(self) -> str:
+        """The name a person knows the cluster by."""
+        return self.name or self.properties.get("bootstrap.servers", "?")
+
+
+def _warnings(
+    asked: Connect, config: ConfigFile, name: str | None, properties: Mapping[str, str]
+) -> tuple[str, ...]:
+    """What is less safe than it seems: a guard that an option drops, a check that is off."""
+    found = []
+    dropped = os.environ.get("EOCTL_CONTEXT") or _chosen_context() or config.context
+    entry = contexts(config).get(dropped) if name is None and dropped else None
+    if entry is not None and (entry.read_only or entry.protected):
+        guard = "read-only" if entry.read_only else "protected"
+        named = (
+            (asked.bootstrap_server, "--bootstrap-server"),
+            (asked.command_config, "--command-config"),
+        )
+        option = next((word for given, word in named if given), "the environment")
+        found.append(
+            f"context {dropped} is {guard}, but {option} names a cluster without it: that guard "
+            "does not hold here (give --context too to keep it)"
+        )
+    if properties.get("enable.ssl.certificate.verification", "").strip().lower() == "false":
+        found.append(
+            "the brokers' certificates are not checked (enable.ssl.certificate.verification="
+            "false): whoever stands between can read and change all that is sent"
+        )
+    return tuple(found)
+
+
+def load_config() -> ConfigFile:
+    """The config file's content; defaults when there is none. Raises UsageError with the line."""
+    path = config_path()
+    if path is None:
+        return ConfigFile()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if os.environ.get("EOCTL_CONFIG"):
+            raise UsageError("no such file", where=str(path), remedy="see EOCTL_CONFIG") from None
+        return ConfigFile()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot be read: {error}", where=str(path)) from None
+    try:
+        return ConfigFile.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"not valid TOML: {error}", where=str(path)) from None
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise UsageError(f"{key}: {first['msg']}", where=str(path)) from None
+
+
+def contexts(config: ConfigFile) -> dict[str, ContextFile]:
+    """All named clusters: the config file's, and running labs under names it does not take."""
+    found: dict[str, ContextFile] = {}
+    try:
+        files = sorted((state_dir() / "contexts").glob("*.json"))
+    except (UsageError, OSError):
+        files = []
+    for path in files:
+        try:
+            found[path.stem] = ContextFile.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError):
+            continue  # a lab that just ends; the others are as good as before
+    return found | config.contexts
+
+
+def chosen_context_path() -> Path:
+    """The file in which `context use` keeps its choice."""
+    return state_dir() / "context"
+
+
+def _chosen_context() -> str | None:
+    try:
+        name = json.loads(chosen_context_path().read_bytes())["context"]
+    except (UsageError, OSError, ValueError, KeyError, TypeError):
+        return None
+    return name if isinstance(name, str) and name else None
+
+
+def context_name(asked: Connect, config: ConfigFile) -> str | None:
+    """The context in force: flag, environment, `context use`, config file, a running lab."""
+    if asked.context:
+        return asked.context
+    if asked.bootstrap_server or asked.command_config:
+        return None
+    name = os.environ.get("EOCTL_CONTEXT")
+    if name or os.environ.get("EOCTL_BOOTSTRAP_SERVER") or os.environ.get("EOCTL_COMMAND_CONFIG"):
+        return name or None
+    name = _chosen_context() or config.context
+    if name is None and "lab" in contexts(config):
+        return "lab"
+    return name
+
+
+def resolve(asked: Connect) -> Context:
+    """The cluster that flags, environment and config file name together.
+
+    Raises UsageError: no cluster named, an unknown context, an unreadable file, a bad -X.
+    """
+    config = load_config()
+    name = context_name(asked, config)
+    known = contexts(config)
+    entry = ContextFile()
+    if name is not None:
+        if name not in known:
+            names = ", ".join(known) or "none"
+            raise UsageError(
+                f"no context {name!r}", remedy=f"contexts known: {names} (eoctl context list)"
+            )
+        entry = known[name]
+    bootstrap, command_config = asked.bootstrap_server, asked.command_config
+    if not asked.context:
+        bootstrap = bootstrap or os.environ.get("EOCTL_BOOTSTRAP_SERVER")
+        command_config = command_config or os.environ.get("EOCTL_COMMAND_CONFIG")
+    properties: dict[str, str] = {}
+    if entry.command_config:
+        path, home = Path(entry.command_config).expanduser(), config_path()
+        if home is not None and name in config.contexts:
+            path = home.parent / path  # cron starts eoctl anywhere
+        properties |= _read_command_config(path)
+    properties |= entry.properties
+    if entry.token_command:
+        properties["token_command"] = entry.token_command
+    if entry.bootstrap_servers:
+        properties["bootstrap.servers"] = entry.bootstrap_servers
+    if command_config:
+        properties |= _read_command_config(Path(command_config))
+    if bootstrap:
+        properties["bootstrap.servers"] = bootstrap
+    properties |= _extra_properties(asked.properties)
+    if not properties.get("bootstrap.servers", "").strip():
+        raise UsageError(
+            "no cluster is named",
+            remedy="give --bootstrap-server HOST:PORT or --context NAME, "
+            "or start a Kafka here with `eoctl lab up`",
+        )
+    if "@" in properties["bootstrap.servers"]:
+        raise UsageError(  # what stands before it is not said: it is a password
+            "a server's name holds an @: a login does not belong there",
+            where="bootstrap.servers",
+            remedy="give HOST:PORT, and the login by --command-config, a context, or -X with "
+            "env:NAME or file:PATH",
+        )
+    argv: list[str] = []
+    for option, value in (
+        ("--context", name),
+        ("--bootstrap-server", bootstrap),
+        ("--command-config", command_config),
+    ):
+        if value:
+            argv += [option, value]
+    for pair in asked.properties:
+        key, _, value = pair.partition("=")
+        # where a secret is kept is none
+        if not SECRET_KEY.search(key) or re.match(r"(env|file):.", value.strip()):
+            argv += ["-X", pair]
+    return Context(
+        name=name,
+        properties=properties,
+        argv=tuple(argv),
+        read_only=entry.read_only,
+        protected=entry.protected,
+        hosts=entry.hosts,
+        socks5=entry.socks5,
+        two_phase_patterns=tuple(entry.two_phase_patterns),
+        accept_missing=tuple(entry.accept_missing),
+        lock_zookeeper=entry.lock_zookeeper,
+        warnings=_warnings(asked, config, name, properties),
+    )
+
+
+def _read_command_config(path: Path) -> dict[str, str]:
+    from eoctl.kafka.connection.properties import read_properties
+
+    try:
+        text = path.expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(
+            f"cannot be read: {reason}", where=str(path), remedy="see --command-config"
+        ) from None
+    return read_properties(text, str(path))
+
+
+def _extra_properties(pairs: tuple[str, ...]) -> dict[str, str]:
+    extra: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            # what stands there may be a secret after a wrong sign
+            raise UsageError("a pair without `=`", where="-X", remedy="write -X key=value")
+        extra[key.strip()] = value.strip()
+    return extra

@@ -1,0 +1,231 @@
+"""`__transaction_state` as read before, kept by offset: the next run reads only what is new.
+
+One file per cluster, topic id and partition: the record batches as fetched, the length of each,
+how many there are, and the CRC-32C of it all. Losing it, or finding it damaged, costs a longer
+read. But it also knows what the cluster has forgotten, and that is evidence: records that
+compaction took, an end that an unclean election cut off, a log that was deleted. So what the log
+contradicts is set aside (`retire`) and never dropped. Beside it: which ids the topics had. They
+tell a cluster too: another one may bear the same cluster id (a fixed one, a cluster that was
+installed anew), and its producer ids mean other producers.
+"""
+
+import itertools
+import json
+import mmap
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from eoctl.settings.context import cache_dir
+from eoctl.stores.journal import who
+from eoctl.stores.locks.lock import WAIT_SECONDS, lock_file
+from recovery.errors import EoctlError, RefusedError
+from recovery.formats.batches import scan_at
+from recovery.inspect.state_log import Former, Part
+from recovery.inspect.topic_sightings import Sighting
+
+MOST_BYTES = 256 << 20  # of one partition; what goes beyond is read anew each time
+_END = 12  # bytes: the number of batches, the checksum
+
+
+class StateCache:
+    """Batches of one cluster's `__transaction_state`, in the user's cache folder."""
+
+    def __init__(self, cluster_id: str, topic_id: str) -> None:
+        self._cluster = _plain(f"{cluster_id}.")
+        self._folder = cache_dir() / "transaction-state" / _plain(f"{cluster_id}.{topic_id}")
+
+    def load(self, partition: int) -> Part | None:
+        """Whole batches in offset order, from the log start at that time; None if none."""
+        return _read(self._folder / f"{partition}.batches")
+
+    def retire(self, partition: int, part: Part) -> None:
+        """Set aside what the log of this topic does not hold any more, as it was loaded."""
+        path = self._folder / f"{partition}.batches"
+        now = _read(path)
+        if now is None or now.data != part.data:
+            return  # another process has set it aside, and kept what the log holds now
+        try:
+            path.replace(next(p for p in self._names(partition) if not p.exists()))
+        except OSError:
+            return
+
+    def _names(self, partition: int) -> Iterator[Path]:
+        return (self._folder / f"{partition}.{number}.lost" for number in itertools.count())
+
+    @property
+    def has_earlier(self) -> bool:
+        """Something is kept under this cluster id of another topic than the present one."""
+        return any(folder != self._folder for folder in self._folders())
+
+    def _folders(self) -> list[Path]:
+        return sorted(self._folder.parent.glob(f"{self._cluster}*"))
+
+    def former(self, present: Mapping[str, str]) -> list[Former]:
+        """All that was set aside, and all that was kept of earlier topics of this cluster.
+
+        present: topic → id now. What was kept beside none of these ids may be of another cluster.
+        """
+        ours = [f for f in self._folders() if f == self._folder or _shares(_seen(f), present)]
+        return [
+            Former(int(number), part, path.parent == self._folder)
+            for path in sorted(path for folder in ours for path in folder.glob("*"))
+            if path.suffix == ".lost" or (path.suffix == ".batches" and path.parent != self._folder)
+            if (number := path.name.split(".")[0]).isdecimal()
+            if (part := _read(path)) is not None
+        ]
+
+    def sightings(self, topics: Iterable[str]) -> dict[str, list[Sighting]]:
+        """The ids that each topic's name had, as far as this host saw them, first seen first."""
+        known = _seen(self._folder).get("topics", {})
+        return {
+            topic: [
+                Sighting(topic_id, _numbers(after), _numbers(before))
+                for topic_id, (after, before) in known.get(topic, {}).items()
+            ]
+            for topic in topics
+        }
+
+    def noted_ends(self) -> dict[int, int]:
+        """The ends of `__transaction_state` that the last look left."""
+        return _numbers(_seen(self._folder).get("ends", {}))
+
+    async def sight(
+        self,
+        topics: Mapping[str, str],
+        ends: Mapping[int, int],
+        confirmed: Collection[str] = (),
+        before: Mapping[int, int] | None = None,
+    ) -> None:
+        """Note the ids of topics. ends: of `__transaction_state`, read after the ids were.
+
+        confirmed: topics whose own leaders know them by these ids, asked after `before`
+        (`noted_ends`) was read: what stands below it is not about a later topic of that name.
+        Nothing is noted where another process writes for long, or on a full or read-only disk.
+        """
+        lock_path = self._folder / "topics.lock"
+        try:
+            lock = await lock_file(lock_path, "the topics seen", who(), WAIT_SECONDS)
+        except RefusedError:
+            return
+        try:
+            self._sight(topics, ends, confirmed, before or {})
+        finally:
+            lock.release()
+
+    def _sight(
+        self,
+        topics: Mapping[str, str],
+        ends: Mapping[int, int],
+        confirmed: Collection[str],
+        before: Mapping[int, int],
+    ) -> None:
+        seen = _seen(self._folder)
+        known = seen.setdefault("topics", {})
+        for topic, topic_id in topics.items():
+            ids = known.setdefault(topic, {})
+            after, until = ids.setdefault(topic_id, [{}, {}])
+            after |= _texts(ends) | after
+            if topic in confirmed and topic_id == next(reversed(ids)):  # no later id was seen
+                until |= _texts(before)
+        seen["ends"] = seen.get("ends", {}) | _texts(ends)
+        path = self._folder / "topics.json"
+        part = path.with_suffix(f".{os.getpid()}")
+        try:
+            part.write_text(json.dumps(seen), encoding="utf-8")
+            part.replace(path)
+        except OSError:
+            with suppress(OSError):
+                part.unlink()
+
+    def save(self, partition: int, parts: Sequence[Part]) -> None:
+        """Replace what is kept of a partition. A full or read-only disk is no trouble."""
+        import numpy as np
+        from crc32c import crc32c
+
+        path = self._folder / f"{partition}.batches"
+        part = path.with_suffix(f".{os.getpid()}")
+        sizes = [np.diff([*p.scan.positions, p.scan.end]).astype("<u4") for p in parts]
+        count = sum(map(len, sizes)).to_bytes(_END - 4, "big")
+        data = [p.data[: p.scan.end] for p in parts]
+        pieces: list[bytes | memoryview] = [*data, *(s.tobytes() for s in sizes), count]
+        try:
+            if sum(map(len, pieces)) > MOST_BYTES:
+                return  # what is kept already stays: it is evidence, and still saves reading it
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            check = 0
+            with part.open("wb") as file:
+                for piece in pieces:
+                    file.write(piece)
+                    check = crc32c(piece, check)
+                file.write(check.to_bytes(4, "big"))
+            part.replace(path)
+        except OSError:
+            with suppress(OSError):
+                part.unlink()
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)
+
+
+def _seen(folder: Path) -> dict[str, Any]:
+    """What `StateCache.sight` wrote in this folder; nothing where that is damaged."""
+    try:
+        found = json.loads((folder / "topics.json").read_text(encoding="utf-8"))
+        _numbers(found.get("ends", {}))
+        for ids in found.get("topics", {}).values():
+            for after, before in ids.values():
+                _numbers(after), _numbers(before)
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return {}
+    return dict(found)
+
+
+def _shares(seen: Mapping[str, Any], present: Mapping[str, str]) -> bool:
+    """Tell whether one of the topics seen is there today, with the same id."""
+    return any(present.get(topic) in ids for topic, ids in seen.get("topics", {}).items())
+
+
+def _texts(ends: Mapping[int, int]) -> dict[str, int]:
+    return {str(number): end for number, end in ends.items()}
+
+
+def _numbers(ends: Mapping[str, int]) -> dict[int, int]:
+    """Raises ValueError, TypeError, AttributeError for what is no such thing."""
+    if not all(isinstance(end, int) for end in ends.values()):
+        raise ValueError("an end is a number")
+    return {int(number): end for number, end in ends.items()}
+
+
+def _read(path: Path) -> Part | None:
+    import numpy as np
+    from crc32c import crc32c
+
+    try:
+        with path.open("rb") as file:
+            # mapped: fifty of them may be more than there is memory
+            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError):
+        return None
+    if len(data) < _END or crc32c(data[:-4]).to_bytes(4, "big") != data[-4:]:
+        return None
+    count = int.from_bytes(data[-_END:-4], "big")
+    behind = len(data) - _END - 4 * count
+    if behind <= 0:
+        return None
+    sizes = np.frombuffer(data, "<u4", count, behind).astype(np.int64)
+    return Part(data, scan_at(data, np.cumsum(sizes) - sizes, behind))
+
+
+def state_cache(cluster_id: str | None, topic_id: str | None) -> StateCache | None:
+    """The cache of this cluster's log; None where it has no ids, or there is no place for one."""
+    if cluster_id is None or topic_id is None:
+        return None
+    try:
+        return StateCache(cluster_id, topic_id)
+    except EoctlError:
+        return None

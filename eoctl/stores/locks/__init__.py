@@ -1,0 +1,1 @@
+"""One change at a time: locks on this host and in ZooKeeper."""

@@ -1,0 +1,160 @@
+"""One change at a time per cluster and scope: a lock on this host, or one in ZooKeeper for all.
+
+A lock that was held may be lost (a session expires, a server freezes, somebody deletes a file):
+ask `ensure_held` right before each write and stop when it raises.
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from eoctl.settings.context import state_dir
+from recovery.errors import RefusedError
+from recovery.times import rfc3339
+
+FILE_LOCK = "this host only"
+WAIT_SECONDS = 2.0
+_POLL_SECONDS = 0.1
+
+
+class Lock(Protocol):
+    """A lock that this process holds."""
+
+    def ensure_held(self) -> None:
+        """Raises RefusedError as soon as the lock cannot be shown to be ours still."""
+        ...
+
+    def release(self) -> None:
+        """Let go; never raises. A lost lock is let go as well."""
+        ...
+
+
+class FileLock:
+    """flock on a file of the state folder; it ends with the process, however that ends."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+
+    def ensure_held(self) -> None:
+        try:
+            ours, there = os.fstat(self._descriptor), self._path.stat()
+        except OSError:
+            ours, there = None, None
+        if (
+            ours is None
+            or there is None
+            or (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino)
+        ):
+            raise RefusedError("the lock file was taken away", where=str(self._path))
+
+    def release(self) -> None:
+        with suppress(OSError):
+            os.close(self._descriptor)
+
+
+def lock_name(cluster_id: str, scope: str) -> str:
+    """A name for files and znodes: readable, and different for different (cluster, scope)."""
+    exact = hashlib.sha256(json.dumps([cluster_id, scope]).encode()).hexdigest()[:16]
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", f"{cluster_id}-{scope}")[:80] + "-" + exact
+
+
+def held_by(holder: Any) -> str:
+    """The holder that a lock or a journal entry names, in words."""
+    try:
+        text = f"{holder['user']} on {holder['host']} (pid {holder['pid']})"
+        return f"{text} since {rfc3339(holder['since'])}" if "since" in holder else text
+    except (KeyError, TypeError):
+        return "somebody who did not say"
+
+
+def refused(scope: str, holder: Any) -> RefusedError:
+    """The refusal that names who is at work."""
+    return RefusedError(
+        f"locked by {held_by(holder)}", where=scope, remedy="wait until that change has ended"
+    )
+
+
+def _take_file(path: Path, holder: dict[str, Any]) -> FileLock | None:
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = FileLock(path, descriptor)
+        lock.ensure_held()
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+    except (BlockingIOError, RefusedError):
+        os.close(descriptor)
+        return None
+    except OSError:
+        os.close(descriptor)
+        raise
+    return lock
+
+
+def _holder_of(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+async def take_file_lock(
+    cluster_id: str, scope: str, holder: dict[str, Any], wait: float = WAIT_SECONDS
+) -> FileLock:
+    """The lock of this host, after at most `wait` seconds. Raises RefusedError."""
+    path = state_dir() / "locks" / lock_name(cluster_id, scope)
+    return await lock_file(path, scope, holder, wait)
+
+
+async def lock_file(path: Path, scope: str, holder: dict[str, Any], wait: float) -> FileLock:
+    """Lock this file, after at most `wait` seconds; its folder is made. Raises RefusedError."""
+    end = time.monotonic() + wait
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        while (lock := _take_file(path, holder)) is None:
+            if time.monotonic() >= end:
+                raise refused(scope, _holder_of(path))
+            await asyncio.sleep(_POLL_SECONDS)
+    except OSError as error:
+        raise RefusedError(f"cannot be locked: {error.strerror}", where=str(path)) from None
+    return lock
+
+
+def lock_words(zookeeper: str | None) -> str:
+    """The place of a plan's lock, in words: `this host only` or ZooKeeper's hosts."""
+    if zookeeper is None:
+        return FILE_LOCK
+    from eoctl.stores.locks.zookeeper_session import without_password
+
+    return f"ZooKeeper {without_password(zookeeper)}"
+
+
+@asynccontextmanager
+async def locked(
+    zookeeper: str | None, cluster_id: str, scope: str, who: dict[str, Any]
+) -> AsyncIterator[Callable[[], None]]:
+    """Hold the lock of one scope; gives `ensure_held`. zookeeper: a context's lock_zookeeper.
+
+    Raises RefusedError when another holds it, UnreachableError when ZooKeeper does not answer.
+    """
+    holder = {**who, "since": time.time_ns() // 1_000_000}
+    lock: Lock
+    if zookeeper is None:
+        lock = await take_file_lock(cluster_id, scope, holder)
+    else:
+        from eoctl.stores.locks.zookeeper_lock import take_zookeeper_lock
+
+        lock = await asyncio.to_thread(take_zookeeper_lock, zookeeper, cluster_id, scope, holder)
+    try:
+        yield lock.ensure_held
+    finally:
+        lock.release()

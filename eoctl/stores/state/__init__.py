@@ -1,0 +1,1 @@
+"""The files, folders and tables that hold a rebuilt state."""

@@ -1,0 +1,244 @@
+"""The rows of a finished state, and of a JSON-lines dump, some keys at a time.
+
+A dump's line: {"key": base64, "value": base64, "timestamp": ms or null, "topic": ..., "partition":
+...}; topic, partition and timestamp may be left out, and are not compared then.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eoctl.stores.state.files import StateFile, check_file
+from recovery.errors import RefusedError, UsageError
+from recovery.facts import TopicPartition
+from recovery.formats.arrays import int64_values, one_chunk
+from recovery.formats.columns import int64_array, rows_schema
+from recovery.state.latest import key_hash
+from recovery.state.manifest import Manifest, ManifestFile
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+ROWS_AT_ONCE = 1_000_000
+BYTES_AT_ONCE = 128 << 20  # of rows in order
+
+
+def parts_of(rows: int) -> int:
+    """Into how many parts, by the hash of the key, so many rows are divided to be compared."""
+    return max(1, -(-rows // ROWS_AT_ONCE))
+
+
+@dataclass(frozen=True)
+class StateRows:
+    """A finished state's rows. The files are checked against the manifest when they are read."""
+
+    folder: Path
+    manifest: Manifest
+
+    def rows(self, place: TopicPartition, part: int, parts: int) -> "pa.Table":
+        """The rows of a partition whose key's hash is `part` modulo `parts`."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        found = []
+        if part == 0:
+            self.check(place)
+        for listed in self.manifest.by_place()[place].files:
+            file = pq.ParquetFile(self.folder / listed.path)
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group, columns=rows_schema().names)
+                found.append(_some(table.cast(rows_schema()), part, parts))
+        return pa.concat_tables(found or [pa.Table.from_batches([], schema=rows_schema())])
+
+    def all_rows(self, place: TopicPartition) -> Iterator["pa.Table"]:
+        """All rows with all columns, a row group at a time."""
+        import pyarrow.parquet as pq
+
+        self._check_rows(place)
+        for listed in self.manifest.by_place()[place].files:
+            check_file(self.folder, file_of(listed))
+            file = pq.ParquetFile(self.folder / listed.path)
+            for group in range(file.num_row_groups):
+                yield file.read_row_group(group)
+
+    def offsets(self, place: TopicPartition) -> "NDArray[np.int64]":
+        """The offsets of a partition's rows, rising."""
+        import numpy as np
+
+        found = [
+            int64_values(one_chunk(group.column("offset")))
+            for group in self._groups(place, ["offset"])
+        ]
+        return np.sort(np.concatenate([np.empty(0, np.int64), *found]))
+
+    def columns(self, place: TopicPartition, names: list[str]) -> Iterator["pa.Table"]:
+        """Some columns of all rows, a row group at a time. Call `check` before."""
+        return self._groups(place, names)
+
+    def in_order(
+        self, place: TopicPartition, first: int = 0, at_once: int | None = None
+    ) -> Iterator["pa.Table"]:
+        """The rows of a partition with all columns by rising offset, from row `first` on.
+
+        In tables of `at_once` rows, or of as many as BYTES_AT_ONCE hold: each reads the files
+        again, so memory is bounded. Call `check` before.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        offsets = self.offsets(place)
+        at_once = at_once or self._fit(place)
+        for begin in range(first, len(offsets), at_once):
+            last = min(begin + at_once, len(offsets)) - 1
+            parts = []
+            for group in self._groups(place, None, (int(offsets[begin]), int(offsets[last]))):
+                here = int64_values(one_chunk(group.column("offset")))
+                chosen = np.flatnonzero((here >= offsets[begin]) & (here <= offsets[last]))
+                parts.append(group.take(int64_array(chosen)))
+            found = pa.concat_tables(parts)
+            order = np.argsort(int64_values(one_chunk(found.column("offset"))), kind="stable")
+            yield found.take(int64_array(order))
+
+    def check(self, place: TopicPartition) -> None:
+        """Raises RefusedError where a file is not what the manifest lists, or they are not what its
+        digest is of."""
+        self._check_rows(place)
+        for listed in self.manifest.by_place()[place].files:
+            check_file(self.folder, file_of(listed))
+
+    def _check_rows(self, place: TopicPartition) -> None:
+        part = self.manifest.by_place()[place]
+        rows = sum(listed.rows for listed in part.files)
+        if rows != part.digest.rows:
+            raise RefusedError(
+                f"the files of its manifest list {rows} rows, its digest is of {part.digest.rows}",
+                where=f"{self.folder}, {place[0]}:{place[1]}",
+                remedy="rebuild the state",
+            )
+
+    def _fit(self, place: TopicPartition) -> int:
+        """How many rows BYTES_AT_ONCE hold."""
+        import pyarrow.parquet as pq
+
+        rows, size = 0, 0
+        for listed in self.manifest.by_place()[place].files:
+            metadata = pq.ParquetFile(self.folder / listed.path).metadata
+            rows += metadata.num_rows
+            size += sum(
+                metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups)
+            )
+        return max(1, rows * BYTES_AT_ONCE // max(1, size))
+
+    def _groups(
+        self,
+        place: TopicPartition,
+        columns: list[str] | None,
+        within: tuple[int, int] | None = None,
+    ) -> Iterator["pa.Table"]:
+        """Row groups, those without any offset `within` left out where that is known."""
+        import pyarrow.parquet as pq
+
+        for listed in self.manifest.by_place()[place].files:
+            file = pq.ParquetFile(self.folder / listed.path)
+            at = file.schema_arrow.get_field_index("offset")
+            for number in range(file.num_row_groups):
+                told = file.metadata.row_group(number).column(at).statistics
+                if within is not None and _outside(told, within):
+                    continue
+                yield file.read_row_group(number, columns=columns)
+
+
+def _outside(told: Any, within: tuple[int, int]) -> bool:
+    known = told is not None and told.has_min_max
+    return known and (told.max < within[0] or told.min > within[1])
+
+
+def file_of(listed: ManifestFile) -> StateFile:
+    """A manifest's file as the file's reader wants it."""
+    return StateFile(listed.path, listed.rows, listed.size, listed.sha256)
+
+
+def _some(rows: "pa.Table", part: int, parts: int) -> "pa.Table":
+    import numpy as np
+
+    if parts == 1:
+        return rows
+    hashes = key_hash(one_chunk(rows.column("key")))
+    return rows.take(int64_array(np.flatnonzero(hashes % np.uint64(parts) == part)))
+
+
+@dataclass(frozen=True)
+class Dump:
+    """A JSON-lines dump, all in memory. timestamps: every line has one."""
+
+    rows: dict[tuple[str | None, int | None], "pa.Table"]
+    timestamps: bool
+    partitions: bool
+
+    def of(self, place: TopicPartition) -> "pa.Table | None":
+        """The rows of one partition; None when it has none."""
+        return self.rows.get(place, self.rows.get((None, place[1])))
+
+
+def read_dump(path: Path) -> Dump:
+    """Raises UsageError with the line that is not one."""
+    grouped: dict[tuple[str | None, int | None], list[dict[str, Any]]] = {}
+    timestamps = True
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                place, row = _dumped(line, f"{path}, line {number}")
+                timestamps = timestamps and row["timestamp"] is not None
+                grouped.setdefault(place, []).append(row)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise UsageError(f"cannot be read: {reason}", where=str(path)) from None
+    partitions = {partition is not None for _, partition in grouped}
+    if len(partitions) > 1:
+        raise UsageError("some lines name a partition, some do not", where=str(path))
+    if len({topic is not None for topic, _ in grouped}) > 1:
+        raise UsageError("some lines name a topic, some do not", where=str(path))
+    return Dump(
+        {place: _table(rows) for place, rows in grouped.items()}, timestamps, partitions != {False}
+    )
+
+
+def _dumped(line: str, where: str) -> tuple[tuple[str | None, int | None], dict[str, Any]]:
+    try:
+        found = json.loads(line)
+        key, value = found["key"], found.get("value")
+        row = {
+            "offset": 0,
+            "timestamp": found.get("timestamp"),
+            "key": base64.b64decode(key, validate=True),
+            "value": None if value is None else base64.b64decode(value, validate=True),
+        }
+        place = found.get("topic"), found.get("partition")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, binascii.Error):
+        raise UsageError(
+            "not a line of a dump",
+            where=where,
+            remedy='write {"key": base64, "value": base64, "timestamp": ms, "partition": number}',
+        ) from None
+    time, (topic, partition) = row["timestamp"], place
+    if not (
+        (time is None or (type(time) is int and -(2**63) <= time < 2**63))
+        and (topic is None or isinstance(topic, str))
+        and (partition is None or type(partition) is int)
+    ):
+        raise UsageError("timestamp, topic or partition is not what it should be", where=where)
+    return place, row
+
+
+def _table(rows: list[dict[str, Any]]) -> "pa.Table":
+    import pyarrow as pa
+
+    return pa.Table.from_pylist(rows, schema=rows_schema())

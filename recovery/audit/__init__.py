@@ -1,0 +1,1 @@
+"""Audits: sequences, transactions, duplicates and mirrors, judged from columns of records."""

@@ -1,0 +1,132 @@
+"""What an audit of transactions looks at: what partitions hold, and what coordinators decided.
+
+Decisions are the Prepare* records of `__transaction_state`. Compaction takes them once their
+transaction is complete: how far what is left can speak for an id is its coverage.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from recovery.facts import TopicPartition
+from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.inspect.history import Decision, StateLog, StateRecord
+
+_DECIDES = {TransactionState.PREPARE_COMMIT: "commit", TransactionState.PREPARE_ABORT: "abort"}
+_ENDS = {TransactionState.COMPLETE_COMMIT: "commit", TransactionState.COMPLETE_ABORT: "abort"}
+
+
+class Data(NamedTuple):
+    """Records of one producer id and epoch without a marker between. timestamp: of the first."""
+
+    epoch: int
+    first: int
+    last: int
+    timestamp: int
+
+
+class Mark(NamedTuple):
+    """A marker; timestamp: the leader's clock, ms."""
+
+    offset: int
+    outcome: str
+    epoch: int
+    coordinator_epoch: int
+    timestamp: int
+
+
+class Ending(NamedTuple):
+    """Data and the marker that ended it. data None: a marker alone; mark None: still open."""
+
+    data: Data | None
+    mark: Mark | None
+
+
+Endings = Mapping[TopicPartition, Mapping[int, Sequence[Ending]]]
+"""Of each partition that was read, by producer id, in the order of offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What the coordinators' log still says of an id. Times in ms.
+
+    decisions: those that are covered. pending: decisions without a record after them. ended: times
+    of transactions of which only the end is there. whole: no transaction of it can be unknown.
+    """
+
+    transactional_id: str
+    decisions: tuple[Decision, ...]
+    pending: int
+    ended: tuple[int, ...]
+    whole: bool
+
+
+@dataclass(slots=True)
+class _Id:
+    decisions: list[Decision] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+    first: StateRecord | None = None
+    before: StateRecord | None = None
+
+
+def coverage(logs: Iterable[StateLog]) -> list[Coverage]:
+    """What is covered of every id, by id."""
+    found: list[Coverage] = []
+    for log in logs:
+        ids: dict[str, _Id] = {}
+        for record in log.records:
+            _follow(ids.setdefault(record.transactional_id, _Id()), record)
+        for name, one in ids.items():
+            found.append(
+                Coverage(
+                    transactional_id=name,
+                    decisions=tuple(one.decisions),
+                    pending=sum(d.completed_at is None for d in one.decisions),
+                    ended=tuple(one.ended),
+                    whole=log.whole_from == 0 or _is_beginning(one.first),
+                )
+            )
+    return sorted(found, key=lambda c: c.transactional_id)
+
+
+def _is_beginning(record: StateRecord | None) -> bool:
+    """An id's first record ever: no transaction of it can lie before."""
+    value = record.value if record else None
+    return (
+        isinstance(value, TransactionValue)
+        and value.state is TransactionState.EMPTY
+        and value.producer_epoch == 0
+    )
+
+
+def _follow(one: _Id, record: StateRecord) -> None:
+    value, before = record.value, one.before
+    one.before = record
+    one.first = one.first or record
+    if one.decisions and one.decisions[-1].completed_at is None:
+        one.decisions[-1] = replace(one.decisions[-1], completed_at=record.timestamp)
+    if not isinstance(value, TransactionValue):
+        return
+    if value.state in _DECIDES:
+        one.decisions.append(
+            Decision(
+                transactional_id=record.transactional_id,
+                outcome=_DECIDES[value.state],
+                producer_id=value.producer_id,
+                producer_epoch=value.producer_epoch,
+                partitions=value.partitions,
+                state_partition=record.partition,
+                offset=record.offset,
+                timestamp=record.timestamp,
+                client_version=value.client_transaction_version,
+                started=value.start_ms,
+                completed_at=None,
+            )
+        )
+    elif value.state in _ENDS:
+        said = before.value if before else None
+        proven = (
+            isinstance(said, TransactionValue) and _DECIDES.get(said.state) == _ENDS[value.state]
+        )
+        if not proven:
+            one.ended.append(record.timestamp)

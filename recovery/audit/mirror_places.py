@@ -1,0 +1,164 @@
+"""The places, in both logs, of the records that found no partner, and a few of them to show.
+
+Both logs are read again for the digests of those records alone: `mirror_table` tells what is wrong.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from recovery.audit.mirror_entries import among, groups
+from recovery.audit.mirror_pairs import MOST, Translated
+from recovery.audit.mirror_table import (
+    FIELDS,
+    MIRROR,
+    SOURCE,
+    SOURCE_ABORTED,
+    SOURCE_OPEN,
+    Judged,
+    Kind,
+    Outside,
+    Table,
+)
+from recovery.errors import IncompleteError
+from recovery.formats.columns import ABORTED, LAST_OFFSET, OPEN, ColumnBatch
+from recovery.shared.record_digests import field_digests
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+SHOWN = 10_000
+"""Differing records of each log whose key and timestamp are kept, for showing."""
+MOST_PLACES = 3 * MOST
+"""A repeat has three: source, first copy, itself. Some 80 bytes each, 210 while they are judged."""
+
+
+@dataclass(slots=True)
+class Places:
+    """The places of records with one of these digests.
+
+    wanted: uint64[n, 2], as `sorted_digests` gives them. compared: those of FIELDS that count.
+    most: places that are kept. keys, times: by (0 of the source, 1 of the mirror; offset).
+    """
+
+    wanted: "NDArray[np.uint64]"
+    compared: tuple[str, ...] = FIELDS
+    most: int = MOST_PLACES
+    keys: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    times: dict[tuple[int, int], int] = field(default_factory=dict)
+    _parts: list[tuple["NDArray[np.uint64]", ...]] = field(default_factory=list)
+    _places: list[int] = field(default_factory=lambda: [0, 0])  # of the source, of the mirror
+
+    def add_source(self, digests: "NDArray[np.uint64]", records: ColumnBatch, stable: int) -> None:
+        """The source's next records. stable: its last stable offset.
+
+        Raises IncompleteError where there are more places than can be kept, as add_mirror does.
+        """
+        import numpy as np
+
+        side = np.where(records.offset >= stable, SOURCE_OPEN, SOURCE)
+        outcome = records.outcome
+        side[outcome == OPEN] = SOURCE_OPEN
+        side[outcome == ABORTED] = SOURCE_ABORTED
+        self._add(digests, records, side, 0)
+
+    def add_mirror(self, digests: "NDArray[np.uint64]", records: ColumnBatch) -> None:
+        """The mirror's next visible records."""
+        import numpy as np
+
+        self._add(digests, records, np.full(len(records), MIRROR), 1)
+
+    def _add(
+        self,
+        digests: "NDArray[np.uint64]",
+        records: ColumnBatch,
+        side: "NDArray[np.int64]",
+        log: int,
+    ) -> None:
+        import numpy as np
+
+        rows = np.flatnonzero(among(digests, self.wanted))
+        if not len(rows):
+            return
+        found, side = records.select(rows), side[rows]
+        for i in range(min(len(rows), SHOWN - self._places[log])):
+            place = log, int(found.offset[i])
+            self.times[place] = int(found.timestamp[i])
+            if (key := found.key[i]) is not None:
+                self.keys[place] = key
+        self._places[log] += len(rows)
+        if sum(self._places) > self.most:
+            raise IncompleteError(
+                f"more than {self.most:,} places of records that differ or equal such ones, "
+                "too many to tell apart",
+                remedy="wait until the mirror has caught up, or begin later with --start",
+            )
+        columns = (
+            found.offset,
+            side,
+            found.timestamp,
+            field_digests(found.key),
+            field_digests(found.value),
+            field_digests(found.headers),
+        )
+        self._parts.append((digests[rows], *(c.astype(np.uint64) for c in columns)))
+
+    def hidden(self, mirror: int) -> int:
+        """The source's highest offset of an aborted or open record whose copy stands above
+        `mirror` in the mirror; -1 where there is none."""
+        table = self._table()
+        return -1 if table is None else table.hidden(mirror)
+
+    def judge(
+        self,
+        translated: Sequence[Translated],
+        source: tuple[int, int] = (0, LAST_OFFSET),
+        mirror: int = 0,
+        outside: Outside = Outside(),
+        *,
+        most: int,
+        excused: Collection[Kind] = (),
+    ) -> Judged:
+        """The differences; what the records here do to translated places is put right there.
+
+        source: what the mirror can hold, [start, end); mirror: its first offset that the source
+        can hold. outside: what is in neither, and may explain a difference. Of all that are
+        counted the first `most` are told, without those of the kinds in `excused`.
+        """
+        table = self._table()
+        if table is None:
+            return Judged({}, [], False)
+        for one in translated:
+            table.correct(one)
+        return table.judged(source, mirror, outside, most, excused)
+
+    def _table(self) -> Table | None:
+        import numpy as np
+
+        if not self._parts:
+            return None
+        digest, offset, side, time, *fields = (
+            np.concatenate(columns) for columns in zip(*self._parts, strict=True)
+        )
+        order = np.lexsort((offset, side, digest[:, 1], digest[:, 0]))
+        group, start = groups(digest[order])
+        return Table(
+            group,
+            start,
+            offset[order].astype(np.int64),
+            side[order].astype(np.int64),
+            {
+                name: column[order]
+                for name, column in zip(FIELDS, (time, *fields), strict=True)
+                if name in self.compared
+            },
+        )
+
+
+def sorted_digests(digests: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
+    """Each once, as `Places` wants them."""
+    import numpy as np
+
+    ordered = digests[np.lexsort((digests[:, 1], digests[:, 0]))]
+    return ordered[groups(ordered)[1]]

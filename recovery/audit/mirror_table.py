@@ -1,0 +1,264 @@
+"""What is wrong with records that found no partner, from a table of all their places in both logs.
+
+Equal records, the source's before the mirror's, each log's by offset, make a group; what a group
+lacks or has too often is a difference, exactly. A lost record and one that only the mirror has
+which agree in most fields are one changed record.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+from recovery.audit.mirror_entries import groups
+from recovery.audit.mirror_pairs import Translated
+from recovery.formats.columns import LAST_OFFSET
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Kind = Literal["lost", "repeat", "changed", "only-in-mirror", "aborted", "open"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+SOURCE, MIRROR, SOURCE_ABORTED, SOURCE_OPEN = range(4)
+FIELDS = ("timestamp", "key", "value", "headers")
+_NO_OFFSET = -1
+# two records are one changed record when they agree in these, tried in this order
+_ALIKE = (("timestamp", "key"), ("key", "value", "headers"), ("timestamp", "value", "headers"))
+
+
+class Difference(NamedTuple):
+    """source_offset, mirror_offset: of the record on each side, None where it is on one only.
+
+    first_copy: of a repeat, the mirror's first. differs: the fields of a changed record.
+    """
+
+    kind: Kind
+    source_offset: int | None
+    mirror_offset: int | None
+    first_copy: int | None = None
+    differs: tuple[str, ...] = ()
+
+
+class Outside(NamedTuple):
+    """Which records without a partner may have it before the ranges that were read.
+
+    lost_until, extra_until: those of the source, of the mirror that are older than this, in ms.
+    all_extra: any of the mirror. again: those of the mirror that also stand below its first offset
+    that counts.
+    """
+
+    lost_until: int | None = None
+    extra_until: int | None = None
+    all_extra: bool = False
+    again: bool = False
+
+
+class Judged(NamedTuple):
+    """counts: of each kind there is. differences: the first of those that prove something, by
+    source offset, the mirror's own last.
+    ambiguous: equal records of the source, not all of which have one copy: order can't be told.
+    outside: records that are no difference if their partners stand before the ranges."""
+
+    counts: dict[Kind, int]
+    differences: list[Difference]
+    ambiguous: bool
+    outside: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A row per place, by group, side and offset."""
+
+    group: "NDArray[np.intp]"
+    start: "NDArray[np.intp]"
+    offset: "NDArray[np.int64]"
+    side: "NDArray[np.int64]"
+    fields: "dict[str, NDArray[np.uint64]]"
+
+    def _number(self, side: int) -> "NDArray[np.int64]":
+        """How many places each group has on a side."""
+        import numpy as np
+
+        return np.bincount(self.group[self.side == side], minlength=len(self.start))
+
+    def _nth(self) -> "NDArray[np.int64]":
+        """The how-manyeth of its group and side a row is, of source and mirror."""
+        import numpy as np
+
+        nth = np.arange(len(self.group)) - self.start[self.group]
+        return np.where(self.side == MIRROR, nth - self._number(SOURCE)[self.group], nth)
+
+    def judged(
+        self,
+        within: tuple[int, int],
+        mirror_first: int,
+        outside: Outside,
+        most: int,
+        excused: Collection[Kind],
+    ) -> Judged:
+        """As `Places.judge`."""
+        import numpy as np
+
+        mine, theirs = self._number(SOURCE), self._number(MIRROR)
+        hidden = [self._number(SOURCE_ABORTED), self._number(SOURCE_OPEN)]
+        nth = self._nth()
+        source, mirror = self.side == SOURCE, self.side == MIRROR
+        lost = source & (nth >= theirs[self.group])
+        lost &= (self.offset >= within[0]) & (self.offset < within[1])
+        extra = mirror & (nth >= mine[self.group]) & (self.offset >= mirror_first)
+        doubt = lost & self._older(outside.lost_until)
+        strange = extra & (mine + hidden[0] + hidden[1] == 0)[self.group]
+        if outside.again:
+            below = mirror & (self.offset < mirror_first)
+            seen = np.bincount(self.group[below], minlength=len(self.start)) > 0
+            doubt |= strange & seen[self.group]
+        doubt |= strange & (outside.all_extra | self._older(outside.extra_until))
+        lost, extra = lost & ~doubt, extra & ~doubt
+        repeat = extra & (mine[self.group] > 0)
+        aborted = extra & ~repeat & (hidden[0][self.group] > 0)
+        undecided = extra & ~repeat & ~aborted & (hidden[1][self.group] > 0)
+        alone = extra & ~repeat & ~aborted & ~undecided
+        changed = list(self._changed(lost, alone))  # takes them away from both
+        found = np.concatenate(
+            [
+                *changed,
+                _told("lost", self.offset[lost], _NO_OFFSET),
+                _told("only-in-mirror", _NO_OFFSET, self.offset[alone]),
+                self._repeats(repeat),
+                self._copies("aborted", aborted),
+                self._copies("open", undecided),
+            ],
+            axis=1,
+        )
+        counts = np.bincount(found[0], minlength=len(KINDS)).tolist()
+        unequal = (mine > 1) & (mine != theirs)
+        return Judged(
+            {kind: n for kind, n in zip(KINDS, counts, strict=True) if n},
+            self._first(found, most, excused),
+            bool(unequal.any()),
+            int(doubt.sum()),
+        )
+
+    def hidden(self, above: int) -> int:
+        """As `Places.hidden`."""
+        hidden = self._number(SOURCE_ABORTED) + self._number(SOURCE_OPEN)
+        alone = (self._number(SOURCE) == 0) & (hidden > 0)
+        rows = (self.side == MIRROR) & (self.offset > above) & alone[self.group]
+        return int(self._copies("aborted", rows)[1].max(initial=_NO_OFFSET))
+
+    def _first(
+        self, found: "NDArray[np.int64]", most: int, excused: Collection[Kind]
+    ) -> list[Difference]:
+        """The first of the differences, as `_told` gives them."""
+        import numpy as np
+
+        shown = found[:, ~np.isin(found[0], [KINDS.index(kind) for kind in excused])]
+        by_source = np.where(shown[1] == _NO_OFFSET, LAST_OFFSET, shown[1])
+        first = np.lexsort((shown[2], by_source))[:most]
+        return [
+            Difference(
+                KINDS[kind],
+                _known(source),
+                _known(mirror),
+                _known(copy),
+                tuple(name for n, name in enumerate(self.fields) if differs >> n & 1),
+            )
+            for kind, source, mirror, copy, differs in shown[:, first].T.tolist()
+        ]
+
+    def _older(self, until: int | None) -> "NDArray[np.bool_]":
+        import numpy as np
+
+        if until is None:
+            return np.zeros(len(self.group), np.bool_)
+        older: NDArray[np.bool_] = self.fields["timestamp"].astype(np.int64) < until
+        return older
+
+    def _changed(
+        self, lost: "NDArray[np.bool_]", alone: "NDArray[np.bool_]"
+    ) -> Iterator["NDArray[np.int64]"]:
+        """Pairs of a lost record and one that is only in the mirror; both are taken away.
+
+        Only where no other lost or foreign record agrees in the same fields: else it is a guess.
+        """
+        import numpy as np
+
+        for names in _ALIKE:
+            rows = np.flatnonzero(lost | alone)
+            values = np.stack([self.fields[n][rows] for n in names if n in self.fields], axis=1)
+            order = np.lexsort(values.T)
+            rows, (group, start) = rows[order], groups(values[order])
+            numbers = [
+                np.bincount(group[side[rows]], minlength=len(start)) for side in (lost, alone)
+            ]
+            paired = rows[((numbers[0] == 1) & (numbers[1] == 1))[group]]
+            mine, theirs = paired[lost[paired]], paired[alone[paired]]
+            lost[mine] = alone[theirs] = False
+            differs = np.zeros(len(mine), np.int64)
+            for n, column in enumerate(self.fields.values()):
+                differs |= (column[mine] != column[theirs]).astype(np.int64) << n
+            yield _told("changed", self.offset[mine], self.offset[theirs], differs=differs)
+
+    def _repeats(self, rows: "NDArray[np.bool_]") -> "NDArray[np.int64]":
+        """Records of the mirror beside the last place of the source that they are of."""
+        group = self.group[rows]
+        behind = (self.start + self._number(SOURCE))[group]
+        return _told("repeat", self.offset[behind - 1], self.offset[rows], self.offset[behind])
+
+    def _copies(self, kind: Kind, rows: "NDArray[np.bool_]") -> "NDArray[np.int64]":
+        """Records of the mirror beside the hidden one of the source, behind them in their group."""
+        group = self.group[rows]
+        behind = (self.start + self._number(MIRROR))[group]
+        return _told(kind, self.offset[behind], self.offset[rows])
+
+    def correct(self, one: Translated) -> None:
+        """A group that goes on at a translated place reads any copy: the pairs counted the first.
+
+        It skips records only as far as fewer copies lie above than records of the source need.
+        """
+        import numpy as np
+
+        n = len(self.start)
+        mine, theirs = self._number(SOURCE), self._number(MIRROR)
+        nth = self._nth()
+        source, mirror = self.side == SOURCE, self.side == MIRROR
+        paired = nth < np.minimum(mine, theirs)[self.group]
+        at, copy = np.flatnonzero(source & paired), np.flatnonzero(mirror & paired)
+        counted = (self.offset[at] >= one.source) & (self.offset[copy] < one.mirror)
+        late = np.bincount(self.group[source & (self.offset >= one.source)], minlength=n)
+        there = np.bincount(self.group[mirror & (self.offset >= one.mirror)], minlength=n)
+        needed = np.maximum(late - np.maximum(mine - theirs, 0), 0)
+        one.skipped += int(np.maximum(needed - there, 0).sum()) - int(counted.sum())
+        last = np.where(mine > 0, self.offset[self.start + np.maximum(mine, 1) - 1], -1)
+        more = mirror & (nth >= mine[self.group]) & (mine[self.group] > 0)
+        above = more & (self.offset >= one.mirror) & (last[self.group] < one.source)
+        one.again += int(above.sum())
+
+
+def _told(
+    kind: Kind,
+    source: "NDArray[np.int64] | int",
+    mirror: "NDArray[np.int64] | int",
+    first_copy: "NDArray[np.int64] | int" = _NO_OFFSET,
+    differs: "NDArray[np.int64] | int" = 0,
+) -> "NDArray[np.int64]":
+    """A column per difference: kind, the three offsets of a Difference, a bit per field."""
+    import numpy as np
+
+    return np.stack(np.broadcast_arrays(KINDS.index(kind), source, mirror, first_copy, differs))
+
+
+def _known(offset: int) -> int | None:
+    return None if offset == _NO_OFFSET else offset
+
+
+def explained(source: bool, mirror: bool) -> frozenset[Kind]:
+    """Differences that a compaction of source or mirror may be the reason of.
+
+    What a compacted mirror lacks, and what a compacted source lacks, proves nothing.
+    """
+    lacks_mirror: frozenset[Kind] = frozenset(("lost", "changed") if mirror else ())
+    lacks_source: frozenset[Kind] = frozenset(
+        ("repeat", "changed", "only-in-mirror") if source else ()
+    )
+    return lacks_mirror | lacks_source

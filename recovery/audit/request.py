@@ -1,0 +1,168 @@
+"""What an audit is asked to read, and what reading gives: plain values, the same from each engine.
+
+Everything is resolved: a Spark job is handed such a request, and what it finds is what the local
+engine finds. JSON can hold all of it, and no secret is in it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict
+
+from recovery.audit.duplicates import Duplicate, first
+from recovery.audit.facts import Coverage
+from recovery.audit.sequences import Examined, Finding
+from recovery.audit.transactions import Torn, rank
+from recovery.facts import Missing, TopicPartition
+from recovery.shared.record_ids import RecordId
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Offsets [start, end) of a partition, and its facts when they were resolved."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    log_start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+
+    @property
+    def key(self) -> TopicPartition:
+        return self.topic, self.partition
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class Request(_Value):
+    """An audit of these ranges. most: findings that are told; all are counted.
+
+    max_rate: bytes per second that all tasks together read from a broker. answer: the file that the
+    job writes what it found into; None: it is the job's result.
+    """
+
+    ranges: tuple[Resolved, ...]
+    most: int
+    check_crc: bool = True
+    max_rate: float | None = None
+    answer: str | None = None
+
+    @property
+    def offsets(self) -> int:
+        return sum(r.end - r.start for r in self.ranges)
+
+
+class SequencesRequest(Request):
+    """`audit sequences`."""
+
+
+class TransactionsRequest(Request):
+    """`audit transactions`. covered: what coordinators decided. skew: of brokers' clocks, ms."""
+
+    covered: tuple[Coverage, ...]
+    skew: int
+
+
+class DuplicatesRequest(Request):
+    """`audit duplicates`. range_offsets: what one task reads at most."""
+
+    by: RecordId
+    range_offsets: int
+
+
+class Found(_Value):
+    """What came of it. failed: partitions that could not be read."""
+
+    failed: tuple[Missing, ...] = ()
+
+    @property
+    def unread(self) -> set[TopicPartition]:
+        return {(m.topic or "", m.partition or 0) for m in self.failed}
+
+
+class PartitionSequences(_Value):
+    """What was read of a partition, and its first findings."""
+
+    topic: str
+    partition: int
+    examined: Examined
+    findings: tuple[Finding, ...]
+
+
+class SequencesFound(Found):
+    """partitions: those that could be read, in the order of the ranges."""
+
+    partitions: tuple[PartitionSequences, ...] = ()
+
+
+class TransactionsFound(Found):
+    """findings: how many there are; torn: the first of them."""
+
+    findings: int = 0
+    markers_without_data: int = 0
+    torn: tuple[Torn, ...] = ()
+
+
+class RecordsRead(_Value):
+    """How many records of a partition, or of a range of it, were read; without_id: of these."""
+
+    topic: str
+    partition: int
+    records: int
+    without_id: int
+
+
+class DuplicatesFound(Found):
+    """findings: ids that more than one record has; repeats: records but the first of each.
+
+    read: of all partitions, of those that failed as far as that went. shown: the first findings.
+    """
+
+    findings: int = 0
+    repeats: int = 0
+    read: tuple[RecordsRead, ...] = ()
+    shown: tuple[Duplicate, ...] = ()
+
+
+def joined_sequences(found: Sequence[SequencesFound], most: int) -> SequencesFound:
+    """What tasks found, in the order of the ranges."""
+    partitions, left = [], most
+    for one in (p for f in found for p in f.partitions):
+        kept = one.findings[:left]
+        partitions.append(one.model_copy(update={"findings": kept}))
+        left -= len(kept)
+    return SequencesFound(failed=_failed(found), partitions=tuple(partitions))
+
+
+def joined_transactions(found: Sequence[TransactionsFound], most: int) -> TransactionsFound:
+    """What tasks found, each with producer ids of its own."""
+    torn = sorted((t for f in found for t in f.torn), key=rank)
+    return TransactionsFound(
+        failed=_failed(found),
+        findings=sum(f.findings for f in found),
+        markers_without_data=sum(f.markers_without_data for f in found),
+        torn=tuple(torn[:most]),
+    )
+
+
+def joined_duplicates(found: Sequence[DuplicatesFound], most: int) -> DuplicatesFound:
+    """What tasks found, each with ids of its own."""
+    return DuplicatesFound(
+        failed=_failed(found),
+        findings=sum(f.findings for f in found),
+        repeats=sum(f.repeats for f in found),
+        read=tuple(r for f in found for r in f.read),
+        shown=tuple(first((d for f in found for d in f.shown), most)),
+    )
+
+
+def _failed(found: Iterable[Found]) -> tuple[Missing, ...]:
+    """The first failure of each partition."""
+    failed: dict[tuple[str | None, int | None], Missing] = {}
+    for missing in (m for f in found for m in f.failed):
+        failed.setdefault((missing.topic, missing.partition), missing)
+    return tuple(failed.values())

@@ -1,0 +1,137 @@
+"""What a data partition holds of each transaction: its data, and the marker that ended it.
+
+From batch headers; of control batches the outcome is read too. The judgement, which needs the
+coordinators' decisions and all partitions: `recovery.audit.transactions`.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from recovery.audit.facts import Data, Ending, Mark
+from recovery.formats.batches import (
+    CODEC_MASK,
+    CONTROL,
+    HEADER_SIZE,
+    TRANSACTIONAL,
+    HeaderScan,
+    header_at,
+)
+from recovery.formats.reader import Buffer
+from recovery.formats.records import ControlType, marker
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+# A marker as brokers write it: bytes behind the batch's header that are attributes, deltas and the
+# lengths of key (4) and value (6) as varints.
+_USUAL = ((1, 0), (2, 0), (3, 0), (4, 8), (9, 12))
+_KIND, _COORDINATOR, _SIZE = 7, 12, 16
+
+
+class PartitionTransactions:
+    """The transactions of one partition, from buffers that are added in offset order."""
+
+    def __init__(self, start: int) -> None:
+        self.next_offset = start
+        self.repeated_markers = 0  # markers without data: a coordinator's second try, say
+        self._open: dict[int, list[Data]] = {}
+        self._ended: dict[int, list[Ending]] = {}
+
+    def add(self, buffer: Buffer, scan: HeaderScan, end: int) -> None:
+        """The next whole batches of [next_offset, end). Raises CorruptError for a bad marker."""
+        import numpy as np
+
+        base, last = scan.column("base_offset"), scan.last_offset
+        inside = (last >= self.next_offset) & (base < end)
+        if not inside.any():
+            return
+        self.next_offset = int(last[inside][-1]) + 1
+        rows = np.flatnonzero(inside & scan.has(TRANSACTIONAL))
+        pid = scan.column("producer_id")[rows]
+        order = np.argsort(pid, kind="stable")  # within an id by offset
+        rows, pid = rows[order], pid[order]
+        control = scan.has(CONTROL)[rows]
+        epoch = scan.column("producer_epoch")[rows]
+        # neighbours that are data of one transaction go together
+        joined = ~control[1:] & ~control[:-1] & (pid[1:] == pid[:-1]) & (epoch[1:] == epoch[:-1])
+        first = np.flatnonzero(np.concatenate(([True], ~joined))) if len(rows) else rows
+        behind = np.append(first[1:], len(rows))
+        times = scan.column("max_timestamp")
+        marks = iter(_marks(buffer, scan, rows[first][control[first]]))
+        for begin, until in zip(first.tolist(), behind.tolist(), strict=True):
+            row, who = int(rows[begin]), int(pid[begin])
+            if control[begin]:
+                if (mark := next(marks)) is not None:
+                    self._end(who, mark)
+                continue
+            final = int(last[rows[until - 1]])
+            stretches = self._open.setdefault(who, [])
+            if stretches and stretches[-1].epoch == epoch[begin]:
+                stretches[-1] = stretches[-1]._replace(last=final)
+            else:
+                stretches.append(Data(int(epoch[begin]), int(base[row]), final, int(times[row])))
+
+    def endings(self) -> Iterator[tuple[int, Ending]]:
+        """(producer id, data and its marker), each id's by offset; open data at its end."""
+        for pid in self._ended.keys() | self._open.keys():
+            for ending in self._ended.get(pid, ()):
+                yield pid, ending
+            for data in self._open.get(pid, ()):
+                yield pid, Ending(data, None)
+
+    def _end(self, pid: int, mark: Mark) -> None:
+        ended = self._ended.setdefault(pid, [])
+        data = self._open.pop(pid, [])
+        ended += [Ending(one, mark) for one in data]
+        if not data:
+            self.repeated_markers += 1
+            ended.append(Ending(None, mark))
+
+
+def _marks(buffer: Buffer, scan: HeaderScan, rows: "NDArray[np.intp]") -> list[Mark | None]:
+    """What these control batches say; None for one that ends no transaction."""
+    import numpy as np
+
+    if not len(rows):
+        return []
+    data = np.frombuffer(buffer, np.uint8)
+    at = scan.positions[rows] + HEADER_SIZE
+    usual = (scan.column("records_count")[rows] == 1) & (
+        (scan.fields["attributes"][rows] & CODEC_MASK) == 0
+    )
+    usual &= scan.column("length")[rows] + 12 >= HEADER_SIZE + _SIZE
+    for place, value in _USUAL:
+        usual &= data[np.where(usual, at + place, 0)] == value
+    kind = _number(data, np.where(usual, at + _KIND, 0), ">i2")
+    coordinator = _number(data, np.where(usual, at + _COORDINATOR, 0), ">i4")
+    columns = zip(
+        rows.tolist(),
+        usual.tolist(),
+        kind.tolist(),
+        coordinator.tolist(),
+        scan.column("base_offset")[rows].tolist(),
+        scan.column("producer_epoch")[rows].tolist(),
+        scan.column("max_timestamp")[rows].tolist(),
+        strict=True,
+    )
+    found: list[Mark | None] = []
+    for row, quick, what, coordinator_epoch, offset, epoch, time in columns:
+        if quick and what in (0, 1):
+            outcome = "commit" if what else "abort"
+            found.append(Mark(offset, outcome, epoch, coordinator_epoch, time))
+            continue
+        said = marker(buffer, header_at(buffer, int(scan.positions[row])))
+        if said is None or said.type is ControlType.OTHER or said.coordinator_epoch is None:
+            found.append(None)
+        else:
+            found.append(Mark(offset, said.type.value, epoch, said.coordinator_epoch, time))
+    return found
+
+
+def _number(data: "NDArray[np.uint8]", at: "NDArray[Any]", kind: str) -> "NDArray[np.int64]":
+    import numpy as np
+
+    width = np.dtype(kind).itemsize
+    places = at[:, None] + np.arange(width)
+    return np.ascontiguousarray(data[places]).view(kind)[:, 0].astype(np.int64)

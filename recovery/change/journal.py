@@ -1,0 +1,190 @@
+"""What the journal's lines mean: events, entries, and which changes are unfinished.
+
+A line is one JSON object that ends with a checksum of itself. A change appends `begun` (with the
+whole plan), `step-started` before and `step-done` after each step, then one closing event. A line
+is written and synced before what it announces is sent, so what stands in no whole line was never
+sent.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from recovery.change.plan import Plan, plain
+from recovery.errors import UsageError
+
+EventName = Literal[
+    "begun",  # who, argv, plan; undoes: the entry that this one puts back
+    "step-started",
+    "step-done",  # saw: what was read back; found: it was done already
+    "step-refused",  # detail: why; nothing was sent
+    "verified",  # all steps were seen done, twice
+    "failed",  # detail: the cluster said no, and nothing was changed
+    "abandoned",  # detail; nothing more is done
+    "undone",  # by: the entry that put it back
+]
+State = Literal["unfinished", "done", "failed", "abandoned", "undone"]
+_CLOSED_BY: Mapping[str, State] = {
+    "verified": "done",
+    "failed": "failed",
+    "abandoned": "abandoned",
+    "undone": "undone",
+}
+_CHECK = b',"check":"'
+_CHECK_LENGTH = len(_CHECK) + 16 + len(b'"}')
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line. at: epoch ms, our clock; step: its number from 1, None for the whole change."""
+
+    entry: str
+    event: EventName
+    at: int
+    step: int | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def encode(event: Event) -> bytes:
+    """The event's line, with its newline."""
+    body = json.dumps(
+        {
+            "entry": event.entry,
+            "event": event.event,
+            "at": event.at,
+            "step": event.step,
+            "data": plain(event.data),
+        },
+        separators=(",", ":"),
+    ).encode("ascii")
+    return body[:-1] + _CHECK + _checksum(body) + b'"}\n'
+
+
+def decode(line: bytes) -> Event | None:
+    """The event of one line without its newline; None when the line is not whole."""
+    if len(line) <= _CHECK_LENGTH or line[-_CHECK_LENGTH : -_CHECK_LENGTH + len(_CHECK)] != _CHECK:
+        return None
+    body = line[:-_CHECK_LENGTH] + b"}"
+    if line[-18:-2] != _checksum(body) or line[-2:] != b'"}':
+        return None
+    content = json.loads(body)
+    return Event(
+        content["entry"], content["event"], content["at"], content["step"], content["data"]
+    )
+
+
+def _checksum(body: bytes) -> bytes:
+    return hashlib.sha256(body).hexdigest()[:16].encode("ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A journal's content. torn: bytes at the end that a crash or a full disk cut short: no event.
+
+    whole: how many bytes come before them; damaged: numbers of lines that are no events though
+    others follow, which nothing of ours leaves behind.
+    """
+
+    events: Sequence[Event]
+    whole: int
+    torn: bytes
+    damaged: Sequence[int]
+
+
+def read(data: bytes) -> Reading:
+    """All events of a journal file's bytes, torn or damaged as it may be."""
+    events: list[Event] = []
+    bad: list[int] = []
+    position = whole = last_good = 0
+    for number, line in enumerate(data.split(b"\n")[:-1], 1):
+        position += len(line) + 1
+        event = decode(line)
+        if event is None:
+            bad.append(number)
+            continue
+        events.append(event)
+        whole, last_good = position, number
+    return Reading(events, whole, data[whole:], [number for number in bad if number < last_good])
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One change, from its `begun` on."""
+
+    id: str
+    events: Sequence[Event]
+
+    @property
+    def begun(self) -> Event:
+        return self.events[0]
+
+    @property
+    def plan(self) -> Plan:
+        """Raises UsageError for a plan that another version of eoctl wrote."""
+        try:
+            return Plan.model_validate(self.begun.data["plan"])
+        except ValidationError:
+            raise UsageError(
+                "its plan was written by another version of eoctl", where=self.id
+            ) from None
+
+    @property
+    def state(self) -> State:
+        """By the last closing event; a change that was done can still be undone."""
+        states = [_CLOSED_BY[e.event] for e in self.events if e.event in _CLOSED_BY]
+        return states[-1] if states else "unfinished"
+
+    @property
+    def ended_at(self) -> int | None:
+        closing = [e.at for e in self.events if e.event in _CLOSED_BY]
+        return closing[-1] if closing else None
+
+    @property
+    def undoes(self) -> str | None:
+        """The entry that this one puts back."""
+        found: str | None = self.begun.data.get("undoes")
+        return found
+
+    def steps(self, event: EventName) -> dict[int, Event]:
+        """The last such event of each step that has one, by step number."""
+        return {e.step: e for e in self.events if e.event == event and e.step is not None}
+
+    @property
+    def touched(self) -> bool:
+        """May anything have been sent?"""
+        return bool(self.steps("step-started"))
+
+
+def ways_out(entry: str, *, can_undo: bool) -> str:
+    """Say how an unfinished entry is ended. can_undo: can its kind of change be put back?"""
+    resume, close = f"eoctl journal resume {entry}", "--abandon --execute"
+    if can_undo:
+        return (
+            f"see `eoctl journal show {entry}`, then `{resume}` or `eoctl journal undo {entry}`; "
+            f"where neither is possible, close it with `{resume} {close}` and plan again"
+        )
+    return (
+        f"`{resume} --execute` tries the rest again; where that is refused, only "
+        f"`{resume} {close}` closes it: what was done stays (it cannot be undone), nothing more is "
+        "sent, and you can plan again"
+    )
+
+
+def entries(events: Iterable[Event]) -> list[Entry]:
+    """The changes in the order they began. Events whose `begun` is lost are left out."""
+    found: dict[str, list[Event]] = {}
+    for event in events:
+        if event.event == "begun":
+            found.setdefault(event.entry, []).append(event)
+        elif event.entry in found:
+            found[event.entry].append(event)
+    return [Entry(name, tuple(those)) for name, those in found.items()]
+
+
+def unfinished(found: Iterable[Entry]) -> list[Entry]:
+    """Those that neither ended nor were given up."""
+    return [entry for entry in found if entry.state == "unfinished"]

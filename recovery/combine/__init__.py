@@ -1,1 +1,0 @@
-"""Combining records into a state: formats, last value per key, digest. Pure; numpy and pyarrow."""

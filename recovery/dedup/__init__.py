@@ -1,0 +1,1 @@
+"""Dedup: which records of a topic repeat an earlier one."""

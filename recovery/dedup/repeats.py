@@ -1,0 +1,163 @@
+"""Which records of a topic are copied to its clean copy, and which were there before.
+
+One input partition, in offset order. What was seen is remembered: one number per source where
+records name their source record, else ids within a horizon. The same range gives the same answer,
+however it is cut into batches, so a run that was killed goes on where its position stands.
+"""
+
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from recovery.dedup.seen_ids import SeenIds
+from recovery.errors import RefusedError
+from recovery.formats.columns import ABORTED, OPEN, ColumnBatch
+from recovery.formats.records import is_utf8
+from recovery.shared.record_ids import RecordId, digests, source_numbers, value_digests
+from recovery.shared.source_numbers import Scattered, SourceNumbers
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the records of a range.
+
+    records = copied + duplicates. without_id: copied, as nobody's duplicate. differs: copied,
+    although their source number was seen, since their content is another. unchecked: duplicates
+    by their number alone, too old for a comparison of content.
+    """
+
+    records: int = 0
+    copied: int = 0
+    duplicates: int = 0
+    without_id: int = 0
+    differs: int = 0
+    unchecked: int = 0
+
+    def __add__(self, other: "Tally") -> "Tally":
+        return self._each(other, 1)
+
+    def since(self, before: "Tally") -> "Tally":
+        """What was added after `before`."""
+        return self._each(before, -1)
+
+    def _each(self, other: "Tally", sign: int) -> "Tally":
+        both = zip(asdict(self).values(), asdict(other).values(), strict=True)
+        return Tally(*(a + sign * b for a, b in both))
+
+
+class Deduplicator:
+    """The memory of one input partition. `judge` its visible records batch by batch, in order."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        wanted: RecordId,
+        horizon_ms: int | None = None,
+        horizon_offsets: int | None = None,
+    ) -> None:
+        self._place = f"{topic}:{partition}"
+        self._partition, self._wanted = partition, wanted
+        self._numbers = SourceNumbers()
+        self._ids = SeenIds(horizon_ms, horizon_offsets)
+        self._scattered: Scattered | None = None
+        self.tally = Tally()
+
+    def share(self, scattered: Scattered | None) -> None:
+        """From here on tell it which source records have outputs in this partition."""
+        self._scattered = scattered
+
+    @property
+    def forgotten(self) -> int:
+        """Ids that lie beyond the horizon: their repeats are copied."""
+        return self._ids.forgotten
+
+    def judge(self, records: ColumnBatch) -> "NDArray[np.bool_]":
+        """bool[n]: is it copied? Raises RefusedError where the rule does not hold here."""
+        by_number = self._wanted.kind == "source"
+        copied = self._by_number(records) if by_number else self._by_id(records)
+        count = int(copied.sum())
+        self.tally.records += len(records)
+        self.tally.copied += count
+        self.tally.duplicates += len(records) - count
+        return copied
+
+    def _by_id(self, records: ColumnBatch) -> "NDArray[np.bool_]":
+        import numpy as np
+
+        ids, has = digests(self._wanted, records)
+        copied = np.ones(len(records), np.bool_)
+        seen = self._ids.first_seen(ids[has], records.offset[has], records.timestamp[has])
+        copied[np.flatnonzero(has)[seen >= 0]] = False
+        self.tally.without_id += int((~has).sum())
+        return copied
+
+    def _by_number(self, records: ColumnBatch) -> "NDArray[np.bool_]":
+        import numpy as np
+
+        copied = np.ones(len(records), np.bool_)
+        content = value_digests(records).tolist()
+        before = self._numbers.unchecked
+        for i, number in enumerate(source_numbers(self._wanted.source, records)):
+            if number is None:
+                self.tally.without_id += 1
+                continue
+            where = f"{self._place} offset {int(records.offset[i])}"
+            judged = self._numbers.judge(number, content[i], where)
+            copied[i] = judged != "repeated"
+            self.tally.differs += judged == "differs"
+            if self._scattered is not None:
+                self._scattered.add(number, self._partition)
+        self.tally.unchecked += self._numbers.unchecked - before
+        return copied
+
+    def dump(self) -> dict[str, Any]:
+        """The memory as JSON values."""
+        return {
+            "numbers": self._numbers.dump(),
+            "ids": self._ids.dump(),
+            "tally": asdict(self.tally),
+        }
+
+    def load(self, content: dict[str, Any]) -> None:
+        """Raises ValueError, TypeError or KeyError for anything that dump did not give."""
+        self._numbers = SourceNumbers.load(content["numbers"])
+        self._ids.load(content["ids"])
+        self.tally = Tally(**{f.name: int(content["tally"][f.name]) for f in fields(Tally)})
+
+
+def visible(records: ColumnBatch) -> ColumnBatch:
+    """What a read_committed reader sees of them, each as it can be written again.
+
+    Raises RefusedError for a record of an open transaction, and for one that a copy would change.
+    """
+    outcome = records.outcome
+    if (outcome == OPEN).any():
+        offset = int(records.offset[outcome == OPEN][0])
+        raise RefusedError(
+            "its transaction is open: what becomes of it is not known", where=f"offset {offset}"
+        )
+    seen = (outcome != ABORTED) & ~records.is_control
+    found = records if seen.all() else records.select(seen)
+    _refuse_changed(found)
+    return found
+
+
+def _refuse_changed(records: ColumnBatch) -> None:
+    import numpy as np
+
+    for i in np.flatnonzero(records.timestamp == 0).tolist():
+        raise RefusedError(
+            "its timestamp is 1970-01-01T00:00:00Z, which librdkafka takes for none: the copy "
+            "would have the present time",
+            where=f"offset {int(records.offset[i])}",
+        )
+    for i in np.flatnonzero(records.headers.length > 1).tolist():
+        if not all(is_utf8(name) for name, _ in records.header_list(i)):
+            raise RefusedError(
+                "the name of one of its headers is no UTF-8: the copy would have another",
+                where=f"offset {int(records.offset[i])}",
+            )

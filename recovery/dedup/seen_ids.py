@@ -1,0 +1,213 @@
+"""Which ids were seen before: exact segments, each behind a Bloom filter, forgotten by a horizon.
+
+An id is 16 bytes (`recovery.shared.record_ids`). A segment keeps its ids sorted: 16 bytes each,
+and 10 bits of filter, so that an id that was never seen is told without a search. The filter alone
+decides nothing.
+Source: B. H. Bloom, Space/time trade-offs in hash coding with allowable errors, 1970.
+"""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_BITS_PER_ID = 10
+_PROBES = 7  # 0.8 % of strangers pass
+_LEAST_BITS = 1 << 10
+_EVER = 2**62
+
+
+class Bloom:
+    """A Bloom filter of ids uint64[n, 2] that were told when it was made, or added."""
+
+    def __init__(self, expected: int) -> None:
+        import numpy as np
+
+        bits = max(_LEAST_BITS, expected * _BITS_PER_ID)
+        self._mask = np.uint64((1 << (bits - 1).bit_length()) - 1)
+        self._bits = np.zeros((int(self._mask) + 1) // 8, np.uint8)
+
+    def add(self, ids: "NDArray[np.uint64]") -> None:
+        import numpy as np
+
+        for bit in self._places(ids):
+            flags = np.uint8(1) << (bit & np.uint64(7)).astype(np.uint8)
+            np.bitwise_or.at(self._bits, (bit >> np.uint64(3)).astype(np.int64), flags)
+
+    def may_hold(self, ids: "NDArray[np.uint64]") -> "NDArray[np.bool_]":
+        """bool[n]: False = certainly never added."""
+        import numpy as np
+
+        held = np.ones(len(ids), np.bool_)
+        for bit in self._places(ids):
+            at = (bit >> np.uint64(3)).astype(np.int64)
+            held &= (self._bits[at] >> (bit & np.uint64(7)).astype(np.uint8)) & np.uint8(1) > 0
+        return held
+
+    def _places(self, ids: "NDArray[np.uint64]") -> "Sequence[NDArray[np.uint64]]":
+        """Double hashing (Kirsch and Mitzenmacher 2006): the ids are hashes already."""
+        import numpy as np
+
+        first, step = ids[:, 0], ids[:, 1] | np.uint64(1)
+        return [(first + np.uint64(i) * step) & self._mask for i in range(_PROBES)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """Ids of a stretch of records, sorted; offsets, clocks: where and when each was seen.
+
+    last: the highest offset and clock in it.
+    """
+
+    ids: "NDArray[np.uint64]"
+    offsets: "NDArray[np.int64]"
+    clocks: "NDArray[np.int64]"
+    bloom: Bloom
+    last: tuple[int, int]
+
+    def find(self, ids: "NDArray[np.uint64]") -> "NDArray[np.int64]":
+        """int64[n]: the row of each id, -1 where it is not here."""
+        import numpy as np
+
+        found = np.full(len(ids), -1, np.int64)
+        asked = np.flatnonzero(self.bloom.may_hold(ids))
+        first = self.ids[:, 0]
+        at = np.searchsorted(first, ids[asked, 0], "left")
+        end = np.searchsorted(first, ids[asked, 0], "right")
+        while (left := np.flatnonzero(at < end)).size:  # one round: equal first halves are rare
+            asked, at, end = asked[left], at[left], end[left]
+            hit = self.ids[at, 1] == ids[asked, 1]
+            found[asked[hit]] = at[hit]
+            asked, at, end = asked[~hit], at[~hit] + 1, end[~hit]
+        return found
+
+
+class SeenIds:
+    """Which ids of a partition's records were seen before, within the horizon.
+
+    horizon_ms: by the clock, the highest timestamp read so far; horizon_offsets: by offsets. None:
+    nothing is forgotten. What a record is does not depend on how the log is cut into batches.
+    """
+
+    def __init__(
+        self,
+        horizon_ms: int | None = None,
+        horizon_offsets: int | None = None,
+        segment_size: int = 1 << 18,
+    ) -> None:
+        self._horizon_ms, self._horizon_offsets = horizon_ms, horizon_offsets
+        self._size = segment_size
+        self._segments: list[_Segment] = []
+        self._open: dict[bytes, tuple[int, int]] = {}
+        self._clock = -1
+        self.forgotten = 0
+
+    def __len__(self) -> int:
+        """How many ids are remembered."""
+        return sum(len(s.ids) for s in self._segments) + len(self._open)
+
+    def first_seen(
+        self,
+        ids: "NDArray[np.uint64]",
+        offsets: "NDArray[np.int64]",
+        timestamps: "NDArray[np.int64]",
+    ) -> "NDArray[np.int64]":
+        """int64[n]: the offset at which each id was seen, -1 where it is new; it is remembered now.
+
+        Records with ids, by rising offset, after those of the calls before.
+        """
+        import numpy as np
+
+        n = len(ids)
+        clocks = np.maximum(np.maximum.accumulate(timestamps), self._clock)
+        found = np.full(n, -1, np.int64)
+        for segment in reversed(self._segments):  # the newest place of an id counts
+            asked = np.flatnonzero(found < 0)
+            rows = segment.find(ids[asked])
+            asked, rows = asked[rows >= 0], rows[rows >= 0]
+            near = self._near(
+                offsets[asked] - segment.offsets[rows], clocks[asked] - segment.clocks[rows]
+            )
+            found[asked[near]] = segment.offsets[rows[near]]
+        names, remembered = ids.tobytes(), self._open
+        # an id of a segment, beyond the horizon for one record, may stand here for a later one
+        for i in range(n):
+            name = names[16 * i : 16 * i + 16]
+            there = remembered.get(name)
+            offset, clock = int(offsets[i]), int(clocks[i])
+            if there is not None and self._near(offset - there[0], clock - there[1]):
+                found[i] = there[0]
+            elif found[i] < 0:
+                remembered[name] = offset, clock
+        if n:
+            self._clock = int(clocks[-1])
+            if len(remembered) >= self._size:
+                self._close()
+            self._forget(int(offsets[-1]))
+        return found
+
+    def _near(self, offsets: Any, clock: Any) -> Any:
+        """Is what was seen so far behind within the horizon? Numbers, or arrays of them."""
+        if self._horizon_offsets is not None:
+            return offsets <= self._horizon_offsets
+        return clock <= (_EVER if self._horizon_ms is None else self._horizon_ms)
+
+    def _close(self) -> None:
+        import numpy as np
+
+        if not self._open:
+            return
+        ids = np.frombuffer(b"".join(self._open), np.uint64).reshape(-1, 2)
+        seen = np.array(list(self._open.values()), np.int64)
+        order = np.lexsort((ids[:, 1], ids[:, 0]))
+        self._add_segment(ids[order], seen[order, 0], seen[order, 1])
+        self._open = {}
+
+    def _add_segment(
+        self, ids: "NDArray[np.uint64]", offsets: "NDArray[np.int64]", clocks: "NDArray[np.int64]"
+    ) -> None:
+        bloom = Bloom(len(ids))
+        bloom.add(ids)
+        last = int(offsets.max()), int(clocks.max())
+        self._segments.append(_Segment(ids, offsets, clocks, bloom, last))
+
+    def _forget(self, offset: int) -> None:
+        """Segments that lie beyond the horizon as a whole."""
+        kept = [
+            s for s in self._segments if self._near(offset - s.last[0], self._clock - s.last[1])
+        ]
+        self.forgotten += sum(len(s.ids) for s in self._segments) - sum(len(s.ids) for s in kept)
+        self._segments = kept
+
+    def dump(self) -> dict[str, Any]:
+        """All that is remembered as JSON values; `load` gives the same back."""
+        self._close()
+        return {
+            "clock": self._clock,
+            "forgotten": self.forgotten,
+            "segments": [
+                [
+                    base64.b64encode(a.tobytes()).decode("ascii")
+                    for a in (s.ids, s.offsets, s.clocks)
+                ]
+                for s in self._segments
+            ],
+        }
+
+    def load(self, content: dict[str, Any]) -> None:
+        """Raises ValueError, TypeError or KeyError for anything that dump did not give."""
+        import numpy as np
+
+        self._clock, self.forgotten = int(content["clock"]), int(content["forgotten"])
+        self._segments, self._open = [], {}
+        for parts in content["segments"]:
+            raw, offsets, clocks = (base64.b64decode(part, validate=True) for part in parts)
+            self._add_segment(
+                np.frombuffer(raw, np.uint64).reshape(-1, 2),
+                np.frombuffer(offsets, np.int64),
+                np.frombuffer(clocks, np.int64),
+            )

@@ -1,0 +1,605 @@
+"""What two looks and the history amount to for one open transaction: the facts the rules ask for.
+
+`Case` answers the questions that the table in `recovery.diagnose.verdicts` is made of.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+from recovery.facts import GroupFacts, PartitionFacts, TransactionFacts
+from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.inspect.history import Decision, History, StateRecord, still_open_in_log
+from recovery.inspect.id_facts import IdFacts, Refusing, refusing, reload_is_safe
+from recovery.inspect.lost_markers import covers, lost_decisions, topic_unclear
+from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
+
+TWO_PHASE_TIMEOUT = 2_147_483_647
+"""The timeout of an id that another system commits (KIP-939)."""
+
+CYCLES_PATIENCE = 2
+"""A coordinator that let so many of its abort cycles pass does not abort what is overdue."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One open transaction with all that is known of it."""
+
+    about: OpenTransaction
+    start: StartBatch | None
+    first: Sample
+    second: Sample | None
+    history: History | None
+    settings: Settings
+
+    @cached_property
+    def newest(self) -> Sample:
+        return self.second or self.first
+
+    @cached_property
+    def samples(self) -> tuple[Sample, ...]:
+        return (self.first,) if self.second is None else (self.first, self.second)
+
+    @property
+    def twice(self) -> bool:
+        return self.second is not None
+
+    # What the coordinators say.
+
+    def naming(self, sample: Sample) -> tuple[TransactionFacts, ...]:
+        """Ids of this producer id, not closed, whose list has this partition."""
+        pid, here = self.about.producer_id, self.about.topic_partition
+        rows = () if pid is None else sample.live(pid)
+        return tuple(t for t in rows if here in (t.partitions or ()))
+
+    @cached_property
+    def undescribed(self) -> tuple[TransactionFacts, ...]:
+        """Ids of this producer id that may be open here: their partitions are not known."""
+        pid = self.about.producer_id
+        return tuple(
+            t
+            for sample in self.samples
+            for t in (() if pid is None else sample.live(pid))
+            if t.partitions is None
+            or t.producer_epoch is None
+            or (not sample.topic_describe and self.about.topic_partition not in t.partitions)
+        )
+
+    @cached_property
+    def preparing(self) -> TransactionFacts | None:
+        """The id that is decided and still writes its markers, this partition's among them."""
+        return self._naming_now("PrepareCommit", "PrepareAbort")
+
+    @property
+    def decided_unseen(self) -> bool:
+        """The partition's leader answers nobody, and its coordinator says that it is decided."""
+        return (
+            self.about.start_offset is None
+            and self.preparing is not None
+            and all(s.partition.error is not None for s in self.samples)
+        )
+
+    @cached_property
+    def ongoing(self) -> TransactionFacts | None:
+        """The id that is Ongoing on this partition: with the start batch, or after it."""
+        return self._naming_now("Ongoing")
+
+    def _naming_now(self, *states: str) -> TransactionFacts | None:
+        oldest = -1 if self.start is None else self.start.producer_epoch
+        return next(
+            (
+                t
+                for t in self.naming(self.newest)
+                if t.state in states and t.producer_epoch is not None and t.producer_epoch >= oldest
+            ),
+            None,
+        )
+
+    @property
+    def owner(self) -> TransactionFacts | None:
+        """The id that is Ongoing with the start batch's epoch. + 1 is its next transaction (v2)."""
+        row = self.ongoing
+        fits = row and self.start and row.producer_epoch == self.start.producer_epoch
+        return row if fits else None
+
+    @cached_property
+    def elsewhere(self) -> tuple[TransactionFacts, ...]:
+        """Ids of this producer id that are open, but not on this partition (in either look)."""
+        pid = self.about.producer_id
+        found = {
+            t.transactional_id: t
+            for sample in self.samples
+            for t in (() if pid is None else sample.live(pid))
+            if self.about.topic_partition not in (t.partitions or ())
+        }
+        return tuple(found.values())
+
+    @property
+    def owners_changed(self) -> bool:
+        """An id that named this partition in the first look says something else in the second."""
+        now = {_stand(t) for t in self.naming(self.newest)}
+        return any(_stand(t) not in now for t in self.naming(self.first))
+
+    @property
+    def coordinators_seen(self) -> bool:
+        return all(s.sees_all_coordinators for s in self.samples)
+
+    # What is seen of its owner.
+
+    @property
+    def living_groups(self) -> tuple[GroupFacts, ...]:
+        """Groups with members after which the id is named, as Kafka Streams and Connect do."""
+        row = self._held_by
+        return tuple(
+            g
+            for g in self.newest.groups
+            if row is not None and g.members and named_after(row.transactional_id, g.group)
+        )
+
+    @property
+    def moved(self) -> bool:
+        """Its owner did something between the looks: it wrote here, or took a partition more."""
+        row = self._held_by
+        if row is None or self.second is None:
+            return False
+        before = next(
+            (t for t in self.first.transactions.rows if t.transactional_id == row.transactional_id),
+            None,
+        )
+        return self.still_writing or (before is not None and before.partitions != row.partitions)
+
+    @property
+    def late(self) -> bool:
+        """It runs past its timeout or past --long-after."""
+        row, seen = self._held_by, self.newest
+        late = (seen.over_timeout or frozenset()) | (seen.over_long or frozenset())
+        by_ours = bool(self.past_timeout or self.past_long)
+        return by_ours or (row is not None and row.transactional_id in late)
+
+    @property
+    def _held_by(self) -> TransactionFacts | None:
+        """The id that a fence would end: Ongoing here, or elsewhere with this producer id."""
+        return self.ongoing or next((t for t in self.elsewhere if t.state == "Ongoing"), None)
+
+    # What the clocks say.
+
+    @property
+    def ahead(self) -> int | None:
+        """Milliseconds that the clock of the id's coordinator is ahead of ours; None: unknown."""
+        row = self.preparing or self.ongoing
+        return None if row is None else self.newest.transactions.ahead(row.coordinator)
+
+    @property
+    def coordinators_now(self) -> int:
+        """When the newest look was, by the coordinator's clock where it was measured, else ours."""
+        return self.newest.collected_at + (self.ahead or 0)
+
+    @property
+    def deadline(self) -> int | None:
+        """When the coordinator aborts the open transaction (ms, by its clock); None: never, or
+        not known. Two-phase ones never time out (TransactionStateManager.timedOutTransactions)."""
+        row = self.ongoing
+        if row is None or row.start_timestamp is None or row.timeout_ms is None:
+            return None
+        return None if is_two_phase(row) else row.start_timestamp + row.timeout_ms
+
+    @property
+    def deadline_in(self) -> int | None:
+        """Milliseconds to the deadline, negative once it has passed; None as there, or if the
+        clocks contradict what the coordinator's own filter said."""
+        if self.deadline is None:
+            return None
+        left = self.deadline - self.coordinators_now
+        past = self.past_timeout
+        return None if past is not None and past != (left < 0) and self.ahead is None else left
+
+    @property
+    def abort_cycle(self) -> int | None:
+        """Milliseconds between the coordinator's looks for transactions past their timeout."""
+        row = self.ongoing
+        cycles = dict(self.newest.abort_cycles)
+        return cycles.get(row.coordinator) if row and self.past_timeout else None
+
+    @property
+    def cycles_missed(self) -> int | None:
+        """Abort cycles that the coordinator let pass since the deadline, if that is proven: by its
+        own clock, measured, and its own setting. None: fewer than `CYCLES_PATIENCE`, or not known.
+        """
+        left, cycle = self.deadline_in, self.abort_cycle
+        if left is None or not cycle or self.ahead is None or -left < CYCLES_PATIENCE * cycle:
+            return None
+        return -left // cycle
+
+    def past(self, limit: int | None, said: frozenset[str] | None) -> bool | None:
+        """Does the owner run longer than `limit` ms? None: cannot tell.
+
+        said: what the coordinators' own clocks say. Without it our clock against the start time,
+        only beyond the skew, in both directions.
+        """
+        row = self.ongoing
+        if row is None or limit is None:
+            return None
+        if said is not None:
+            return row.transactional_id in said
+        if row.start_timestamp is None:
+            return None
+        over = self.coordinators_now - row.start_timestamp - limit
+        return None if abs(over) <= self.settings.clock_skew else over > 0
+
+    @property
+    def past_timeout(self) -> bool | None:
+        row = self.ongoing
+        return self.past(row.timeout_ms if row else None, self.newest.over_timeout)
+
+    @property
+    def past_long(self) -> bool | None:
+        return self.past(self.settings.long_after, self.newest.over_long)
+
+    @property
+    def prepared(self) -> StateRecord | None:
+        """The Prepare* record of the id that is preparing, when the log's newest says so too."""
+        row = self.preparing
+        return next(
+            (
+                r
+                for r in (self.history.latest if self.history else ())
+                if row is not None
+                and r.transactional_id == row.transactional_id
+                and isinstance(r.value, TransactionValue)
+                and r.value.state == row.state
+                and r.value.producer_epoch == row.producer_epoch
+            ),
+            None,
+        )
+
+    @property
+    def prepared_long_ago(self) -> bool:
+        """Decided longer than `stuck_after` ago: by the record's time, beyond the skew.
+
+        No filter measures a Prepare*; but an id that its coordinator's clock sees running for
+        less than that since its start was not decided longer ago.
+        """
+        record, row, limit = self.prepared, self.preparing, self.settings
+        young = row and self.newest.over_stuck is not None
+        if record is None or row is None:
+            return False
+        if young and row.transactional_id not in (self.newest.over_stuck or ()):
+            return False
+        past = self.coordinators_now - record.timestamp
+        if past < -limit.clock_skew and self.newest.over_stuck is not None:
+            return True  # our clock makes no sense; the coordinator's own says that it is late
+        return past > limit.stuck_after + limit.clock_skew
+
+    # What keeps a decided id from writing its markers.
+
+    @cached_property
+    def standing(self) -> IdFacts | None:
+        """The id that is preparing as the first look saw it, its named partitions among it."""
+        row = self.preparing
+        return None if row is None else self.first.standing(row.transactional_id)
+
+    @cached_property
+    def refusing(self) -> tuple[Refusing, ...]:
+        """Partitions, here or elsewhere, that refuse the marker: its coordinator cancels all."""
+        first, row = self.standing, self.preparing
+        if first is None or row is None:
+            return ()
+        second = self.second.standing(row.transactional_id) if self.second else None
+        if self.twice and second is None:
+            return ()
+        return refusing(first, second)
+
+    @property
+    def reload_safe(self) -> bool:
+        """A reload of the coordinator cannot run into KAFKA-19999."""
+        value = self.prepared.value if self.prepared else None
+        return reload_is_safe(
+            self.standing,
+            self.prepared_version,
+            value.partitions if isinstance(value, TransactionValue) else None,
+        )
+
+    @property
+    def prepared_version(self) -> int | None:
+        """The client's transaction version of the Prepare* record; None = not known."""
+        value = self.prepared.value if self.prepared else None
+        return value.client_transaction_version if isinstance(value, TransactionValue) else None
+
+    @property
+    def prepare_proves(self) -> str | None:
+        """The outcome that a Prepare* proves of the start batch; None of a later transaction's.
+
+        It is the only decision without a marker, and none that is older can be forgotten.
+        """
+        row, start, lost = self.preparing, self.start, self.lost
+        if row is None or start is None or lost is None or len(lost) != 1:
+            return None
+        fits = row.producer_epoch in (start.producer_epoch, start.producer_epoch + 1)
+        if not fits or self.may_hide_earlier or not self.lost_agree:
+            return None
+        outcome = row.state.removeprefix("Prepare").lower()
+        return outcome if lost[0].outcome == outcome else None
+
+    # What was decided.
+
+    @cached_property
+    def lost(self) -> tuple[Decision, ...] | None:
+        """Decisions after the start batch, without marker; None = not known, or cannot tell."""
+        if self.start is None or self._past is None or self.about.start_offset is None:
+            return None
+        skew = self.settings.clock_skew
+        return lost_decisions(self._past, self.start, self.about.start_offset, skew)
+
+    @cached_property
+    def _past(self) -> History | None:
+        """The history as it was at the newest look."""
+        made = self.history
+        return made and replace(made, decisions=self._decisions_until_look(made))
+
+    @property
+    def topic_unclear(self) -> bool:
+        """v1 decisions name the topic, and may be about an earlier topic of the same name."""
+        past, start, offset = self._past, self.start, self.about.start_offset
+        return bool(past and start and offset is not None and topic_unclear(past, start, offset))
+
+    @property
+    def cache_decides(self) -> bool:
+        """Without what only this host's cache knows it would be judged otherwise."""
+        past, start, offset = self._past, self.start, self.about.start_offset
+        if past is None or start is None or offset is None:
+            return False
+        skew = self.settings.clock_skew
+        return self.lost != lost_decisions(past.without_cache, start, offset, skew)
+
+    @property
+    def replaced(self) -> str | None:
+        """Why `__transaction_state` is not the log that it was when the batch was written."""
+        history = self.history
+        if history is None or history.reason not in (None, "history-compacted", "history-replaced"):
+            return None
+        if history.reason == "history-replaced":
+            return history.detail
+        row = self.newest.producer(self.about.producer_id or 0)
+        marked = row.coordinator_epoch if row else None
+        if marked is None or history.leader_epoch is None or marked <= history.leader_epoch:
+            return None
+        return (
+            f"a marker of producer id {self.about.producer_id} bears coordinator epoch {marked}, "
+            f"and the __transaction_state partition of its id is at {history.leader_epoch}"
+        )
+
+    def _decisions_until_look(self, history: History) -> tuple[Decision, ...]:
+        """Without those made after the look: a live transaction may end before the log is read."""
+        row, made = self.preparing or self.ongoing, history.decisions
+        for number, d in enumerate(made):
+            if row and (d.transactional_id, d.started) == (
+                row.transactional_id,
+                row.start_timestamp,
+            ):
+                return made[: number + (row is self.preparing)]
+        return made
+
+    @property
+    def may_hide_earlier(self) -> bool:
+        """An older lost decision may have been compacted away: the found one is not the batch's.
+
+        A v2 client's decision with the batch's epoch + 1 is the only one on it; on v1 any number
+        may have come before. A fence or a timeout bears the server's version, whatever its
+        client's: an abort is a v2 client's own only if the batch's epoch was begun by a v2 end.
+        """
+        past, lost = self.history, self.lost
+        if past is None or past.whole or not lost:
+            return False
+        return self.lost_by_order or (lost[0].outcome == "abort" and not past.begun_by_end)
+
+    @property
+    def lost_by_order(self) -> bool:
+        """The oldest lost decision is v1's: told by its place among others, not by its epoch."""
+        lost = self.lost or ()
+        return any(d.client_version < 2 for d in lost[:1])
+
+    @property
+    def lost_agree(self) -> bool:
+        """One marker is right for all that is open: it closes every lost transaction at once."""
+        lost, start = self.lost, self.start
+        return bool(
+            lost
+            and start
+            and covers(lost[0], start, self.history.ended_by if self.history else None)
+            and len({d.outcome for d in lost}) == 1
+        )
+
+    @property
+    def written_beyond(self) -> bool:
+        """The producer's last batch here is of a later epoch than the lost decisions decide."""
+        row = self.newest.producer(self.about.producer_id or 0)
+        if not self.lost or row is None:
+            return False
+        last = self.lost[-1]
+        decided = last.producer_epoch - (1 if last.client_version >= 2 else 0)
+        return row.producer_epoch > decided
+
+    @property
+    def deciders_seen(self) -> bool:
+        """The id of each lost decision was seen in every look: it is not in Prepare* here."""
+        return all(
+            s.sees_all_coordinators
+            or any(
+                t.transactional_id == d.transactional_id and t.error is None
+                for t in s.transactions.rows
+            )
+            for d in self.lost or ()
+            for s in self.samples
+        )
+
+    @property
+    def lost_earlier(self) -> bool:
+        """A decision older than the one that is being carried out lacks its marker too."""
+        row = self.preparing
+        return row is not None and len(self.lost or ()) > 1
+
+    @property
+    def hidden_in_log(self) -> StateRecord | None:
+        """The log says this producer id is open, here or elsewhere, and no coordinator does."""
+        listed = {t.transactional_id: t for t in self.newest.live(self.about.producer_id or 0)}
+        here = self.about.topic_partition
+        for r in still_open_in_log(self.history) if self.history and not self.id_moved else ():
+            row = listed.get(r.transactional_id)
+            named = r.value.partitions if isinstance(r.value, TransactionValue) else ()
+            if row is None or (here in named and here not in (row.partitions or ())):
+                return r
+        return None
+
+    @property
+    def id_moved(self) -> str | None:
+        """An id whose present coordinator does not know what its records say."""
+        return self.history.moved if self.history else None
+
+    @property
+    def open_where_it_was(self) -> bool:
+        """The records of a moved id end with a transaction that is not decided."""
+        return self.history is not None and any(
+            isinstance(r.value, TransactionValue) and r.value.state is TransactionState.ONGOING
+            for r in still_open_in_log(self.history)
+        )
+
+    @property
+    def nothing_decided_below(self) -> bool:
+        """No older, decided transaction of the id lies under the open one (it would be `mixed`).
+
+        On v2 each transaction has its own epoch, so an owner that fits is the only one.
+        """
+        if self.lost is None or self.lost or self.history is None:
+            return False
+        return self.history.whole or any(
+            isinstance(r.value, TransactionValue)
+            and self.owner is not None
+            and r.transactional_id == self.owner.transactional_id
+            and r.value.producer_epoch == self.owner.producer_epoch
+            and r.value.producer_id == self.owner.producer_id
+            and r.value.client_transaction_version >= 2
+            for r in self.history.latest
+        )
+
+    # The rest.
+
+    @property
+    def two_phase(self) -> bool:
+        return self.owner is not None and is_two_phase(self.owner)
+
+    @property
+    def gate(self) -> str | None:
+        """Why a fence of the id that is Ongoing, here or elsewhere, needs --owner-is-gone.
+
+        None: nothing was seen that speaks against it. It says nothing of how long the id runs.
+        """
+        row = self._held_by
+        if row is None:
+            return None
+        return gate_of(
+            row,
+            self.settings,
+            late=self.late,
+            moved=self.moved,
+            groups=self.living_groups,
+            groups_seen=not self.newest.groups_missing,
+        )
+
+    @property
+    def still_writing(self) -> bool:
+        """Its producer's state here changed between the looks: somebody writes with this id."""
+        rows = [s.producer(self.about.producer_id or 0) for s in self.samples]
+        stands = {r and (r.producer_epoch, r.last_sequence, r.last_timestamp) for r in rows}
+        return len(stands) > 1
+
+    @property
+    def age(self) -> tuple[float | None, Literal["coordinator", "producer"] | None]:
+        """Seconds, and by whose clock: since its start (coordinator) or last batch (producer).
+
+        None where the times make no sense against our clock, and the coordinator's is unknown.
+        """
+        row, about = self.preparing or self.ongoing, self.about
+        last = None if about.producer_id is None else self.newest.producer(about.producer_id)
+        clock: Literal["coordinator", "producer"] = "coordinator" if row else "producer"
+        since = row.start_timestamp if row else last.last_timestamp if last else None
+        now = self.coordinators_now if row else self.newest.collected_at
+        if since is None or since > now:
+            return None, None
+        return (now - since) / 1000, clock
+
+    @property
+    def leaderless(self) -> tuple[str, ...]:
+        """Partitions in the Prepare* record that have no leader that answers, or were not asked."""
+        row, record = self.preparing, self.prepared
+        value = record.value if record else None
+        wanted = value.partitions if isinstance(value, TransactionValue) else None
+        seen: dict[tuple[str, int], PartitionFacts] = {
+            (p.topic, p.partition): p for p in (*self.newest.named, self.newest.partition)
+        }
+        return tuple(
+            f"{topic}:{number}"
+            for topic, number in wanted or (row.partitions if row and row.partitions else ())
+            if (p := seen.get((topic, number))) is None or p.leader is None or p.error is not None
+        )
+
+
+def _stand(row: TransactionFacts) -> tuple[str, str, int | None]:
+    # Ongoing may become Prepare* between the looks; that is judged by its new state
+    return row.transactional_id, "Ongoing" if row.state == "Ongoing" else "*", row.producer_epoch
+
+
+def named_after(transactional_id: str, group: str) -> bool:
+    """Tell whether the id begins with the group's name, as those of Streams and Connect do."""
+    return bool(group) and f"{transactional_id}-".startswith(f"{group}-")
+
+
+def is_two_phase(row: TransactionFacts) -> bool:
+    """Tell whether Kafka leaves the end of this id to another system (KIP-939)."""
+    return row.timeout_ms == TWO_PHASE_TIMEOUT
+
+
+def looks_precommitted(row: TransactionFacts, settings: Settings) -> bool:
+    """Guess by the name, as Flink's sinks give it: that proves nothing, and only gates a fence."""
+    return any(re.fullmatch(p, row.transactional_id) for p in settings.two_phase_patterns)
+
+
+def gate_of(
+    row: TransactionFacts,
+    settings: Settings,
+    *,
+    late: bool,
+    moved: bool,
+    groups: Sequence[GroupFacts],
+    groups_seen: bool,
+) -> str | None:
+    """Return why a fence of an Ongoing id needs --owner-is-gone; None: nothing speaks against it.
+
+    late: it is past a limit; signs of life are looked for only then. moved: its owner did
+    something between two looks. groups: those with members after which the id is named;
+    groups_seen: all groups could be looked for.
+    """
+    if is_two_phase(row):
+        return (
+            f"{row.transactional_id} is two-phase (timeout {TWO_PHASE_TIMEOUT}, KIP-939): "
+            "another system commits or aborts it"
+        )
+    if looks_precommitted(row, settings):
+        return (
+            f"{row.transactional_id} looks like a Flink sink (by its name): its job may still "
+            "commit these records from a checkpoint"
+        )
+    if not late:
+        return None
+    if moved:
+        return f"{row.transactional_id} is alive: its owner worked on between the two looks"
+    if groups:
+        names = ", ".join(g.group for g in groups)
+        return f"{row.transactional_id} may be alive: the group of its name has members ({names})"
+    if not groups_seen:
+        return (
+            f"{row.transactional_id} may be alive: whether a group of its name has members "
+            "could not be seen"
+        )
+    return None

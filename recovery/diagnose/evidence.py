@@ -1,0 +1,296 @@
+"""The reasons for a verdict as plain sentences with their numbers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from recovery.diagnose.case import Case, is_two_phase, looks_precommitted
+from recovery.facts import TransactionFacts
+from recovery.times import format_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One reason: a stable code for scripts, a sentence for people, its numbers."""
+
+    code: str
+    text: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def seconds(ms: int) -> str:
+    """Milliseconds as seconds, without needless digits."""
+    return f"{ms / 1000:g} s"
+
+
+def span(ms: int) -> str:
+    """Milliseconds for people, rounded down to two units: `24d 20h`, `9m 50s`, `300ms`."""
+    whole = format_duration(abs(ms) // 1000 if abs(ms) >= 1000 else abs(ms) / 1000)
+    return " ".join(whole.split()[:2])
+
+
+def about_batch(c: Case) -> list[Evidence]:
+    """The evidence on the batch that holds the partition."""
+    if c.start is None or c.about.producer_id is None:
+        return []
+    b, at = c.start, c.about
+    held = f"; it holds offsets of the groups {', '.join(b.groups)}" if b.groups else ""
+    return [
+        Evidence(
+            "start-batch",
+            f"the batch at offset {at.start_offset} of {at.name} is producer id {b.producer_id}, "
+            f"epoch {b.producer_epoch}{held}",
+            {"producer_id": b.producer_id, "producer_epoch": b.producer_epoch, "groups": b.groups},
+        )
+    ]
+
+
+def about_row(c: Case, row: TransactionFacts) -> Evidence:
+    """What a coordinator says of an id."""
+    names = "names" if c.about.topic_partition in (row.partitions or ()) else "does not name"
+    return Evidence(
+        "coordinator",
+        f"transactional id {row.transactional_id} (coordinator on broker {row.coordinator}) is "
+        f"{row.state} with producer id {row.producer_id}, epoch {row.producer_epoch}, and {names} "
+        f"{c.about.name}",
+        {
+            "transactional_id": row.transactional_id,
+            "state": row.state,
+            "producer_epoch": row.producer_epoch,
+            "coordinator": row.coordinator,
+        },
+    )
+
+
+def no_owner(c: Case) -> Evidence:
+    """How completely the owner was looked for."""
+    coordinators = c.newest.transactions.coordinators
+    seen = min(sum(x.seen for x in s.transactions.coordinators) for s in c.samples)
+    apart = c.newest.collected_at - c.first.collected_at
+    twice = f", twice, {seconds(apart)} apart" if c.twice else ", once"
+    return Evidence(
+        "no-owner",
+        f"no coordinator lists producer id {c.about.producer_id} as open on {c.about.name}; "
+        f"{seen} of {len(coordinators)} coordinator partitions answered{twice}",
+        {"seen": seen, "partitions": len(coordinators), "samples": len(c.samples)},
+    )
+
+
+_FROM = {
+    "log": "",
+    "cache": " (read earlier and kept in this host's cache: the cluster may have compacted it)",
+    "forgotten": " (only this host's cache knows it: the cluster's log does not hold it any more)",
+}
+
+
+def about_decisions(c: Case) -> list[Evidence]:
+    """The Prepare* records that prove an outcome whose marker is missing."""
+    return [
+        Evidence(
+            "decision",
+            f"__transaction_state-{d.state_partition} offset {d.offset}: {d.transactional_id} "
+            f"decided {d.outcome} with producer id {d.producer_id}, epoch {d.producer_epoch}, and "
+            f"names {c.about.name}; no such marker follows offset {c.about.start_offset}"
+            + _FROM[d.source],
+            {
+                "outcome": d.outcome,
+                "producer_epoch": d.producer_epoch,
+                "client_version": d.client_version,
+                "offset": d.offset,
+                "timestamp": d.timestamp,
+                "source": d.source,
+            },
+        )
+        for d in c.lost or ()
+    ]
+
+
+def rows_here(c: Case) -> list[Evidence]:
+    return [about_row(c, row) for row in c.naming(c.newest)]
+
+
+def rows_elsewhere(c: Case) -> list[Evidence]:
+    return [about_row(c, row) for row in c.elsewhere]
+
+
+def nobody(c: Case) -> list[Evidence]:
+    since = c.history.window if c.history else None
+    text = (
+        "The coordinator's history (__transaction_state) is complete since before these records "
+        "and shows neither commit nor abort for them"
+    )
+    kept = c.history.cached_until if c.history else 0
+    if kept:
+        text += f" (what stands below offset {kept} was read earlier: this host's cache kept it)"
+    decision = Evidence("no-decision", text, {"from_offset": since, "cached_until": kept})
+    return [no_owner(c), *rows_elsewhere(c), *earlier_marker(c), decision, *by_cache(c)]
+
+
+def by_cache(c: Case) -> list[Evidence]:
+    """That this host's cache decided: another host may answer `unknown`."""
+    if not c.cache_decides or c.history is None:
+        return []
+    why = "a decision that the cluster's own log does not hold any more"
+    if not any(d.source == "forgotten" for d in c.history.decisions):
+        why = f"which topic was named {c.about.topic}, and when"
+    text = f"This host's cache decided: only it knows {why}. Another host may answer unknown"
+    return [Evidence("cache", text, {"named_since": c.history.named_since})]
+
+
+def earlier_marker(c: Case) -> list[Evidence]:
+    """The producer's newest marker before the batch: it looks like the end of this transaction."""
+    start = c.about.start_offset
+    before = [m for m in (c.history.markers if c.history else ()) if start and m.offset < start]
+    if not before:
+        return []
+    m = before[-1]
+    text = (
+        f"The {m.outcome} marker of its producer at offset {m.offset} ends before this batch, "
+        f"which begins at offset {start}: it decides nothing about it"
+    )
+    return [Evidence("earlier-marker", text, {"offset": m.offset, "outcome": m.outcome})]
+
+
+def running_time(c: Case) -> list[Evidence]:
+    """How long the owner's transaction runs, when it ends, and whether its owner lives."""
+    row = c.ongoing
+    if row is None:
+        return rows_here(c)
+    running = [
+        *rows_here(c), *_runs(c, row), _ends(c, row), *_precommitted(c, row), *_life(c), *clock(c)
+    ]  # fmt: skip
+    if c.nothing_decided_below:
+        return running
+    why = c.history.reason if c.history else "history-not-read"
+    why = why or ("topic-identity" if c.topic_unclear else None)
+    text = "whether an older, decided transaction of the id lies under it is not known: no fence"
+    return [*running, Evidence("earlier-unclear", text, {"reason": why or "order-unclear"})]
+
+
+def _runs(c: Case, row: TransactionFacts) -> list[Evidence]:
+    age, whose = c.age
+    if age is None:
+        return []
+    by = whose_clock(c.ahead)
+    timeout = (
+        "has no timeout" if is_two_phase(row) else f"times out after {span(row.timeout_ms or 0)}"
+    )
+    text = (
+        f"It has run for {span(round(age * 1000))} by {by}; it {timeout} and counts as long after "
+        f"{span(c.settings.long_after)} (--long-after)"
+    )
+    data = {"age_seconds": age, "age_clock": whose, "timeout_ms": row.timeout_ms}
+    return [Evidence("running", text, data | {"clock_measured": c.ahead is not None})]
+
+
+def whose_clock(ahead: int | None) -> str:
+    """Say by whose clock a time is; ahead: of the coordinator's, None = not measured."""
+    if ahead is not None:
+        return "its coordinator's clock"
+    return "our clock (its coordinator's could not be measured)"
+
+
+def _ends(c: Case, row: TransactionFacts) -> Evidence:
+    """When its coordinator aborts it by itself (Kafka: abortTimedOutTransactions)."""
+    left, cycle, code = c.deadline_in, c.abort_cycle, "deadline"
+    data = {"deadline": c.deadline, "left_ms": left, "cycle_ms": cycle}
+    if is_two_phase(row):
+        return Evidence(code, "Its coordinator never aborts it: two-phase has no timeout", data)
+    if left is None:
+        return Evidence(code, "When its coordinator aborts it could not be seen", data)
+    if left >= 0:
+        by = whose_clock(c.ahead)
+        text = f"Its coordinator aborts it in {span(left)} (start + timeout, by {by})"
+        return Evidence(code, text, data)
+    past = f"Its timeout passed {span(left)} ago"
+    if c.ahead is None:
+        past += f", by {whose_clock(c.ahead)}"
+    if cycle is None:
+        text = f"{past}; how often its coordinator looks for such is hidden (by default every 10s)"
+    elif c.cycles_missed is None:
+        text = f"{past}; its coordinator looks every {span(cycle)} and should abort it now"
+    else:
+        text = f"{past}: due {c.cycles_missed} cycles ago: the coordinator is not doing it"
+        text += f" (it should look every {span(cycle)})"
+    return Evidence(code, text, data)
+
+
+def _precommitted(c: Case, row: TransactionFacts) -> list[Evidence]:
+    if is_two_phase(row) or not looks_precommitted(row, c.settings):
+        return []
+    left = c.deadline_in
+    soon = "at once" if left is None or left < 0 else f"within {span(left)}"
+    text = (
+        f"{row.transactional_id} looks like a Flink sink (by its name): these records may be "
+        "pre-committed, and the coordinator's abort at that deadline loses them. Restore the job "
+        f"from its last checkpoint {soon}: it then commits them"
+    )
+    return [Evidence("looks-precommitted", text, {"deadline": c.deadline})]
+
+
+def _life(c: Case) -> list[Evidence]:
+    """Signs of life of a late owner. Kafka has none of its own (KIP-98): these are traces."""
+    if not c.late:
+        return []
+    pid, now = c.about.producer_id, c.newest.collected_at
+    producer = None if pid is None else c.newest.producer(pid)
+    last = producer.last_timestamp if producer else None
+    words = []
+    if c.second is not None:
+        apart = span(c.newest.collected_at - c.first.collected_at)
+        did = "worked on" if c.moved else "wrote nothing here"
+        words.append(f"it {did} between two looks {apart} apart")
+    if last is not None and last <= now:
+        words.append(f"its last write here was ~{span(now - last)} ago by the producer's clock")
+    groups = c.living_groups
+    members = [f"{client} at {host}" for g in groups for client, host in g.members or ()]
+    words += [
+        f"group {g.group} of its name has members ("
+        + ", ".join(f"{client} at {host}" for client, host in (g.members or ())[:3])
+        + (", …)" if len(g.members or ()) > 3 else ")")
+        for g in groups
+    ]
+    if not groups:
+        words.append(
+            "whether a group of its name has members could not be seen"
+            if c.newest.groups_missing
+            else "no group of its name has members"
+        )
+    lives = "Its owner shows signs of life" if c.moved or groups else "No sign of life of its owner"
+    data = {
+        "worked": None if c.second is None else c.moved,
+        "last_write": last,
+        "members": members,
+        "groups_seen": not c.newest.groups_missing,
+    }
+    return [Evidence("signs-of-life", f"{lives}: {'; '.join(words)}", data)]
+
+
+def clock(c: Case) -> list[Evidence]:
+    """That the coordinator's clock disagrees with ours."""
+    row = c.preparing or c.ongoing
+    if row is None or c.ahead is None or abs(c.ahead) <= c.settings.clock_skew:
+        return []
+    where = "ahead of" if c.ahead > 0 else "behind"
+    text = (
+        f"The clock of broker {row.coordinator}, its coordinator, is {span(c.ahead)} {where} ours: "
+        "ages and deadlines here are by the coordinator's"
+    )
+    return [Evidence("clock", text, {"ahead_ms": c.ahead, "broker": row.coordinator})]
+
+
+def markers_due(c: Case) -> list[Evidence]:
+    record = c.prepared
+    if record is None:
+        return [*rows_here(c), Evidence("decided-when", "since when it is decided is not known")]
+    age = c.coordinators_now - record.timestamp
+    when = "when it was decided, the clocks do not tell"
+    if age >= 0:
+        when = f"decided {span(age)} ago by {whose_clock(c.ahead)}"
+    text = f"{when}; partitions without a leader that answers: {', '.join(c.leaderless) or 'none'}"
+    decided = Evidence("decided-when", text, {"leaderless": c.leaderless})
+    return [*rows_here(c), decided, *clock(c)]
+
+
+def lost(c: Case) -> list[Evidence]:
+    return [*about_decisions(c), *by_cache(c), *rows_here(c), *rows_elsewhere(c)]

@@ -1,0 +1,266 @@
+"""The way out of what is wrong with a transactional id, and with the marker that it cannot write.
+
+KAFKA-19999: until its mend (4.3.1 has it) a partition refuses the marker of transactions version 2
+that it has already, and the coordinator then never finishes. A coordinator that reloads sends every
+marker of a Prepare* again. So a reload is advised only where no named partition has its marker.
+"""
+
+from collections.abc import Sequence
+
+from recovery.diagnose.evidence import Evidence
+from recovery.diagnose.remedies import NO_RESTART, ONLY_IF_GONE, Remedy
+from recovery.facts import TransactionFacts
+from recovery.inspect.id_facts import IdFacts, Refusing
+
+FEW_MOVES = 10
+"""So many moves of a leader can be made by hand; beyond, the real epoch does not catch up."""
+
+_UNTIL = (
+    "until its coordinator can finish it the id answers CONCURRENT_TRANSACTIONS: let its "
+    "application use another transactional id meanwhile"
+)
+_NO_FENCE = ("fence", "InitProducerId on a Prepare* id answers ConcurrentTransactions without end")
+
+
+def past_the_fence(
+    found: Sequence[Refusing], look: IdFacts, *, reload_safe: bool, client_version: int | None
+) -> Remedy:
+    """Return the way past partitions that refuse the marker of an id in Prepare*.
+
+    A few epochs: the leader of its log is moved as often. Else, where this very transaction is
+    open, the marker that the Prepare* proves. client_version: of the Prepare*; None = not known.
+    """
+    row, above = look.row, max(r.above for r in found)
+    outcome = row.state.removeprefix("Prepare").lower()
+    log = f"__transaction_state:{look.state_partition}"
+    held = [p for p in look.named or () if p.open_from is not None]
+    by_epoch_alone = all(r.above > 0 for r in found)
+    refused = [_NO_FENCE, ("abort", f"its coordinator decided {outcome}")]
+    few = by_epoch_alone and above <= FEW_MOVES and reload_safe
+    leaderless = tuple(p.name for p in look.named or () if not p.gone and p.facts.error is not None)
+    if few and leaderless:
+        return Remedy(
+            "restore-leader",
+            "bring back a leader that answers for " + ", ".join(leaderless) + "; then ask again",
+            caveats=(_UNTIL,),
+            refused=(
+                *refused,
+                ("restart-coordinator", "a reload loses the markers of partitions without leader"),
+            ),
+            transactional_id=row.transactional_id,
+            partitions=leaderless,
+            outcome=outcome,
+        )
+    if few:
+        times = "once" if above == 1 else f"{above} times"
+        return Remedy(
+            "restart-coordinator",
+            f"move the leader of {log} to another broker {times}, each move raises its epoch by "
+            "one; then its coordinator's markers are accepted again, and it sends them by itself",
+            caveats=(_UNTIL,),
+            refused=tuple(refused),
+            transactional_id=row.transactional_id,
+            outcome=outcome,
+            broker=row.coordinator,
+        )
+    if not reload_safe:
+        refused.append(NO_RESTART)
+    ends = _when_it_ends(look, by_epoch_alone, client_version)
+    if held:
+        names = ", ".join(p.name for p in held)
+        return Remedy(
+            "write-prepared-marker",
+            f"write the {outcome} marker that its Prepare record proves, to {names}, where this "
+            "very transaction is open; its coordinator cannot",
+            caveats=(_UNTIL, ends),
+            refused=tuple(refused),
+            transactional_id=row.transactional_id,
+            outcome=outcome,
+        )
+    return Remedy(
+        "none",
+        "nothing of it is open any more, so no marker helps; " + _UNTIL,
+        caveats=(ends,),
+        refused=tuple(refused),
+        transactional_id=row.transactional_id,
+        outcome=outcome,
+    )
+
+
+def _when_it_ends(look: IdFacts, by_epoch_alone: bool, client_version: int | None) -> str:
+    """Say which reload finishes it: then each partition takes the marker once more.
+
+    v1 markers bear the epoch of the batches, so that a second one is taken; v2 ones are taken
+    again only since the mend of KAFKA-19999.
+    """
+    catch_up = ""
+    if by_epoch_alone:
+        catch_up = f"the leader epoch of __transaction_state:{look.state_partition} has caught up"
+        if client_version is None or client_version >= 2:
+            catch_up += " (with transactions version 2 only on brokers that have KAFKA-19999's "
+            catch_up += "mend, as 4.3.1 has)"
+        catch_up += ", or after "
+    return (
+        f"it stays {look.row.state} until its coordinator reloads after {catch_up}the partition "
+        "has forgotten the producer (producer.id.expiration.ms, 24 h)"
+    )
+
+
+def about_refusal(found: Sequence[Refusing], look: IdFacts) -> list[Evidence]:
+    """Say which partitions refuse the marker, by which epoch, and what a foreign marker cost."""
+    said = []
+    outcome = look.row.state.removeprefix("Prepare").lower()
+    for r in found:
+        p = r.partition
+        assert p.producer is not None
+        if p.open_from is not None:
+            is_open = f"its transaction is open there from offset {p.open_from}"
+        else:
+            is_open = "nothing of it is open there any more"
+        if p.open_from is None and p.ended_by is not None:
+            by, at = p.ended_by
+            is_open += f": the {by} marker at offset {at} ended it"
+            if by != outcome:
+                is_open += (
+                    f". LOSS: its coordinator decided {outcome}, and that marker says {by}"
+                    if outcome == "commit"
+                    else f". Its coordinator decided {outcome}: records were delivered that it "
+                    "aborted"
+                )
+        if r.above:
+            text = (
+                f"{p.name} has seen coordinator epoch {p.producer.coordinator_epoch}, its "
+                f"coordinator's is {look.coordinator_epoch}: {r.above} below, so its marker is "
+                f"refused; {is_open}"
+            )
+        else:
+            text = (
+                f"{p.name} has seen producer epoch {p.producer.producer_epoch}, its Prepare* "
+                f"bears {look.row.producer_epoch}: its marker is refused; {is_open}"
+            )
+        data = {
+            "topic": p.facts.topic,
+            "partition": p.facts.partition,
+            "coordinator_epoch": p.producer.coordinator_epoch,
+            "leader_epoch": look.coordinator_epoch,
+            "above": r.above,
+            "producer_epoch": p.producer.producer_epoch,
+            "open_from": p.open_from,
+            "ended_by": None if p.ended_by is None else list(p.ended_by),
+        }
+        said.append(Evidence("marker-refused", text, data))
+    return said
+
+
+def finish(look: IdFacts, newest: IdFacts, client_version: int | None) -> Remedy:
+    """Return the way out of a Prepare* whose markers are all written."""
+    row, log = look.row, f"__transaction_state:{look.state_partition}"
+    refused = (_NO_FENCE, ("abort", "every partition has its marker: nothing is open"))
+    if newest.too_few_in_sync:
+        return Remedy(
+            "restore-leader",
+            f"bring back replicas of {log}: {newest.in_sync} in sync, it must have "
+            f"{newest.min_in_sync} (min.insync.replicas) to take the record that completes it; "
+            "its coordinator then finishes by itself",
+            caveats=(_UNTIL,),
+            refused=(*refused, NO_RESTART),
+            transactional_id=row.transactional_id,
+            partitions=(log,),
+        )
+    if newest.too_few_in_sync is None:
+        log_words = (
+            f"find out whether {log} has as many replicas in sync as min.insync.replicas asks "
+            "for (grant DESCRIBE_CONFIGS on it); if it has, "
+        )
+    else:
+        log_words = ""
+    if client_version is not None and client_version < 2:
+        does = "ask again: its coordinator has only to write its last record; see its broker's log"
+        return Remedy("none", log_words + does, (_UNTIL,), refused, row.transactional_id)
+    does = (
+        "its coordinator sends markers again that are written, and these are refused "
+        "(KAFKA-19999): upgrade the brokers (4.3.1 has the mend), or have its coordinator reload "
+        "after the partitions have forgotten the producer (producer.id.expiration.ms, 24 h)"
+    )
+    return Remedy(
+        "none",
+        log_words + does,
+        (_UNTIL,),
+        (*refused, NO_RESTART),
+        row.transactional_id,
+    )
+
+
+def about_finish(look: IdFacts, newest: IdFacts) -> list[Evidence]:
+    """Say that every named partition has its marker, and how its coordinator's log stands."""
+    named = look.named or ()
+    gone = [p.name for p in named if p.gone]
+    text = (
+        f"on each of the {len(named)} partitions that it names it has its marker, or nothing of "
+        "it is open there, and its coordinator has not completed it"
+    )
+    if gone:
+        text += f"; {', '.join(gone)} exist no longer"
+    log = f"__transaction_state:{look.state_partition}"
+    told = {
+        None: "how many of its replicas must be in sync is not known",
+        True: "too few for a record that all of these must acknowledge",
+        False: "enough",
+    }[newest.too_few_in_sync]
+    replicas = f"{log} has {_or_unknown(newest.in_sync)} replicas in sync of "
+    replicas += f"{_or_unknown(newest.min_in_sync)} that it must have: {told}"
+    data = {"in_sync": newest.in_sync, "min_in_sync": newest.min_in_sync}
+    return [
+        Evidence("markers-written", text, {"partitions": [p.name for p in named]}),
+        Evidence("coordinator-log", replicas, data),
+    ]
+
+
+def _or_unknown(value: int | None) -> str:
+    return "an unknown number" if value is None else str(value)
+
+
+def leave_to_its_system(row: TransactionFacts) -> Remedy:
+    """Return that a two-phase transaction is left alone (KIP-939)."""
+    return Remedy(
+        "none",
+        f"{row.transactional_id} belongs to a system that commits or aborts it itself "
+        "(two-phase): ask that system",
+        refused=(("fence", ONLY_IF_GONE),),
+        transactional_id=row.transactional_id,
+    )
+
+
+def fence(row: TransactionFacts, gate: str | None, *, all_visible: bool, overdue: bool) -> Remedy:
+    """Return the fence of an id past a limit, or what to grant where its partitions are hidden.
+
+    gate: what speaks for its owner being alive; None = nothing.
+    """
+    name = row.transactional_id
+    if gate is not None:
+        return Remedy(
+            "wait",
+            f"let its owner end it: {gate}",
+            refused=(("fence", ONLY_IF_GONE),),
+            transactional_id=name,
+            producer_id=row.producer_id,
+            producer_epoch=row.producer_epoch,
+        )
+    if not all_visible:
+        return Remedy(
+            "none",
+            "grant DESCRIBE on the topics of its transaction and READ on __transaction_state: "
+            "which partitions a fence would abort is not known",
+            refused=(("fence", "partitions that are not visible may hold records of it"),),
+            transactional_id=name,
+        )
+    wait = "the coordinator aborts it in its next cycle: wait one, then fence; " if overdue else ""
+    return Remedy(
+        "fence",
+        f"{wait}aborts the open transaction of {name}, which holds no record back, and shuts its "
+        "owner out",
+        caveats=("an owner that still lives is killed by it",),
+        transactional_id=name,
+        producer_id=row.producer_id,
+        producer_epoch=row.producer_epoch,
+    )

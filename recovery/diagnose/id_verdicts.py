@@ -1,0 +1,441 @@
+"""Why a transactional id that holds no partition is not at rest, and its way out: one table.
+
+An id in Ongoing or Prepare* blocks its own client (CONCURRENT_TRANSACTIONS) also where no reader
+waits for it. `RULES` is read from the top, as `recovery.diagnose.verdicts.RULES`, which judges what
+is held: an id that holds a partition is judged there. Where something could be read two ways:
+
+- What is not visible is not empty. Without DESCRIBE on a topic a coordinator leaves it out of an
+  id's partitions without an error; its record in `__transaction_state` names them all. A fence is
+  offered only if both agree.
+- What can be wrong for a moment (a coordinator that just completes, or moves) is a finding only
+  when a second look finds the id in the same Prepare*: it was stuck while it was looked at.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from recovery.diagnose import id_remedies
+from recovery.diagnose.case import gate_of, is_two_phase
+from recovery.diagnose.evidence import Evidence, seconds, whose_clock
+from recovery.diagnose.remedies import Remedy
+from recovery.diagnose.verdicts import VerdictName
+from recovery.facts import TransactionFacts
+from recovery.formats.transaction_state import TransactionValue
+from recovery.inspect.history import StateRecord
+from recovery.inspect.id_facts import IdFacts, NamedPartition, Refusing, refusing, reload_is_safe
+from recovery.inspect.observation import Settings
+
+
+@dataclass(frozen=True)
+class IdCase:
+    """One id in Ongoing or Prepare* with all that is known of it.
+
+    record: the newest record of the id in its coordinator's log, if it is of this state; None: not
+    read, or the log says something else.
+    """
+
+    first: IdFacts
+    second: IdFacts | None
+    record: StateRecord | None
+    settings: Settings
+
+    @property
+    def newest(self) -> IdFacts:
+        return self.second or self.first
+
+    @property
+    def row(self) -> TransactionFacts:
+        return self.newest.row
+
+    @property
+    def name(self) -> str:
+        return self.row.transactional_id
+
+    @property
+    def twice(self) -> bool:
+        """Two looks saw one transaction in one state."""
+        return self.second is not None and self.first.same_transaction(self.second)
+
+    @property
+    def described(self) -> bool:
+        row = self.row
+        known = row.partitions is not None and row.producer_epoch is not None
+        return known and row.error is None
+
+    @cached_property
+    def refusing(self) -> tuple[Refusing, ...]:
+        """Partitions that refuse its coordinator's marker."""
+        return refusing(self.first, self.second)
+
+    @property
+    def recorded(self) -> tuple[tuple[str, int], ...] | None:
+        """The partitions that its record names; None = no record of this transaction was read."""
+        value = self.record.value if self.record else None
+        if not isinstance(value, TransactionValue):
+            return None
+        row = self.row
+        fits = (value.state, value.producer_id, value.producer_epoch) == (
+            row.state,
+            row.producer_id,
+            row.producer_epoch,
+        )
+        return value.partitions if fits else None
+
+    @property
+    def client_version(self) -> int | None:
+        """Its client's transaction version (tag 2 of its record); None = not known."""
+        value = self.record.value if self.record else None
+        if not isinstance(value, TransactionValue) or self.recorded is None:
+            return None
+        return value.client_transaction_version
+
+    @property
+    def reload_safe(self) -> bool:
+        """A reload of its coordinator cannot run into KAFKA-19999."""
+        return reload_is_safe(self.first, self.client_version, self.recorded)
+
+    @property
+    def all_visible(self) -> bool:
+        """Every partition of the transaction is known: its description names what its record does.
+
+        A transaction begins with its first partition, so one without any hides them.
+        """
+        named = self.recorded
+        return bool(named) and set(named or ()) <= set(self.row.partitions or ())
+
+    @property
+    def unseen(self) -> tuple[NamedPartition, ...]:
+        """Named partitions whose leader did not describe its producers."""
+        return tuple(p for p in self.first.named or () if not p.seen and not p.gone)
+
+    @property
+    def written(self) -> bool:
+        """Every partition that its Prepare* record names has its marker, or needs none."""
+        named = {p.topic_partition: p for p in self.first.named or ()}
+        wanted = self.recorded
+        return wanted is not None and all(tp in named and named[tp].closed for tp in wanted)
+
+    @property
+    def holding(self) -> tuple[NamedPartition, ...]:
+        """Named partitions on which the id's producer has an open transaction."""
+        return tuple(p for p in self.first.named or () if p.open_from is not None)
+
+    def past(self, said: bool | None, limit: int | None) -> bool | None:
+        """Does it run longer than `limit` ms? None: cannot tell.
+
+        said: what its coordinator's own clock says. Without it our clock, only beyond the skew.
+        """
+        since = self.row.start_timestamp
+        if said is not None or limit is None or since is None:
+            return said
+        over = self.coordinators_now - since - limit
+        return None if abs(over) <= self.settings.clock_skew else over > 0
+
+    @property
+    def past_timeout(self) -> bool | None:
+        return self.past(self.newest.over_timeout, self.row.timeout_ms)
+
+    @property
+    def past_long(self) -> bool | None:
+        return self.past(self.newest.over_long, self.settings.long_after)
+
+    @property
+    def coordinators_now(self) -> int:
+        """When the newest look was, by its coordinator's clock where that was measured."""
+        return self.newest.collected_at + (self.newest.ahead or 0)
+
+    @property
+    def age_seconds(self) -> float | None:
+        """Seconds since its transaction began; None where the clocks disagree."""
+        since = self.row.start_timestamp
+        if since is None or since > self.coordinators_now:
+            return None
+        return (self.coordinators_now - since) / 1000
+
+    @property
+    def deadline(self) -> int | None:
+        """When its coordinator aborts it (ms, by its clock); None: never, or not known."""
+        row = self.row
+        if row.state != "Ongoing" or row.start_timestamp is None or row.timeout_ms is None:
+            return None
+        return None if is_two_phase(row) else row.start_timestamp + row.timeout_ms
+
+    @property
+    def gate(self) -> str | None:
+        """Why a fence of it needs --owner-is-gone; None: nothing was seen that speaks against."""
+        if self.row.state != "Ongoing":
+            return None
+        return gate_of(
+            self.row,
+            self.settings,
+            late=bool(self.past_timeout) or bool(self.past_long),
+            moved=self.second is not None and self.first.row.partitions != self.row.partitions,
+            groups=tuple(g for g in self.newest.groups if g.members),
+            groups_seen=self.newest.groups_seen,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class IdVerdict:
+    """The judgement of one transactional id that holds no partition.
+
+    rule: which rule of the table; for `unknown` it is the reason. proven_outcome: commit or abort,
+    of a Prepare*. gate, deadline, deadline_in: as of `recovery.diagnose.verdicts.Verdict`.
+    age_seconds: since its transaction began, by its coordinator's clock.
+    """
+
+    about: TransactionFacts
+    name: VerdictName
+    rule: str
+    evidence: tuple[Evidence, ...]
+    remedy: Remedy
+    proven_outcome: str | None = None
+    gate: str | None = None
+    deadline: int | None = None
+    deadline_in: int | None = None
+    age_seconds: float | None = None
+    age_clock: Literal["coordinator"] | None = None
+    samples: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class IdRule:
+    """name: also the reason of an `unknown`. why: its own evidence, after that of the id."""
+
+    name: str
+    when: Callable[[IdCase], bool]
+    verdict: VerdictName
+    remedy: Callable[[IdCase], Remedy]
+    why: Callable[[IdCase], Sequence[Evidence]] = lambda c: ()
+
+
+def _unknown(
+    name: str, when: Callable[[IdCase], bool], why: Callable[[IdCase], str], then: str
+) -> IdRule:
+    return IdRule(
+        name,
+        when,
+        "unknown",
+        lambda c: Remedy("none", then),
+        lambda c: [Evidence(name, why(c))],
+    )
+
+
+def _names(partitions: Sequence[NamedPartition]) -> str:
+    return ", ".join(p.name for p in partitions)
+
+
+def _past_the_fence(c: IdCase) -> Remedy:
+    return id_remedies.past_the_fence(
+        c.refusing, c.first, reload_safe=c.reload_safe, client_version=c.client_version
+    )
+
+
+RULES: tuple[IdRule, ...] = (
+    _unknown(
+        "id-not-described",
+        lambda c: not c.described,
+        lambda c: f"its coordinator does not describe it: {c.row.error or 'no answer'}",
+        "grant DESCRIBE on that transactional id, or ask again",
+    ),
+    # Decided.
+    _unknown(
+        "refused-seen-once",
+        lambda c: bool(c.refusing) and not c.twice,
+        lambda c: "a partition refuses its marker, but that was seen only once",
+        "look again after the sample interval",
+    ),
+    IdRule(
+        "coordinator-fenced",
+        lambda c: any(r.above for r in c.refusing),
+        "coordinator-fenced",
+        _past_the_fence,
+        lambda c: id_remedies.about_refusal(c.refusing, c.first),
+    ),
+    IdRule(
+        "producer-epoch-above",
+        lambda c: bool(c.refusing),
+        "coordinator-fenced",
+        _past_the_fence,
+        lambda c: id_remedies.about_refusal(c.refusing, c.first),
+    ),
+    IdRule(
+        "markers-being-written",
+        lambda c: c.first.preparing and c.newest.decided_long_ago is False,
+        "prepare",
+        lambda c: Remedy(
+            "wait", "its outcome is decided and its markers are being written: it ends by itself"
+        ),
+    ),
+    _unknown(
+        "prepare-age-not-known",
+        lambda c: c.first.preparing and c.newest.decided_long_ago is None,
+        lambda c: "it is decided, but since when is not known: its record was not read",
+        "grant READ on __transaction_state, or ask again",
+    ),
+    _unknown(
+        "prepare-record-not-read",
+        lambda c: c.first.preparing and c.recorded is None,
+        lambda c: "which partitions wait for its markers is not known: its record was not read",
+        "grant READ on __transaction_state, or ask again",
+    ),
+    _unknown(
+        "named-not-seen",
+        lambda c: c.first.preparing and bool(c.unseen),
+        lambda c: f"whether its markers are written is not known on {_names(c.unseen)}",
+        "grant READ on these topics, or wait until their partitions have leaders",
+    ),
+    _unknown(
+        "written-seen-once",
+        lambda c: c.first.preparing and c.written and not c.twice,
+        lambda c: "all its markers are written and it is not complete, but that was seen only once",
+        "look again after the sample interval",
+    ),
+    IdRule(
+        "markers-all-written",
+        lambda c: c.first.preparing and c.written,
+        "prepare-stuck",
+        lambda c: id_remedies.finish(c.first, c.newest, c.client_version),
+        lambda c: id_remedies.about_finish(c.first, c.newest),
+    ),
+    _unknown(
+        "markers-on-their-way",
+        lambda c: c.first.preparing,
+        lambda c: f"it waits for its markers on {_names(c.holding) or 'some partitions'}",
+        "ask again: those partitions are judged by themselves",
+    ),
+    # Owned.
+    IdRule(
+        "two-phase",
+        lambda c: is_two_phase(c.row),
+        "two-phase",
+        lambda c: id_remedies.leave_to_its_system(c.row),
+        lambda c: _running(c),
+    ),
+    _unknown(
+        "clock-not-seen",
+        lambda c: c.past_timeout is None or c.past_long is None,
+        lambda c: (
+            "no coordinator's clock could be asked how long it runs, and by ours it is "
+            f"within {seconds(c.settings.clock_skew)} of a limit"
+        ),
+        "ask again; ListTransactions v1 (Kafka 3.8) asks the coordinator's clock",
+    ),
+    _unknown(
+        "holds-not-known",
+        lambda c: bool((c.past_timeout or c.past_long) and (c.unseen or c.holding)),
+        lambda c: (
+            "whether it holds records back is not known: "
+            + (
+                f"producers on {_names(c.unseen)} were not seen"
+                if c.unseen
+                else "it holds some now"
+            )
+        ),
+        "grant READ on those topics, or wait until their leaders answer; then ask again",
+    ),
+    IdRule(
+        "past-timeout",
+        lambda c: c.past_timeout is True,
+        "overdue",
+        lambda c: id_remedies.fence(c.row, c.gate, all_visible=c.all_visible, overdue=True),
+        lambda c: _running(c),
+    ),
+    IdRule(
+        "past-long",
+        lambda c: c.past_long is True,
+        "long",
+        lambda c: id_remedies.fence(c.row, c.gate, all_visible=c.all_visible, overdue=False),
+        lambda c: _running(c),
+    ),
+    IdRule(
+        "within-limits",
+        lambda c: True,
+        "open",
+        lambda c: Remedy(
+            "wait",
+            "a live transaction within its limits: its owner ends it",
+            transactional_id=c.name,
+            producer_id=c.row.producer_id,
+            producer_epoch=c.row.producer_epoch,
+        ),
+        lambda c: _running(c),
+    ),
+)
+
+LOOK_AGAIN = frozenset({"refused-seen-once", "written-seen-once", "past-timeout", "past-long"})
+"""Rules that a second look settles, or after which it looks for signs of life."""
+
+
+def judge_id(
+    first: IdFacts,
+    second: IdFacts | None = None,
+    record: StateRecord | None = None,
+    settings: Settings | None = None,
+) -> IdVerdict:
+    """Return the verdict on an id in Ongoing or Prepare* that holds no partition.
+
+    record: the newest record of the id in `__transaction_state`, read after the first look.
+    """
+    c = IdCase(first, second, record, settings or Settings())
+    rule = next(r for r in RULES if r.when(c))
+    row, age = c.row, c.age_seconds
+    decided = row.state.removeprefix("Prepare").lower()
+    return IdVerdict(
+        about=row,
+        name=rule.verdict,
+        rule=rule.name,
+        evidence=(_about(c), *rule.why(c)),
+        remedy=rule.remedy(c),
+        proven_outcome=decided if decided in ("commit", "abort") else None,
+        gate=c.gate,
+        deadline=c.deadline,
+        deadline_in=None if c.deadline is None else c.deadline - c.coordinators_now,
+        age_seconds=age,
+        age_clock=None if age is None else "coordinator",
+        samples=1 if second is None else 2,
+    )
+
+
+def _about(c: IdCase) -> Evidence:
+    """What its coordinator says of it, and which partitions it names."""
+    row = c.row
+    places = c.recorded if c.recorded is not None else row.partitions or ()
+    named = ", ".join(f"{topic}:{number}" for topic, number in places) or "no partition"
+    text = (
+        f"transactional id {row.transactional_id} (coordinator on broker {row.coordinator}) is "
+        f"{row.state} with producer id {row.producer_id}, epoch {row.producer_epoch}; it names "
+        f"{named}"
+    )
+    if not c.holding and c.first.named is not None and not c.unseen:
+        text += " and holds none of it back"
+    data = {
+        "transactional_id": row.transactional_id,
+        "state": row.state,
+        "producer_epoch": row.producer_epoch,
+        "coordinator": row.coordinator,
+        "partitions": [f"{topic}:{number}" for topic, number in places],
+    }
+    return Evidence("coordinator", text, data)
+
+
+def _running(c: IdCase) -> list[Evidence]:
+    row, age = c.row, c.age_seconds
+    whose = "its coordinator's clock" if c.newest.over_timeout is not None else "our clock"
+    runs = "how long it runs is not known"
+    if age is not None:
+        runs = f"it runs for about {age:g} s by {whose_clock(c.newest.ahead)}"
+    text = (
+        f"{runs} (its timeout is {seconds(row.timeout_ms or 0)}, long means past "
+        f"{seconds(c.settings.long_after)}; compared by {whose})"
+    )
+    data = {"age_seconds": age, "timeout_ms": row.timeout_ms}
+    found = [Evidence("running", text, data)]
+    if c.recorded is not None and not c.all_visible:
+        hidden = sorted(set(c.recorded) - set(row.partitions or ()))
+        names = [f"{topic}:{number}" for topic, number in hidden]
+        text = "its record names partitions that we may not see: " + (", ".join(names) or "none")
+        found.append(Evidence("partitions-hidden", text, {"partitions": names}))
+    return found

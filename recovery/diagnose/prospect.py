@@ -1,0 +1,90 @@
+"""What happens to a held partition if nobody acts: when its transaction ends, what is deleted."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from recovery.diagnose.verdicts import Verdict
+
+Ending = Literal["never", "markers", "its-system", "timeout", "timeout-ignored", "not-known"]
+Deletion = Literal["at", "may-be-now", "never", "compacted", "not-known", "nothing-known-to-wait"]
+
+NEVER_ENDS = frozenset({"orphan", "marker-lost"})
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What waiting leads to.
+
+    ending: how the transaction ends: `never`; `markers` once they are written; `its-system` (a
+    two-phase one); `timeout`: its coordinator aborts it; `timeout-ignored`: it is due for so long
+    that its coordinator does not seem to do it.
+    ends_at: when its coordinator aborts it (ms, by the coordinator's clock); ends_in: ms until
+    then, negative once it is due; None where the ending is another one or not known.
+    deletion: what retention does to the records that wait; deleted_at: when, for `at` and
+    `may-be-now` (ms, by the clock of the oldest waiting record).
+    loses: the end loses records that look pre-committed, or that were committed before (mixed).
+    """
+
+    ending: Ending
+    ends_at: int | None
+    ends_in: int | None
+    deletion: Deletion
+    deleted_at: int | None
+    loses: Literal["pre-committed", "committed"] | None = None
+
+
+def prospect(
+    verdict: Verdict, oldest: int | None, config: Mapping[str, str | None], now: int
+) -> Prospect:
+    """Tell what waiting leads to.
+
+    oldest: time of the oldest record that waits (ms), None if none is known. config:
+    cleanup.policy and retention.ms of the topic in force. now: ms, our clock.
+    """
+    ending = _ending(verdict)
+    timed = ending.startswith("timeout")
+    deletion, deleted_at = _deletion(oldest, config, now)
+    loses: Literal["pre-committed", "committed"] | None = None
+    if timed and verdict.mixed and verdict.proven_outcome == "commit":
+        loses = "committed"
+    elif timed and any(e.code == "looks-precommitted" for e in verdict.evidence):
+        loses = "pre-committed"
+    return Prospect(
+        ending,
+        verdict.deadline if timed else None,
+        verdict.deadline_in if timed else None,
+        deletion,
+        deleted_at,
+        loses,
+    )
+
+
+def _ending(v: Verdict) -> Ending:
+    if v.name in NEVER_ENDS and not v.mixed:
+        return "never"
+    if v.name == "coordinator-fenced":
+        return "never"
+    if v.name in ("prepare", "prepare-stuck"):
+        return "markers"
+    if v.name == "two-phase":
+        return "its-system"
+    if v.deadline is None:
+        return "not-known"
+    return "timeout" if v.cycles_missed is None else "timeout-ignored"
+
+
+def _deletion(
+    oldest: int | None, config: Mapping[str, str | None], now: int
+) -> tuple[Deletion, int | None]:
+    policy, retention = config.get("cleanup.policy"), config.get("retention.ms")
+    if policy is not None and "delete" not in policy:
+        return "compacted", None
+    if retention is None:
+        return "not-known", None
+    if int(retention) < 0:
+        return "never", None
+    if oldest is None:
+        return "nothing-known-to-wait", None
+    at = oldest + int(retention)
+    return ("at" if at > now else "may-be-now"), at

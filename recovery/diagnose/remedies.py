@@ -1,0 +1,252 @@
+"""The one safe way out of each verdict: which action, on what, what it will do, what is refused.
+
+The command line is built above from it; the requests that carry it out are
+`recovery.remedy.repairs`.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from recovery.diagnose.case import Case
+from recovery.times import format_duration
+
+Action = Literal[
+    "abort",
+    "fence",
+    "wait",
+    "resolve",
+    "restore-leader",
+    "restart-coordinator",
+    "write-prepared-marker",
+    "none",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """The one safe way out, or that there is none yet.
+
+    transactional_id, producer_id, producer_epoch: whom a fence means; outcome: what a resolve
+    writes; partitions: what needs a leader; broker: whose coordinator to restart; deadline: when
+    the coordinator ends it by itself (ms, the coordinator's clock). does: in words.
+    refused: (action, why not) of tempting alternatives.
+    """
+
+    action: Action
+    does: str
+    caveats: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+    transactional_id: str | None = None
+    producer_id: int | None = None
+    producer_epoch: int | None = None
+    outcome: str | None = None
+    partitions: tuple[str, ...] = ()
+    broker: int | None = None
+    deadline: int | None = None
+
+
+_NO_ABORT_OWNED = (
+    "abort",
+    "its owner may still commit: you would drop its records here and keep them elsewhere",
+)
+ONLY_IF_GONE = (
+    "its transaction would be lost. Only if that system is gone for good: --owner-is-gone"
+)
+
+
+NO_RESTART = (
+    "restart-coordinator",
+    (
+        "it sends every marker again; brokers without the mend of KAFKA-19999 (4.3.1 has it) "
+        "refuse those that are written, and it never finishes"
+    ),
+)
+
+
+def nothing(does: str) -> Remedy:
+    """No remedy: `does` says what to grant, to restore or to wait for."""
+    return Remedy("none", does, refused=(("abort", "it is not known whose data it would destroy"),))
+
+
+def wait_for_markers(c: Case) -> Remedy:
+    return Remedy(
+        "wait",
+        "its outcome is decided and its markers are being written: it ends by itself",
+        refused=(("abort", "a decided transaction never gets a marker from here"),),
+    )
+
+
+def unblock_markers(c: Case) -> Remedy:
+    """restore-leader while one partition lacks a leader: a restart then loses its marker."""
+    row = c.preparing
+    refused = (
+        ("abort", "its outcome is decided: a marker from here could contradict it"),
+        ("fence", "InitProducerId on a Prepare* id answers ConcurrentTransactions without end"),
+    )
+    if c.leaderless:
+        return Remedy(
+            "restore-leader",
+            "bring back a leader that answers for " + ", ".join(c.leaderless),
+            caveats=("without a leader a restart of the coordinator loses the marker for good",),
+            refused=(*refused, ("restart-coordinator", "a partition has no leader that answers")),
+            partitions=c.leaderless,
+        )
+    if not c.reload_safe:
+        return Remedy(
+            "none",
+            "every partition has a leader, and it is not excluded that some have their marker: "
+            "upgrade their brokers to a version with the mend of KAFKA-19999 (4.3.1 has it), then "
+            "restart the coordinator",
+            refused=(*refused, NO_RESTART),
+        )
+    return Remedy(
+        "restart-coordinator",
+        "every partition has a leader: a restart of the coordinator sends the markers again",
+        refused=refused,
+        broker=row.coordinator if row else None,
+    )
+
+
+def resolve(c: Case) -> Remedy:
+    outcome = c.lost[-1].outcome if c.lost else None
+    return Remedy(
+        "resolve",
+        f"writes the {outcome} marker that its decision proves, to this partition only",
+        refused=(
+            ("abort", f"the coordinator already decided {str(outcome).upper()}: use resolve"),
+        ),
+        outcome=outcome,
+    )
+
+
+def wait_for_commit(c: Case) -> Remedy:
+    """Mixed: one marker of the later transaction will decide the earlier data too."""
+    row = c.ongoing
+    ends = None
+    if row and row.start_timestamp is not None and row.timeout_ms is not None:
+        ends = row.start_timestamp + row.timeout_ms
+    name = row.transactional_id if row else None
+    torn = "its marker would tear the open transaction"
+    if c.lost and c.lost[-1].outcome == "commit":
+        torn += (
+            "; only if its owner is gone for good, and before the deadline: --outcome commit "
+            "--owner-is-gone, which commits that transaction too"
+        )
+        does = (
+            f"the commit of {name}'s open transaction saves the earlier, committed data; its abort "
+            "or timeout destroys it: let its owner commit before the deadline"
+        )
+    else:
+        does = (
+            f"the end of {name}'s open transaction decides the earlier, aborted data too: its "
+            "commit would deliver it, its abort drops it; that is its owner's choice"
+        )
+    return Remedy(
+        "wait",
+        does,
+        refused=(
+            ("abort", "it would destroy the earlier data with the later"),
+            ("fence", "it aborts the open transaction, and the earlier data with it"),
+            ("resolve", torn),
+        ),
+        transactional_id=name,
+        deadline=ends,
+    )
+
+
+def leave_to_its_system(c: Case) -> Remedy:
+    name = c.owner.transactional_id if c.owner else None
+    return Remedy(
+        "none",
+        f"{name} belongs to a system that commits or aborts it itself (two-phase): ask that system",
+        refused=(_NO_ABORT_OWNED, ("fence", ONLY_IF_GONE)),
+        transactional_id=name,
+    )
+
+
+def fence(c: Case) -> Remedy:
+    """Fence the owner; where something speaks for its being alive: wait, and say what does."""
+    row = c.owner
+    name = row.transactional_id if row else None
+    if c.gate is not None:
+        return Remedy(
+            "wait",
+            f"let its owner end it: {c.gate}",
+            refused=(_NO_ABORT_OWNED, ("fence", ONLY_IF_GONE)),
+            transactional_id=name,
+            producer_id=row.producer_id if row else None,
+            producer_epoch=row.producer_epoch if row else None,
+        )
+    return Remedy(
+        "fence",
+        f"aborts the open transaction of {name} on all its partitions and shuts its owner out",
+        caveats=("an owner that still lives is killed by it",),
+        refused=(_NO_ABORT_OWNED,),
+        transactional_id=name,
+        producer_id=row.producer_id if row else None,
+        producer_epoch=row.producer_epoch if row else None,
+    )
+
+
+def wait_then_fence(c: Case) -> Remedy:
+    plain = fence(c)
+    if plain.action != "fence":
+        return plain
+    cycle = c.abort_cycle
+    if c.cycles_missed is not None:
+        first = "its coordinator does not abort it although it is due; "
+    else:
+        every = (
+            "every 10s by default" if cycle is None else f"every {format_duration(cycle / 1000)}"
+        )
+        first = (
+            f"its coordinator looks for such {every} and aborts it itself: wait for that first; "
+        )
+    return Remedy(
+        "fence",
+        first + plain.does,
+        plain.caveats,
+        plain.refused,
+        plain.transactional_id,
+        plain.producer_id,
+        plain.producer_epoch,
+    )
+
+
+def let_it_run(c: Case) -> Remedy:
+    row = c.owner
+    return Remedy(
+        "wait",
+        "a live transaction within its limits: its owner ends it",
+        refused=(_NO_ABORT_OWNED,),
+        transactional_id=row.transactional_id if row else None,
+        producer_id=row.producer_id if row else None,
+        producer_epoch=row.producer_epoch if row else None,
+    )
+
+
+def abort(c: Case) -> Remedy:
+    return Remedy(
+        "abort",
+        "writes an abort marker to this partition only: its records are dropped for read_committed "
+        "readers and those behind it freed",
+    )
+
+
+def wait_for_namesake(c: Case) -> Remedy:
+    """Orphan of an id that lives elsewhere: any marker would hit the live owner's next write."""
+    row = c.elsewhere[0]
+    danger = (
+        f"{row.transactional_id} is still in use elsewhere ({row.state}): an abort marker here "
+        "could break its next write or cause a duplicate"
+    )
+    fenced = "fence it first" + (" with --owner-is-gone" if c.gate else "")
+    return Remedy(
+        "wait",
+        f"wait until {row.transactional_id} has ended its transaction elsewhere, or {fenced}; then "
+        "abort this one",
+        refused=(("abort", danger),),
+        transactional_id=row.transactional_id,
+        producer_id=row.producer_id,
+        producer_epoch=row.producer_epoch,
+    )

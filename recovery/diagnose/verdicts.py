@@ -1,0 +1,540 @@
+"""Why a partition is held, and the one safe way out: the rules, as one table.
+
+`RULES` is read from the top; the first rule whose condition holds gives verdict and remedy; none
+is `unknown`. Conditions ask a `recovery.diagnose.case.Case`. What each rule rests on was seen on
+real brokers. Where something could be read two ways, the safe one was taken:
+
+- A partition whose leader answers nobody is `prepare` or `prepare-stuck` where its coordinator
+  says that it is decided and names it: that leader is what the markers wait for.
+- `unknown` comes where the missing thing matters. A transaction that its coordinator owns is known
+  without the other coordinators, without a second look, and, if nothing has to be done, without
+  the history; `fence` is then refused.
+- A start batch under an Ongoing transaction of a *later* epoch is not owned by it: marker-lost
+  (mixed) if its decision is found, else `unknown`, never an orphan.
+- An orphan whose producer writes between the looks is `unknown`: somebody lives.
+- Lost decisions that differ, or batches beyond the last of them, are `unknown`: no one marker is
+  right for all that is open.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from recovery.diagnose import id_remedies, remedies
+from recovery.diagnose.case import Case
+from recovery.diagnose.evidence import (
+    Evidence,
+    about_batch,
+    lost,
+    markers_due,
+    no_owner,
+    nobody,
+    rows_here,
+    running_time,
+    seconds,
+)
+from recovery.diagnose.remedies import Remedy, nothing
+from recovery.facts import TransactionFacts
+from recovery.inspect.history import Decision, History
+from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
+
+VerdictName = Literal[
+    "unknown",
+    "coordinator-fenced",
+    "prepare",
+    "prepare-stuck",
+    "marker-lost",
+    "two-phase",
+    "overdue",
+    "long",
+    "open",
+    "orphan",
+]
+FINDINGS = frozenset(
+    {
+        "coordinator-fenced",
+        "prepare-stuck",
+        "marker-lost",
+        "two-phase",
+        "overdue",
+        "long",
+        "orphan",
+    }
+)
+"""Verdicts that end a judging command with exit status 1; `unknown` ends it with 3."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The judgement of one open transaction.
+
+    rule: which rule of the table; for `unknown` it is the reason. proven_outcome: commit or abort
+    where a decision proves it. decision: the newest lost one, what `resolve` copies. owner: the id
+    that the verdict is about. fence_safe: no older decided data lies under the owner's transaction.
+    gate: why a fence of the owner needs --owner-is-gone; None = nothing speaks against one.
+    deadline: when its coordinator aborts it (ms, by the coordinator's clock), deadline_in: how far
+    off that is (ms; negative: past). None: no Ongoing owner, two-phase (never), or not known.
+    abort_cycle: ms between the coordinator's looks for late transactions; None = not seen.
+    cycles_missed: how many it let pass since the deadline, if that is proven to be too many.
+    clock_ahead: ms that the clock of its coordinator is ahead of ours; None = not measured.
+    age_seconds by the clock named in age_clock (coordinator: since the start of the transaction;
+    producer: since its last batch); None if not known or the clocks disagree.
+    """
+
+    about: OpenTransaction
+    name: VerdictName
+    rule: str
+    evidence: tuple[Evidence, ...]
+    remedy: Remedy
+    mixed: bool = False
+    offsets_pending: bool = False
+    proven_outcome: str | None = None
+    decision: Decision | None = None
+    owner: TransactionFacts | None = None
+    gate: str | None = None
+    deadline: int | None = None
+    deadline_in: int | None = None
+    abort_cycle: int | None = None
+    cycles_missed: int | None = None
+    clock_ahead: int | None = None
+    fence_safe: bool = False
+    age_seconds: float | None = None
+    age_clock: Literal["coordinator", "producer"] | None = None
+    samples: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """name: also the reason of an `unknown`. why: its own evidence, after that of the batch."""
+
+    name: str
+    when: Callable[[Case], bool]
+    verdict: VerdictName
+    remedy: Callable[[Case], Remedy]
+    why: Callable[[Case], Sequence[Evidence]] = lambda c: ()
+
+
+def _unknown(
+    name: str, when: Callable[[Case], bool], why: Callable[[Case], str], then: str
+) -> Rule:
+    def reasons(c: Case) -> list[Evidence]:
+        return [Evidence(name, why(c)), *rows_here(c)]
+
+    return Rule(name, when, "unknown", lambda c: nothing(then), reasons)
+
+
+def _earlier_unclear(c: Case) -> bool:
+    return c.owner is not None and not c.nothing_decided_below
+
+
+_KNOWN_OTHERWISE = "if the outcome is known otherwise: txn resolve --without-proof"
+
+
+def _replaced(when: Callable[[Case], bool]) -> Rule:
+    return _unknown(
+        "history-replaced",
+        lambda c: c.replaced is not None and when(c),
+        lambda c: f"{c.replaced}: it does not tell how that transaction ended",
+        _KNOWN_OTHERWISE,
+    )
+
+
+def _past_the_fence(c: Case) -> Remedy:
+    assert c.standing is not None
+    found = id_remedies.past_the_fence(
+        c.refusing, c.standing, reload_safe=c.reload_safe, client_version=c.prepared_version
+    )
+    if found.action == "write-prepared-marker" and c.prepare_proves is None:
+        # what is open here may be older than what was decided: this marker is not proven for it
+        return nothing("none from here: the outcome of the records that are held is not proven")
+    return found
+
+
+def _refusal(c: Case) -> Sequence[Evidence]:
+    assert c.standing is not None
+    return [*rows_here(c), *id_remedies.about_refusal(c.refusing, c.standing)]
+
+
+RULES: tuple[Rule, ...] = (
+    # What could not be seen at all.
+    _unknown(
+        "partition-not-seen",
+        lambda c: (
+            not c.decided_unseen
+            and any(s.partition.error is not None or s.partition.held is None for s in c.samples)
+        ),
+        lambda c: f"the leader of {c.about.name} did not give its offsets",
+        "grant DESCRIBE on the topic, or wait until the partition has a leader",
+    ),
+    _unknown(
+        "producers-not-seen",
+        lambda c: not c.decided_unseen and any(s.producers is None for s in c.samples),
+        lambda c: (
+            f"DescribeProducers of {c.about.name} did not answer"
+            + "".join(f": {s.producers_missing.error}" for s in c.samples if s.producers_missing)
+        ),
+        "grant READ on the topic, or wait until the partition's leader answers",
+    ),
+    _unknown(
+        "no-open-transaction",
+        lambda c: (
+            not c.decided_unseen and (c.about.producer_id is None or c.about.start_offset is None)
+        ),
+        lambda c: f"{c.about.name} is held, but its leader names no open transaction",
+        "ask again: a marker may not have reached all replicas yet",
+    ),
+    _unknown(
+        "start-batch-not-read",
+        lambda c: (
+            not c.decided_unseen and (c.start is None or c.start.producer_id != c.about.producer_id)
+        ),
+        lambda c: (
+            f"the batch at offset {c.about.start_offset} of {c.about.name} was not read, or "
+            f"is not producer id {c.about.producer_id}'s"
+        ),
+        "grant READ on the topic; retention may have deleted the batch",
+    ),
+    _unknown(
+        "owner-not-described",
+        lambda c: bool(c.undescribed),
+        lambda c: (
+            "may be open here, but does not say on which partitions: "
+            + ", ".join(sorted({t.transactional_id for t in c.undescribed}))
+        ),
+        "grant DESCRIBE on that transactional id and on the topic",
+    ),
+    # Decided, and its coordinator cannot write the markers.
+    _unknown(
+        "refused-seen-once",
+        lambda c: bool(c.refusing) and not c.twice,
+        lambda c: "a partition refuses its coordinator's marker, but that was seen only once",
+        "look again after the sample interval",
+    ),
+    Rule(
+        "coordinator-fenced",
+        lambda c: any(r.above for r in c.refusing),
+        "coordinator-fenced",
+        _past_the_fence,
+        _refusal,
+    ),
+    Rule(
+        "producer-epoch-above",
+        lambda c: bool(c.refusing),
+        "coordinator-fenced",
+        _past_the_fence,
+        _refusal,
+    ),
+    # Decided, markers on their way.
+    Rule(
+        "markers-not-written",
+        lambda c: c.preparing is not None and c.prepared_long_ago,
+        "prepare-stuck",
+        remedies.unblock_markers,
+        markers_due,
+    ),
+    Rule(
+        "markers-being-written",
+        lambda c: c.preparing is not None,
+        "prepare",
+        remedies.wait_for_markers,
+        markers_due,
+    ),
+    # What the looks contradict each other in.
+    _unknown(
+        "owner-changed",
+        lambda c: c.owners_changed,
+        lambda c: f"an id that named {c.about.name} in the first look does so no longer",
+        "ask again: it was just ending",
+    ),
+    _unknown(
+        "owner-odd",
+        lambda c: bool(c.naming(c.newest)) and c.ongoing is None,
+        lambda c: (
+            "an id with this producer id names the partition, in a state or with an epoch "
+            "that does not fit the batch"
+        ),
+        "ask again; a deposed coordinator may have answered",
+    ),
+    # Decided, and the marker never came.
+    _unknown(
+        "lost-seen-once",
+        lambda c: bool(c.lost) and not c.twice,
+        lambda c: "a decision has no marker, but it was looked at only once",
+        "look again after the sample interval",
+    ),
+    _unknown(
+        "decider-not-seen",
+        lambda c: bool(c.lost) and not c.deciders_seen,
+        lambda c: "a decision has no marker, but its id's coordinator was not seen",
+        "wait until that coordinator answers: it may still write the marker",
+    ),
+    _unknown(
+        "history-moved",
+        lambda c: (
+            c.id_moved is not None
+            and not c.naming(c.newest)
+            and (c.coordinators_seen or bool(c.lost))
+            and (not c.lost or c.open_where_it_was)
+        ),
+        lambda c: (
+            f"the records of {c.id_moved} stand in a partition of __transaction_state that is not "
+            "its home any more (partitions were added): its coordinator does not know what they "
+            "say, and they do not tell how this transaction ended"
+        ),
+        _KNOWN_OTHERWISE,
+    ),
+    _unknown(
+        "log-says-open",
+        lambda c: (
+            c.hidden_in_log is not None
+            and not c.naming(c.newest)
+            and (c.coordinators_seen or bool(c.lost))
+        ),
+        lambda c: (
+            "__transaction_state says that "
+            + (c.hidden_in_log.transactional_id if c.hidden_in_log else "")
+            + f" is open with producer id {c.about.producer_id}; no coordinator lists it so"
+        ),
+        "grant DESCRIBE on that transactional id (a DENY hides it without an error), or ask again",
+    ),
+    _replaced(lambda c: c.lost_by_order),
+    _unknown(
+        "earlier-decision-compacted",
+        lambda c: c.may_hide_earlier,
+        lambda c: (
+            "a decision has no marker, but __transaction_state was compacted: an earlier one, on "
+            "this very batch, may be gone"
+        ),
+        "none from here: the earlier outcome may differ",
+    ),
+    _unknown(
+        "decisions-differ",
+        lambda c: bool(c.lost) and not c.lost_agree,
+        lambda c: (
+            "decisions without marker contradict each other, or none is on this batch: no "
+            "one marker is right for all that is open"
+        ),
+        "none from here: read the records above the start offset before anything is written",
+    ),
+    Rule(
+        "earlier-marker-lost",
+        lambda c: bool(c.lost) and c.ongoing is not None,
+        "marker-lost",
+        remedies.wait_for_commit,
+        lost,
+    ),
+    _unknown(
+        "written-beyond-decision",
+        lambda c: bool(c.lost) and c.written_beyond,
+        lambda c: (
+            "a decision has no marker, but its producer wrote later batches here, which that "
+            "decision does not cover and nobody owns"
+        ),
+        "none from here: a marker would decide those batches too",
+    ),
+    Rule(
+        "marker-not-written",
+        lambda c: bool(c.lost),
+        "marker-lost",
+        remedies.resolve,
+        lost,
+    ),
+    # Owned.
+    Rule(
+        "two-phase",
+        lambda c: c.two_phase,
+        "two-phase",
+        remedies.leave_to_its_system,
+        running_time,
+    ),
+    _unknown(
+        "later-transaction",
+        lambda c: c.ongoing is not None and c.owner is None,
+        lambda c: (
+            "the open transaction here is a later one than the batch's, and how the batch's "
+            "own ended is not known"
+        ),
+        "let it end, then ask again",
+    ),
+    _unknown(
+        "clock-not-seen",
+        lambda c: c.owner is not None and (c.past_timeout is None or c.past_long is None),
+        lambda c: (
+            "no coordinator's clock could be asked how long it runs, and by ours it is "
+            f"within {seconds(c.settings.clock_skew)} of a limit"
+        ),
+        "ask again; ListTransactions v1 (Kafka 3.8) asks the coordinator's clock",
+    ),
+    _unknown(
+        "earlier-decision-not-excluded",
+        lambda c: (bool(c.past_timeout) or bool(c.past_long)) and _earlier_unclear(c),
+        lambda c: (
+            "it is past a limit, but whether decided data lies under it is not known"
+            + (f" ({c.history.reason})" if c.history and c.history.reason else "")
+        ),
+        "grant READ on __transaction_state; a fence could destroy committed data",
+    ),
+    Rule(
+        "past-timeout",
+        lambda c: c.owner is not None and c.past_timeout is True,
+        "overdue",
+        remedies.wait_then_fence,
+        running_time,
+    ),
+    Rule(
+        "past-long",
+        lambda c: c.owner is not None and c.past_long is True,
+        "long",
+        remedies.fence,
+        running_time,
+    ),
+    Rule(
+        "within-limits",
+        lambda c: c.owner is not None,
+        "open",
+        remedies.let_it_run,
+        running_time,
+    ),
+    # Nobody owns it: everything must be proven.
+    _unknown(
+        "coordinators-not-seen",
+        lambda c: not c.coordinators_seen,
+        lambda c: no_owner(c).text,
+        "grant DESCRIBE on transactional id *, wait for the coordinators, or start their brokers",
+    ),
+    _unknown(
+        "topic-not-described",
+        lambda c: not all(s.topic_describe for s in c.samples),
+        lambda c: f"without DESCRIBE on {c.about.topic} coordinators leave it out of their lists",
+        "grant DESCRIBE on the topic",
+    ),
+    _unknown(
+        "one-sample",
+        lambda c: not c.twice,
+        lambda c: no_owner(c).text,
+        "look again after the sample interval",
+    ),
+    _unknown(
+        "still-writing",
+        lambda c: c.still_writing,
+        lambda c: f"producer id {c.about.producer_id} wrote to {c.about.name} between the looks",
+        "find who writes with this producer id",
+    ),
+    _unknown(
+        "history-not-read",
+        lambda c: c.history is None or c.history.reason == "history-not-read",
+        lambda c: "__transaction_state was not read: its outcome may have been decided",
+        "grant READ on __transaction_state, or wait until its partitions have leaders",
+    ),
+    _unknown(
+        "history-unreadable",
+        lambda c: c.history is not None and c.history.reason == "history-unreadable",
+        lambda c: "__transaction_state has records in a version that is not understood",
+        "use a newer eoctl",
+    ),
+    _replaced(lambda c: True),
+    _unknown(
+        "history-compacted",
+        lambda c: c.history is not None and not c.history.whole,
+        lambda c: (
+            "__transaction_state was compacted since that batch was written, or that cannot "
+            "be excluded: a decision may be gone"
+        ),
+        _KNOWN_OTHERWISE,
+    ),
+    _unknown(
+        "topic-identity",
+        lambda c: c.topic_unclear,
+        lambda c: (
+            f"decisions name {c.about.name}, and this log has no marker of any: they are about "
+            "an earlier topic of that name, or all their markers were lost"
+        ),
+        _KNOWN_OTHERWISE,
+    ),
+    _unknown(
+        "order-unclear",
+        lambda c: c.lost is None,
+        lambda c: (
+            "decisions name the partition, and its markers do not tell whether the last of them "
+            "came before the batch or after it: one marker may stand twice, or one was lost"
+        ),
+        "none from here: the outcome may be commit",
+    ),
+    Rule(
+        "stray-of-a-live-id",
+        lambda c: bool(c.elsewhere),
+        "orphan",
+        remedies.wait_for_namesake,
+        nobody,
+    ),
+    Rule(
+        "nobody-owns-it",
+        lambda c: c.lost == () and not c.naming(c.first) and not c.naming(c.newest),
+        "orphan",
+        remedies.abort,
+        nobody,
+    ),
+)
+
+_NO_RULE = _unknown("no-rule", lambda c: True, lambda c: "no rule fits what was seen", "report it")
+
+
+def judge(
+    about: OpenTransaction,
+    start: StartBatch | None,
+    first: Sample,
+    second: Sample | None = None,
+    history: History | None = None,
+    settings: Settings | None = None,
+) -> Verdict | None:
+    """The verdict on one open transaction; None: it is over, nothing is left to judge.
+
+    `unknown` by rule one-sample or lost-seen-once asks for a second look (the pause is taken only
+    then); history must have been read to an end not older than the first look.
+    """
+    c = Case(about, start, first, second, history, settings or Settings())
+    if _is_over(c):
+        return None
+    rule = next((r for r in RULES if r.when(c)), _NO_RULE)
+    row = c.preparing or c.ongoing or next(iter(c.elsewhere), None)
+    lost = rule.verdict == "marker-lost" and c.lost
+    age, clock = c.age
+    return Verdict(
+        about=about,
+        name=rule.verdict,
+        rule=rule.name,
+        evidence=(*about_batch(c), *rule.why(c)),
+        remedy=rule.remedy(c),
+        mixed=rule.name == "earlier-marker-lost",
+        offsets_pending=about.topic == "__consumer_offsets",
+        proven_outcome=_proven(c, rule),
+        decision=lost[-1] if lost else None,
+        owner=row,
+        gate=c.gate,
+        deadline=c.deadline,
+        deadline_in=c.deadline_in,
+        abort_cycle=c.abort_cycle,
+        cycles_missed=c.cycles_missed,
+        clock_ahead=c.ahead,
+        fence_safe=c.owner is not None and c.nothing_decided_below,
+        age_seconds=age,
+        age_clock=clock,
+        samples=len(c.samples),
+    )
+
+
+def _is_over(c: Case) -> bool:
+    """A look that saw the producers no longer finds this transaction."""
+    pid = c.about.producer_id
+    if pid is None:
+        return c.twice and c.newest.partition.held == 0
+    rows = [s.producer(pid) for s in c.samples if s.producers is not None]
+    return any(r is None or r.current_txn_start_offset != c.about.start_offset for r in rows)
+
+
+def _proven(c: Case, rule: Rule) -> str | None:
+    if rule.verdict == "marker-lost" and c.lost:
+        return c.lost[-1].outcome
+    if rule.verdict in ("prepare", "prepare-stuck", "coordinator-fenced"):
+        return c.prepare_proves
+    return None

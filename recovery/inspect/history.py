@@ -1,0 +1,419 @@
+"""What the coordinators decided about a producer on a partition, from `__transaction_state`.
+
+A decision is a Prepare* record that names the partition. This module finds the decisions of one
+producer id and says whether the history is whole enough for "there is none" to mean anything.
+Which decisions lack their marker: `recovery.inspect.lost_markers`. What proves and what does not
+stands in docs/verdicts.md, "Evidence"; the principles held here:
+
+- A log that begins at offset 0 may have been made yesterday, and a log may have lost its end. A
+  producer id that stands in no log cannot be judged by any (history-replaced).
+- `__transaction_state` is compacted: a Prepare* record vanishes under the Complete* that follows.
+  It is whole for a batch from a record on that is older than any decision on it, told by epochs
+  and never by time, if no offset is missing behind that record (else history-compacted).
+- A producer id lives in the partition whose records name it, not where its id's hash points.
+- What only this host's cache knows counts as a decision, and never as proof that there is none.
+
+Times are those of the records (the broker's clock at append), not lastUpdate: for a Complete*
+record that one is taken before the markers are written (Kafka's TransactionCoordinator calls
+prepareComplete right after the Prepare* record was appended).
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from recovery.facts import TopicPartition
+from recovery.formats.coordinator import coordinator_partition
+from recovery.formats.reader import UnknownVersion
+from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.inspect.observation import CLOSED_STATES, StartBatch
+from recovery.inspect.topic_sightings import Sightings
+
+_OUTCOMES = {TransactionState.PREPARE_COMMIT: "commit", TransactionState.PREPARE_ABORT: "abort"}
+_ENDED = {*_OUTCOMES, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
+
+
+@dataclass(frozen=True, slots=True)
+class StateRecord:
+    """One record of `__transaction_state`; value None = tombstone. timestamp: ms, as appended.
+
+    leader_epoch: of the state partition at append (the coordinator epoch); -1 = not known.
+    """
+
+    transactional_id: str
+    partition: int
+    offset: int
+    timestamp: int
+    value: TransactionValue | UnknownVersion | None
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class StateLog:
+    """One partition of `__transaction_state` as read, to its end.
+
+    records: in offset order, at least all of every id that ever bore the producer id.
+    whole_from: the first offset after which not one offset is missing up to the end.
+    error: why it could not be read. end: up to which it was read (its high watermark).
+    leader_epoch: of the partition, by Metadata; None = not known.
+    cached_until: records below this offset were not read now but kept by this host's cache.
+    forgotten: records that this host once read under the same cluster and that the log does not
+    hold: of a topic that was deleted, or of an end that was cut off.
+    cut_epoch: the cache holds records up to this leader epoch that the log has lost; None = none.
+    """
+
+    partition: int
+    records: tuple[StateRecord, ...]
+    whole_from: int
+    error: str | None = None
+    end: int | None = None
+    leader_epoch: int | None = None
+    cached_until: int = 0
+    forgotten: tuple[StateRecord, ...] = ()
+    cut_epoch: int | None = None
+
+
+Source = Literal["log", "cache", "forgotten"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A Prepare* record that names the partition.
+
+    client_version: its tag 2 (0 = absent: transactions v1). On v2 the epoch is one above that of
+    the batches it decides. started: the transaction's start time, as DescribeTransactions gives it
+    too: it tells one transaction of an id from the next. completed_at: time of the id's next record
+    (Complete*), None = none yet: its markers were written between timestamp and completed_at.
+    leader_epoch: the coordinator epoch that decided; -1 = not known. source: read now (log), kept
+    by this host's cache (cache), or known to that cache alone (forgotten).
+    """
+
+    transactional_id: str
+    outcome: str
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[TopicPartition, ...]
+    state_partition: int
+    offset: int
+    timestamp: int
+    client_version: int
+    started: int
+    completed_at: int | None
+    leader_epoch: int = -1
+    source: Source = "log"
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A control batch of the producer in the data log; timestamp: the leader's clock, ms.
+
+    data: the producer wrote here since its marker before (None = not known): a marker without any
+    may stand for the same decision a second time. leader_epoch: of the data partition; -1 = not
+    known.
+    """
+
+    offset: int
+    outcome: str
+    producer_epoch: int
+    coordinator_epoch: int
+    timestamp: int
+    data: bool | None = True
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What the past says of one producer id on one partition.
+
+    decisions: those that name the partition, oldest first. latest: the newest record of each id
+    that bore the producer id. reason: why it is not whole (history-compacted, history-not-read,
+    history-unreadable, history-replaced), else None; detail: of the last, a sentence.
+    window: first offset of the id's partition without a gap after it.
+    ended_by: offset of the record that first carries a later epoch, or that hands the id another
+    producer id, without a gap since the batch's epoch began; None = none, or not known.
+    begun_by_end: the batch's epoch was begun by the end of a v2 transaction: a marker bears it.
+    leader_epoch: of the state partition that names the producer id. moved: an id whose records
+    stand outside its present home.
+    named_since, named_before: offsets of that partition; a decision from the first on is about the
+    present topic, one below the second about an earlier topic of the same name (topic ids seen).
+    cached_until: records of that partition below this offset were kept by this host's cache.
+    markers: the producer's in the data log from markers_from on, up to which no offset before the
+    start batch is missing (a compacted topic loses markers); None = the data log was not read.
+    """
+
+    producer_id: int
+    transactional_ids: tuple[str, ...]
+    decisions: tuple[Decision, ...]
+    latest: tuple[StateRecord, ...]
+    reason: str | None
+    window: int
+    detail: str | None = None
+    ended_by: int | None = None
+    begun_by_end: bool = False
+    leader_epoch: int | None = None
+    moved: str | None = None
+    named_since: int | None = None
+    named_before: int = 0
+    cached_until: int = 0
+    markers: tuple[Marker, ...] = ()
+    markers_from: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        """No decision on the start batch can be missing."""
+        return self.reason is None
+
+    @property
+    def without_cache(self) -> "History":
+        """The history without what only this host's cache knows."""
+        known = tuple(d for d in self.decisions if d.source != "forgotten")
+        return replace(self, decisions=known, named_since=None, named_before=0)
+
+
+def read_history(
+    start: StartBatch,
+    where: TopicPartition,
+    logs: Sequence[StateLog],
+    partitions: int,
+    *,
+    known_ids: Iterable[str] = (),
+    confirmed_ids: Collection[str] = (),
+    sightings: Sightings | None = None,
+    markers: Iterable[Marker] = (),
+    markers_from: int | None = None,
+) -> History:
+    """The history of the start batch's producer id on the partition `where`.
+
+    logs: of `__transaction_state`, read to an end that is not older than the first sample: the one
+    that names the producer id, or all of them. partitions: how many that topic has. known_ids: ids
+    that coordinators list with the producer id; confirmed_ids: those that their present
+    coordinator described with it. sightings: which ids the topic had, and when.
+    """
+    pid = start.producer_id
+    naming = [log for log in logs if any(names(r, pid) for r in log.records)]
+    forgotten = sorted({r for log in logs for r in log.forgotten}, key=lambda r: r.offset)
+    found = {r.transactional_id for log in naming for r in log.records if names(r, pid)}
+    found |= {r.transactional_id for r in forgotten if names(r, pid)}
+    ids = tuple(sorted(found | set(known_ids)))
+    records = [r for log in naming for r in log.records if r.transactional_id in ids]
+    records.sort(key=lambda r: (r.partition, r.offset))
+    window = max((log.whole_from for log in naming), default=0)
+    inside = [r for r in records if r.offset >= window]
+    reason, detail = _not_whole(naming, logs, partitions, inside, start)
+    homes = {log.partition for log in naming}
+    kept = {log.partition: log.cached_until for log in naming}
+    home = min(homes, default=None)
+    seen = None if sightings is None or home is None else sightings.of(home)
+    return History(
+        producer_id=pid,
+        transactional_ids=ids,
+        decisions=(
+            *_decisions(_not_in(forgotten, records, ids), pid, where, None),
+            *_decisions(records, pid, where, kept),
+        ),
+        latest=tuple({r.transactional_id: r for r in records}.values()),
+        reason=reason,
+        detail=detail,
+        window=window,
+        ended_by=_ended_by(inside, start) if reason is None else None,
+        begun_by_end=any(_ends_the_one_before(r.value, start) for r in records),
+        leader_epoch=min(
+            (e for log in naming if (e := log.leader_epoch) is not None), default=None
+        ),
+        moved=_moved(records, partitions, pid, confirmed_ids),
+        named_since=seen.since if seen else None,
+        named_before=seen.before if seen else 0,
+        cached_until=max(kept.values(), default=0),
+        markers=tuple(sorted(markers, key=lambda m: m.offset)),
+        markers_from=markers_from,
+    )
+
+
+def names(record: StateRecord, pid: int) -> bool:
+    """This record is the producer id's, or says that its id bore it before or will bear it next."""
+    v = record.value
+    return isinstance(v, TransactionValue) and pid in (
+        v.producer_id,
+        v.previous_producer_id,
+        v.next_producer_id,
+    )
+
+
+def _not_whole(
+    naming: Sequence[StateLog],
+    logs: Sequence[StateLog],
+    partitions: int,
+    inside: Sequence[StateRecord],
+    start: StartBatch,
+) -> tuple[str | None, str | None]:
+    read = {log.partition: log for log in naming or logs}
+    if not naming and set(range(partitions)) - read.keys():
+        return "history-not-read", None
+    if any(log.error is not None for log in read.values()):
+        return "history-not-read", None
+    if any(isinstance(r.value, UnknownVersion) for log in read.values() for r in log.records):
+        return "history-unreadable", None
+    pid, epoch = start.producer_id, start.producer_epoch
+    if not naming:
+        return "history-replaced", (
+            f"producer id {pid} stands in none of the {partitions} logs of __transaction_state: "
+            "they were made anew since that batch was written, or have forgotten its id"
+        )
+    if len(naming) > 1 or not _begins_before(inside, start):
+        return "history-compacted", None
+    cut = max((log.cut_epoch for log in naming if log.cut_epoch is not None), default=None)
+    if cut is not None:
+        # what was written under a later leader was not lost with the end
+        inside = [r for r in inside if r.leader_epoch > cut]
+        if not _begins_before(inside, start):
+            return "history-replaced", (
+                f"__transaction_state-{naming[0].partition} does not hold what this host has read "
+                "of it before: it lost its end, or was made anew"
+            )
+    own = [r.value for r in inside if isinstance(r.value, TransactionValue)]
+    if not any(
+        (v.producer_id, v.producer_epoch) == (pid, epoch)
+        or (v.next_producer_id == pid and epoch == max(v.next_producer_epoch, 0))
+        for v in own
+    ):
+        return "history-replaced", (
+            f"epoch {epoch} of producer id {pid} stands nowhere in __transaction_state: it lost "
+            "its end, or was made anew, since that batch was written"
+        )
+    return None, None
+
+
+def _begins_before(records: Sequence[StateRecord], start: StartBatch) -> bool:
+    """Tell whether these begin with a record older than any decision on the start batch.
+
+    Epochs of a producer id only grow. Such a record has an earlier epoch (or an earlier producer
+    id), or begins this epoch: the Empty that InitProducerId writes, or the end of the transaction
+    before under v2, which raises the epoch.
+    """
+    mine = [r.value for r in records if isinstance(r.value, TransactionValue)]
+    for number, value in enumerate(mine):
+        if value.producer_id != start.producer_id:
+            later = mine[number:]
+            if start.producer_id in (value.next_producer_id, *(v.producer_id for v in later)):
+                return True
+        elif value.producer_epoch < start.producer_epoch or (
+            value.producer_epoch == start.producer_epoch
+            and (value.state is TransactionState.EMPTY or _ends_the_one_before(value, start))
+        ):
+            return True
+    return False
+
+
+def _ends_the_one_before(
+    value: TransactionValue | UnknownVersion | None, start: StartBatch
+) -> bool:
+    """v2 raises the epoch at the end, so that this record began the batch's epoch."""
+    return (
+        isinstance(value, TransactionValue)
+        and value.client_transaction_version >= 2
+        and value.state in _ENDED
+        and (value.producer_id, value.producer_epoch) == (start.producer_id, start.producer_epoch)
+    )
+
+
+def _ended_by(records: Sequence[StateRecord], start: StartBatch) -> int | None:
+    """The offset of the first record of a later epoch, or of the producer id that came after."""
+    borne = False
+    for r in records:
+        v = r.value
+        if not isinstance(v, TransactionValue):
+            continue
+        if v.producer_id == start.producer_id:
+            borne = True
+            if v.producer_epoch > start.producer_epoch:
+                return r.offset
+        elif borne or v.previous_producer_id == start.producer_id:
+            return r.offset
+    return None
+
+
+def _moved(
+    records: Sequence[StateRecord], partitions: int, pid: int, confirmed_ids: Collection[str]
+) -> str | None:
+    """The id of the producer id whose records lie where its hash does not point any more.
+
+    Kafka's TransactionStateManager hashes by the number of partitions that a broker saw when it
+    started. An id whose coordinator confirms the producer id is at home wherever its records are.
+    """
+    return next(
+        (
+            r.transactional_id
+            for r in records
+            if names(r, pid)
+            and r.transactional_id not in confirmed_ids
+            and r.partition != coordinator_partition(r.transactional_id, partitions)
+        ),
+        None,
+    )
+
+
+def _not_in(
+    forgotten: Sequence[StateRecord], records: Sequence[StateRecord], ids: Collection[str]
+) -> list[StateRecord]:
+    """What only the cache knows of these ids."""
+    there = {(r.partition, r.offset, r.value) for r in records}
+    return [
+        r
+        for r in forgotten
+        if r.transactional_id in ids and (r.partition, r.offset, r.value) not in there
+    ]
+
+
+def _decisions(
+    records: Sequence[StateRecord],
+    pid: int,
+    where: TopicPartition,
+    cached_until: Mapping[int, int] | None,
+) -> tuple[Decision, ...]:
+    """cached_until: by partition, below which records come from the cache; None: all forgotten."""
+    next_at: dict[str, int] = {}
+    found = []
+    for r in reversed(records):
+        value = r.value
+        if (
+            isinstance(value, TransactionValue)
+            and value.producer_id == pid
+            and value.state in _OUTCOMES
+            and where in value.partitions
+        ):
+            source: Source = "forgotten"
+            if cached_until is not None:
+                source = "cache" if r.offset < cached_until.get(r.partition, 0) else "log"
+            found.append(
+                Decision(
+                    transactional_id=r.transactional_id,
+                    outcome=_OUTCOMES[value.state],
+                    producer_id=pid,
+                    producer_epoch=value.producer_epoch,
+                    partitions=value.partitions,
+                    state_partition=r.partition,
+                    offset=r.offset,
+                    timestamp=r.timestamp,
+                    client_version=value.client_transaction_version,
+                    started=value.start_ms,
+                    completed_at=next_at.get(r.transactional_id),
+                    leader_epoch=r.leader_epoch,
+                    source=source,
+                )
+            )
+        next_at[r.transactional_id] = r.timestamp
+    return tuple(reversed(found))
+
+
+def still_open_in_log(history: History) -> tuple[StateRecord, ...]:
+    """Newest records that say a transaction of the producer id is not over, on any partition.
+
+    An id whose DESCRIBE is denied is missing from every listing without an error; its log tells.
+    """
+    return tuple(
+        r
+        for r in history.latest
+        if isinstance(r.value, TransactionValue)
+        and r.value.producer_id == history.producer_id
+        and r.value.state not in CLOSED_STATES
+    )

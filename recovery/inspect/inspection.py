@@ -1,0 +1,209 @@
+"""From facts to the rows of `lso`, `producers`, `txn list` and `txn describe`. No judgement."""
+
+from collections.abc import Iterable, Sequence
+
+from recovery.facts import Facts, PartitionFacts, ProducerFacts, TransactionFacts, Transactions
+from recovery.formats.coordinator import coordinator_partition
+from recovery.rows.row import (
+    AgeClock,
+    Blocking,
+    LsoRow,
+    ProducerRow,
+    TxnDescribeRow,
+    TxnListRow,
+    TxnPartition,
+)
+from recovery.times import format_duration
+
+OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+
+
+def lso_row(p: PartitionFacts, facts: Facts) -> LsoRow:
+    """A partition's offsets, and the transaction at its LSO as far as the facts tell."""
+    blocking, known = None, True
+    if p.held is None:
+        known = False
+    elif p.held > 0:
+        blocking, known = _blocking(p, facts)
+    return LsoRow(
+        topic=p.topic,
+        topic_id=p.topic_id,
+        partition=p.partition,
+        leader=p.leader,
+        leader_epoch=p.leader_epoch,
+        log_start_offset=p.log_start_offset,
+        last_stable_offset=p.last_stable_offset,
+        high_watermark=p.high_watermark,
+        held=p.held,
+        blocking=blocking,
+        blocking_known=known,
+        error=p.error,
+    )
+
+
+def blocking_producer(producers: Iterable[ProducerFacts]) -> ProducerFacts | None:
+    """The producer whose open transaction begins first: it holds the LSO."""
+    opened = [p for p in producers if p.current_txn_start_offset is not None]
+    return min(opened, key=lambda p: p.current_txn_start_offset or 0, default=None)
+
+
+def _blocking(p: PartitionFacts, facts: Facts) -> tuple[Blocking | None, bool]:
+    producers = facts.producers.get((p.topic, p.partition))
+    if producers is None:
+        return None, False
+    producer = blocking_producer(producers)
+    if producer is None or producer.current_txn_start_offset is None:
+        return None, True  # it ended between the two questions
+    owner = owner_of(producer.producer_id, facts.transactions)
+    age: float | None = None
+    clock: AgeClock | None = None
+    if (
+        owner is not None
+        and owner.state in OPEN_STATES
+        and (p.topic, p.partition) in (owner.partitions or ())
+        and owner.start_timestamp is not None
+    ):
+        ahead = facts.transactions.ahead(owner.coordinator) if facts.transactions else None
+        now = facts.collected_at + (ahead or 0)
+        age, clock = seconds_since(owner.start_timestamp, now), "coordinator"
+    elif producer.last_timestamp is not None:
+        age, clock = seconds_since(producer.last_timestamp, facts.collected_at), "producer"
+    if age is None:
+        clock = None
+    return (
+        Blocking(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            transactional_id=owner.transactional_id if owner else None,
+            start_offset=producer.current_txn_start_offset,
+            last_timestamp=producer.last_timestamp,
+            age_seconds=age,
+            age_clock=clock,
+        ),
+        True,
+    )
+
+
+def owner_of(producer_id: int, transactions: Transactions | None) -> TransactionFacts | None:
+    """The transactional id that a coordinator lists with this producer id, an open one first."""
+    if transactions is None:
+        return None
+    owners = sorted(transactions.owners(producer_id), key=lambda t: t.state not in OPEN_STATES)
+    return owners[0] if owners else None
+
+
+def seconds_since(then_ms: int, now_ms: int) -> float | None:
+    """Seconds between two epoch times, to the millisecond; None where the clocks disagree."""
+    return (now_ms - then_ms) / 1000 if now_ms >= then_ms else None
+
+
+def producer_rows(facts: Facts, *, resolve: bool) -> list[ProducerRow]:
+    """One row per producer and partition, by topic, partition, producer id.
+
+    resolve: transactional ids from the coordinators (none where the id has another producer id
+    by now), and `stale_epoch`.
+    """
+    rows: list[ProducerRow] = []
+    for producers in facts.producers.values():
+        for p in producers:
+            owner = owner_of(p.producer_id, facts.transactions) if resolve else None
+            rows.append(
+                ProducerRow(
+                    topic=p.topic,
+                    partition=p.partition,
+                    producer_id=p.producer_id,
+                    producer_epoch=p.producer_epoch,
+                    last_sequence=p.last_sequence,
+                    last_timestamp=p.last_timestamp,
+                    coordinator_epoch=p.coordinator_epoch,
+                    current_txn_start_offset=p.current_txn_start_offset,
+                    transactional_id=owner.transactional_id if owner else None,
+                    stale_epoch=stale_epoch(p, owner, facts.transaction_version),
+                )
+            )
+    return sorted(rows, key=lambda r: (r.topic, r.partition, r.producer_id))
+
+
+def stale_epoch(
+    producer: ProducerFacts, owner: TransactionFacts | None, transaction_version: int | None
+) -> bool | None:
+    """True if a newer incarnation of this producer lives: it is a zombie, if it still writes.
+
+    Before transactions v2 an epoch rises only when a producer is initialised again, so any
+    older epoch is stale. Under v2 (KIP-890) it rises at every end too: then equal epochs disprove
+    it, and only Empty proves it, which nothing but an initialisation writes. An open transaction
+    of an older epoch may be a live producer's: its end is being written, or its marker got lost.
+    """
+    if owner is None or owner.producer_epoch is None or transaction_version is None:
+        return None
+    lag = owner.producer_epoch - producer.producer_epoch
+    if lag <= 0:
+        return False
+    return True if transaction_version < 2 or owner.state == "Empty" else None
+
+
+def clock_notes(found: Transactions, skew_ms: int) -> tuple[str, ...]:
+    """A sentence for each coordinator whose clock differs from ours by more than `skew_ms`."""
+    return tuple(
+        f"the clock of broker {c.broker} is {format_duration(abs(c.ahead) // 1000)} "
+        f"{'ahead of' if c.ahead > 0 else 'behind'} this machine's: ages are by the broker's"
+        for c in found.clocks
+        if abs(c.ahead) > skew_ms
+    )
+
+
+def txn_list_rows(
+    rows: Sequence[TransactionFacts], now_ms: int, found: Transactions | None = None
+) -> list[TxnListRow]:
+    """One row per transactional id; age only of transactions that are open.
+
+    found: with the coordinators' clocks, as far as they were measured.
+    """
+    found = found or Transactions()
+    return [
+        TxnListRow(
+            transactional_id=t.transactional_id,
+            coordinator=t.coordinator,
+            producer_id=t.producer_id,
+            producer_epoch=t.producer_epoch,
+            state=t.state,
+            timeout_ms=t.timeout_ms,
+            start_timestamp=t.start_timestamp,
+            age_seconds=open_age(t, now_ms + (found.ahead(t.coordinator) or 0)),
+            partitions=None if t.partitions is None else len(t.partitions),
+            error=t.error,
+        )
+        for t in rows
+    ]
+
+
+def open_age(t: TransactionFacts, now_ms: int) -> float | None:
+    """Seconds since the transaction began; None when none is open, or the clocks disagree.
+
+    now_ms: by the coordinator's clock.
+    """
+    if t.state not in OPEN_STATES or t.start_timestamp is None:
+        return None
+    return seconds_since(t.start_timestamp, now_ms)
+
+
+def txn_describe_rows(
+    found: Transactions, coordinator_partitions: int, now_ms: int
+) -> list[TxnDescribeRow]:
+    """One row per transactional id, with the partitions of its transaction; now_ms: our clock."""
+    return [
+        TxnDescribeRow(
+            transactional_id=t.transactional_id,
+            coordinator=t.coordinator,
+            coordinator_partition=coordinator_partition(t.transactional_id, coordinator_partitions),
+            producer_id=t.producer_id,
+            producer_epoch=t.producer_epoch,
+            state=t.state,
+            timeout_ms=t.timeout_ms,
+            start_timestamp=t.start_timestamp,
+            age_seconds=open_age(t, now_ms + (found.ahead(t.coordinator) or 0)),
+            partitions=[TxnPartition(topic=a, partition=b) for a, b in t.partitions or ()],
+            error=t.error,
+        )
+        for t in found.rows
+    ]

@@ -1,0 +1,256 @@
+"""One partition of `__transaction_state` from its batches: the records that matter, and its gaps.
+
+A busy cluster's log holds millions of records of which a verdict needs a handful: all of the
+transactional ids that bore some producer ids. Coordinators write one record in each batch, so that
+keys and values of all of them are found at once (numpy); only what is meant is decoded.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from recovery.formats.batches import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    HeaderScan,
+    header_at,
+    scan_headers,
+)
+from recovery.formats.columns_walk import varints
+from recovery.formats.reader import Buffer, CorruptError, UnknownVersion
+from recovery.formats.records import records
+from recovery.formats.transaction_state import decode_key, decode_value
+from recovery.inspect.history import StateLog, StateRecord, names
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_MARGIN = 64  # bytes behind a batch within which a malformed one may be looked at
+_KEY_HEAD = 4  # version, length of the id
+_VALUE_HEAD = 10  # version, producer id
+_TAGGED = (8, 12, 16)
+"""Bytes before a value's end at which tag 0 or 1 holds another producer id than the value's own.
+
+Behind it at most the two short tags 2 and 3 follow, of 4 bytes each. Where both tags 0 and 1 stand,
+tag 0 still holds the value's own (Kafka's TransactionMetadata).
+"""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of a log as fetched. scan: the headers of its whole batches, up to which data counts."""
+
+    data: memoryview
+    scan: HeaderScan
+
+    @cached_property
+    def lone(self) -> "Lone":
+        """The batches of one plain record of a known version."""
+        return _lone(self.data, self.scan)
+
+    @cached_property
+    def others(self) -> frozenset[int]:
+        """Rows of all other batches: to be opened."""
+        return frozenset(range(len(self.scan))).difference(self.lone.rows.tolist())
+
+    def of_producers(self, producer_ids: Collection[int]) -> list[int]:
+        """Rows that may name these producer ids, those in tags 0 and 1 included."""
+        import numpy as np
+
+        wanted = np.array(sorted(producer_ids), np.int64)
+        lone = self.lone
+        meant = np.isin(lone.producer_id, wanted)
+        for distance in _TAGGED:
+            at = lone.end - distance
+            inside = np.flatnonzero(at >= 0)
+            meant[inside] |= np.isin(_number(self.data, at[inside], 8), wanted)
+        return self._with_others(
+            lone.rows[meant],
+            [pid.to_bytes(8, "big", signed=True) for pid in producer_ids],
+        )
+
+    def of_ids(self, names: Collection[bytes]) -> list[int]:
+        """Rows that may be of these transactional ids."""
+        import numpy as np
+
+        lone, data = self.lone, self.data
+        lengths = np.array(sorted({len(name) for name in names}), np.int64)
+        fit = np.flatnonzero(np.isin(lone.id_length, lengths))
+        starts, ends = lone.id_start[fit], lone.id_start[fit] + lone.id_length[fit]
+        pairs = zip(starts.tolist(), ends.tolist(), strict=True)
+        chosen = [i for i, (start, end) in enumerate(pairs) if bytes(data[start:end]) in names]
+        return self._with_others(lone.rows[fit[chosen]], names)
+
+    def _with_others(self, rows: "NDArray[np.int64]", needles: Collection[bytes]) -> list[int]:
+        """These, and of all other batches those that are compressed or hold one of the needles."""
+        found = rows.tolist()
+        for row in self.others:
+            header = header_at(self.data, int(self.scan.positions[row]))
+            batch = bytes(self.data[header.position : header.position + header.size])
+            if header.attributes & CODEC_MASK or any(needle in batch for needle in needles):
+                found.append(row)
+        return sorted(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """What was once read of a partition and is not in the present log.
+
+    same_topic: the present topic lost it; else it is of an earlier topic of the same name.
+    """
+
+    partition: int
+    part: Part
+    same_topic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lone:
+    """Batches of one record. rows: of the scan; id_start: bytes; producer_id: -1 in tombstones.
+
+    end: where the value ends, one byte before the batch does (Kafka writes no headers here).
+    """
+
+    rows: "NDArray[np.int64]"
+    id_start: "NDArray[np.int64]"
+    id_length: "NDArray[np.int64]"
+    producer_id: "NDArray[np.int64]"
+    end: "NDArray[np.int64]"
+
+
+def _lone(data: Buffer, scan: HeaderScan) -> Lone:
+    """Kafka's DefaultRecord: length, attributes, two deltas, key and value, each with a length.
+
+    Whatever does not fit exactly is left out, and so told by the decoder that opens it.
+    """
+    import numpy as np
+
+    raw = np.frombuffer(data, np.uint8)
+    ends = scan.positions + LOG_OVERHEAD + scan.column("length")
+    plain = (scan.fields["attributes"] & CODEC_MASK) == 0
+    rows = np.flatnonzero(
+        plain & (scan.column("records_count") == 1) & (ends <= len(raw) - _MARGIN)
+    )
+
+    number = partial(_number, data)
+    length, at = varints(raw, scan.positions[rows] + HEADER_SIZE)
+    end = at + length
+    _, at = varints(raw, at + 1)
+    _, at = varints(raw, at)
+    key_length, key = varints(raw, at)
+    sound = (end == ends[rows]) & (key_length >= _KEY_HEAD) & (key_length < end - key)
+    rows, end, key, key_length = rows[sound], end[sound], key[sound], key_length[sound]
+    value_length, value = varints(raw, key + key_length)
+    id_length = number(key + 2, 2)
+    sound = (number(key, 2) == 0) & (id_length == key_length - _KEY_HEAD) & (id_length > 0)
+    tombstone = value_length == -1
+    sound &= tombstone | ((value_length >= _VALUE_HEAD) & (value_length < end - value))
+    version = np.full(len(rows), -1, np.int64)
+    whole = np.flatnonzero(sound & ~tombstone)
+    version[whole] = number(value[whole], 2)
+    sound &= tombstone | (version == 0) | (version == 1)
+    producer_id = np.full(len(rows), -1, np.int64)
+    whole = np.flatnonzero(sound & ~tombstone)
+    producer_id[whole] = number(value[whole] + 2, 8)
+    return Lone(
+        rows[sound], key[sound] + _KEY_HEAD, id_length[sound], producer_id[sound], end[sound] - 1
+    )
+
+
+def _number(data: Buffer, at: "NDArray[np.int64]", size: int) -> "NDArray[np.int64]":
+    """Big-endian numbers of `size` bytes at these places."""
+    import numpy as np
+
+    if not len(at):
+        return np.zeros(0, np.int64)
+    raw = np.frombuffer(data, np.uint8)
+    windows = np.lib.stride_tricks.sliding_window_view(raw, size)[at]
+    found: NDArray[np.int64] = windows.view(f">i{size}")[:, 0].astype(np.int64)
+    return found
+
+
+def parts_of(buffers: Iterable[bytes]) -> list[Part]:
+    """Buffers with their headers scanned. Raises CorruptError."""
+    return [Part(memoryview(data), scan_headers(data)) for data in buffers]
+
+
+def state_log(
+    partition: int,
+    parts: Sequence[Part],
+    end: int,
+    producer_ids: Collection[int],
+    transactional_ids: Collection[str] | None = (),
+) -> StateLog:
+    """What `partition` says of these producer ids and transactional ids (None = of all).
+
+    parts: its whole content as fetched, in order, from its log start to `end` (the high
+    watermark), batches possibly repeated at the seams. Raises CorruptError.
+    """
+    whole_from = _whole_from(parts, end)
+    found: dict[int, StateRecord] = {}
+    if transactional_ids is None:
+        for part in parts:
+            found |= {r.offset: r for r in _decoded(partition, part, range(len(part.scan)))}
+    else:
+        wanted = set(transactional_ids)
+        for part in parts if producer_ids else ():
+            for record in _decoded(partition, part, part.of_producers(producer_ids)):
+                value = record.value
+                # a value of a later version may be this producer's: its id is listed, and said so
+                if isinstance(value, UnknownVersion) or any(
+                    names(record, pid) for pid in producer_ids
+                ):
+                    wanted.add(record.transactional_id)
+        wanted -= {""}  # no id at all
+        encoded = {name.encode("utf-8", "surrogatepass") for name in wanted}
+        for part in parts if wanted else ():
+            for record in _decoded(partition, part, part.of_ids(encoded)):
+                if record.transactional_id in wanted:
+                    found[record.offset] = record
+    return StateLog(
+        partition=partition,
+        records=tuple(found[offset] for offset in sorted(found)),
+        whole_from=whole_from,
+        end=end,
+    )
+
+
+def _whole_from(parts: Sequence[Part], end: int) -> int:
+    """The first offset after which none is missing up to `end`; 0 if none ever was."""
+    expected, whole_from = 0, 0
+    for part in parts:
+        scan = part.scan
+        base, last, count = (
+            scan.column("base_offset"),
+            scan.last_offset,
+            scan.column("records_count"),
+        )
+        new = last >= expected
+        base, last, count = base[new], last[new], count[new]
+        if not len(base):
+            continue
+        if base[0] > expected:
+            whole_from = int(base[0])
+        after_gap = base[1:][base[1:] > last[:-1] + 1]
+        thinned = last[count < last - base + 1] + 1
+        whole_from = max([whole_from, *after_gap[-1:].tolist(), *thinned[-1:].tolist()])
+        expected = int(last[-1]) + 1
+    return max(whole_from, end) if expected < end else whole_from
+
+
+def _decoded(partition: int, part: Part, rows: Iterable[int]) -> Iterator[StateRecord]:
+    for row in rows:
+        header = header_at(part.data, int(part.scan.positions[row]))
+        for r in records(part.data, header):
+            name = UnknownVersion(-1) if r.key is None else decode_key(r.key)
+            if isinstance(name, UnknownVersion):
+                # it may hold a decision: better no history than one with a hole
+                where = f"__transaction_state-{partition} offset {r.offset}"
+                raise CorruptError("a record with a key of an unknown version", where=where)
+            time = header.max_timestamp if r.timestamp is None else r.timestamp
+            yield StateRecord(
+                name, partition, r.offset, time, decode_value(r.value), header.leader_epoch
+            )

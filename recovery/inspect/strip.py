@@ -1,0 +1,145 @@
+"""What the log around the LSO consists of, from the headers of its batches. Pure.
+
+Below the LSO the aborted list of a read_committed fetch decides (see AbortedTransactions); above it
+there is no list, so a transaction is told by the marker that follows it, if one was read.
+Source: KIP-98, Kafka's class CompletedFetch.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from recovery.formats.batches import NO_PRODUCER_ID, BatchHeader, batch_headers
+from recovery.formats.counting import Aborted, AbortedTransactions
+from recovery.formats.records import ControlType, marker
+from recovery.rows.strip import StripKind, StripRow
+
+Response = tuple[bytes, Sequence[Aborted]]
+"""The batches of one Fetch response and its aborted transactions (none above the LSO)."""
+
+_WORDS: dict[ControlType, Literal["commit", "abort"]] = {
+    ControlType.COMMIT: "commit",
+    ControlType.ABORT: "abort",
+}
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """[first, end) of one kind and producer."""
+
+    first: int
+    end: int
+    kind: StripKind
+    outcome: ControlType | None = None
+    producer_id: int | None = None
+    batches: int = 1
+    records: int = 0
+
+    def joins(self, other: "_Stretch") -> bool:
+        same = (self.kind, self.outcome, self.producer_id)
+        return self.end == other.first and same == (other.kind, other.outcome, other.producer_id)
+
+
+def strip_rows(
+    place: tuple[str, int],
+    window: tuple[int, int],
+    below: Iterable[Response],
+    above: Iterable[Response],
+    *,
+    lso: int,
+    read_to: tuple[int, int],
+    high_watermark: int,
+) -> list[StripRow]:
+    """The stretches of [window), by offset, without overlap or gap.
+
+    below: read_committed responses that end at the LSO; above: read_uncommitted ones from there.
+    read_to: the offset up to which each was read. Raises CorruptError for a marker that cannot be
+    read.
+    """
+    found = [s for data, aborted in below for s in _decided(data, aborted) if s.first < lso]
+    if read_to[0] < lso:
+        found.append(_Stretch(read_to[0], lso, "unread", batches=0))
+    found += _waiting(above, lso, read_to[1] >= high_watermark)
+    if read_to[1] < window[1]:
+        found.append(_Stretch(read_to[1], window[1], "unread", batches=0))
+    return [
+        StripRow(
+            topic=place[0],
+            partition=place[1],
+            first_offset=s.first,
+            end_offset=s.end,
+            kind=s.kind,
+            outcome=None if s.outcome is None else _WORDS.get(s.outcome),
+            producer_id=s.producer_id,
+            batches=s.batches,
+            records=s.records,
+        )
+        for s in _merged(found, *window)
+    ]
+
+
+def _decided(data: bytes, aborted: Sequence[Aborted]) -> Iterable[_Stretch]:
+    tracker = AbortedTransactions(aborted)
+    for header in batch_headers(data):
+        skipped = tracker.is_aborted(data, header)
+        kind: StripKind = "aborted" if skipped else "committed"
+        yield _stretch(data, header, kind if header.is_transactional else "plain")
+
+
+def _waiting(above: Iterable[Response], lso: int, whole: bool) -> list[_Stretch]:
+    stretches = [
+        _stretch(data, header, "open" if header.is_transactional else "plain")
+        for data, _ in above
+        for header in batch_headers(data)
+        if header.base_offset >= lso
+    ]
+    decided: dict[int | None, ControlType] = {}
+    for s in reversed(stretches):
+        if s.outcome is not None:
+            decided[s.producer_id] = s.outcome
+        elif s.kind == "open":
+            outcome = decided.get(s.producer_id)
+            if outcome is not None:
+                s.kind = "committed" if outcome is ControlType.COMMIT else "aborted"
+            elif not whole:
+                s.kind = "undecided"
+    return stretches
+
+
+def _stretch(data: bytes, header: BatchHeader, kind: StripKind) -> _Stretch:
+    producer = None if header.producer_id == NO_PRODUCER_ID else header.producer_id
+    outcome = None
+    if header.is_control:
+        said = marker(data, header)
+        kind, outcome = "control", said.type if said is not None else None
+    return _Stretch(
+        header.base_offset,
+        header.last_offset + 1,
+        kind,
+        outcome,
+        producer,
+        records=header.records_count,
+    )
+
+
+def _merged(found: Sequence[_Stretch], start: int, end: int) -> Iterable[_Stretch]:
+    """Cut to the window, holes named, neighbours of one kind joined."""
+    made: list[_Stretch] = []
+    at = start
+    for s in found:
+        first, last = max(s.first, at), min(s.end, end)
+        if first >= last:
+            continue
+        if first > at:
+            made.append(_Stretch(at, first, "missing", batches=0))
+        s = replace(s, first=first, end=last)
+        if made and made[-1].joins(s):
+            made[-1].end = s.end
+            made[-1].batches += 1
+            made[-1].records += s.records
+        else:
+            made.append(s)
+        at = last
+    if at < end:
+        made.append(_Stretch(at, end, "missing", batches=0))
+    return made

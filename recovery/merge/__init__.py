@@ -1,0 +1,1 @@
+"""Merge logs: their entries, what a replay writes, and what `merge verify` finds."""

@@ -1,0 +1,245 @@
+"""Merge logs: the recorded order in which several inputs were read, so that it can be read again.
+
+A merge log's partition holds one entry for each record of the merged stream. Its format is coast's
+(`recovery.formats.coast`) or JSON {"topic", "partition", "offset"}. Findings in one:
+`recovery.merge.verify`; emitting it again: `recovery.merge.replay`.
+"""
+
+import json
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import ge
+from typing import Any, NamedTuple, Protocol
+
+from recovery.errors import RefusedError, UsageError
+from recovery.facts import TopicPartition
+from recovery.formats.coast import MergeRecord, decode_merge, encode_merge
+from recovery.formats.reader import CorruptError
+from recovery.quoting import quoted
+from recovery.restart.observed import SourceRange
+
+
+class Entry(NamedTuple):
+    """The next record of the merged stream is the one at `offset` of topic:partition."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    @property
+    def place(self) -> TopicPartition:
+        return self.topic, self.partition
+
+
+Columns = tuple[list[TopicPartition], list[int]]
+"""Entries as two columns: which input partition, which offset."""
+
+_NEGATIVE = b"\x80"  # the first byte of a negative big-endian number, and all above
+_USUAL = re.compile(  # what `encode` and most others write
+    rb'^\{"topic": ?"([!#-\[\]-~]+)", ?"partition": ?(0|[1-9][0-9]{0,8}), ?'
+    rb'"offset": ?(0|[1-9][0-9]{0,17})\}$',
+    re.MULTILINE,
+)
+
+
+class MergeFormat(Protocol):
+    """How an entry stands in a record."""
+
+    def decode(self, key: bytes | None, value: bytes | None) -> Entry:
+        """Raises CorruptError."""
+        ...
+
+    def decode_usual(
+        self, keys: Sequence[bytes | None], values: Sequence[bytes | None]
+    ) -> Columns | None:
+        """Many at once, at a fraction of the cost. None: not all of them are of the usual shape,
+        and each has to be decoded alone, which tells what is wrong."""
+        ...
+
+    def encode(self, entry: Entry) -> tuple[bytes | None, bytes]:
+        """Key and value."""
+        ...
+
+
+class CoastFormat:
+    """Empty key; stream name, partition and offset in binary."""
+
+    _MOST_PLACES = 10_000
+
+    def __init__(self) -> None:
+        # All that stands before the offset was decoded once for each input partition.
+        self._places: dict[bytes, TopicPartition] = {}
+
+    def decode(self, key: bytes | None, value: bytes | None) -> Entry:
+        if key:
+            raise CorruptError(f"its key has {len(key)} bytes", where="record of a coast merge log")
+        entry = Entry(*decode_merge(value))
+        if value is not None and len(self._places) < self._MOST_PLACES:
+            self._places[value[:-8]] = entry.place
+        return entry
+
+    def decode_usual(
+        self, keys: Sequence[bytes | None], values: Sequence[bytes | None]
+    ) -> Columns | None:
+        if any(keys) or None in values:
+            return None
+        known: Sequence[bytes] = values  # type: ignore[assignment]
+        places = list(map(self._places.get, [value[:-8] for value in known]))
+        numbers = b"".join([value[-8:] for value in known])
+        if None in places or len(numbers) != 8 * len(known):
+            return None
+        offsets = list(struct.unpack(f">{len(known)}q", numbers))
+        if offsets and min(offsets) < 0:
+            return None
+        return places, offsets  # type: ignore[return-value]
+
+    def encode(self, entry: Entry) -> tuple[bytes | None, bytes]:
+        return b"", encode_merge(MergeRecord(*entry))
+
+
+class JsonFormat:
+    """Any key; an object with topic, partition and offset, and whatever else."""
+
+    def decode(self, key: bytes | None, value: bytes | None) -> Entry:
+        try:
+            found: Any = json.loads(value or b"")
+            topic, partition, offset = (found[name] for name in Entry._fields)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise _no_entry(value) from None
+        if not isinstance(topic, str) or not topic:
+            raise _no_entry(value)
+        for number in (partition, offset):
+            if type(number) is not int or number < 0:
+                raise _no_entry(value)
+        return Entry(topic, partition, offset)
+
+    def decode_usual(
+        self, keys: Sequence[bytes | None], values: Sequence[bytes | None]
+    ) -> Columns | None:
+        if None in values:
+            return None
+        lines = b"\n".join(values)  # type: ignore[arg-type]
+        found = _USUAL.findall(lines)
+        # a line break is not of the usual shape: so each value is one line, and matched whole
+        if len(found) != len(values) or lines.count(b"\n") + 1 != len(values):
+            return None
+        places = {each: (each[0].decode("ascii"), int(each[1])) for each in {f[:2] for f in found}}
+        return [places[f[:2]] for f in found], [int(f[2]) for f in found]
+
+    def encode(self, entry: Entry) -> tuple[bytes | None, bytes]:
+        return None, json.dumps(entry._asdict(), separators=(",", ":")).encode()
+
+
+def _no_entry(value: bytes | None) -> CorruptError:
+    text = "null" if value is None else quoted(value.decode("utf-8", "replace"))
+    return CorruptError(f"{text} names no topic, partition and offset", where="merge log's record")
+
+
+FORMATS: Mapping[str, MergeFormat] = {"coast": CoastFormat(), "json": JsonFormat()}
+
+
+def merge_format(name: str) -> MergeFormat:
+    """Raises UsageError."""
+    if name not in FORMATS:
+        raise UsageError(f"{quoted(name)} is no format", remedy=f"write {' or '.join(FORMATS)}")
+    return FORMATS[name]
+
+
+class Tail:
+    """What a stretch of a merge log names of each source; `add` its entries in their order."""
+
+    def __init__(self) -> None:
+        self._sources: dict[TopicPartition, list[int]] = {}  # first, last, entries, back
+        self.entries = 0
+
+    def add(self, entry: Entry) -> None:
+        self.entries += 1
+        found = self._sources.get(entry[:2])
+        offset = entry[2]
+        if found is None:
+            self._sources[entry[:2]] = [offset, offset, 1, 0]
+            return
+        if offset <= found[1]:
+            found[3] += 1
+        found[1] = offset
+        found[2] += 1
+
+    def add_all(self, entries: Columns) -> None:
+        """Add many entries."""
+        each: dict[TopicPartition, list[int]] = {place: [] for place in set(entries[0])}
+        for place, offset in zip(*entries, strict=True):
+            each[place].append(offset)
+        self.entries += len(entries[0])
+        for place, offsets in each.items():
+            back = sum(map(ge, offsets, offsets[1:]))
+            found = self._sources.get(place)
+            if found is None:
+                self._sources[place] = [offsets[0], offsets[-1], len(offsets), back]
+                continue
+            found[3] += back + (offsets[0] <= found[1])
+            found[1] = offsets[-1]
+            found[2] += len(offsets)
+
+    @property
+    def sources(self) -> dict[TopicPartition, SourceRange]:
+        return {
+            place: SourceRange(first, last, entries, not back)
+            for place, (first, last, entries, back) in self._sources.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class InputRange:
+    """Offsets [start, end) of an input that will be read; `entries` of them are in the log."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan:
+    """From a commit to the tip of a merge log's partition: entries [start, tip), the inputs that
+    they name, and how many outputs are to be dropped because they are there."""
+
+    topic: str
+    partition: int
+    start: int
+    tip: int
+    inputs: tuple[InputRange, ...]
+    drop_first: int
+
+
+def merge_plan(
+    merge: TopicPartition,
+    start: int,
+    tip: int,
+    sources: Mapping[TopicPartition, SourceRange],
+    *,
+    drop_first: int,
+    committed: Mapping[TopicPartition, int] | None = None,
+) -> MergePlan:
+    """What a replay of [start, tip) reads. committed: each input's offset in the same commit; what
+    was not committed begins with its first entry.
+
+    Raises RefusedError where the log goes back below a commit, or within itself.
+    """
+    committed = committed or {}
+    inputs = []
+    for place in sorted(sources.keys() | committed.keys()):
+        found = sources.get(place)
+        begin = committed.get(place, found.first if found else 0)
+        if found is not None and (not found.rising or found.first < begin):
+            raise RefusedError(
+                f"the merge log [{start}, {tip}) goes back in it: committed {begin}, entries from "
+                f"{found.first} to {found.last}",
+                where=f"{place[0]}:{place[1]}",
+                remedy="look at the log with `eoctl merge verify`",
+            )
+        end, entries = (begin, 0) if found is None else (found.last + 1, found.entries)
+        inputs.append(InputRange(*place, begin, end, entries))
+    return MergePlan(*merge, start, tip, tuple(inputs), drop_first)

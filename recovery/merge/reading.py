@@ -1,0 +1,108 @@
+"""Reading a merge log for a replay: its entries, and each refusal of a log that is not true.
+
+In one place, for the local engine and for Spark. Nothing past the point where a log stops being
+true may be written: its order is what restarts rely on.
+"""
+
+from collections.abc import Sequence
+
+from recovery.errors import RefusedError
+from recovery.facts import TopicPartition
+from recovery.formats.reader import CorruptError
+from recovery.merge.log import Columns, Entry, MergeFormat
+from recovery.shared.app_file import named
+
+LOOK = "look at the log with `eoctl merge verify`"
+
+
+def entries_of(
+    form: MergeFormat,
+    merge: TopicPartition,
+    offsets: Sequence[int],
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+) -> Columns:
+    """The entries of a log's records, in their order. Raises RefusedError for one that is none."""
+    usual = form.decode_usual(keys, values)
+    if usual is not None:
+        return usual
+    entries: Columns = [], []
+    for offset, key, value in zip(offsets, keys, values, strict=True):
+        try:
+            entry = form.decode(key, value)
+        except CorruptError as error:
+            raise unreadable(merge, offset, error) from None
+        entries[0].append(entry.place)
+        entries[1].append(entry.offset)
+    return entries
+
+
+def unreadable(merge: TopicPartition, offset: int, error: CorruptError) -> RefusedError:
+    """The log's record at `offset` is no entry."""
+    return RefusedError(
+        f"no entry of the format: {error.what}", where=f"{named(merge)} at {offset}", remedy=LOOK
+    )
+
+
+def goes_back(merge: TopicPartition, place: TopicPartition) -> RefusedError:
+    """The log names an input's offsets twice, or not in their order."""
+    return RefusedError(f"its entries for {named(place)} go back", where=named(merge), remedy=LOOK)
+
+
+def no_input(merge: TopicPartition, place: TopicPartition) -> RefusedError:
+    """The log names a partition that is not among the inputs."""
+    return RefusedError(
+        f"it names {named(place)}, which is no input", where=named(merge), remedy=LOOK
+    )
+
+
+def refuse_unreadable(place: TopicPartition, offset: int, bounds: tuple[int, int]) -> None:
+    """Can an input be read from this offset on? bounds: its log start and its end for a reader.
+
+    Raises RefusedError.
+    """
+    start, end = bounds
+    if offset < start:
+        raise RefusedError(
+            f"the merge log names the offset {offset}, the log starts at {start}: retention took "
+            "what is to be read",
+            where=named(place),
+            remedy="begin at a later commit: --from-merge-offset, --output-offset",
+        )
+    if offset >= end:
+        raise beyond(place, offset, end)
+
+
+def beyond(place: TopicPartition, offset: int, end: int) -> RefusedError:
+    """The log names an offset that the input has not, or not for this reader."""
+    return RefusedError(
+        f"the merge log names the offset {offset}, the log ends at {end}",
+        where=named(place),
+        remedy="the input lost records, or holds them back; see `eoctl merge verify`",
+    )
+
+
+def no_record(merge: TopicPartition, entry: Entry) -> RefusedError:
+    """There is no visible record where an entry points, nor behind it."""
+    return RefusedError(
+        f"it names {named(entry.place)} at {entry.offset}, where there is no record",
+        where=named(merge),
+        remedy=LOOK,
+    )
+
+
+def mismatch(merge: TopicPartition, merge_offset: int, entry: Entry, found: int) -> RefusedError:
+    """The next record of the input is the one at `found`, not the one of the entry."""
+    where, name = f"{named(merge)} at {merge_offset}", named(entry.place)
+    if found < entry.offset:
+        return RefusedError(
+            f"it names {name} at {entry.offset}, but the record at {found} comes before it "
+            "and is not in the log",
+            where=where,
+            remedy=LOOK,
+        )
+    return RefusedError(
+        f"it names {name} at {entry.offset}, where there is no record: the next is at {found}",
+        where=where,
+        remedy=LOOK,
+    )

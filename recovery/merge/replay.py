@@ -1,0 +1,206 @@
+"""Emitting a merged stream again, in its log's order, each record once whatever happens between.
+
+A state machine without I/O. Outputs are sent in a transaction that also commits `position` for the
+merge log's partition, so a dead replay resumes there; its metadata says how many outputs are still
+to be dropped. Beyond the tip, `extend` says what to append to the log before it may be emitted.
+"""
+
+import json
+from bisect import bisect_right
+from collections import Counter, deque
+from collections.abc import Sequence
+from itertools import count, islice
+from typing import Generic, NamedTuple, TypeVar
+
+from recovery.facts import TopicPartition
+from recovery.formats.reader import CorruptError
+from recovery.merge.log import Columns, Entry
+from recovery.merge.reading import mismatch
+
+T = TypeVar("T")
+
+
+class Base(NamedTuple):
+    """A commit that a replay begins at: the next entry of the merge log, and the output's next
+    offset with it. All that the output holds from there on are outputs of entries from there on."""
+
+    merge_offset: int
+    output: TopicPartition
+    output_offset: int
+
+
+class Position(NamedTuple):
+    """The next entry of the merge log, and how many outputs from there on are there already.
+
+    base: where the replay that came so far began.
+    """
+
+    merge_offset: int
+    drop_left: int = 0
+    base: Base | None = None
+
+    @property
+    def metadata(self) -> str:
+        """What the commit of merge_offset carries."""
+        content: dict[str, object] = {"drop_first": self.drop_left}
+        if self.base is not None:
+            merge_offset, (topic, partition), offset = self.base
+            output = {"topic": topic, "partition": partition, "offset": offset}
+            content |= {"from": merge_offset, "output": output}
+        return json.dumps(content, separators=(",", ":"))
+
+    @classmethod
+    def committed(cls, merge_offset: int, metadata: str | None) -> "Position":
+        """Raises CorruptError for metadata that no replay wrote."""
+        try:
+            found = json.loads(metadata or "")
+            left = _number(found["drop_first"])
+            base = None
+            if "from" in found:
+                output = found["output"]
+                place = str(output["topic"]), _number(output["partition"])
+                base = Base(_number(found["from"]), place, _number(output["offset"]))
+        except (ValueError, RecursionError, KeyError, TypeError):
+            raise CorruptError(
+                "its metadata is not of a merge replay", where=f"commit of {merge_offset}"
+            ) from None
+        return cls(merge_offset, left, base)
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError
+    return value
+
+
+class _Source(Generic[T]):
+    """One input: records that arrived and were not emitted, as (arrival, offset, record), the
+    offset up to which they arrived, and how many of them, or of those to come, the log names."""
+
+    __slots__ = ("arrived", "named", "place", "records")
+
+    def __init__(self, place: TopicPartition) -> None:
+        self.place = place
+        self.records: deque[tuple[int, int, T]] = deque()
+        self.named = 0
+        self.arrived = -1
+
+
+class Replay(Generic[T]):
+    """Matches the entries of a merge log's partition with the records of its inputs.
+
+    Start reading the log at position.merge_offset and each input at the first offset that the log
+    names of it from there on (`recovery.merge.log.Tail`).
+    """
+
+    def __init__(self, merge: TopicPartition, position: Position) -> None:
+        self._merge = merge
+        self._next, self._left, self._base = position
+        self._logged = position.merge_offset - 1
+        self._order: deque[tuple[int, int, _Source[T]]] = deque()
+        self._sources: dict[TopicPartition, _Source[T]] = {}
+        self._arrivals = 0
+
+    @property
+    def position(self) -> Position:
+        """What is to be committed with all that was taken until now."""
+        return Position(self._next, self._left, self._base)
+
+    @property
+    def logged(self) -> int:
+        """Entries that were told and not taken."""
+        return len(self._order)
+
+    def log(self, merge_offset: int, entry: Entry) -> None:
+        """The next data record of the merge log, read or just appended."""
+        self.log_all([merge_offset], ([entry.place], [entry.offset]))
+
+    def log_all(self, merge_offsets: Sequence[int], entries: Columns) -> None:
+        """The next data records of the merge log, in order."""
+        if not merge_offsets:
+            return
+        if merge_offsets[0] <= self._logged:
+            raise ValueError(f"entry {merge_offsets[0]} out of order")
+        self._logged = merge_offsets[-1]
+        places, offsets = entries
+        counts = Counter(places)
+        sources = {place: self._source(place) for place in counts}
+        for place, number in counts.items():
+            sources[place].named += number
+        self._order.extend(zip(merge_offsets, offsets, map(sources.get, places), strict=True))  # type: ignore[arg-type]
+
+    def record(self, place: TopicPartition, offset: int, record: T) -> None:
+        """The next visible data record of an input."""
+        self.records(place, [offset], [record])
+
+    def records(self, place: TopicPartition, offsets: Sequence[int], records: Sequence[T]) -> None:
+        """The next visible data records of an input. What arrived before is passed over."""
+        source = self._source(place)
+        if offsets[0] <= source.arrived:
+            begin = bisect_right(offsets, source.arrived)
+            offsets, records = offsets[begin:], records[begin:]
+        if offsets:
+            source.arrived = offsets[-1]
+            self._arrivals += len(offsets)
+            first = self._arrivals - len(offsets) + 1
+            source.records.extend(zip(count(first), offsets, records, strict=False))
+
+    def _source(self, place: TopicPartition) -> _Source[T]:
+        source = self._sources.get(place)
+        if source is None:
+            source = self._sources[place] = _Source(place)
+        return source
+
+    def waiting(self, place: TopicPartition) -> int:
+        """Records of an input that arrived and were not taken."""
+        source = self._sources.get(place)
+        return 0 if source is None else len(source.records)
+
+    @property
+    def waits_for(self) -> Entry | None:
+        """The next entry, where its record has not arrived; None: not the inputs are waited for,
+        but the log."""
+        if self._order and not self._order[0][2].records:
+            _, offset, source = self._order[0]
+            return Entry(*source.place, offset)
+        return None
+
+    def take(self, most: int) -> list[T]:
+        """The next records to be sent, at most so many. `position` moves past them, and past those
+        that the output has already.
+
+        Raises RefusedError where the next record of an input is not the one in the log; what
+        comes before it has to be taken first.
+        """
+        order, taken = self._order, list[T]()
+        while order and len(taken) < most:
+            merge_offset, offset, source = order[0]
+            records = source.records
+            if not records:
+                break
+            _, found, record = records[0]
+            if found != offset:
+                if taken:
+                    break
+                raise mismatch(self._merge, merge_offset, Entry(*source.place, offset), found)
+            order.popleft()
+            records.popleft()
+            source.named -= 1
+            self._next = merge_offset + 1
+            if self._left:
+                self._left -= 1
+            else:
+                taken.append(record)
+        return taken
+
+    def extend(self, most: int | None = None) -> tuple[Entry, ...]:
+        """Entries for the records that arrived and that the log does not name, in the order in
+        which they arrived: to be appended to the log, then told by `log`. Only once the log was
+        read to its tip, and by one process alone.
+        """
+        unnamed = sorted(
+            (arrival, source.place, offset)
+            for source in self._sources.values()
+            for arrival, offset, _ in islice(source.records, source.named, None)
+        )
+        return tuple(Entry(*place, offset) for _, place, offset in unnamed[:most])

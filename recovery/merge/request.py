@@ -1,0 +1,118 @@
+"""A merge replay with everything resolved: what `merge replay --engine spark` hands to its job.
+
+All of it is numbers that were read once, so that the job looks at nothing again but the log's own
+records; JSON can hold it, and no secret is in it.
+"""
+
+from pydantic import BaseModel, ConfigDict
+
+from recovery.facts import PartitionFacts, TopicPartition
+from recovery.merge.replay import Base, Position
+from recovery.shared.cut import Cut, CutPartition, CutTopic
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class Log(_Value):
+    """A partition of the merge log or of an input as it was seen; low and high: its first offset
+    and its end for a reader of the isolation that it is read with."""
+
+    topic: str
+    partition: int
+    low: int
+    high: int
+    last_stable_offset: int
+    high_watermark: int
+    leader_epoch: int | None
+
+
+class Part(_Value):
+    """One partition of the merge log: its entries [position, tip) are replayed.
+
+    committed: (offset, metadata) that was committed for it when position was counted.
+    """
+
+    partition: int
+    base: Base
+    position: int
+    drop_left: int
+    tip: int
+    committed: tuple[int, str] | None = None
+
+    @property
+    def begin(self) -> Position:
+        """The position at which the replay goes on."""
+        return Position(self.position, self.drop_left, self.base)
+
+
+class Request(_Value):
+    """A replay of some partitions. staging: a folder that the job and all executors share.
+
+    max_rate: bytes a second read from the inputs of each partition. range_offsets: what one task
+    reads at most.
+    """
+
+    merge: str
+    format: str
+    inputs: tuple[str, ...]
+    output: str
+    isolation: str
+    group: str
+    staging: str
+    cluster_id: str | None
+    created_at: str
+    topic_ids: dict[str, str | None]
+    logs: tuple[Log, ...]
+    parts: tuple[Part, ...]
+    max_rate: int | None = None
+    range_offsets: int
+
+    @property
+    def seen(self) -> dict[TopicPartition, Log]:
+        return {(log.topic, log.partition): log for log in self.logs}
+
+    def cut(self, ranges: dict[TopicPartition, tuple[int, int]]) -> Cut:
+        """A cut file's content: these offsets of these partitions."""
+        seen = self.seen
+        topics = sorted({topic for topic, _ in ranges})
+        return Cut(
+            cluster_id=self.cluster_id,
+            created_at=self.created_at,
+            at="lso" if self.isolation == "read_committed" else "hw",
+            topics=tuple(
+                CutTopic(
+                    topic=name,
+                    topic_id=self.topic_ids[name],
+                    partitions=tuple(
+                        CutPartition(
+                            partition=place[1],
+                            start=start,
+                            end=end,
+                            last_stable_offset=seen[place].last_stable_offset,
+                            high_watermark=seen[place].high_watermark,
+                            leader_epoch=seen[place].leader_epoch,
+                        )
+                        for place, (start, end) in sorted(ranges.items())
+                        if place[0] == name
+                    ),
+                )
+                for name in topics
+            ),
+        )
+
+
+def log_of(facts: PartitionFacts, low: int, high: int) -> Log:
+    """A partition whose offsets are known; see Log."""
+    assert facts.last_stable_offset is not None
+    assert facts.high_watermark is not None
+    return Log(
+        topic=facts.topic,
+        partition=facts.partition,
+        low=low,
+        high=high,
+        last_stable_offset=facts.last_stable_offset,
+        high_watermark=facts.high_watermark,
+        leader_epoch=facts.leader_epoch,
+    )

@@ -1,0 +1,190 @@
+"""Is a merge log whole and true? Entry by entry against the inputs, in bounded memory.
+
+Feed `entry` in the log's order, ask `needs` which offsets of the inputs must be told, tell them
+with `input`, take what was found with `findings`; and again, in steps of any size. At the end
+`needs` is empty.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from recovery.facts import TopicPartition
+from recovery.merge.log import Entry
+from recovery.rows.merge import Finding, MergeFindingRow
+
+
+@dataclass(slots=True)
+class _Source:
+    """One input partition.
+
+    told: its data offsets are known up to here. expected: those that no entry named yet. skipped:
+    those that entries passed over. waiting: (merge offset, offset) of entries not judged yet.
+    """
+
+    log_start: int
+    end: int
+    told: int | None
+    expected: deque[int] = field(default_factory=deque)
+    skipped: set[int] = field(default_factory=set)
+    waiting: deque[tuple[int, int]] = field(default_factory=deque)
+    highest: int = -1  # of the waiting ones
+    last: int = -1
+
+
+class MergeVerifier:
+    """Verifies one partition of a merge log.
+
+    inputs: every input partition of the application, its log start and its end as the application
+    sees it; entries below the log start are counted in `unproven`. begin: where an input's entries
+    begin; where it is not said, with the first one.
+    """
+
+    def __init__(
+        self,
+        merge: TopicPartition,
+        inputs: Mapping[TopicPartition, tuple[int, int]],
+        begin: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        begin = begin or {}
+        self._merge = merge
+        self._sources = {
+            place: _Source(start, end, max(begin[place], start) if place in begin else None)
+            for place, (start, end) in inputs.items()
+        }
+        self._found: list[MergeFindingRow] = []
+        self.entries = 0
+        self.unproven = 0
+
+    def entry(self, merge_offset: int, entry: Entry) -> None:
+        """The next data record of the merge log."""
+        self.entries += 1
+        source = self._sources.get(entry.place)
+        if source is None:
+            text = f"{entry.topic}:{entry.partition} is no input of the application"
+            self._find("foreign", merge_offset, entry.place, entry.offset, text)
+            return
+        if entry.offset >= source.end:
+            text = f"the input ends at {source.end}"
+            self._find("absent", merge_offset, entry.place, entry.offset, text)
+            return
+        if source.told is None:
+            source.told = max(entry.offset, source.log_start)
+        source.waiting.append((merge_offset, entry.offset))
+        source.highest = max(source.highest, entry.offset)
+        self._judge(entry.place, source)
+
+    def unreadable(self, merge_offset: int, why: str) -> None:
+        """A data record of the merge log that is no entry."""
+        self._find("unreadable", merge_offset, None, None, why)
+
+    def needs(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Which offsets [from, until) of the inputs are to be told next."""
+        return {
+            place: (source.told, source.highest + 1)
+            for place, source in self._sources.items()
+            if source.waiting and source.told is not None and source.told <= source.highest
+        }
+
+    def input(self, place: TopicPartition, offsets: Iterable[int], until: int) -> None:
+        """The offsets of an input's data records, as the application sees them, rising: all of
+        [from, until) as `needs` asked, or as much of it from its beginning as there is room for."""
+        source = self._sources[place]
+        source.expected.extend(offsets)
+        source.told = until
+        self._judge(place, source)
+
+    def findings(self) -> list[MergeFindingRow]:
+        """What was found since the last call."""
+        found, self._found = self._found, []
+        return found
+
+    def _judge(self, place: TopicPartition, source: _Source) -> None:
+        while source.waiting:
+            merge_offset, offset = source.waiting[0]
+            goes_back = offset <= source.last
+            if not goes_back and (source.told or 0) <= offset and offset >= source.log_start:
+                return
+            source.waiting.popleft()
+            if goes_back:
+                self._goes_back(place, source, merge_offset, offset)
+                continue
+            if offset < source.log_start:
+                self.unproven += 1
+                source.last = offset
+            elif offset in source.expected:
+                source.last = offset
+                self._pass_over(place, source, merge_offset, offset)
+            else:
+                # It is no record, so it says nothing of the order of the others.
+                text = "there is no data record at this offset"
+                self._find("absent", merge_offset, place, offset, text)
+
+    def _goes_back(
+        self, place: TopicPartition, source: _Source, merge_offset: int, offset: int
+    ) -> None:
+        if offset in source.skipped:
+            source.skipped.remove(offset)
+            text = f"it comes after {source.last}"
+            self._find("disorder", merge_offset, place, offset, text)
+        else:
+            text = f"the log has come to {source.last} already"
+            self._find("repeat", merge_offset, place, offset, text)
+
+    def _pass_over(
+        self, place: TopicPartition, source: _Source, merge_offset: int, offset: int
+    ) -> None:
+        """Data records below `offset`, itself expected, that no entry named are a hole."""
+        missing = []
+        while (expected := source.expected.popleft()) < offset:
+            missing.append(expected)
+        if missing:
+            source.skipped.update(missing)
+            text = f"{len(missing)} records are not in the log"
+            self._find("hole", merge_offset, place, missing[0], text, missing[-1], len(missing))
+
+    def _find(
+        self,
+        finding: Finding,
+        merge_offset: int | None,
+        place: TopicPartition | None,
+        offset: int | None,
+        detail: str,
+        last_offset: int | None = None,
+        records: int = 1,
+    ) -> None:
+        self._found.append(
+            MergeFindingRow(
+                topic=self._merge[0],
+                partition=self._merge[1],
+                merge_offset=merge_offset,
+                finding=finding,
+                input_topic=None if place is None else place[0],
+                input_partition=None if place is None else place[1],
+                offset=offset,
+                last_offset=last_offset,
+                records=records,
+                detail=detail,
+            )
+        )
+
+
+def output_ahead(
+    merge: TopicPartition, tip: int, entries: int, output: TopicPartition, outputs: int
+) -> MergeFindingRow | None:
+    """Where each entry makes exactly one output: are there more outputs than entries? The log is
+    written first, so that would be outputs in an order which is recorded nowhere."""
+    if outputs <= entries:
+        return None
+    return MergeFindingRow(
+        topic=merge[0],
+        partition=merge[1],
+        merge_offset=tip,
+        finding="output-ahead",
+        input_topic=None,
+        input_partition=None,
+        offset=None,
+        last_offset=None,
+        records=outputs - entries,
+        detail=f"{output[0]}:{output[1]} holds {outputs} records, the log {entries} entries",
+    )

@@ -1,0 +1,1 @@
+"""The remedies that verdicts name, as requests to brokers."""

@@ -1,0 +1,303 @@
+"""May a remedy be carried out, and with exactly which requests. Nothing is sent from here.
+
+The rule for every marker: it bears E, the epoch that the partition describes, or E + 1. It is
+written only while nobody can write with E any more, so that no marker ever decides records that
+somebody adds between the last look and the marker. `still_able_to_write` tells who could.
+"""
+
+from dataclasses import dataclass
+
+from recovery.diagnose.case import is_two_phase
+from recovery.diagnose.verdicts import Verdict
+from recovery.facts import ProducerFacts, TransactionFacts, Transactions
+from recovery.inspect.observation import CLOSED_STATES, OpenTransaction
+
+MAX_EPOCH = 32_767
+NEVER_KNOWN = frozenset(
+    {
+        "history-replaced",
+        "history-moved",
+        "history-compacted",
+        "earlier-decision-compacted",
+        "decisions-differ",
+        "written-beyond-decision",
+        "order-unclear",
+        "topic-identity",
+    }
+)
+"""Rules of `unknown` that no further look can answer: only these are resolved without proof."""
+
+
+def remedy_allowed(
+    verdict: Verdict,
+    action: str,
+    *,
+    owner_is_gone: bool = False,
+    is_stopped: bool = False,
+    without_proof: bool = False,
+) -> str | None:
+    """None: allowed. Else the refusal, one sentence that names the right remedy (exit status 4).
+
+    For a fence ask this of every partition on which the id is open, not of a stray batch of its
+    producer id elsewhere: one refusal is enough. is_stopped: its application is known to be
+    stopped, so that being within the limits is no reason against a fence; a gate still is.
+    """
+    remedy = verdict.remedy
+    if action == "abort" and remedy.action == "abort":
+        return None
+    why = None
+    if action == "resolve" and owner_is_gone:
+        why = _commit_in_its_stead_refused(verdict)
+        if why is None:
+            return None
+    elif action == "resolve":
+        if remedy.action in ("resolve", "write-prepared-marker"):
+            return None
+        why = _without_proof_refused(verdict) if without_proof else None
+        if without_proof and why is None:
+            return None
+    if action == "fence":
+        why = _fence_refused(verdict, owner_is_gone, is_stopped)
+        if why is None:
+            return None
+    refused = why or dict(remedy.refused).get(action, f"{action} is not for this verdict")
+    kind = "marker-lost, mixed" if verdict.mixed else verdict.name
+    instead = f"the remedy is {remedy.action}: {remedy.does}"
+    if remedy.action == "none":
+        instead = f"no remedy yet: {remedy.does}"
+    return (
+        f"{verdict.about.name} producer id {verdict.about.producer_id} is {kind} "
+        f"({verdict.rule}): {refused}; {instead}"
+    )
+
+
+def _without_proof_refused(v: Verdict) -> str | None:
+    if v.rule not in NEVER_KNOWN:
+        return "another look may still tell its outcome: --without-proof is not for that"
+    if v.owner is not None:
+        name = v.owner.transactional_id
+        return f"{name} is {v.owner.state} with its producer id: while somebody owns it, wait"
+    if v.samples < 2:
+        return "it was looked at only once"
+    return None
+
+
+def _commit_in_its_stead_refused(v: Verdict) -> str | None:
+    if not v.mixed:
+        return "no later transaction of its id is open over it: --owner-is-gone is not for that"
+    return commit_refused(v)
+
+
+def commit_refused(v: Verdict) -> str | None:
+    """Why the open transaction of a dead owner may not be committed; None: nothing speaks against.
+
+    Asked of every partition on which it is open, so that its commit delivers nothing that was
+    aborted.
+    """
+    if v.owner is None or v.owner.state != "Ongoing":
+        return "no id is Ongoing with this producer id: there is nothing to commit"
+    if is_two_phase(v.owner):
+        return f"{v.owner.transactional_id} is two-phase: only its own system knows the outcome"
+    if v.mixed:
+        if v.proven_outcome == "commit":
+            return None
+        return "an ABORT was decided and lost: a commit would deliver what was aborted"
+    if v.name not in ("open", "long", "overdue"):
+        return f"{v.name} cannot be committed with it"
+    if not v.fence_safe:
+        return "whether decided data lies under its transaction is not known"
+    return None
+
+
+def _fence_refused(v: Verdict, owner_is_gone: bool, is_stopped: bool) -> str | None:
+    if v.name not in ("open", "long", "overdue", "two-phase"):
+        return dict(v.remedy.refused).get("fence", "fence is not for this verdict")
+    if v.owner is None or v.owner.state != "Ongoing":
+        return "no id is Ongoing with this producer id: there is nothing to fence"
+    if not v.fence_safe:
+        return "whether decided data lies under its transaction is not known: a fence destroys it"
+    if owner_is_gone:
+        return None
+    if v.gate is not None:
+        return f"{v.gate}; only with --owner-is-gone"
+    if v.name not in ("long", "overdue") and not is_stopped:
+        return "it is within its limits and its owner may be at work; only with --owner-is-gone"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerRequest:
+    """One entry of WriteTxnMarkers, to the partition's leader only.
+
+    transaction_version: the request's field (v2 of the request); 0 = as a v1 request means it.
+    """
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    outcome: str
+    coordinator_epoch: int
+    transaction_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndRequest:
+    """EndTxn at this version with the observed producer id and epoch: compare-and-set."""
+
+    version: int
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    commit: bool = False  # only in a dead owner's stead, to save an earlier lost commit
+
+
+@dataclass(frozen=True, slots=True)
+class InitRequest:
+    """InitProducerId with the expected producer id and epoch and the id's described timeout."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseRequest:
+    """Raise an idle id above an epoch with which its owner could still write.
+
+    end_version: 5 = by EndTxn v5 (abort), which changes nothing if producer id or epoch is stale
+    (Kafka 4.0, KIP-890: an abort without a transaction raises the epoch). None = by InitProducerId
+    twice, which is no compare-and-set. above: the epoch to leave behind.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    above: int
+    end_version: int | None
+
+
+def still_able_to_write(
+    row: ProducerFacts, transactions: Transactions
+) -> tuple[TransactionFacts, ...]:
+    """The ids whose owners may still write with the epoch that the partition describes.
+
+    None of them: no coordinator knows the producer id, its id has a later epoch, or the id is in
+    Prepare* for the transaction on this very partition. `transactions` must be of all coordinators.
+    """
+    here = (row.topic, row.partition)
+    return tuple(
+        t
+        for t in transactions.owners(row.producer_id)
+        if (t.producer_epoch is None or t.producer_epoch <= row.producer_epoch)
+        and not (t.state.startswith("Prepare") and here in (t.partitions or ()))
+    )
+
+
+def raise_first(
+    row: ProducerFacts, transactions: Transactions, *, end_version: int | None
+) -> RaiseRequest | None:
+    """The raise that must come before a marker; None where nobody can write as it is.
+
+    Raises ValueError, with a sentence, where no raise makes it safe: the id has a transaction open,
+    or is not described.
+    """
+    able = still_able_to_write(row, transactions)
+    for t in able:
+        if t.state not in CLOSED_STATES:
+            raise ValueError(f"{t.transactional_id} is {t.state} with its producer id and epoch")
+        if t.producer_epoch is None or t.timeout_ms is None:
+            raise ValueError(f"{t.transactional_id} has its producer id and could not be described")
+    if len(able) > 1:
+        names = ", ".join(t.transactional_id for t in able)
+        raise ValueError(f"more than one id has its producer id: {names}")
+    for t in able:
+        assert t.producer_epoch is not None
+        assert t.timeout_ms is not None
+        return RaiseRequest(
+            t.transactional_id,
+            t.producer_id,
+            t.producer_epoch,
+            t.timeout_ms,
+            row.producer_epoch,
+            end_version,
+        )
+    return None
+
+
+def is_raised(request: RaiseRequest, now: TransactionFacts | None) -> bool:
+    """Is what the raise aborted over, and can the earlier owner not write with the old epoch?
+
+    now: None = no coordinator knows the id. Another producer id: the epochs of the old one were
+    exhausted (KIP-360).
+    """
+    if now is None:
+        return True
+    if now.producer_id != request.producer_id:
+        return True
+    if now.producer_epoch is None or now.producer_epoch <= request.above:
+        return False
+    # one above and not idle: its owner was quicker, or the abort of what it began is on its way;
+    # who starts anew after the raise is two above
+    return now.state in CLOSED_STATES or now.producer_epoch > request.above + 1
+
+
+def beyond_fence(now: TransactionFacts, producer_id: int, producer_epoch: int) -> str | None:
+    """Say how a transaction that is over ended otherwise than by its fence; None: as planned.
+
+    The fence leaves the id aborted with an epoch above the fenced one; whoever starts anew after
+    that has a later one still.
+    """
+    if now.producer_id != producer_id or now.producer_epoch is None:
+        return None
+    if now.producer_epoch <= producer_epoch + 1:
+        if now.state == "CompleteCommit":
+            return "its owner committed: nothing was aborted, and it was not shut out"
+        if now.state == "Ongoing":
+            return f"an owner goes on with epoch {now.producer_epoch}: it was not shut out"
+    if now.producer_epoch == producer_epoch:
+        return "its owner was not shut out: it may begin again"
+    return None
+
+
+def marker_for(
+    about: OpenTransaction, row: ProducerFacts, outcome: str, *, write_version: int
+) -> MarkerRequest:
+    """The marker of an abort, a resolve or an outcome without proof.
+
+    write_version: of WriteTxnMarkers, as the partition's leader speaks it. With 2 the marker bears
+    E + 1 and transaction version 2, which the leader refuses if somebody has written with E + 1;
+    below, E, refused if somebody has written above E. There is no epoch above 32767. The
+    coordinator epoch is the described one: a higher one would fence the real coordinator.
+    """
+    raised = write_version >= 2 and row.producer_epoch < MAX_EPOCH
+    return MarkerRequest(
+        about.topic,
+        about.partition,
+        row.producer_id,
+        row.producer_epoch + 1 if raised else row.producer_epoch,
+        outcome,
+        max(row.coordinator_epoch if row.coordinator_epoch is not None else -1, 0),
+        2 if raised else 0,
+    )
+
+
+def fence_requests(
+    row: TransactionFacts, transaction_version: int
+) -> tuple[EndRequest, InitRequest | None]:
+    """End it first with the observed epoch; a stale one changes nothing (ProducerFenced).
+
+    v2 (EndTxn v5) raises the epoch itself. v1 (EndTxn v3) does not shut the owner out:
+    InitProducerId follows, and what its owner begins between the two is aborted as well (the plan
+    says so).
+    Never InitProducerId alone: with a stale epoch it aborts all the same.
+    Raises ValueError for an id that was not described or is not Ongoing.
+    """
+    if row.state != "Ongoing" or row.producer_epoch is None or row.timeout_ms is None:
+        raise ValueError(f"{row.transactional_id} is {row.state}, or was not described")
+    name, pid, epoch = row.transactional_id, row.producer_id, row.producer_epoch
+    if transaction_version >= 2:
+        return EndRequest(5, name, pid, epoch), None
+    return EndRequest(3, name, pid, epoch), InitRequest(name, pid, epoch, row.timeout_ms)

@@ -1,0 +1,1 @@
+"""Safe restart offsets: the strategies, and the decision that they share."""

@@ -1,0 +1,162 @@
+"""Plans without an application file: a group's offsets moved to a target, as operators of
+kafka-consumer-groups know it, but never clamped and with the guarantee that is left.
+
+at-least-once: no record is left out, some may come twice. at-most-once: records are left out.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from recovery.errors import EoctlError, IncompleteError, RefusedError
+from recovery.facts import TopicPartition
+from recovery.restart.decision import Check, Guarantee, InputDecision, RestartPlan, gathered, some
+from recovery.restart.input_rules import identity, moved, readable
+from recovery.restart.observed import Log, Observed, OffsetAt, Unobserved, Want
+from recovery.restart.positions import refuse_pending
+from recovery.restart.stored import StoredOffset, StoredPartition
+from recovery.shared.app_file import named
+
+TargetKind = Literal[
+    "to-earliest",
+    "to-latest-stable",
+    "to-lso",
+    "to-offset",
+    "to-datetime",
+    "by-duration",
+    "shift-by",
+    "to-current",
+    "from-file",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The target. value: to-offset an offset, shift-by a signed number, to-datetime and by-duration
+    (now less the duration) an instant in epoch ms. offsets: of from-file. to-latest-stable and
+    to-lso are the same: the end as read_committed consumers see it."""
+
+    kind: TargetKind
+    value: int = 0
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def offset(self, log: Log, current: int | None, observed: Observed) -> int:
+        """For one partition. Raises RefusedError where there is no such offset."""
+        where = named(log.place)
+        match self.kind:
+            case "to-earliest":
+                return log.log_start_offset
+            case "to-latest-stable" | "to-lso":
+                return log.last_stable_offset
+            case "to-offset":
+                return self.value
+            case "to-datetime" | "by-duration":
+                found = observed.offset_at(OffsetAt(*log.place, self.value))
+                # A record that is not older than a later instant can only come at the end.
+                return log.high_watermark if found is None else found
+            case "from-file":
+                return self.offsets[log.place]
+        if current is None:
+            raise RefusedError(
+                f"nothing is committed for it: --{self.kind} has nothing to begin from",
+                where=where,
+                remedy="name it with --to-offset, or leave the partition out",
+            )
+        return current + self.value if self.kind == "shift-by" else current
+
+
+def wanted_adhoc(
+    target: Target, places: Sequence[TopicPartition], observed: Observed
+) -> tuple[Want, ...]:
+    """The questions whose answers `decide_adhoc` needs next; () when it has all."""
+    wants: dict[Want, None] = {}
+    for place in places:
+        try:
+            _move(target, place, observed)
+        except Unobserved as question:
+            wants |= dict.fromkeys(question.wants)
+        except EoctlError:
+            continue
+    return tuple(wants)
+
+
+def decide_adhoc(
+    target: Target, group: str, places: Sequence[TopicPartition], observed: Observed
+) -> RestartPlan:
+    """The plan for these partitions. Raises RefusedError, IncompleteError."""
+    refuse_pending(observed)
+    try:
+        inputs = tuple(_move(target, place, observed) for place in sorted(places))
+    except Unobserved as question:
+        raise IncompleteError(f"not looked at: {question}") from None
+    guarantee, because = _guarantee(target, inputs)
+    checks = [c for decision in inputs for c in decision.checks] + list(_pairs(observed, inputs))
+    return RestartPlan(
+        app=group,
+        strategy=target.kind,
+        inputs=inputs,
+        outputs=(),
+        state=(),
+        guarantee=guarantee,
+        because=because,
+        checks=gathered(tuple(checks)),
+        store=tuple(
+            entry
+            if (entry := observed.stored_at((i.topic, i.partition))) is not None
+            and i.direction == "none"
+            else StoredPartition(
+                input=StoredOffset(topic=i.topic, partition=i.partition, offset=i.restart_offset)
+            )
+            for i in inputs
+        ),
+    )
+
+
+def _move(target: Target, place: TopicPartition, observed: Observed) -> InputDecision:
+    log, entry = observed.log(place), observed.stored_at(place)
+    current = None if entry is None else entry.input.offset
+    # Only where the new offset follows from the stored one does it matter in which log that was.
+    checks: tuple[Check, ...] = ()
+    if entry is not None and target.kind in ("shift-by", "to-current"):
+        checks = identity(entry.input, log, observed)
+    offset = target.offset(log, current, observed)
+    # What is above the last stable offset may still be aborted.
+    checks = (*checks, readable(offset, log, "read_committed"))
+    return moved(current, offset, log, "read_committed", observed, checks)
+
+
+def _guarantee(target: Target, inputs: Sequence[InputDecision]) -> tuple[Guarantee, str]:
+    """By what the move leaves out: markers alone are nothing, unknown is not taken for nothing."""
+    skips = [i for i in inputs if i.direction == "skip" and i.records != 0]
+    rewinds = [i for i in inputs if i.direction == "rewind" and i.records != 0]
+    # Without a commit, what is below the new offset was perhaps never read.
+    begins = [i for i in inputs if i.current_offset is None and target.kind != "to-earliest"]
+    if skips or begins or target.kind in ("to-latest-stable", "to-lso"):
+        told = [_told(i) for i in skips] + [
+            f"{named((i.topic, i.partition))} begins at {i.restart_offset}" for i in begins
+        ]
+        text = f"records may be left out: {some(told)}" if told else "nothing is left out now"
+        if rewinds:
+            text += f"; others come again: {some([_told(i) for i in rewinds])}"
+        return "at-most-once", text
+    if rewinds:
+        return "at-least-once", f"records come again: {some([_told(i) for i in rewinds])}"
+    return "at-least-once", "what was processed after the last commit comes again"
+
+
+def _told(i: InputDecision) -> str:
+    records = "an unknown number of" if i.records is None else str(i.records)
+    verb = "leaves out" if i.direction == "skip" else "reads again"
+    return f"{named((i.topic, i.partition))} {verb} {records} records"
+
+
+def _pairs(observed: Observed, inputs: Sequence[InputDecision]) -> Iterator[Check]:
+    """A commit whose metadata names output offsets loses them when its input offset moves."""
+    for i in inputs:
+        entry = observed.stored_at((i.topic, i.partition))
+        if entry is not None and entry.output and i.direction != "none":
+            text = (
+                "the commit's metadata names an output offset, which does not belong to the new "
+                "offset and is removed: plan from the application file instead"
+            )
+            yield Check("pair", False, text, named((i.topic, i.partition)))

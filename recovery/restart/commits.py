@@ -1,0 +1,230 @@
+"""How a group's offset was committed, read from `__consumer_offsets`, and whether outputs were in
+the same transaction.
+
+OffsetFetch tells an offset and not who committed it: a batch in a transaction (KIP-98, KIP-447) and
+a plain commit made later look alike there. Source: Kafka's OffsetMetadataManager (a commit in a
+transaction counts from its COMMIT marker on, and loses to a commit whose record came later);
+LogCleaner keeps a transaction's marker as long as one of its batches.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from recovery.facts import TopicPartition
+from recovery.formats.batches import CODEC_MASK, BatchHeader, batch_headers
+from recovery.formats.consumer_offsets import OffsetKey, OffsetValue, decode_key, decode_value
+from recovery.formats.reader import Buffer
+from recovery.formats.records import ControlType, marker, records
+from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.inspect.history import StateRecord
+
+CONSUMER_OFFSETS = "__consumer_offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCommit:
+    """The record by which a group's offset of one partition counts."""
+
+    partition: int  # of __consumer_offsets
+    at: int  # the record's offset there
+    offset: int  # what was committed, as written
+    timestamp: int  # ms, the coordinator's clock
+    producer_id: int | None = None  # None: committed outside of a transaction
+    producer_epoch: int | None = None  # of the batch
+    marker_at: int | None = None  # offset of the COMMIT marker
+    marker_epoch: int | None = None  # one above the batch's under transactions v2
+    last: bool = False  # no later COMMIT marker of this producer in that partition
+
+    @property
+    def in_transaction(self) -> bool:
+        """Its batch is transactional, and its COMMIT marker follows."""
+        return self.marker_at is not None
+
+    @property
+    def is_v2(self) -> bool:
+        """Each transaction has an epoch of its own (KIP-890)."""
+        return (
+            self.marker_epoch is not None
+            and self.producer_epoch is not None
+            and self.marker_epoch == self.producer_epoch + 1
+        )
+
+
+class LastCommits:
+    """Finds the commit of each partition of a group that counts.
+
+    `add` what was read of the group's partition of `__consumer_offsets`, in order from its log
+    start to its end; batches may come twice at the seams.
+    """
+
+    def __init__(self, group: str, partition: int) -> None:
+        self._needle = group.encode("utf-8", "surrogatepass")
+        self._group = group
+        self._partition = partition
+        self._next = 0
+        self._counts: dict[TopicPartition, GroupCommit | None] = {}
+        # producer id → its commits without a marker yet
+        self._open: dict[int, dict[TopicPartition, GroupCommit]] = {}
+        self._last_marker: dict[int, int] = {}
+
+    def add(self, buffer: Buffer) -> None:
+        """Raises CorruptError."""
+        for header in batch_headers(buffer):
+            if header.last_offset < self._next:
+                continue
+            self._next = header.last_offset + 1
+            if header.is_control:
+                self._end(buffer, header)
+            elif self._may_be_mine(buffer, header):
+                self._commits(buffer, header)
+
+    @property
+    def found(self) -> Mapping[TopicPartition, GroupCommit]:
+        """By input partition. One that is not here has no commit that counts."""
+        newest = set(self._last_marker.values())
+        return {
+            place: replace(commit, last=commit.marker_at in newest)
+            for place, commit in self._counts.items()
+            if commit is not None
+        }
+
+    def _may_be_mine(self, buffer: Buffer, header: BatchHeader) -> bool:
+        """One partition serves many groups: most batches need not be opened."""
+        if header.attributes & CODEC_MASK:
+            return True
+        end = header.position + header.size
+        return self._needle in bytes(memoryview(buffer)[header.position : end])
+
+    def _commits(self, buffer: Buffer, header: BatchHeader) -> None:
+        for record in records(buffer, header):
+            key = decode_key(record.key or b"")
+            if not isinstance(key, OffsetKey) or key.group != self._group:
+                continue
+            place = key.topic, key.partition
+            value = decode_value(record.value)
+            if not isinstance(value, OffsetValue):
+                # a tombstone: expired or deleted; and what cannot be read is no evidence
+                self._counts[place] = None
+                continue
+            commit = GroupCommit(
+                self._partition, record.offset, value.offset, value.commit_timestamp
+            )
+            if header.is_transactional:
+                pid = header.producer_id
+                commit = replace(commit, producer_id=pid, producer_epoch=header.producer_epoch)
+                self._open.setdefault(pid, {})[place] = commit
+            else:
+                self._counts[place] = commit
+
+    def _end(self, buffer: Buffer, header: BatchHeader) -> None:
+        said = marker(buffer, header)
+        if said is None or said.type is ControlType.OTHER:
+            return
+        mine = self._open.pop(header.producer_id, {})
+        if said.type is not ControlType.COMMIT:
+            return
+        self._last_marker[header.producer_id] = header.base_offset
+        for place, commit in mine.items():
+            before = self._counts.get(place)
+            if before is None or before.at < commit.at:
+                self._counts[place] = replace(
+                    commit, marker_at=header.base_offset, marker_epoch=header.producer_epoch
+                )
+
+
+class Shown(StrEnum):
+    """What shows whether an output was written in the transaction of the commit."""
+
+    DECISION = "decision"  # the coordinator's decision names both
+    MARKERS = "markers"  # v2: the same producer id and epoch, with its COMMIT marker
+    LATER = "later"  # a later transaction of that producer wrote there, without the offsets
+    NOTHING = "nothing"  # neither was found: compacted, forgotten, or the transaction wrote nothing
+
+
+def decided(commit: GroupCommit, output: TopicPartition, history: Iterable[StateRecord]) -> Shown:
+    """What the decisions in `__transaction_state` show, of the id whose records these are.
+
+    Under v2 the epoch names the transaction. Under v1 only the order does: the newest decision that
+    names the group's partition is this commit's only while its marker is the newest one there.
+    """
+    mine = [
+        (r.value.producer_epoch, r.partition, r.offset, r.value)
+        for r in history
+        if isinstance(r.value, TransactionValue)
+        and r.value.state is TransactionState.PREPARE_COMMIT
+        and r.value.producer_id == commit.producer_id
+    ]
+    if not commit.is_v2 and len({partition for _, partition, _, _ in mine}) > 1:
+        return Shown.NOTHING  # partitions were added to that topic: nothing says which came first
+    decisions = [value for *_, value in sorted(mine, key=lambda found: found[:3])]
+    group = CONSUMER_OFFSETS, commit.partition
+    ours = _ours(commit, decisions, group)
+    if ours is None:
+        return Shown.LATER if _left_later(commit, output, decisions, group) else Shown.NOTHING
+    later = decisions[ours + 1 :]
+    if any(output in d.partitions and group not in d.partitions for d in later):
+        return Shown.LATER
+    return Shown.DECISION if output in decisions[ours].partitions else Shown.NOTHING
+
+
+def _ours(
+    commit: GroupCommit, decisions: Sequence[TransactionValue], group: TopicPartition
+) -> int | None:
+    """Which of the decisions is the one on the commit's transaction."""
+    naming = [
+        number
+        for number, d in enumerate(decisions)
+        if group in d.partitions
+        and d.producer_epoch == commit.marker_epoch
+        and (d.client_transaction_version >= 2) == commit.is_v2
+    ]
+    if commit.is_v2:
+        return naming[0] if len(naming) == 1 else None
+    return naming[-1] if naming and commit.last else None
+
+
+def _left_later(
+    commit: GroupCommit,
+    output: TopicPartition,
+    decisions: Sequence[TransactionValue],
+    group: TopicPartition,
+) -> bool:
+    """The commit's own decision is gone (compaction takes the older first): is one that is left a
+    later transaction, with this output and without the group's partition?"""
+    epoch = commit.marker_epoch
+    if epoch is None or (not commit.is_v2 and any(group in d.partitions for d in decisions)):
+        return False
+    return any(
+        output in d.partitions
+        and group not in d.partitions
+        and (d.producer_epoch > epoch or (d.producer_epoch == epoch and not commit.is_v2))
+        for d in decisions
+    )
+
+
+def written_with(commit: GroupCommit, tail: Iterable[Buffer]) -> Shown:
+    """What an output's own batches show under v2, where no two transactions share an epoch.
+
+    tail: the last of its batches, in order. Raises CorruptError.
+    """
+    epoch = commit.producer_epoch
+    if not commit.is_v2 or epoch is None:
+        return Shown.NOTHING
+    found, newest = Shown.NOTHING, -1
+    for buffer in tail:
+        for header in batch_headers(buffer):
+            if header.producer_id != commit.producer_id or not header.is_transactional:
+                continue
+            if not header.is_control:
+                newest = header.producer_epoch
+                continue
+            said = marker(buffer, header)
+            if said is None or said.type is not ControlType.COMMIT:
+                continue
+            if newest == epoch and header.producer_epoch == commit.marker_epoch:
+                found = Shown.MARKERS
+            elif commit.last and newest > epoch:
+                found = Shown.LATER  # it ended here, and not in the group's partition
+            newest = -1
+    return found

@@ -1,0 +1,287 @@
+"""The decision where an application may restart, from what was observed: pure, the same each time.
+
+`wanted` says what must still be looked at; once it is empty, `decide` gives the plan or raises a
+refusal. Every strategy gives the `Basis` of one input partition; the rules that hold for all of
+them are applied here.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from recovery.errors import EoctlError, IncompleteError, RefusedError
+from recovery.facts import TopicPartition
+from recovery.formats.spark_checkpoint import starting_offsets
+from recovery.restart.decision import (
+    Basis,
+    Change,
+    Check,
+    InputDecision,
+    OutputDecision,
+    Promise,
+    RestartPlan,
+    gathered,
+    some,
+)
+from recovery.restart.input_rules import identity, moved, readable, whole
+from recovery.restart.merged import merge_log
+from recovery.restart.observed import Observed, Unobserved, Want
+from recovery.restart.output_end import output_end
+from recovery.restart.output_rules import decide_output
+from recovery.restart.positions import (
+    changelog,
+    checkpoint,
+    refuse_pending,
+    spark_checkpoint,
+    stored_pair,
+)
+from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
+from recovery.restart.transactional import transactional
+from recovery.shared.app_file import App, named
+
+STRATEGIES: Mapping[str, Callable[[App, Observed, TopicPartition], Basis]] = {
+    "output-end": output_end,
+    "commit-pair": stored_pair,
+    "checkpoint": checkpoint,
+    "changelog": changelog,
+    "merge-log": merge_log,
+    "transactional": transactional,
+    "sql": stored_pair,
+    "spark-checkpoint": spark_checkpoint,
+}
+
+_BECAUSE = {
+    "output-end": "each output is the copy of one input, so their number says where to restart",
+    "commit-pair": "the input offset was committed with the output offset",
+    "checkpoint": "input offset, output offset and state were committed together",
+    "changelog": "each change of state carries the input and the output offset",
+    "merge-log": "the order of the inputs is recorded, so the same outputs come again",
+    "sql": "input offsets were committed in the transaction of the results",
+    "spark-checkpoint": "Spark replays the batch in flight with exactly its ranges",
+}
+
+_FROM_BEST = ("exactly-once", "at-least-once", "at-most-once")
+
+
+def wanted(app: App, observed: Observed) -> tuple[Want, ...]:
+    """The questions whose answers `decide` needs next; () when it has all.
+
+    Each round asks what can be asked of every partition at once. A partition that will be refused
+    asks nothing more.
+    """
+    wants: dict[Want, None] = {}
+    for look in _looks(app, observed):
+        try:
+            look()
+        except Unobserved as question:
+            wants |= dict.fromkeys(question.wants)
+        except EoctlError:
+            continue
+    return tuple(wants)
+
+
+def decide(app: App, observed: Observed) -> RestartPlan:
+    """The plan. Raises RefusedError, IncompleteError where something could not be seen."""
+    try:
+        return _decide(app, observed)
+    except Unobserved as question:
+        raise IncompleteError(f"not looked at: {question}") from None
+
+
+def changes(plan: RestartPlan, observed: Observed) -> tuple[Change, ...]:
+    """What apply writes, as positions (`recovery.restart.stored.as_kept` for the store): the
+    entries of plan.store that differ from what the store holds."""
+    found = (Change(observed.stored_at(entry.input.place), entry) for entry in plan.store)
+    return tuple(change for change in found if change.before != change.after)
+
+
+def places(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
+    """All partitions of the inputs, sorted. Raises PendingError, and RefusedError for a topic that
+    is not there and for a store that knows other partitions than there are."""
+    refuse_pending(observed)
+    for topic in (*app.inputs, *app.outputs, *((app.merge.topic,) if app.merge else ())):
+        if topic not in observed.partition_counts:
+            raise RefusedError("the topic does not exist", where=topic)
+    found = tuple(
+        (topic, partition)
+        for topic in sorted(app.inputs)
+        for partition in range(observed.partition_counts[topic])
+    )
+    known = set(found)
+    if strange := [named(s.input.place) for s in observed.stored if s.input.place not in known]:
+        raise RefusedError(
+            f"the store holds a position of {some(strange)}, which is no partition of the inputs",
+            where=app.name,
+            remedy="the topic was made anew with fewer partitions, or the application file names "
+            "other inputs",
+        )
+    for place in found:
+        for topic, partition in app.outputs_of(place):
+            if partition >= observed.partition_counts[topic]:
+                raise RefusedError(
+                    f"it feeds {topic}:{partition}, which does not exist",
+                    where=named(place),
+                    remedy="say in [app.mapping] what it feeds",
+                )
+    return found
+
+
+def _basis(app: App, observed: Observed, place: TopicPartition) -> Basis:
+    return STRATEGIES[app.strategy](app, observed, place)
+
+
+def _looks(app: App, observed: Observed) -> Iterator[Callable[[], object]]:
+    """Everything that `decide` does, in pieces that need nothing of one another."""
+    try:
+        found = places(app, observed)
+    except EoctlError:
+        return
+    for place in found:
+        yield partial(_input, app, observed, place)
+        for output in app.outputs_of(place):
+            yield partial(_output_of, app, observed, place, output)
+    yield partial(_decide, app, observed)
+
+
+def _input(app: App, observed: Observed, place: TopicPartition) -> tuple[Basis, InputDecision]:
+    log, basis = observed.log(place), _basis(app, observed, place)
+    checks = (*basis.checks, readable(basis.input.offset, log, app.isolation))
+    if basis.stored is not None and basis.stored.input == basis.input:
+        checks += identity(basis.input, log, observed)
+    if basis.until is not None:
+        readable(basis.until, log, app.isolation)
+    entry = observed.stored_at(place) or basis.stored
+    current = None if entry is None else entry.input.offset
+    return basis, moved(current, basis.input.offset, log, app.isolation, observed, checks)
+
+
+def _output_of(app: App, observed: Observed, place: TopicPartition, output: TopicPartition) -> None:
+    """What one output needs to be looked at; the decision is made for all of its inputs at once."""
+    basis = _basis(app, observed, place)
+    stored = next(o for o in basis.outputs if o.place == output)
+    decided = decide_output(stored, (place,), app, observed, basis.stored, ordered=True)
+    if decided.drop_first:
+        _comes_again(observed, basis, place)
+
+
+def _decide(app: App, observed: Observed) -> RestartPlan:
+    found = places(app, observed)
+    bases: dict[TopicPartition, Basis] = {}
+    inputs = []
+    for place in found:
+        bases[place], decision = _input(app, observed, place)
+        inputs.append(decision)
+    outputs = _outputs(app, observed, bases)
+    checks = [c for i in inputs for c in i.checks] + [c for o in outputs for c in o.checks]
+    for o in outputs:
+        checks += [_comes_again(observed, bases[p], p) for p in o.fed_by if o.drop_first]
+    merges = {b.merge for b in bases.values() if b.merge is not None}
+    inputs += [InputDecision(*merged, at, at, "none", 0) for merged, at in sorted(merges)]
+    drops = sum(o.drop_first for o in outputs)
+    promise = _promise(bases) or Promise("exactly-once", _because(app, outputs, drops))
+    if drops:
+        text = "the application gives the same outputs in the same order again: believed"
+        checks.append(Check("deterministic", None, text))
+    return RestartPlan(
+        app=app.name,
+        strategy=app.strategy,
+        inputs=tuple(inputs),
+        outputs=outputs,
+        state=tuple(bound for b in bases.values() for bound in b.state),
+        guarantee=promise.guarantee,
+        because=promise.because,
+        checks=gathered(tuple(checks)),
+        store=tuple(kept for b in bases.values() if (kept := _kept(app, b)) is not None),
+        starting_offsets=starting_offsets({p: b.input.offset for p, b in bases.items()})
+        if app.strategy == "spark-checkpoint"
+        else None,
+    )
+
+
+def _promise(bases: Mapping[TopicPartition, Basis]) -> Promise | None:
+    """The least of what the partitions promise, with each reason once; None: none says anything."""
+    reasons: dict[Promise, list[str]] = {}
+    for place, basis in bases.items():
+        if basis.promise is not None:
+            reasons.setdefault(basis.promise, []).append(named(place))
+    if not reasons:
+        return None
+    least = max((p.guarantee for p in reasons), key=_FROM_BEST.index)
+    found = {p.because: places for p, places in reasons.items() if p.guarantee == least}
+    told = [b if len(reasons) == 1 else f"{b} ({some(places)})" for b, places in found.items()]
+    return Promise(least, "; ".join(told))
+
+
+def _because(app: App, outputs: tuple[OutputDecision, ...], drops: int) -> str:
+    text = _BECAUSE[app.strategy]
+    if drops:
+        written = some(
+            [
+                f"{named((o.topic, o.partition))} [{o.start}, {o.end_offset}) holds {o.drop_first}"
+                for o in outputs
+                if o.drop_first
+            ]
+        )
+        return f"{text}; outputs after it are dropped when they come again: {written}"
+    return f"{text}; no output was written after it" if outputs else text
+
+
+def _outputs(
+    app: App, observed: Observed, bases: Mapping[TopicPartition, Basis]
+) -> tuple[OutputDecision, ...]:
+    """Each output partition once, whatever number of inputs feeds it."""
+    feeds: dict[TopicPartition, list[tuple[TopicPartition, StoredOutput]]] = {}
+    for place, basis in bases.items():
+        for stored in basis.outputs:
+            feeds.setdefault(stored.place, []).append((place, stored))
+    found = []
+    for output, pairs in sorted(feeds.items()):
+        offsets = {stored.offset: place for place, stored in pairs}
+        if len(offsets) > 1:
+            (low, here), (high, there), *_ = sorted(offsets.items())
+            raise RefusedError(
+                f"{named(here)} was committed at its offset {low}, {named(there)} at {high}: which "
+                "outputs come again is not known",
+                where=named(output),
+                remedy="inputs that share an output need one commit for all of them",
+            )
+        fed_by = tuple(place for place, _ in pairs)
+        if app.strategy == "output-end" and len(fed_by) > 1:
+            raise RefusedError(
+                f"{len(fed_by)} input partitions feed it: how many of its records are of which "
+                "one is not known",
+                where=named(output),
+                remedy="use commit-pair or merge-log",
+            )
+        ordered = len(fed_by) == 1 or app.strategy == "merge-log"
+        entry = bases[fed_by[0]].stored
+        decided = decide_output(pairs[0][1], fed_by, app, observed, entry, ordered=ordered)
+        found.append(decided)
+    return tuple(found)
+
+
+def _comes_again(observed: Observed, basis: Basis, place: TopicPartition) -> Check:
+    """If outputs are dropped, the input records that they came from must all come again."""
+    why = "the same outputs would not come again, n would drop others"
+    start, log = basis.input.offset, observed.log(place)
+    return whole(start, max(start, log.last_stable_offset), log, observed, why=why)
+
+
+def _kept(app: App, basis: Basis) -> StoredPartition | None:
+    """The store's entry once the plan is applied: input offset and the outputs' that belong to it.
+
+    An entry that stays where it is stays as it is. None: never written. Changelog and Spark's
+    checkpoint are their owner's, and so is the state that belongs to a first commit: a checkpoint
+    has one, and a merge log's commit may.
+    """
+    entry, place = basis.stored, basis.input.place
+    if app.strategy in ("changelog", "spark-checkpoint"):
+        return None
+    if entry is not None and entry.input.offset == basis.input.offset:
+        return entry
+    if app.strategy in ("checkpoint", "merge-log"):
+        return None
+    start = StoredOffset(topic=place[0], partition=place[1], offset=basis.input.offset)
+    alone = app.strategy == "output-end" and (entry is None or not entry.output)
+    if alone or app.strategy == "transactional":
+        return StoredPartition(input=start)
+    return StoredPartition(input=start, output=basis.outputs)

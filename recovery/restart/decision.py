@@ -1,0 +1,164 @@
+"""What a strategy says, and what is decided of it: the values between strategies and the plan."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from recovery.errors import RefusedError
+from recovery.facts import TopicPartition
+from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
+
+Direction = Literal["rewind", "skip", "none"]
+Guarantee = Literal["exactly-once", "at-least-once", "at-most-once"]
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """An id that is proven to hold commits of the group, with what a fence expects of it."""
+
+    transactional_id: str
+    producer_id: int | None
+    producer_epoch: int | None
+
+
+class PendingError(RefusedError):
+    """An open transaction holds commits of the group: fence its owners first, then plan again.
+
+    owners: all of them; none where a fence does not free the group (its marker was lost, nobody
+    owns it, its judgement is not known).
+    """
+
+    def __init__(self, what: str, *, where: str, remedy: str, owners: tuple[Owner, ...]) -> None:
+        super().__init__(what, where=where, remedy=remedy)
+        self.owners = owners
+
+    @property
+    def transactional_ids(self) -> tuple[str, ...]:
+        """The names of the owners."""
+        return tuple(owner.transactional_id for owner in self.owners)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One condition. held: None = it could not be checked, it must be believed.
+
+    where: the partitions that it is about; equal sentences of several are told once.
+    """
+
+    name: str
+    held: bool | None
+    detail: str
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StateBound:
+    """The state that belongs to the restart: a changelog's partition up to `end`, not included."""
+
+    topic: str
+    partition: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """The restart offset of an input partition, and the output offsets that go with it.
+
+    outputs: from there on, what was written is written again by the restart. merge: where its
+    merge log restarts. until: an exact end, where the restart has one (Spark's batch). new: the
+    store has no entry. promise: None = exactly-once, for the strategy's own reason.
+    """
+
+    input: StoredOffset
+    outputs: tuple[StoredOutput, ...]
+    merge: tuple[TopicPartition, int] | None = None
+    until: int | None = None
+    state: tuple[StateBound, ...] = ()
+    checks: tuple[Check, ...] = ()
+    stored: StoredPartition | None = None
+    promise: "Promise | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What is known of one partition's restart. because: the evidence, or what is missing of it."""
+
+    guarantee: Guarantee
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputDecision:
+    """records: visible data records between current and restart offset; None where they cannot be
+    counted. from_time, to_time: of the records at current and at restart offset, epoch ms."""
+
+    topic: str
+    partition: int
+    current_offset: int | None
+    restart_offset: int
+    direction: Direction
+    records: int | None
+    from_time: int | None = None
+    to_time: int | None = None
+    checks: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDecision:
+    """The first drop_first outputs are to be dropped: those of [start, end_offset)."""
+
+    topic: str
+    partition: int
+    start: int
+    end_offset: int
+    leader_epoch: int | None
+    drop_first: int
+    fed_by: tuple[TopicPartition, ...]
+    checks: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One compare-and-set on a store: `after` instead of exactly `before`. None: no entry."""
+
+    before: StoredPartition | None
+    after: StoredPartition
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPlan:
+    """The whole decision. Each list is sorted by topic and partition.
+
+    store: what the store holds once the plan is applied, as positions; without the partitions that
+    are not written. `recovery.restart.decide.changes` tells what differs. starting_offsets:
+    Spark's.
+    """
+
+    app: str
+    strategy: str
+    inputs: tuple[InputDecision, ...]
+    outputs: tuple[OutputDecision, ...]
+    state: tuple[StateBound, ...]
+    guarantee: Guarantee
+    because: str
+    checks: tuple[Check, ...]
+    store: tuple[StoredPartition, ...]
+    starting_offsets: str | None = None
+
+
+def gathered(checks: tuple[Check, ...]) -> tuple[Check, ...]:
+    """Equal sentences told once, with their places: `orders:0, orders:1 and 8 more`."""
+    places: dict[tuple[str, bool | None, str], dict[str, None]] = {}
+    for check in checks:
+        wheres = places.setdefault((check.name, check.held, check.detail), {})
+        if check.where is not None:
+            wheres.setdefault(check.where)
+    return tuple(
+        Check(name, held, detail, some(list(wheres)) if wheres else None)
+        for (name, held, detail), wheres in places.items()
+    )
+
+
+def some(names: list[str], most: int = 3) -> str:
+    """`a, b, c and 4 more`."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,144 @@
+"""What must be so of an input partition, whatever the strategy, for a restart at an offset.
+
+Nothing is ever clamped: an offset that is not there is refused, with what is lost.
+"""
+
+from recovery.errors import RefusedError
+from recovery.restart.decision import Check, Direction, InputDecision
+from recovery.restart.observed import Count, EpochEnd, Log, Observed, TimeAt
+from recovery.restart.stored import StoredOffset
+from recovery.shared.app_file import Isolation, named
+
+
+def identity(stored: StoredOffset, log: Log, observed: Observed) -> tuple[Check, ...]:
+    """Is it the same log in which the offset was stored? Cluster, topic id, leader epochs.
+
+    Raises RefusedError, with the offset of the divergence.
+    """
+    where = named(stored.place)
+    if stored.cluster_id is not None and stored.cluster_id != observed.cluster_id:
+        raise RefusedError(
+            f"its offset {stored.offset} was stored for cluster {stored.cluster_id}, "
+            f"this is {observed.cluster_id}",
+            where=where,
+            remedy="connect to that cluster",
+        )
+    if stored.topic_id is not None and log.topic_id is not None and stored.topic_id != log.topic_id:
+        raise RefusedError(
+            f"the topic was made anew: its offset {stored.offset} was stored for topic id "
+            f"{stored.topic_id}, it has {log.topic_id} now",
+            where=where,
+            remedy="nothing says how far this log was processed; begin anew with [app.base]",
+        )
+    known = stored.topic_id is not None and log.topic_id is not None
+    same = "the topic id is the stored one" if known else "no topic id is stored beside the offset"
+    checks = [Check("topic-id", True if known else None, same, where)]
+    epoch = stored.leader_epoch
+    if epoch is None:
+        text = "no leader epoch is stored beside the offset"
+        return (*checks, Check("leader-epoch", None, text, where))
+    if log.leader_epoch is not None and epoch > log.leader_epoch:
+        raise RefusedError(
+            f"its offset {stored.offset} was stored in leader epoch {epoch}, the leader is in "
+            f"{log.leader_epoch}: this is another log",
+            where=where,
+            remedy="the topic was made anew; begin anew with [app.base], or with --to-offset",
+        )
+    end = observed.epoch_end(EpochEnd(*stored.place, epoch))
+    if end is not None and end < stored.offset:
+        raise RefusedError(
+            f"the log went another way: leader epoch {epoch} ends at {end}, the stored offset is "
+            f"{stored.offset}; what was processed from {end} on is not in the log any more",
+            where=where,
+            remedy=f"the logs are equal up to {end}: look there for a position that is older",
+        )
+    text = "the leader does not know the stored leader epoch any more"
+    if end is not None:
+        text = "the log goes on from the stored leader epoch"
+    return (*checks, Check("leader-epoch", None if end is None else True, text, where))
+
+
+def readable(offset: int, log: Log, isolation: Isolation) -> Check:
+    """Is everything from `offset` on still there, and `offset` not above what a reader may see?
+
+    Raises RefusedError. Compaction: see `whole`.
+    """
+    where = named(log.place)
+    top, name = _top(log, isolation)
+    if offset > top:
+        raise RefusedError(
+            f"the restart offset {offset} is above the {name} {top}",
+            where=where,
+            remedy="what is open below it must be decided first: see `eoctl why`"
+            if offset <= log.high_watermark
+            else "there is no such offset: records were lost, or it is of another log",
+        )
+    if offset < log.log_start_offset:
+        raise RefusedError(
+            f"the offsets [{offset}, {log.log_start_offset}) are gone: the log starts at "
+            f"{log.log_start_offset}, the restart is at {offset}",
+            where=where,
+            remedy=f"what begins at {log.log_start_offset} leaves them out",
+        )
+    return Check("retained", True, "everything from the restart on is still there", where)
+
+
+def _top(log: Log, isolation: Isolation) -> tuple[int, str]:
+    if isolation == "read_uncommitted":
+        return log.high_watermark, "high watermark"
+    return log.last_stable_offset, "last stable offset"
+
+
+def whole(
+    start: int, end: int, log: Log, observed: Observed, *, why: str, always: bool = False
+) -> Check:
+    """Refuses where compaction took records from [start, end) that were read before.
+
+    always: count even where the policy is `delete`. It is the one of today: the log may have been
+    compacted under another one.
+    """
+    where = named(log.place)
+    if log.cleanup_policy == "delete" and not always:
+        text = "cleanup.policy=delete: that it was not compacted under an earlier one is believed"
+        return Check("not-compacted", None, text, where)
+    if start == end:
+        return Check("not-compacted", None, "no record was looked at: none is read again", where)
+    missing = observed.count(Count(*log.place, start, end)).counts.missing
+    if missing:
+        raise RefusedError(
+            f"{missing} offsets of [{start}, {end}) are compacted away: {why}", where=where
+        )
+    return Check("not-compacted", True, "compaction took nothing from what is read again", where)
+
+
+def visible(want: Count, isolation: Isolation, observed: Observed) -> int:
+    """How many data records of a range the application gets to see."""
+    counts = observed.count(want).counts
+    if isolation == "read_uncommitted":
+        return counts.data + counts.aborted + counts.open
+    return counts.data
+
+
+def moved(
+    current: int | None,
+    restart: int,
+    log: Log,
+    isolation: Isolation,
+    observed: Observed,
+    checks: tuple[Check, ...] = (),
+) -> InputDecision:
+    """The step from `current` (None: the store has nothing) to `restart`, told in records."""
+    place = log.place
+    if current is None or current == restart:
+        records = None if current is None else 0
+        return InputDecision(*place, current, restart, "none", records, checks=checks)
+    direction: Direction = "rewind" if restart < current else "skip"
+    low, high = sorted((current, restart))
+    records = from_time = None
+    # What lies outside the log is told by its offsets alone.
+    if log.log_start_offset <= low and high <= log.high_watermark:
+        records = visible(Count(*place, low, high), isolation, observed)
+    if log.log_start_offset <= current <= log.high_watermark:
+        from_time = observed.time_at(TimeAt(*place, current))
+    to_time = observed.time_at(TimeAt(*place, restart))
+    return InputDecision(*place, current, restart, direction, records, from_time, to_time, checks)

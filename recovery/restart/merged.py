@@ -1,0 +1,142 @@
+"""merge-log: several inputs, read again in the order that the merge log recorded.
+
+The commit holds, for every input partition of a task, the input offset, the merge log's offset and
+the output's: restart there, replay the log to its tip, drop the first n outputs.
+"""
+
+from functools import partial
+
+from recovery.errors import RefusedError
+from recovery.facts import TopicPartition
+from recovery.restart.decision import Basis, Check, some
+from recovery.restart.input_rules import readable, visible
+from recovery.restart.observed import Count, MergeTail, Observed, SourceRange, each
+from recovery.restart.output_rules import final_end
+from recovery.restart.positions import stored_or_base
+from recovery.shared.app_file import App, named
+
+
+def merge_log(app: App, observed: Observed, place: TopicPartition) -> Basis:
+    """Raises RefusedError where commit, log and input do not lead to one another."""
+    assert app.merge is not None
+    where = named(place)
+    numbers = {output[1] for output in app.outputs_of(place)}
+    if len(numbers) != 1:
+        raise RefusedError(
+            f"it feeds the output partitions {sorted(numbers)}: a merge log's partition belongs to "
+            "one of them",
+            where=where,
+        )
+    merged, basis = (app.merge.topic, numbers.pop()), stored_or_base(app, observed, place)
+    log = observed.log(merged)
+    tip, final = final_end(log)
+    start = _commit(app, observed, place, merged)
+    if not log.log_start_offset <= start <= tip:
+        raise RefusedError(
+            f"the commit is at {start}, the merge log is [{log.log_start_offset}, {tip}): the "
+            "order after the commit is lost",
+            where=named(merged),
+        )
+    missing = observed.count(Count(*merged, start, tip)).counts.missing
+    if missing:
+        raise RefusedError(
+            f"{missing} offsets of [{start}, {tip}) are missing (compacted or deleted): the order "
+            "after the commit is not whole",
+            where=named(merged),
+            remedy="look at the log with `eoctl merge verify`",
+        )
+    offset, checks = basis.input.offset, [*basis.checks, final]
+    tail = observed.merge_tail(MergeTail(*merged, start, tip))
+    if foreign := [named(p) for p in sorted(tail) if not _feeds(app, observed, p, merged)]:
+        raise RefusedError(
+            f"entries of [{start}, {tip}) name {some(foreign)}, which does not feed this output",
+            where=named(merged),
+            remedy="look at the log with `eoctl merge verify`",
+        )
+    mine = tail.get(place)
+    if mine is not None:
+        if not mine.rising or mine.first < offset:
+            raise RefusedError(
+                f"the merge log [{start}, {tip}) goes back in it: the commit is at {offset}, the "
+                f"log's entries go from {mine.first} to {mine.last}",
+                where=where,
+                remedy="look at the log with `eoctl merge verify`",
+            )
+        top = observed.log(place).high_watermark
+        if mine.last >= top:
+            raise RefusedError(
+                f"the merge log names the offset {mine.last}, the log ends at {top}",
+                where=where,
+                remedy="the input lost records; look with `eoctl merge verify`",
+            )
+        readable(offset, observed.log(place), app.isolation)
+        _all_named(app, observed, place, offset, mine)
+    text = f"replay it from {start} to its tip {tip}, then read on"
+    checks.append(Check("merge-log", True, text, named(merged)))
+    return Basis(
+        basis.input,
+        basis.outputs,
+        merge=(merged, start),
+        checks=tuple(checks),
+        stored=basis.stored,
+    )
+
+
+def _all_named(
+    app: App, observed: Observed, place: TopicPartition, offset: int, mine: SourceRange
+) -> None:
+    """Raises RefusedError unless the log names each record that the application sees from the
+    commit on up to the log's last entry of this input, and none that it does not see."""
+    where, end = named(place), mine.last + 1
+    remedy = "look at the log with `eoctl merge verify`"
+    before, inside = each(
+        partial(visible, Count(*place, *cut), app.isolation, observed)
+        for cut in ((offset, mine.first), (mine.first, end))
+    )
+    lost = before + max(inside - mine.entries, 0)
+    if lost:
+        raise RefusedError(
+            f"{lost} records of [{offset}, {end}) are not in the merge log",
+            where=where,
+            remedy=remedy,
+        )
+    if inside < mine.entries:
+        raise RefusedError(
+            f"the merge log names {mine.entries} records of [{mine.first}, {end}), the input holds "
+            f"{inside} that the application sees",
+            where=where,
+            remedy=remedy,
+        )
+
+
+def _feeds(app: App, observed: Observed, place: TopicPartition, merged: TopicPartition) -> bool:
+    """Is it an input partition of this merge log's task?"""
+    exists = place[0] in app.inputs and place[1] < observed.partition_counts[place[0]]
+    return exists and merged[1] in {output[1] for output in app.outputs_of(place)}
+
+
+def _commit(app: App, observed: Observed, place: TopicPartition, merged: TopicPartition) -> int:
+    """The merge offset of a task's commit; all of its inputs must hold the same."""
+    found: dict[int, TopicPartition] = {}
+    for entry in observed.stored:
+        outputs = app.outputs_of(entry.input.place)
+        if {output[1] for output in outputs} != {merged[1]}:
+            continue
+        if entry.merge is None:
+            raise RefusedError("the commit holds no merge offset", where=named(entry.input.place))
+        found.setdefault(entry.merge, entry.input.place)
+    if len(found) > 1:
+        (one, here), (other, there), *_ = sorted(found.items())
+        raise RefusedError(
+            f"{named(here)} was committed at {one} of the merge log, {named(there)} at {other}: "
+            "not one commit",
+            where=named(merged),
+        )
+    if found:
+        return next(iter(found))
+    if (start := observed.log(merged).log_start_offset) > 0:
+        raise RefusedError(
+            f"nothing was committed yet, and the merge log starts at {start}",
+            where=named(merged),
+        )
+    return 0

@@ -1,0 +1,319 @@
+"""What a restart is decided from: frozen facts of logs, store, group and counted ranges.
+
+Not all of it can be known at once: which range is counted depends on what the store holds. So a
+lookup of what was not asked yet raises `Unobserved` with the question,
+`recovery.restart.decide.wanted` gathers these questions from all partitions, somebody answers them,
+and asks again. Offsets are positions: the next one to read or to write.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from recovery.errors import IncompleteError
+from recovery.facts import ProducerFacts, TopicPartition
+from recovery.formats.counting import Counts
+from recovery.formats.spark_checkpoint import Checkpoint
+from recovery.restart.commits import GroupCommit, Shown
+from recovery.restart.producers import Producers
+from recovery.restart.stored import StoredPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What became of the offsets [start, end)? producers: and who wrote them?"""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    producers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """From `start`, which offset comes after the `records`-th visible data record?
+
+    uncommitted: visible to read_uncommitted, up to the high watermark; else up to the LSO.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    records: int
+    uncommitted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TimeAt:
+    """Which timestamp (epoch ms) has the first data record at or after `offset`?"""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAt:
+    """Which offset has the first record that is not older than `instant` (epoch ms)?"""
+
+    topic: str
+    partition: int
+    instant: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """Asks where this leader epoch ends in the leader's log (OffsetForLeaderEpoch)."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTail:
+    """What do the entries [start, end) of a merge log's partition name?"""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogTip:
+    """What does the last data record below `end` of a changelog's partition carry?"""
+
+    topic: str
+    partition: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOf:
+    """Which record of `__consumer_offsets` holds the group's commit of this input partition?"""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class InCommit:
+    """What shows that this output was written in the transaction of a commit?
+
+    start, end: the output's log.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    commit: GroupCommit
+
+
+Want = Count | Walk | TimeAt | OffsetAt | EpochEnd | MergeTail | ChangelogTip | CommitOf | InCommit
+W = TypeVar(
+    "W", Count, Walk, TimeAt, OffsetAt, EpochEnd, MergeTail, ChangelogTip, CommitOf, InCommit
+)
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Answers Count. producers: None where they were not asked for."""
+
+    counts: Counts
+    producers: Producers | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRange:
+    """What a stretch of a merge log names of one input partition: its first and last offset, in
+    the log's order. rising: each offset is above the one before."""
+
+    first: int
+    last: int
+    entries: int
+    rising: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """The offsets that a changelog record carries: next input, next output, and its own."""
+
+    upstream: int
+    downstream: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """One read of a log's end at its leader; log_end_offset by ListOffsets as replica -2."""
+
+    log_end_offset: int | None
+    high_watermark: int
+    last_stable_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A partition of an input, output, merge log or changelog.
+
+    reads: at least two, some time apart, oldest first, where the end matters. cleanup_policy:
+    `delete`, `compact` or both; None = not known. producers: as DescribeProducers tells them.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str | None
+    leader_epoch: int | None
+    log_start_offset: int
+    reads: tuple[LogEnd, ...]
+    cleanup_policy: str | None = None
+    producers: tuple[ProducerFacts, ...] | None = None
+
+    @property
+    def place(self) -> TopicPartition:
+        return self.topic, self.partition
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.reads[-1].last_stable_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self.reads[-1].high_watermark
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCommit:
+    """A group's commit that an open transaction holds. transactional_id: None = not found.
+
+    Proven by the group in the keys of that transaction's batches. way_out: where the id is not
+    known to own them: what was judged of the transaction on `__consumer_offsets`, and the command
+    that ends it.
+    """
+
+    topic: str
+    partition: int
+    transactional_id: str | None
+    producer_id: int | None
+    producer_epoch: int | None = None
+    way_out: str | None = None
+
+
+class Unobserved(Exception):  # noqa: N818  (a question, no error)
+    """Questions that were not asked yet: one, or more that need nothing of one another."""
+
+    def __init__(self, *wants: Want) -> None:
+        super().__init__(", ".join(map(str, wants)))
+        self.wants = wants
+
+
+def each(looks: Iterable[Callable[[], A]]) -> list[A]:
+    """What all of them give. Raises Unobserved with the questions of all of them at once."""
+    found: list[A] = []
+    wants: dict[Want, None] = {}
+    for look in looks:
+        try:
+            found.append(look())
+        except Unobserved as question:
+            wants |= dict.fromkeys(question.wants)
+    if wants:
+        raise Unobserved(*wants)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything that `decide` looks at.
+
+    partition_counts: of the topics that exist. logs: of all partitions of inputs, outputs, merge
+    log and changelog that could be seen. stored: what the store holds for this application's
+    inputs, as positions; () = nothing. pending: commits of the group that are not decided.
+    fenced: producer ids proven unable to write. owners: producer id → transactional id, of those
+    that a coordinator knows. unseen: questions that could not be answered, and why.
+    """
+
+    cluster_id: str | None
+    partition_counts: Mapping[str, int]
+    logs: Mapping[TopicPartition, Log]
+    stored: tuple[StoredPartition, ...] = ()
+    pending: tuple[PendingCommit, ...] = ()
+    fenced: frozenset[int] = frozenset()
+    owners: Mapping[int, str] = field(default_factory=dict)
+    spark: Checkpoint | None = None
+    counted: Mapping[Count, Counted] = field(default_factory=dict)
+    walked: Mapping[Walk, int | None] = field(default_factory=dict)
+    times: Mapping[TimeAt, int | None] = field(default_factory=dict)
+    offsets_at: Mapping[OffsetAt, int | None] = field(default_factory=dict)
+    epoch_ends: Mapping[EpochEnd, int | None] = field(default_factory=dict)
+    merged: Mapping[MergeTail, Mapping[TopicPartition, SourceRange]] = field(default_factory=dict)
+    attached: Mapping[ChangelogTip, Attached | None] = field(default_factory=dict)
+    commits: Mapping[CommitOf, GroupCommit] = field(default_factory=dict)
+    in_commits: Mapping[InCommit, Shown] = field(default_factory=dict)
+    unseen: Mapping[Want, str] = field(default_factory=dict)
+    _by_place: Mapping[TopicPartition, StoredPartition] = field(
+        init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_place", {s.input.place: s for s in self.stored})
+
+    def log(self, place: TopicPartition) -> Log:
+        """Raises IncompleteError where the partition could not be seen."""
+        found = self.logs.get(place)
+        if found is None or not found.reads:
+            raise IncompleteError("its offsets could not be read", where=f"{place[0]}:{place[1]}")
+        return found
+
+    def stored_at(self, place: TopicPartition) -> StoredPartition | None:
+        """What the store holds for an input partition."""
+        return self._by_place.get(place)
+
+    def count(self, want: Count) -> Counted:
+        """An empty range needs no answer. The lookups here raise Unobserved while a question is
+        open, IncompleteError where it could not be answered."""
+        if want.start == want.end:
+            return Counted(Counts(), Producers() if want.producers else None)
+        return self._answer(self.counted, want)
+
+    def walk(self, want: Walk) -> int | None:
+        """None: there are fewer records."""
+        return want.start if want.records == 0 else self._answer(self.walked, want)
+
+    def time_at(self, want: TimeAt) -> int | None:
+        """None: there is no record, or it has no timestamp."""
+        return self._answer(self.times, want)
+
+    def offset_at(self, want: OffsetAt) -> int | None:
+        """None: every record is older."""
+        return self._answer(self.offsets_at, want)
+
+    def epoch_end(self, want: EpochEnd) -> int | None:
+        """None: the leader knows no such epoch."""
+        return self._answer(self.epoch_ends, want)
+
+    def merge_tail(self, want: MergeTail) -> Mapping[TopicPartition, SourceRange]:
+        """Empty for an empty stretch."""
+        return {} if want.start == want.end else self._answer(self.merged, want)
+
+    def changelog_tip(self, want: ChangelogTip) -> Attached | None:
+        """None: there is no record."""
+        return None if want.end == 0 else self._answer(self.attached, want)
+
+    def commit_of(self, want: CommitOf) -> GroupCommit | str:
+        """A sentence where it could not be read: no reason to refuse, but no evidence either."""
+        return self.unseen[want] if want in self.unseen else self._answer(self.commits, want)
+
+    def in_commit(self, want: InCommit) -> Shown | str:
+        """A sentence where it could not be looked at."""
+        return self.unseen[want] if want in self.unseen else self._answer(self.in_commits, want)
+
+    def _answer(self, answers: Mapping[W, A], want: W) -> A:
+        if want in answers:
+            return answers[want]
+        if want in self.unseen:
+            raise IncompleteError(self.unseen[want], where=f"{want.topic}:{want.partition}")
+        raise Unobserved(want)

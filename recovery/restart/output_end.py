@@ -1,0 +1,81 @@
+"""output-end: a 1:1 copy restarts after as many input records as its output holds.
+
+k = visible data records in the output since its base; restart = the offset after the k-th record
+that the application sees from the input's base on. Where a copy goes to several outputs, the one
+that has least decides, and the others drop what they have more.
+"""
+
+from functools import partial
+
+from recovery.errors import RefusedError
+from recovery.facts import TopicPartition
+from recovery.restart.decision import Basis, Check
+from recovery.restart.input_rules import identity, readable, whole
+from recovery.restart.observed import Observed, Walk, each
+from recovery.restart.output_rules import counted_range, final_end, written_by_one
+from recovery.restart.positions import base_offset
+from recovery.restart.stored import StoredOffset, StoredOutput
+from recovery.shared.app_file import App, named
+
+
+def output_end(app: App, observed: Observed, place: TopicPartition) -> Basis:
+    """Raises RefusedError where the outputs cannot be counted or are no copy of this input."""
+    log, where = observed.log(place), named(place)
+    base = base_offset(app, observed, place)
+    # A base that is not there any more cannot be walked from.
+    checks = [readable(base, log, app.isolation)]
+    entry = observed.stored_at(place)
+    if entry is not None:
+        checks += identity(entry.input, log, observed)
+    counted: dict[TopicPartition, tuple[int, int, int]] = {}
+    places = app.outputs_of(place)
+    counts = each(partial(_count, app, observed, output) for output in places)
+    for output, (found, more) in zip(places, counts, strict=True):
+        counted[output] = found
+        checks += more
+    if not counted:
+        raise RefusedError("it feeds no output: nothing tells how far it was read", where=where)
+    k = min(records for _, _, records in counted.values())
+    restart = observed.walk(Walk(*place, base, k, app.isolation == "read_uncommitted"))
+    if restart is None:
+        raise RefusedError(
+            f"the output holds {k} records since its base, the input fewer: it is no 1:1 copy, "
+            "or the base is wrong",
+            where=where,
+            remedy="look at [app.base] and [app.mapping]",
+        )
+    why = "the k-th record of now is not the k-th of then"
+    checks.append(whole(base, restart, log, observed, why=why, always=True))
+    text = "the k-th output is the copy of the k-th input: believed"
+    checks.append(Check("one-to-one", None, text, where))
+    outputs = each(partial(_output, observed, output, *c, k) for output, c in counted.items())
+    return Basis(
+        StoredOffset(topic=place[0], partition=place[1], offset=restart),
+        tuple(outputs),
+        checks=tuple(checks),
+        stored=entry,
+    )
+
+
+def _output(
+    observed: Observed, place: TopicPartition, start: int, end: int, records: int, k: int
+) -> StoredOutput:
+    """The offset of an output after k of its records."""
+    offset: int | None = end
+    if records > k:
+        offset = observed.walk(Walk(*place, start, k))
+    assert offset is not None, "fewer records than were counted"
+    return StoredOutput(topic=place[0], partition=place[1], offset=offset)
+
+
+def _count(
+    app: App, observed: Observed, output: TopicPartition
+) -> tuple[tuple[int, int, int], list[Check]]:
+    """(base, end, records between) of an output."""
+    log = observed.log(output)
+    start = base_offset(app, observed, output)
+    end, _ = final_end(log)
+    found, more = counted_range(start, end, log, observed)
+    base = StoredOutput(topic=output[0], partition=output[1], offset=start)
+    checks = [*more, *written_by_one(found, base, log, app, observed)]
+    return (start, end, found.counts.data), checks

@@ -1,0 +1,283 @@
+"""How many outputs to drop, and when that can be known: n visible data records in [o, end).
+
+Every rule of "When n can be known" in docs/restart.md: a range that is not whole, an end that is
+not final, writers that cannot be one deterministic application are refused.
+"""
+
+from collections.abc import Sequence
+
+from recovery.errors import IncompleteError, RefusedError
+from recovery.facts import TopicPartition
+from recovery.formats.batches import NO_PRODUCER_ID
+from recovery.restart.decision import Check, OutputDecision, some
+from recovery.restart.input_rules import identity
+from recovery.restart.observed import Count, Counted, Log, Observed
+from recovery.restart.producers import Producers, ended_a_transaction, next_sequence
+from recovery.restart.stored import StoredOutput, StoredPartition
+from recovery.shared.app_file import App, named
+
+_EMPTY = "no record was looked at: nothing was written from the counted start to the end"
+
+
+def final_end(log: Log) -> tuple[int, Check]:
+    """The log end, once no in-flight record can still appear.
+
+    LEO = HW = LSO on two reads. Raises RefusedError while that is not so.
+    """
+    where = named(log.place)
+    if len(log.reads) < 2:
+        raise IncompleteError("its end was read only once", where=where)
+    for read in log.reads:
+        if read.log_end_offset is None:
+            raise IncompleteError("its log end offset could not be read at the leader", where=where)
+        if read.last_stable_offset < read.high_watermark:
+            raise RefusedError(
+                f"its end is not final: {read.high_watermark - read.last_stable_offset} offsets "
+                f"from {read.last_stable_offset} on are open",
+                where=where,
+                remedy="end the open transaction first: see `eoctl why`",
+            )
+        if read.high_watermark < read.log_end_offset:
+            raise RefusedError(
+                f"its end is not final: the leader has {read.log_end_offset} offsets, "
+                f"{read.high_watermark} are replicated; the rest appears later",
+                where=where,
+                remedy="wait until the followers are in sync, then plan again",
+            )
+    ends = [read.high_watermark for read in log.reads]
+    if len(set(ends)) > 1:
+        raise RefusedError(
+            f"its end is not final: it moved from {ends[0]} to {ends[-1]} meanwhile",
+            where=where,
+            remedy="somebody still writes: stop or fence the old process, then plan again",
+        )
+    return ends[-1], Check("end-final", True, "LEO = HW = LSO on two reads", where)
+
+
+def counted_range(
+    start: int, end: int, log: Log, observed: Observed
+) -> tuple[Counted, tuple[Check, ...]]:
+    """The counts of [start, end) of an output. Raises RefusedError where n would be a guess."""
+    where = named(log.place)
+    if start > end:
+        raise RefusedError(
+            f"the output offset {start} is above the end {end}: outputs were lost, or the commit "
+            "was written before them",
+            where=where,
+            remedy="look for an older commit whose outputs are all there",
+        )
+    if start < log.log_start_offset:
+        raise RefusedError(
+            f"the outputs [{start}, {log.log_start_offset}) are gone: the log starts at "
+            f"{log.log_start_offset}; they cannot be counted",
+            where=where,
+            remedy="for output-end give [app.base] an offset that is still there",
+        )
+    found = observed.count(Count(*log.place, start, end, producers=True))
+    counts, text = found.counts, f"of [{start}, {end})"
+    if counts.open:
+        raise RefusedError(
+            f"{counts.open} records {text} belong to open transactions",
+            where=where,
+            remedy="end them first: see `eoctl why`",
+        )
+    if counts.missing:
+        raise RefusedError(
+            f"{counts.missing} offsets {text} are missing (compacted or deleted): how many "
+            "outputs there were cannot be counted",
+            where=where,
+        )
+    if start == end:
+        return found, (Check("range-whole", None, _EMPTY, where),)
+    return found, (Check("range-whole", True, "no output is missing or open", where),)
+
+
+def written_by_one(
+    found: Counted, stored: StoredOutput, log: Log, app: App, observed: Observed
+) -> tuple[Check, ...]:
+    """Can n be the outputs of one deterministic application? Raises RefusedError where not."""
+    where = named(log.place)
+    producers = found.producers
+    if producers is None:
+        raise IncompleteError("who wrote the range was not read", where=where)
+    for run in producers.runs:
+        if run.producer_id == NO_PRODUCER_ID:
+            raise RefusedError(
+                f"at {run.first_offset} a producer without an id wrote (PID -1): a retry may stand "
+                "twice, n means nothing",
+                where=where,
+                remedy="use an idempotent producer; now compare input and output record by record",
+            )
+    if (back := producers.interleaved) is not None:
+        first, other, again = back
+        raise RefusedError(
+            f"two producers wrote at the same time: {first.producer_id} at {first.first_offset}, "
+            f"{other.producer_id} at {other.first_offset}, {again.producer_id} again at "
+            f"{again.first_offset}; n means nothing",
+            where=where,
+            remedy="find the second process, and clean up with `eoctl dedup`",
+        )
+    if producers.gaps:
+        gap = producers.gaps[0]
+        raise RefusedError(
+            f"the sequence of producer {gap.producer_id} has a gap at {gap.offset}: (epoch, "
+            f"sequence) {gap.expected} expected, {gap.found} found; records were lost",
+            where=where,
+            remedy="look for the loss with `eoctl audit sequences`",
+        )
+    checks = [Check("sequences", True, "one producer at a time, no gap in the sequences", where)]
+    if not producers.runs:
+        checks = [Check("sequences", None, _EMPTY, where)]
+    checks += _stored_producer(stored, producers, log)
+    checks.append(_exclusive(producers, stored, app, observed, where))
+    checks.append(_fenced(producers, stored, log, observed))
+    return tuple(checks)
+
+
+def _stored_producer(stored: StoredOutput, producers: Producers, log: Log) -> list[Check]:
+    """Producer id, epoch and last sequence of the store against the broker's."""
+    if stored.producer_id is None or stored.producer_epoch is None:
+        return []
+    where, producer = named(log.place), stored.producer_id
+    then = stored.producer_epoch, stored.last_sequence
+    known = next((p for p in log.producers or () if p.producer_id == producer), None)
+    now = None if known is None else (known.producer_epoch, known.last_sequence)
+    begins = producers.first.get(producer)
+    if begins is not None:
+        # Each later epoch begins at 0 (transactions v2 raise it every time).
+        fits = begins[0] > then[0] and begins[1] == 0
+        if begins[0] == then[0]:
+            fits = then[1] is None or begins == next_sequence(then[0], then[1])
+        if not fits:
+            raise RefusedError(
+                f"producer {producer} goes on at (epoch, sequence) {begins} after {stored.offset}, "
+                f"the store holds {then}: they are not of the same moment",
+                where=where,
+                remedy="look for another commit of the application",
+            )
+    if now is None:
+        text = f"the broker does not know the stored producer {producer} any more"
+        return [Check("stored-producer", None, text, where)]
+    last = producers.last.get(producer, then)
+    if now[0] < last[0] or (
+        now[0] == last[0] and None not in (now[1], last[1]) and now[1] != last[1]
+    ):
+        raise RefusedError(
+            f"the broker knows producer {producer} at (epoch, sequence) {now}, store and log at "
+            f"{last}: a stale state, records were lost",
+            where=where,
+            remedy="look for the loss with `eoctl audit sequences`",
+        )
+    text = "the stored producer, epoch and sequence lead to the broker's"
+    return [Check("stored-producer", True, text, where)]
+
+
+def _exclusive(
+    producers: Producers, stored: StoredOutput, app: App, observed: Observed, where: str
+) -> Check:
+    """Did only this application write? Proven only where the store names the one producer: a
+    process that was started anew has another id, so all that wrote are shown."""
+    owners, ids = observed.owners, producers.producer_ids
+    told = some(
+        [f"{i} (transactional id {owners[i]!r})" if i in owners else str(i) for i in ids], most=5
+    )
+    if app.exclusive:
+        _refuse_two_applications(producers, observed, where, told)
+    if not app.exclusive:
+        text = "exclusive = false: that only this application's outputs were counted is believed"
+        return Check("exclusive", None, f"{text}; written by {told or 'nobody'}", where)
+    if not ids:
+        return Check("exclusive", None, _EMPTY, where)
+    alone = len(ids) == 1
+    text = f"written by producer {told}" if alone else f"producers {told} wrote one after the other"
+    if alone and stored.producer_id == ids[0]:
+        return Check("exclusive", True, f"{text} alone, which the store names", where)
+    if stored.producer_id is not None and stored.producer_id not in ids:
+        text += f", the store names {stored.producer_id}"
+    elif alone:
+        text += " alone"
+    text += ": believed to be the application's own"
+    if not alone:
+        text += ", each having dropped what the one before wrote"
+    return Check("exclusive", None, text, where)
+
+
+def _refuse_two_applications(
+    producers: Producers, observed: Observed, where: str, told: str
+) -> None:
+    """Two transactional ids, or a transactional and a plain producer, are not one process that was
+    started again. Raises RefusedError."""
+    names = {observed.owners[i] for i in producers.producer_ids if i in observed.owners}
+    kinds = {run.transactional for run in producers.runs}
+    if len(names) < 2 and len(kinds) < 2:
+        return
+    what = f"{len(names)} transactional ids" if len(names) > 1 else "two kinds of producers"
+    raise RefusedError(
+        f"exclusive = true, but {what} wrote what is counted: {told}; n would count the outputs of "
+        "another application too",
+        where=where,
+        remedy="find out whose they are; say exclusive = false only if every one of them is this "
+        "application's",
+    )
+
+
+def _fenced(producers: Producers, stored: StoredOutput, log: Log, observed: Observed) -> Check:
+    """Can the old process still write? Without a transactional id it cannot be fenced.
+
+    One that wrote nothing after the commit may hang, with records that it sends once it wakes up:
+    those that the broker remembers and the stored one are judged too.
+    """
+    where = named(log.place)
+    # producer id → does it write in transactions?
+    writers = {run.producer_id: run.transactional for run in producers.runs}
+    for p in log.producers or ():
+        writers.setdefault(p.producer_id, ended_a_transaction(p))
+    if stored.producer_id is not None and log.producers:
+        writers.setdefault(stored.producer_id, False)
+    if writers and observed.fenced.issuperset(writers):
+        return Check("fenced", True, "the old producers are fenced", where)
+    if writers and all(writers.values()):
+        text = (
+            "the old process is dead. It was not fenced: `eoctl txn fence` the application's "
+            "transactional ids first"
+        )
+    else:
+        text = (
+            "the old process is dead. It was not fenced: check it, or revoke its WRITE permission"
+        )
+    return Check("fenced", None, text, where)
+
+
+def decide_output(
+    stored: StoredOutput,
+    fed_by: tuple[TopicPartition, ...],
+    app: App,
+    observed: Observed,
+    entry: StoredPartition | None,
+    *,
+    ordered: bool,
+) -> OutputDecision:
+    """n of one output partition. entry: of the store, where the offset is from there. ordered: the
+    order of its inputs is fixed (one input, or a merge log). Raises RefusedError."""
+    log = observed.log(stored.place)
+    is_stored = entry is not None and stored in entry.output
+    checks = identity(stored, log, observed) if is_stored else ()
+    end, final = final_end(log)
+    found, whole = counted_range(stored.offset, end, log, observed)
+    writers = written_by_one(found, stored, log, app, observed)
+    n = found.counts.data
+    if n and not ordered:
+        raise RefusedError(
+            f"{n} outputs were written after the commit by several inputs ({_places(fed_by)}): in "
+            "which order is recorded nowhere",
+            where=named(stored.place),
+            remedy="the strategy merge-log records it",
+        )
+    checks = (*checks, final)
+    if app.strategy != "output-end":  # there they are said of all outputs since the base
+        checks += (*whole, *writers)
+    return OutputDecision(*stored.place, stored.offset, end, log.leader_epoch, n, fed_by, checks)
+
+
+def _places(places: Sequence[TopicPartition]) -> str:
+    return some([named(p) for p in places])

@@ -1,0 +1,216 @@
+"""Strategies whose store says where to restart, and at which output offset that was committed.
+
+commit-pair, checkpoint, sql: the stored entry itself. changelog: the last record of
+the changelog. spark-checkpoint: the start of the batch in flight. Each gives the `Basis` of one
+input partition.
+"""
+
+import shlex
+
+from recovery.errors import IncompleteError, RefusedError
+from recovery.facts import TopicPartition
+from recovery.restart.decision import Basis, Check, Owner, PendingError, StateBound, some
+from recovery.restart.observed import ChangelogTip, Observed
+from recovery.restart.output_rules import final_end
+from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
+from recovery.shared.app_file import App, named
+from recovery.shared.store_tables import SparkCheckpointStore, TopicStore
+
+
+def stored_pair(app: App, observed: Observed, place: TopicPartition) -> Basis:
+    """commit-pair and sql: restart at the stored input offset; outputs from the stored ones on."""
+    return stored_or_base(app, observed, place)
+
+
+def checkpoint(app: App, observed: Observed, place: TopicPartition) -> Basis:
+    """The positions of a checkpoint, with the state in the commit."""
+    basis = stored_or_base(app, observed, place)
+    entry = basis.stored
+    if entry is not None and entry.state is None:
+        raise RefusedError(
+            "the commit holds no state",
+            where=named(place),
+            remedy="an application without state has the strategy commit-pair",
+        )
+    text = "the state begins empty" if entry is None else "the state is the one in the commit"
+    check = Check("state", True, text, named(place))
+    return Basis(basis.input, basis.outputs, checks=(*basis.checks, check), stored=entry)
+
+
+def refuse_pending(observed: Observed) -> None:
+    """Raises PendingError while a transaction holds a newer commit of the group."""
+    if not observed.pending:
+        return
+    owners = sorted(
+        {
+            (p.transactional_id, p.producer_id, p.producer_epoch)
+            for p in observed.pending
+            if p.transactional_id
+        },
+        key=lambda owner: str(owner),
+    )
+    ways = tuple(sorted({p.way_out for p in observed.pending if p.way_out}))
+    what = "an open transaction holds commits of the group that are not decided: "
+    if ways:
+        what += "its owner does not hold them, so no fence frees them"
+    else:
+        what += "fence first (--fence does that)" + (
+            "" if owners else "; its transactional id was not found"
+        )
+    fences = " and ".join(shlex.join(_fence(*owner)) for owner in owners)
+    raise PendingError(
+        what,
+        where=some(sorted({named((p.topic, p.partition)) for p in observed.pending})),
+        remedy="; ".join(ways) or fences or "find it with `eoctl txn list`",
+        owners=() if ways else tuple(Owner(*owner) for owner in owners),
+    )
+
+
+def _fence(name: str, producer_id: int | None, producer_epoch: int | None) -> list[str]:
+    words = ["eoctl", "txn", "fence", name]
+    if producer_id is not None and producer_epoch is not None:
+        words += ["--pid", str(producer_id), "--epoch", str(producer_epoch)]
+    return words
+
+
+def changelog(app: App, observed: Observed, place: TopicPartition) -> Basis:
+    """The last record of the changelog carries (upstream, downstream); the state is what a replay
+    up to it gives."""
+    assert isinstance(app.store, TopicStore)
+    log = observed.log((app.store.topic, place[1]))
+    end, final = final_end(log)
+    tip = observed.changelog_tip(ChangelogTip(*log.place, end))
+    if tip is None:
+        if log.log_start_offset:
+            raise RefusedError(
+                f"the changelog's records below {log.log_start_offset} are gone, and none is left",
+                where=named(log.place),
+            )
+        return stored_or_base(app, observed, place)
+    outputs = tuple(
+        StoredOutput(topic=topic, partition=partition, offset=tip.downstream)
+        for topic, partition in app.outputs_of(place)
+    )
+    start = StoredOffset(topic=place[0], partition=place[1], offset=tip.upstream)
+    bound = StateBound(*log.place, end)
+    text = "replay the changelog up to its end: its last record is the commit"
+    checks = (final, Check("state", True, text, named(log.place)))
+    stored = StoredPartition(input=start, output=outputs)
+    return Basis(start, outputs, state=(bound,), checks=checks, stored=stored)
+
+
+def spark_checkpoint(app: App, observed: Observed, place: TopicPartition) -> Basis:
+    """The batch in flight is replayed with exactly its ranges; twice the same only if the sink
+    drops batches that it has seen."""
+    assert isinstance(app.store, SparkCheckpointStore)
+    found, where = observed.spark, app.store.path
+    if found is None:
+        raise IncompleteError("the checkpoint was not read", where=where)
+    if found.batch is None:
+        raise RefusedError(
+            "the query has not planned a batch yet: it begins where its options say", where=where
+        )
+    if place not in found.end:
+        raise RefusedError(
+            f"batch {found.batch} does not read it: the topic is not the query's, or the "
+            "partition was added later",
+            where=named(place),
+            remedy=f"look at {where}/offsets/{found.batch}",
+        )
+    if not found.in_flight:
+        start = found.end[place]
+        text = f"batch {found.batch} is committed, none is in flight"
+        until = None
+    else:
+        if app.store.sink == "other":
+            raise RefusedError(
+                f"batch {found.batch} is replayed whole, and this sink does not drop what it has",
+                where=where,
+                remedy='say sink = "batch-id" if it drops batches it has seen; else clean up '
+                "afterwards with `eoctl dedup`",
+            )
+        if place not in found.start:
+            raise RefusedError(
+                f"where batch {found.batch} begins is not written: the partition is new in it",
+                where=named(place),
+            )
+        start, until = found.start[place], found.end[place]
+        text = f"batch {found.batch} is in flight: Spark replays exactly its ranges"
+    return Basis(
+        StoredOffset(topic=place[0], partition=place[1], offset=start),
+        (),
+        until=until,
+        checks=(Check("batch", True, text, where),),
+        stored=StoredPartition(
+            input=StoredOffset(topic=place[0], partition=place[1], offset=start)
+        ),
+    )
+
+
+def stored_or_base(app: App, observed: Observed, place: TopicPartition) -> Basis:
+    """The stored entry with every output that it must name; without one, the base.
+
+    An application that never committed starts at its base, by default the logs' start while that
+    is 0. A store that lacks one partition of several is not that: partitions were added, and the
+    base must be said.
+    """
+    outputs = app.outputs_of(place)
+    entry = observed.stored_at(place)
+    if entry is not None:
+        return Basis(entry.input, _named_outputs(entry, outputs), stored=entry)
+    said = [app.base_of(p) for p in (place, *outputs)]
+    if observed.stored and None in said:
+        raise RefusedError(
+            "the store has no entry for it, but for others: partitions were added, or it was "
+            "never committed",
+            where=named(place),
+            remedy=f'say in [app.base] where it begins: "{named(place)}" = 0'
+            + "".join(f', "{named(o)}" = 0' for o in outputs),
+        )
+    start, *ends = (base_offset(app, observed, p) for p in (place, *outputs))
+    check = Check("base", True, "never committed: it starts at its base", named(place))
+    return Basis(
+        StoredOffset(topic=place[0], partition=place[1], offset=start),
+        tuple(
+            StoredOutput(topic=o[0], partition=o[1], offset=end)
+            for o, end in zip(outputs, ends, strict=True)
+        ),
+        checks=(check,),
+    )
+
+
+def base_offset(app: App, observed: Observed, place: TopicPartition) -> int:
+    """The offset at which counting starts: the file's, else the log's start while that is 0."""
+    said = app.base_of(place)
+    if said is not None:
+        return said
+    start = observed.log(place).log_start_offset
+    if start:
+        raise RefusedError(
+            f"the log starts at {start}, not at 0: what was there before is not known",
+            where=named(place),
+            remedy=f'say in [app.base] where counting starts: "{named(place)}" = OFFSET',
+        )
+    return 0
+
+
+def _named_outputs(
+    entry: StoredPartition, outputs: tuple[TopicPartition, ...]
+) -> tuple[StoredOutput, ...]:
+    """Exactly the outputs that the application file maps: one missing, and n is not known."""
+    found = {o.place: o for o in entry.output}
+    where = named(entry.input.place)
+    if absent := [named(o) for o in outputs if o not in found]:
+        raise RefusedError(
+            f"the commit names no output offset of {some(absent)}: what was written after it "
+            "cannot be counted",
+            where=where,
+            remedy="use the strategy that the application follows",
+        )
+    if foreign := [named(o) for o in found if o not in outputs]:
+        raise RefusedError(
+            f"the commit names the output {some(foreign)}, the application file does not",
+            where=where,
+            remedy="correct outputs or [app.mapping]",
+        )
+    return tuple(found[o] for o in outputs)

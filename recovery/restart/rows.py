@@ -1,0 +1,182 @@
+"""A restart plan as people and scripts read it: rows, variables for a wrapper, CSV of offsets."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from recovery.errors import RefusedError, UsageError
+from recovery.facts import TopicPartition
+from recovery.quoting import quoted
+from recovery.restart.decision import RestartPlan
+from recovery.rows.restart import (
+    FedBy,
+    RestartCheck,
+    RestartInput,
+    RestartOutput,
+    RestartPlanRow,
+    RestartState,
+)
+from recovery.selectors import MAX_PARTITION, parse_selector
+from recovery.shared.app_file import named
+from recovery.shared.offset_bounds import MAX_OFFSET
+
+
+def restart_plan_row(plan: RestartPlan) -> RestartPlanRow:
+    """The plan as people and scripts read it."""
+    return RestartPlanRow(
+        app=plan.app,
+        strategy=plan.strategy,
+        inputs=[
+            RestartInput(
+                topic=i.topic,
+                partition=i.partition,
+                current_offset=i.current_offset,
+                restart_offset=i.restart_offset,
+                direction=i.direction,
+                records=i.records,
+                from_time=i.from_time,
+                to_time=i.to_time,
+            )
+            for i in plan.inputs
+        ],
+        outputs=[
+            RestartOutput(
+                topic=o.topic,
+                partition=o.partition,
+                start=o.start,
+                end_offset=o.end_offset,
+                leader_epoch=o.leader_epoch,
+                drop_first=o.drop_first,
+                fed_by=[FedBy(topic=topic, partition=number) for topic, number in o.fed_by],
+            )
+            for o in plan.outputs
+        ],
+        state=[
+            RestartState(topic=s.topic, partition=s.partition, end_offset=s.end) for s in plan.state
+        ],
+        guarantee=plan.guarantee,
+        because=plan.because,
+        checks=[
+            RestartCheck(name=c.name, held=c.held, detail=c.detail, where=c.where)
+            for c in plan.checks
+        ],
+        starting_offsets=plan.starting_offsets,
+    )
+
+
+def env_name(what: Literal["RESTART", "DROP"], place: TopicPartition) -> str:
+    """`EOCTL_RESTART_ORDERS_3`: upper case, every other character `_`."""
+    topic = re.sub("[^A-Z0-9]", "_", place[0].upper())
+    return f"EOCTL_{what}_{topic}_{place[1]}"
+
+
+def restart_env(plan: RestartPlan) -> dict[str, int]:
+    """The variables that a wrapper script needs, for every input and output partition.
+
+    Of an output: n, and with `_FROM`, `_END`, `_LEADER_EPOCH` what it is valid for. Raises
+    RefusedError when two topics give one name.
+    """
+    found: dict[str, int] = {}
+    owners: dict[str, TopicPartition] = {}
+
+    def put(name: str, place: TopicPartition, values: Iterable[tuple[str, int | None]]) -> None:
+        other = owners.setdefault(name, place)
+        if other != place:
+            raise RefusedError(
+                f"{named(other)} and {named(place)} would both be {name}",
+                where="--env",
+                remedy="use --env-json",
+            )
+        found.update((name + suffix, value) for suffix, value in values if value is not None)
+
+    for i in plan.inputs:
+        place = i.topic, i.partition
+        put(env_name("RESTART", place), place, [("", i.restart_offset)])
+    for o in plan.outputs:
+        place = o.topic, o.partition
+        values = [("", o.drop_first), ("_FROM", o.start), ("_END", o.end_offset)]
+        put(env_name("DROP", place), place, [*values, ("_LEADER_EPOCH", o.leader_epoch)])
+    return found
+
+
+def env_lines(plan: RestartPlan) -> Iterator[str]:
+    """`NAME=number`, sorted; numbers need no quoting. Raises RefusedError on a collision."""
+    for name, value in sorted(restart_env(plan).items()):
+        yield f"{name}={value}"
+
+
+def env_json(plan: RestartPlan) -> str:
+    """The values under the topics' own names: {restart: {topic: {partition: offset}}, drop: {topic:
+    {partition: {drop_first, from, end_offset, leader_epoch}}}}, on one line."""
+    restart: dict[str, dict[str, int]] = {}
+    drop: dict[str, dict[str, dict[str, int | None]]] = {}
+    for i in plan.inputs:
+        restart.setdefault(i.topic, {})[str(i.partition)] = i.restart_offset
+    for o in plan.outputs:
+        drop.setdefault(o.topic, {})[str(o.partition)] = {
+            "drop_first": o.drop_first,
+            "from": o.start,
+            "end_offset": o.end_offset,
+            "leader_epoch": o.leader_epoch,
+        }
+    return json.dumps({"restart": restart, "drop": drop}, separators=(",", ":"))
+
+
+def export_csv(offsets: Iterable[tuple[TopicPartition, int]]) -> str:
+    """`topic,partition,offset` without a header, as `kafka-consumer-groups --export` prints it."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(
+        (topic, partition, offset) for (topic, partition), offset in offsets
+    )
+    return text.getvalue()
+
+
+def import_csv(text: str, file: str, group: str) -> dict[TopicPartition, int]:
+    """What `kafka-consumer-groups --from-file` reads: `topic,partition,offset`, or the form for
+    several groups, `group,topic,partition,offset`, of which `group`'s lines count.
+
+    Raises UsageError with the line.
+    """
+    found: dict[TopicPartition, int] = {}
+    others: set[str] = set()
+    reader = csv.reader(io.StringIO(text), strict=True)
+    while True:
+        where = f"{file}, line {reader.line_num + 1}"
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise UsageError(f"not CSV: {error}", where=where) from None
+        if cells is None:
+            break
+        if not cells:
+            continue
+        if len(cells) == 4 and cells[0] != group:
+            others.add(cells[0])
+            continue
+        place, offset = _line(cells[-3:] if len(cells) == 4 else cells, where)
+        if place in found:
+            raise UsageError(f"{named(place)} stands twice", where=where)
+        found[place] = offset
+    if not found:
+        why = f"it is about {quoted(min(others))}, not {quoted(group)}" if others else "it is empty"
+        raise UsageError(f"no offset in it: {why}", where=file)
+    return found
+
+
+def _line(cells: list[str], where: str) -> tuple[TopicPartition, int]:
+    remedy = "write topic,partition,offset"
+    if len(cells) != 3:
+        raise UsageError(f"{len(cells)} columns", where=where, remedy=remedy)
+    topic, partition, offset = (cell.strip() for cell in cells)
+    if parse_selector(topic, where=where).literal != topic:
+        raise UsageError(f"{quoted(topic)} is no topic name", where=where, remedy=remedy)
+    for name, value, most in (
+        ("partition", partition, MAX_PARTITION),
+        ("offset", offset, MAX_OFFSET),
+    ):
+        if not re.fullmatch("[0-9]{1,19}", value) or int(value) > most:
+            raise UsageError(f"{quoted(value)} is no {name}", where=where, remedy=remedy)
+    return (topic, int(partition)), int(offset)

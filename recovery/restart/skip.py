@@ -1,0 +1,100 @@
+"""What an application imports to start where a plan says and to drop its first n outputs.
+
+    from recovery.restart.skip import DropFirst, restart_offset
+    start = restart_offset(os.environ, "orders", 3)
+    drop = DropFirst.from_env(os.environ, "orders-enriched", 3, look)
+    ...
+    if drop.sends():                  # once for every output, in order
+        producer.produce("orders-enriched", value, partition=3)
+
+`look(topic, partition, start)` is the application's own: it counts, on the cluster and now, the
+data records that a read_committed reader sees from `start` to the end. n is valid for one end
+only; if that moved (another crash, a process that still lives), DropFirst refuses to start.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Self
+
+from recovery.errors import RefusedError, UsageError
+from recovery.restart.rows import env_name
+
+
+class Seen(NamedTuple):
+    """An output partition now. records: visible data records from the start asked for up to
+    end_offset, which is final: LEO = HW = LSO. leader_epoch: None where it is not known."""
+
+    end_offset: int
+    records: int
+    leader_epoch: int | None
+
+
+Look = Callable[[str, int, int], Seen]
+
+
+class DropFirst:
+    """Tells for each output of one partition whether it is to be sent or is there already."""
+
+    def __init__(
+        self,
+        place: tuple[str, int],
+        drop_first: int,
+        end_offset: int,
+        leader_epoch: int | None,
+        now: Seen,
+    ) -> None:
+        """drop_first, end_offset, leader_epoch: as planned; now: counted again.
+
+        Raises RefusedError when anything differs.
+        """
+        where, again = f"{place[0]}:{place[1]}", "plan the restart again"
+        if now.end_offset != end_offset:
+            raise RefusedError(
+                f"its end moved from {end_offset} to {now.end_offset} since the plan: dropping "
+                f"{drop_first} outputs would be wrong now",
+                where=where,
+                remedy=f"find out who wrote, then {again}",
+            )
+        if leader_epoch is not None and now.leader_epoch != leader_epoch:
+            raise RefusedError(
+                f"its leader epoch was {leader_epoch} when planned, is {now.leader_epoch}",
+                where=where,
+                remedy=again,
+            )
+        if now.records != drop_first:
+            raise RefusedError(
+                f"{now.records} outputs are there now, the plan counted {drop_first}",
+                where=where,
+                remedy=again,
+            )
+        self.left = drop_first
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str], topic: str, partition: int, look: Look) -> Self:
+        """From the variables of `restart plan --env`. Raises UsageError where they are missing or
+        no numbers, RefusedError where they are not valid any more."""
+        name = env_name("DROP", (topic, partition))
+        n, start, end = (_number(env, name + suffix) for suffix in ("", "_FROM", "_END"))
+        epoch = f"{name}_LEADER_EPOCH"
+        planned = _number(env, epoch) if epoch in env else None
+        return cls((topic, partition), n, end, planned, look(topic, partition, start))
+
+    def sends(self) -> bool:
+        """Is the next output to be sent? False for the first n."""
+        if self.left:
+            self.left -= 1
+            return False
+        return True
+
+
+def restart_offset(env: Mapping[str, str], topic: str, partition: int) -> int:
+    """The start of an input partition, from `restart plan --env`. Raises UsageError."""
+    return _number(env, env_name("RESTART", (topic, partition)))
+
+
+def _number(env: Mapping[str, str], name: str) -> int:
+    text = env.get(name)
+    if text is None:
+        raise UsageError("is not set", where=name, remedy="see `eoctl restart plan --env`")
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(f"{text[:40]!r} is no number", where=name)
+    return int(text)

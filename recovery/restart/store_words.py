@@ -1,0 +1,96 @@
+"""A store of offsets in one word, as the command line takes it: `zookeeper:zk1:2181/my/offsets`.
+
+`group:G`, `file:PATH`, `topic:TOPIC#KEY`, `zookeeper:CONNECT/PATH`, `sql:URL#TABLE`, `spark:DIR`.
+What such a word cannot say (other columns, `position = "last"`) an application file says.
+"""
+
+import re
+
+from pydantic import ValidationError
+
+from recovery.errors import UsageError
+from recovery.quoting import quoted
+from recovery.shared.store_tables import (
+    FileStore,
+    KafkaGroupStore,
+    SparkCheckpointStore,
+    SqlStore,
+    Store,
+    TopicStore,
+    ZooKeeperStore,
+)
+
+WORDS = (
+    "group:G, file:PATH, topic:T#KEY, zookeeper:HOSTS/PATH, sql:URL#TABLE, spark:DIR or APP.toml"
+)
+_CONSUMER = re.compile(r"(.*)(/consumers/[^/]+/offsets)")
+
+
+def parse_store(word: str) -> Store | None:
+    """The store; None where the word has no such prefix: it names an application file.
+
+    Raises UsageError, which never shows a url or a connect string: both may hold a password.
+    """
+    kind, colon, rest = word.partition(":")
+    if not colon or kind not in _KINDS:
+        return None
+    try:
+        return _KINDS[kind](rest)
+    except (ValidationError, ValueError):
+        shown = "" if kind in ("sql", "zookeeper") else f"{quoted(word)} is no store; "
+        raise UsageError(f"{shown}write {_FORMS[kind]}", where="--store") from None
+
+
+def _group(rest: str) -> Store:
+    return KafkaGroupStore(kind="kafka-group", group=rest)
+
+
+def _file(rest: str) -> Store:
+    return FileStore(kind="file", path=rest)
+
+
+def _topic(rest: str) -> Store:
+    topic, _, key = rest.partition("#")  # a topic's name has no #
+    if not key:
+        raise ValueError("no key")
+    return TopicStore(kind="topic", topic=topic, key=key)
+
+
+def _zookeeper(rest: str) -> Store:
+    credentials, at, place = rest.rpartition("@")
+    hosts, slash, path = place.partition("/")
+    if not hosts or not slash:
+        raise ValueError("no path")
+    folder, path = "", slash + path
+    if inside := _CONSUMER.fullmatch(path):  # below a chroot it is the old consumers' folder too
+        folder, path = inside[1], inside[2]
+    return ZooKeeperStore(kind="zookeeper", connect=f"{credentials}{at}{hosts}{folder}", path=path)
+
+
+def _sql(rest: str) -> Store:
+    url, hash_, table = rest.rpartition("#")
+    if not hash_:
+        raise ValueError("no table")
+    return SqlStore(kind="sql", url=url, table=table)
+
+
+def _spark(rest: str) -> Store:
+    return SparkCheckpointStore(kind="spark-checkpoint", path=rest)
+
+
+_KINDS = {
+    "group": _group,
+    "file": _file,
+    "topic": _topic,
+    "zookeeper": _zookeeper,
+    "sql": _sql,
+    "spark": _spark,
+}
+_FORMS = {
+    "group": "group:NAME",
+    "file": "file:PATH",
+    "topic": "topic:TOPIC#KEY",
+    "zookeeper": "zookeeper:HOST:PORT/consumers/GROUP/offsets, or /any/node of your own",
+    "sql": "sql:URL#TABLE, the url also env:NAME or file:PATH",
+    "spark": "spark:DIRECTORY",
+}

@@ -1,0 +1,225 @@
+"""What a store of offsets holds: for each input partition a position, and what belongs to it.
+
+The JSON object of docs/restart.md, and the metadata of a group's commit that keeps its `output`
+part. `next_positions` turns what a store keeps into positions; `as_kept` turns it back.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+)
+
+from recovery.facts import TopicPartition
+from recovery.formats.reader import CorruptError
+from recovery.quoting import quoted
+from recovery.shared.offset_bounds import MAX_OFFSET
+
+Position = Literal["next", "last"]
+_Offset = Annotated[int, Field(ge=-1, le=MAX_OFFSET)]
+_Number = Annotated[int, Field(ge=0)]
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+
+
+class StoredOffset(_Value):
+    """An offset of an input. What else stands beside it is checked against the cluster.
+
+    leader_epoch: of the record before the offset (KIP-320).
+    """
+
+    topic: Annotated[str, Field(min_length=1)]
+    partition: Annotated[int, Field(ge=0, le=2**31 - 1)]
+    offset: _Offset
+    cluster_id: str | None = None
+    topic_id: str | None = None
+    leader_epoch: _Number | None = None
+
+    @property
+    def place(self) -> TopicPartition:
+        return self.topic, self.partition
+
+
+class StoredOutput(StoredOffset):
+    """An offset of an output, and which producer wrote up to it, its last sequence included."""
+
+    producer_id: _Number | None = None
+    producer_epoch: _Number | None = None
+    last_sequence: _Number | None = None
+
+
+def _unbase64(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return base64.b64decode(value, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"not base64: {error}") from None
+
+
+def _listed(value: object) -> object:
+    if isinstance(value, (list, tuple)):
+        return tuple(value)
+    return (value,)
+
+
+class StoredPartition(_Value):
+    """One input partition: where it stands and what was committed with that.
+
+    output: the next offset of each output; merge: of the merge log; state: the application's.
+    """
+
+    input: StoredOffset
+    output: Annotated[tuple[StoredOutput, ...], BeforeValidator(_listed)] = ()
+    state: (
+        Annotated[
+            bytes,
+            BeforeValidator(_unbase64),
+            PlainSerializer(lambda b: base64.b64encode(b).decode("ascii"), when_used="json"),
+        ]
+        | None
+    ) = None
+    merge: _Offset | None = None
+
+
+class _Object(_Value):
+    partitions: Annotated[tuple[StoredPartition, ...], Field(strict=False)]
+
+
+class _Metadata(_Value):
+    output: Annotated[tuple[StoredOutput, ...], BeforeValidator(_listed)]
+
+
+def parse_stored(text: str, where: str) -> tuple[StoredPartition, ...]:
+    """The partitions of the JSON object, in its order. where: the store, for errors.
+
+    Raises CorruptError when it is something else or names a partition twice.
+    """
+    try:
+        found = _Object.model_validate(_json(text)).partitions
+    except ValidationError as error:
+        raise CorruptError(_first(error), where=where) from None
+    except ValueError as error:
+        raise CorruptError(f"not the JSON of stored offsets: {error}", where=where) from None
+    _refuse_twice((p.input.place for p in found), "partitions", where)
+    for p in found:
+        _refuse_twice((o.place for o in p.output), f"the outputs of {p.input.place}", where)
+    return found
+
+
+def dump_stored(partitions: Iterable[StoredPartition]) -> str:
+    """The JSON object, compact, its keys in a fixed order; `parse_stored` gives the same back."""
+    return json.dumps({"partitions": [_plain(p) for p in partitions]}, separators=(",", ":"))
+
+
+def parse_metadata(text: str | None, where: str) -> tuple[StoredOutput, ...]:
+    """The outputs in a commit's metadata; () where it holds none, whatever else it holds.
+
+    A NUL at its end is passed over: librdkafka's bindings for Python store one. Raises
+    CorruptError when it has an `output` that cannot be read.
+    """
+    try:
+        found = _json((text or "").removesuffix("\0"))
+    except ValueError:
+        return ()
+    if not isinstance(found, dict) or "output" not in found:
+        return ()
+    try:
+        outputs = _Metadata.model_validate(found).output
+    except ValidationError as error:
+        raise CorruptError(f"metadata: {_first(error)}", where=where) from None
+    _refuse_twice((o.place for o in outputs), "the outputs", where)
+    return outputs
+
+
+def dump_metadata(outputs: Sequence[StoredOutput]) -> str:
+    """The metadata of a commit that keeps these outputs; empty where there are none."""
+    if not outputs:
+        return ""
+    return json.dumps({"output": _one_or_many(outputs)}, separators=(",", ":"))
+
+
+def next_positions(
+    partitions: Iterable[StoredPartition], position: Position
+) -> tuple[StoredPartition, ...]:
+    """What a store keeps as positions: the next offset to read, and to write.
+
+    Raises CorruptError where that is below 0.
+    """
+    shift = 1 if position == "last" else 0
+    return tuple(_shifted(p, shift) for p in partitions)
+
+
+def as_kept(
+    partitions: Iterable[StoredPartition], position: Position
+) -> tuple[StoredPartition, ...]:
+    """Positions as the store keeps them; `last` before the first offset is -1."""
+    shift = -1 if position == "last" else 0
+    return tuple(_shifted(p, shift, least=shift) for p in partitions)
+
+
+def _shifted(p: StoredPartition, shift: int, least: int = 0) -> StoredPartition:
+    offsets = [p.input, *p.output]
+    for o in offsets:
+        if o.offset + shift < least:
+            raise CorruptError(f"{o.topic}:{o.partition} holds the offset {o.offset}")
+    return p.model_copy(
+        update={
+            "input": p.input.model_copy(update={"offset": p.input.offset + shift}),
+            "output": tuple(o.model_copy(update={"offset": o.offset + shift}) for o in p.output),
+            "merge": None if p.merge is None else p.merge + shift,
+        }
+    )
+
+
+def _plain(p: StoredPartition) -> dict[str, Any]:
+    found = p.model_dump(mode="json", exclude_none=True)
+    found.pop("output")
+    if p.output:
+        found["output"] = _one_or_many(p.output)
+    return found
+
+
+def _one_or_many(outputs: Sequence[StoredOutput]) -> Any:
+    rows = [o.model_dump(mode="json", exclude_none=True) for o in outputs]
+    return rows[0] if len(rows) == 1 else rows
+
+
+def _refuse_twice(places: Iterable[TopicPartition], what: str, where: str) -> None:
+    seen: set[TopicPartition] = set()
+    for place in places:
+        if place in seen:
+            raise CorruptError(f"{place[0]}:{place[1]} stands twice in {what}", where=where)
+        seen.add(place)
+
+
+def _json(text: str) -> Any:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError("a key stands twice")
+        return found
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _first(error: ValidationError) -> str:
+    found = error.errors(include_url=False)[0]
+    path = ".".join(str(part) for part in found["loc"])
+    given = found.get("input")
+    said = f" ({quoted(str(given))})" if isinstance(given, (str, int, float)) else ""
+    return f"{path}: {found['msg']}{said}" if path else found["msg"]

@@ -1,0 +1,203 @@
+"""transactional: offsets committed in the transaction of the outputs; restart at the commit, n = 0.
+
+That an offset was committed in a transaction is read in `__consumer_offsets` and never taken from
+the application file: an offset committed later and elsewhere (Flink does so) proves nothing about
+the outputs. docs/restart.md says which evidence the guarantee stands on.
+"""
+
+import shlex
+from collections.abc import Mapping
+from functools import partial
+
+from recovery.errors import RefusedError
+from recovery.facts import TopicPartition
+from recovery.restart.commits import CONSUMER_OFFSETS, GroupCommit, Shown
+from recovery.restart.decision import Basis, Check, Promise, some
+from recovery.restart.observed import CommitOf, Count, InCommit, Observed, each
+from recovery.restart.output_rules import final_end
+from recovery.restart.positions import base_offset, stored_or_base
+from recovery.restart.producers import ended_a_transaction
+from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
+from recovery.shared.app_file import App, named
+from recovery.shared.store_tables import KafkaGroupStore
+from recovery.times import rfc3339
+
+_IN_IT = "input offsets were committed in the transaction of the outputs"
+_BELIEVED = (
+    "input offsets were committed in a transaction; that the outputs were in the same one is "
+    "believed"
+)
+_NEVER = "nothing was committed, and the outputs hold no record of the application"
+
+
+def transactional(app: App, observed: Observed, place: TopicPartition) -> Basis:
+    """Raises RefusedError where the group's offsets are gone, or writers used no transaction."""
+    ends = {output: final_end(observed.log(output))[0] for output in app.outputs_of(place)}
+    entry = observed.stored_at(place)
+    if entry is None:
+        start, promise, checks = _without_offset(app, observed, place, ends)
+    else:
+        start = entry.input
+        promise, checks = _with_offset(app, observed, entry, ends)
+    checks.append(Check("pending", True, "no commit of the group is pending", named(place)))
+    checks += [_in_transactions(app, observed, output) for output in ends]
+    outputs = tuple(StoredOutput(topic=o[0], partition=o[1], offset=end) for o, end in ends.items())
+    return Basis(start, outputs, checks=tuple(checks), stored=entry, promise=promise)
+
+
+def _with_offset(
+    app: App, observed: Observed, entry: StoredPartition, ends: Mapping[TopicPartition, int]
+) -> tuple[Promise, list[Check]]:
+    """What the record of the group's commit proves."""
+    place, name = entry.input.place, "commit-in-transaction"
+    where = named(place)
+    commit = observed.commit_of(CommitOf(*place))
+    if isinstance(commit, str):
+        because = "whether the group's offset was committed in a transaction could not be seen"
+        return Promise("at-least-once", because), [Check(name, None, commit, where)]
+    if commit.in_transaction:
+        known = observed.owners.get(commit.producer_id or 0)
+        who = f"producer {commit.producer_id} epoch {commit.producer_epoch}"
+        text = (
+            f"committed by {who}{'' if known is None else f' (transactional id {known!r})'} in a "
+            f"transaction: its batch is at {CONSUMER_OFFSETS}:{commit.partition} offset "
+            f"{commit.at}, its COMMIT marker at {commit.marker_at}"
+        )
+        promise, checks = _together(observed, commit, ends)
+        return promise, [Check(name, True, text, where), *checks]
+    at = rfc3339(commit.timestamp)
+    text = (
+        f"offset {commit.offset} was committed outside of a transaction at {at} "
+        f"({CONSUMER_OFFSETS}:{commit.partition} offset {commit.at}), as a plain consumer, Flink "
+        "or `restart apply` does"
+    )
+    if _is_base(app, observed, entry) and not _all_written(app, observed, ends):
+        # An earlier plan put the group there: as good as no commit at all.
+        return Promise("exactly-once", _NEVER), [Check(name, None, text, where)]
+    because = (
+        "the group's offset was committed outside of a transaction: the outputs may be ahead of it"
+    )
+    return Promise("at-least-once", because), [Check(name, False, text, where)]
+
+
+def _together(
+    observed: Observed, commit: GroupCommit, ends: Mapping[TopicPartition, int]
+) -> tuple[Promise, list[Check]]:
+    """Were the outputs in the transaction of the commit?"""
+    checks = each(partial(_in_commit, observed, commit, o, end) for o, end in ends.items())
+    if any(c.held is False for c in checks):
+        because = "outputs were committed after the group's offset, in transactions without it"
+        return Promise("at-least-once", because), checks
+    proven = checks and all(c.held for c in checks)
+    return Promise("exactly-once", _IN_IT if proven else _BELIEVED), checks
+
+
+_TOLD: Mapping[str, tuple[bool | None, str]] = {
+    Shown.DECISION: (True, "the coordinator's decision on that transaction names it"),
+    Shown.MARKERS: (True, "its records bear that producer id and epoch, with their COMMIT marker"),
+    Shown.LATER: (
+        False,
+        "a later transaction of that producer wrote there and holds no offset of the group",
+    ),
+    Shown.NOTHING: (
+        None,
+        "believed: no decision that is left, and no batch at its end, shows it in that transaction",
+    ),
+}
+
+
+def _in_commit(observed: Observed, commit: GroupCommit, output: TopicPartition, end: int) -> Check:
+    start = observed.log(output).log_start_offset
+    held: bool | None = None
+    text: str = "no record was looked at: it is empty"
+    if start < end:
+        shown = observed.in_commit(InCommit(*output, start, end, commit))
+        held, text = _TOLD.get(shown, (None, shown))
+    return Check("outputs-in-commit", held, text, named(output))
+
+
+def _without_offset(
+    app: App, observed: Observed, place: TopicPartition, ends: Mapping[TopicPartition, int]
+) -> tuple[StoredOffset, Promise, list[Check]]:
+    """The start of a group without an offset: it never committed, or its offsets are gone."""
+    said = app.base_of(place)
+    written = _all_written(app, observed, ends)
+    if said is None and written and not observed.stored:
+        assert isinstance(app.store, KafkaGroupStore)
+        words = ["eoctl", "restart", "plan", "--group", app.store.group, "--topic", named(place)]
+        raise RefusedError(
+            f"the group holds no offset of it, but {some(written)}: its offsets are gone (expired "
+            "or deleted), and from the beginning everything would come twice",
+            where=named(place),
+            remedy="take the offset from a checkpoint or a backup and say it in [app.base]: "
+            f'"{named(place)}" = OFFSET; or choose an instant: '
+            f"{shlex.join(words)} --to-datetime T",
+        )
+    if said is None:
+        basis = stored_or_base(app, observed, place)
+        return basis.input, Promise("exactly-once", _NEVER), list(basis.checks)
+    start = base_offset(app, observed, place)
+    text = f"it starts at {start}, as [app.base] says: believed"
+    promise = Promise("exactly-once", _NEVER)
+    if written:
+        because = "the group holds no offset; where it begins is what [app.base] says"
+        promise = Promise("at-least-once", because)
+    return (
+        StoredOffset(topic=place[0], partition=place[1], offset=start),
+        promise,
+        [Check("base", None, text, named(place))],
+    )
+
+
+def _is_base(app: App, observed: Observed, entry: StoredPartition) -> bool:
+    said = app.base_of(entry.input.place)
+    begin = observed.log(entry.input.place).log_start_offset == 0
+    return entry.input.offset == (said if said is not None else 0 if begin else None)
+
+
+def _all_written(app: App, observed: Observed, ends: Mapping[TopicPartition, int]) -> list[str]:
+    found = each(partial(_written, app, observed, o, end) for o, end in ends.items())
+    return [text for text in found if text is not None]
+
+
+def _written(app: App, observed: Observed, output: TopicPartition, end: int) -> str | None:
+    """What the application wrote to an output since its base, as a sentence; None: nothing."""
+    log, said = observed.log(output), app.base_of(output)
+    start = log.log_start_offset if said is None else said
+    if said is None and start > 0:
+        return f"{named(output)} starts at {start}, and what was below it is deleted"
+    found = observed.count(Count(*output, start, max(start, end), producers=True))
+    writers = found.producers
+    if not found.counts.data or writers is None:
+        return None
+    # Not exclusive: records outside of transactions are believed foreign. Runs end where a producer
+    # comes back: who wrote behind that is not known.
+    transactional = writers.interleaved is not None or any(r.transactional for r in writers.runs)
+    if not app.exclusive and not transactional:
+        return None
+    return f"{named(output)} holds {found.counts.data} records from {start} on"
+
+
+def _in_transactions(app: App, observed: Observed, output: TopicPartition) -> Check:
+    """n = 0 holds only for outputs inside the transaction: who wrote there outside of one?"""
+    where, log = named(output), observed.log(output)
+    if log.producers is None:
+        text = "which producers wrote outside of transactions could not be seen"
+        return Check("outputs-in-transaction", None, text, where)
+    plain = [str(p.producer_id) for p in log.producers if not ended_a_transaction(p)]
+    if plain and app.exclusive:
+        raise RefusedError(
+            f"producers wrote outside of transactions: {some(plain, most=5)}; outputs that are not "
+            "in the transaction are not taken back with it",
+            where=where,
+            remedy="count them with the strategy commit-pair, or say exclusive = false if they "
+            "are not this application's",
+        )
+    if plain:
+        text = f"producers outside of transactions ({some(plain, most=5)}) are believed foreign"
+        return Check("outputs-in-transaction", None, text, where)
+    text = (
+        "every producer that the broker remembers there wrote in transactions; one without an id "
+        "(PID -1), or forgotten since, is not seen: believed that there was none"
+    )
+    return Check("outputs-in-transaction", None, text, where)

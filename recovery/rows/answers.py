@@ -1,0 +1,76 @@
+"""What a command answers: rows, what could not be seen, and the exit status that follows."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from recovery.errors import Exit
+from recovery.facts import Missing
+from recovery.rows.row import ErrorRow, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer of one command about one cluster.
+
+    schema: the command's words joined by `-`, without prefix and version. collected_at: epoch
+    ms, our clock. extra: more fields of the envelope. judging: a finding changes the exit
+    status (`status`, `txn hanging`, ...); lists and shown plans never do. finding_first: a
+    finding beats an incomplete answer (`check`). notes: sentences for people, on stderr.
+    """
+
+    schema: str
+    cluster_id: str | None
+    collected_at: int
+    rows: Sequence[Row]
+    errors: Sequence[ErrorRow] = ()
+    extra: Mapping[str, object] = field(default_factory=dict)
+    judging: bool = False
+    finding: bool = False
+    finding_first: bool = False
+    notes: Sequence[str] = ()
+
+    @property
+    def complete(self) -> bool:
+        return not self.errors
+
+    @property
+    def exit_status(self) -> Exit:
+        found = self.judging and self.finding
+        if not self.complete and not (found and self.finding_first):
+            return Exit.INCOMPLETE
+        return Exit.FINDING if found else Exit.OK
+
+
+def error_rows(missing: Iterable[Missing]) -> list[ErrorRow]:
+    """Facts that are missing, as rows."""
+    return [
+        ErrorRow(
+            scope=m.scope,
+            broker=m.broker,
+            topic=m.topic,
+            partition=m.partition,
+            id=m.id,
+            error=m.error,
+            detail=m.detail,
+        )
+        for m in missing
+    ]
+
+
+SEVERITY = (
+    Exit.OK,
+    Exit.FINDING,
+    Exit.REFUSED,
+    Exit.INCOMPLETE,
+    Exit.UNREACHABLE,
+    Exit.UNVERIFIED,
+)
+
+
+def worst(statuses: Iterable[Exit]) -> Exit:
+    """Several at once: 6 > 5 > 3 > 4 > 1 > 0; anything else wins over all."""
+    found = list(statuses)
+    for status in found:
+        if status not in SEVERITY:
+            return status
+    return max(found, key=SEVERITY.index, default=Exit.OK)

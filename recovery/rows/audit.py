@@ -1,0 +1,119 @@
+"""The rows of `audit sequences`, `audit transactions` and `audit duplicates`."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from recovery.rows.row import Row, Timestamp
+
+
+class AuditSequencesRow(Row):
+    """A batch that does not continue its producer's sequence in its partition.
+
+    gap: records between the producer's batch before and this one are missing, and no offsets are
+    missing that would explain it by compaction. repeat: records stand twice. epoch-back: a batch of
+    an epoch below one that the producer id had before.
+    """
+
+    topic: str
+    partition: int
+    finding: Literal["gap", "repeat", "epoch-back"]
+    producer_id: int
+    producer_epoch: int
+    offset: int = Field(description="of the batch's first record")
+    after_offset: int | None = Field(
+        description="last offset of the producer's batch before it; null: it is the first here"
+    )
+    expected: int = Field(description="first sequence that was to come; epoch-back: least epoch")
+    found: int = Field(description="first sequence, or epoch, that came")
+    records: int = Field(description="missing (gap), standing twice (repeat), in the batch")
+
+
+class SequencesExamined(Row):
+    """What `audit sequences` read of a partition, and all that it found there."""
+
+    topic: str
+    partition: int
+    start: int = Field(serialization_alias="from")
+    end: int = Field(serialization_alias="to", description="not included")
+    batches: int
+    records: int
+    unnumbered: int = Field(description="records of producers without idempotence: not judged")
+    producers: int
+    gaps: int
+    repeats: int
+    epochs_back: int
+    explained: int = Field(description="gaps that missing offsets explain: compaction")
+
+
+class NamedMarker(Row):
+    """What a partition holds of a transaction."""
+
+    topic: str
+    partition: int
+    first_offset: int | None = Field(description="of the transaction's data; null: none")
+    last_offset: int | None
+    marker: str | None = Field(description="commit or abort; null: none followed the data")
+    marker_offset: int | None
+
+
+class AuditTransactionsRow(Row):
+    """A transaction that is not whole.
+
+    torn: partitions ended it differently, or other than the coordinator decided. marker-missing: a
+    partition has data of it and no marker, though the coordinator called it complete. wrong-marker:
+    the marker below which its data lies is that of a later transaction.
+    """
+
+    finding: Literal["torn", "marker-missing", "wrong-marker"]
+    transactional_id: str | None
+    producer_id: int
+    producer_epoch: int = Field(description="of the data")
+    decided: str | None = Field(
+        description="commit or abort; null where the coordinator's record is compacted away"
+    )
+    decided_at: Timestamp
+    partitions: list[NamedMarker]
+
+
+class TransactionsCovered(Row):
+    """How far `audit transactions` can speak for a transactional id.
+
+    covered: transactions whose Prepare* record is still there, judged in every partition that they
+    name and that was read. unproven: those of which only the end is known.
+    """
+
+    transactional_id: str
+    covered: int
+    covered_from: Timestamp = Field(description="time of the first decision that is covered")
+    covered_to: Timestamp
+    pending: int = Field(description="decided, markers still being written")
+    unproven: int
+    unproven_from: Timestamp
+    unproven_to: Timestamp
+    whole: bool = Field(description="no transaction of the id can have been compacted away")
+
+
+class Place(Row):
+    """The topic, partition and offset of a record."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: Timestamp
+
+
+class AuditDuplicatesRow(Row):
+    """An id that more than one record has."""
+
+    id: str | None = Field(description="base64; null where it is longer than 1 KiB")
+    text: str = Field(description="readable form")
+    copies: int
+    same_value: bool = Field(description="key and value of all copies are equal")
+    partitions: int = Field(description="in how many partitions copies stand")
+    places: list[Place] = Field(description="the first copies, by topic, partition, offset")
+    nearest_offsets: int | None = Field(
+        description="least distance of two copies in one partition; null: all in different ones"
+    )
+    farthest_offsets: int | None
+    span_seconds: float | None = Field(description="between the oldest and the newest timestamp")

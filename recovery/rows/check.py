@@ -1,0 +1,32 @@
+"""The rows of `check` and of `bundle open`."""
+
+from typing import Literal
+
+from recovery.rows.row import Row
+
+Unit = Literal["offsets", "seconds", "transactions", "groups", "partitions"]
+
+
+class CheckRow(Row):
+    """One rule of [check]. ok null: it cannot be told, and `errors` or `notes` say why.
+
+    rule: its name in the config file. The rule speaks when observed reaches threshold; of
+    `producer_id_expiry` (seconds left) when it falls to it. observed null: there is nothing to
+    observe, or it is not known.
+    """
+
+    rule: str
+    threshold: int | float
+    observed: int | float | None
+    unit: Unit
+    ok: bool | None
+    detail: str
+
+
+class BundlePartRow(Row):
+    """One kind of thing that a bundle holds. not_seen: how many of it could not be seen."""
+
+    part: str
+    count: int
+    not_seen: int
+    detail: str

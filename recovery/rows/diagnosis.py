@@ -1,0 +1,126 @@
+"""Rows of the judging commands: `txn hanging`, `status`, `txn history`."""
+
+from typing import Any, Literal
+
+from recovery.rows.row import AgeClock, Row, Timestamp
+
+
+def place(topic: str | None, partition: int | None, transactional_id: str | None) -> str:
+    """Name a partition, or, without one, a transactional id: no topic's name has a blank."""
+    return f"id {transactional_id}" if topic is None else f"{topic}:{partition}"
+
+
+class EvidenceRow(Row):
+    """One reason for a verdict: a stable code, a sentence, its numbers."""
+
+    code: str
+    text: str
+    data: dict[str, Any]
+
+
+class RemedyRow(Row):
+    """The one safe way out. argv and command null: nothing that eoctl could do."""
+
+    action: Literal[
+        "abort",
+        "fence",
+        "commit",
+        "wait",
+        "resolve",
+        "restore-leader",
+        "restart-coordinator",
+        "write-prepared-marker",
+        "none",
+    ]
+    does: str
+    caveats: list[str]
+    refused: list[list[str]]
+    argv: list[str] | None
+    command: str | None
+
+
+class TxnHangingRow(Row):
+    """One open transaction on one partition, judged, or a transactional id that holds none.
+
+    gate: why a fence of its owner needs --owner-is-gone. ends_at: when its coordinator aborts it,
+    by the coordinator's clock; ends_in_seconds: how far off that is, negative once it is due.
+
+    topic and partition: null where the id is not at rest and holds no partition.
+    """
+
+    topic: str | None
+    topic_id: str | None
+    partition: int | None
+    leader: int | None
+    producer_id: int | None
+    producer_epoch: int | None
+    start_batch_epoch: int | None
+    coordinator_epoch: int | None
+    transactional_id: str | None
+    start_offset: int | None
+    last_timestamp: Timestamp
+    age_seconds: float | None
+    age_clock: AgeClock | None
+    timeout_ms: int | None
+    start_timestamp: Timestamp
+    state: str | None
+    samples: int
+    verdict: str
+    rule: str
+    mixed: bool
+    offsets_pending: bool
+    proven_outcome: str | None
+    groups: list[str]
+    evidence: list[EvidenceRow]
+    remedy: RemedyRow
+    gate: str | None = None
+    ends_at: Timestamp = None
+    ends_in_seconds: float | None = None
+    error: str | None = None
+
+    @property
+    def where(self) -> str:
+        """What it is about: `orders:3`, or `id NAME` of one that holds no partition."""
+        return place(self.topic, self.partition, self.transactional_id)
+
+
+class StatusRow(Row):
+    """All open transactions of one verdict, and ids that hold no partition.
+
+    worst: the partition to look at first; where none is held the transactional id.
+    """
+
+    verdict: str
+    transactions: int
+    partitions: int
+    oldest_seconds: float | None
+    age_clock: AgeClock | None
+    groups: int | None
+    worst: str | None
+    next: str | None
+
+
+class HistoryRow(Row):
+    """One record of `__transaction_state`, oldest first.
+
+    epoch_bump: why the epoch is above that of the record before: `end` (transactions v2 raise it
+    at every end), `fence` (a producer was initialised again), `past-timeout` (aborted after its
+    timeout had passed, by that timeout or by a fence: the record is the same), null where it is
+    not above. `timeout` is no longer given: it named fences so.
+    """
+
+    transactional_id: str
+    offset: int
+    coordinator_partition: int
+    timestamp: Timestamp
+    state: str | None
+    producer_id: int | None
+    producer_epoch: int | None
+    epoch_bump: Literal["end", "fence", "timeout", "past-timeout"] | None
+    timeout_ms: int | None
+    start_timestamp: Timestamp
+    client_transaction_version: int | None
+    previous_producer_id: int | None
+    next_producer_id: int | None
+    partitions: list[str]
+    tombstone: bool

@@ -1,0 +1,53 @@
+"""The rows of `jobs list`, `jobs show` and `jobs cancel`."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from recovery.errors import Exit
+from recovery.rows.row import Row, Timestamp
+
+JobState = Literal["running", "succeeded", "failed", "cancelled", "lost"]
+
+
+class JobRow(Row):
+    """One recovery job launched from here.
+
+    lost: it has no end and its process is gone. records, bytes, stages: as last reported; null
+    where nothing was. eta_seconds: by the pace so far, null once ended.
+    """
+
+    id: str
+    state: JobState
+    job: str = Field(description="rebuild, sink, ...")
+    engine: str
+    master: str | None
+    context: str | None
+    cluster_id: str | None
+    summary: str
+    user: str
+    host: str
+    pid: int
+    argv: list[str] = Field(description="the command line, secrets hidden")
+    started: Timestamp
+    ended: Timestamp
+    exit_status: int | None
+    error: str | None
+    output: str | None
+    log: str
+    stage: str | None
+    stages_done: int | None
+    stages_total: int | None
+    records: int | None
+    records_total: int | None
+    bytes: int | None
+    eta_seconds: float | None
+    reported: Timestamp
+    result: dict[str, Any]
+
+    @property
+    def mark(self) -> str | None:
+        """`!`: it failed, look. `?`: it did its work, and could not prove the result."""
+        if self.state in ("failed", "lost"):
+            return "!"
+        return "?" if self.state == "succeeded" and self.exit_status == Exit.INCOMPLETE else None

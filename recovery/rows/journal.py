@@ -1,0 +1,92 @@
+"""The rows of `journal list`, `journal show`, and of every command that changes something."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from recovery.rows.row import Row, Timestamp
+
+JournalState = Literal["running", "unfinished", "done", "failed", "abandoned", "undone"]
+
+
+class JournalRow(Row):
+    """One change. steps_done: of `steps`, those seen done.
+
+    running: a process of this host carries it out right now. undone_by, undoes: entries.
+    """
+
+    id: str
+    state: JournalState
+    kind: str
+    action: str
+    context: str
+    cluster_id: str
+    scope: str
+    summary: str
+    started: Timestamp
+    ended: Timestamp
+    user: str
+    host: str
+    pid: int
+    argv: list[str] = Field(description="the command line, secrets hidden")
+    steps: int
+    steps_done: int
+    plan_sha256: str
+    undoes: str | None
+    undone_by: str | None
+
+
+class JournalEventRow(Row):
+    """One line of the journal. step: from 1, null for the whole change."""
+
+    id: str
+    at: Timestamp
+    event: str
+    step: int | None
+    target: str | None
+    detail: str | None
+    saw: Any = Field(description="what was read back after the step; null where nothing was")
+    found: bool = Field(description="the step was found done, not carried out by this run")
+
+
+class PlanStepRow(Row):
+    """One step of a plan. status: null while the plan is only shown.
+
+    beyond-plan: it is done, and changed what the plan did not say (exit status 6). about: what a
+    remedy was judged from, one per partition: transactional_id, partition, producer_id, verdict,
+    rule, evidence, dropped, freed. harms: who is harmed, a sentence each.
+    """
+
+    step: int
+    action: str
+    target: str
+    parameters: dict[str, Any]
+    does: str
+    status: Literal["done", "already-done", "refused", "unverified", "beyond-plan"] | None
+    detail: str | None
+    about: list[dict[str, Any]] = Field(default_factory=list)
+    harms: list[str] = Field(default_factory=list)
+
+
+class PlanRow(Row):
+    """A change, shown or carried out. journal: its entry, null while it is only shown.
+
+    sha256: what --plan-sha256 approves; observed: the facts it stands on; command: the same
+    command that carries it out, null once it was.
+    """
+
+    action: str
+    kind: str
+    context: str
+    cluster_id: str
+    scope: str
+    summary: str
+    lock: str
+    created: Timestamp
+    expires: Timestamp
+    sha256: str
+    steps: list[PlanStepRow]
+    observed: dict[str, Any]
+    details: Any
+    journal: str | None
+    command: str | None

@@ -1,0 +1,61 @@
+"""The rows of `offsets count` and `offsets show`."""
+
+from pydantic import Field
+
+from recovery.rows.row import Row
+
+
+class OffsetsCountRow(Row):
+    """What became of the offsets [from, to) of a partition: the five counts add up to to - from.
+
+    All five are null where they could not be counted; nothing is guessed.
+    """
+
+    topic: str
+    partition: int
+    start: int | None = Field(serialization_alias="from")
+    end: int | None = Field(serialization_alias="to", description="not included")
+    data_records: int | None = Field(description="records that a read_committed reader gets")
+    aborted_records: int | None = Field(description="records of aborted transactions")
+    control_records: int | None = Field(description="transaction markers")
+    open_records: int | None = Field(
+        description="data records at or above the last stable offset, whatever their transaction"
+    )
+    missing_offsets: int | None = Field(
+        description="offsets without a record: compacted, deleted, never used"
+    )
+    error: str | None = None
+
+
+class OffsetsShowRow(Row):
+    """A committed offset of a group, or of another store, which `group` then names, on a
+    partition, against what its readers can see.
+
+    lag = last_stable_offset - committed_offset, lag_hw = high_watermark - committed_offset, both in
+    offsets, markers and holes included; below 0 where the group read further (read_uncommitted).
+    """
+
+    group: str
+    topic: str
+    partition: int
+    committed_offset: int | None = Field(
+        description="the last stable one; null: the first commit is still pending"
+    )
+    leader_epoch: int | None
+    metadata: str | None
+    pending: bool | None = Field(
+        description="a transaction holds a newer commit that is not decided; null: too old a broker"
+    )
+    pending_producer_id: int | None = Field(
+        default=None, description="of that transaction; null where __consumer_offsets is hidden"
+    )
+    last_stable_offset: int | None
+    high_watermark: int | None
+    lag: int | None
+    lag_hw: int | None
+    data_records: int | None = Field(
+        default=None,
+        description="records that wait for a read_committed reader up to the last stable offset; "
+        "null unless counted",
+    )
+    error: str | None = None

@@ -1,0 +1,88 @@
+"""The rows of `restart plan` and `restart verify`."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from recovery.rows.row import Row, Timestamp
+
+
+class RestartInput(Row):
+    """An input partition. Offsets are positions: the next record to read."""
+
+    topic: str
+    partition: int
+    current_offset: int | None = Field(description="null: the store has none")
+    restart_offset: int
+    direction: Literal["rewind", "skip", "none"]
+    records: int | None = Field(description="data records in between; null: cannot be counted")
+    from_time: Timestamp
+    to_time: Timestamp
+
+
+class FedBy(Row):
+    topic: str
+    partition: int
+
+
+class RestartOutput(Row):
+    """An output partition: its first drop_first outputs after the restart are in [from,
+    end_offset) already. Valid with exactly these numbers."""
+
+    topic: str
+    partition: int
+    start: int = Field(serialization_alias="from")
+    end_offset: int
+    leader_epoch: int | None
+    drop_first: int
+    fed_by: list[FedBy]
+
+
+class RestartState(Row):
+    """The state that belongs to the restart: a changelog's partition up to end_offset."""
+
+    topic: str
+    partition: int
+    end_offset: int
+
+
+class RestartCheck(Row):
+    """held: null = could not be checked, must be believed. where: partitions it is about."""
+
+    name: str
+    held: bool | None
+    detail: str
+    where: str | None = None
+
+
+class RestartPlanRow(Row):
+    """One plan: where each input partition restarts, and how many outputs are to be dropped."""
+
+    app: str = Field(description="the application's name, or the group of an ad-hoc plan")
+    strategy: str
+    inputs: list[RestartInput]
+    outputs: list[RestartOutput]
+    state: list[RestartState]
+    guarantee: Literal["exactly-once", "at-least-once", "at-most-once"]
+    because: str
+    checks: list[RestartCheck]
+    starting_offsets: str | None = Field(
+        default=None, description="spark-checkpoint: the value of Spark's startingOffsets"
+    )
+
+
+class RestartVerifyRow(Row):
+    """What is not as an applied plan left it. where: the partition."""
+
+    finding: Literal[
+        "overwritten",
+        "mirror-overwritten",
+        "pending",
+        "written-beyond",
+        "another-topic",
+        "another-epoch",
+        "lost",
+    ]
+    where: str
+    producer_id: int | None
+    detail: str

@@ -1,0 +1,84 @@
+"""The rows of `state rebuild`, `state compare` and `state show`."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from recovery.rows.row import Row, Timestamp
+
+
+class StateRebuildRow(Row):
+    """One partition's state. data_records + aborted_records + control_records + missing_offsets =
+    to - from; null where the reader can't tell (librdkafka)."""
+
+    topic: str
+    partition: int
+    start: int = Field(serialization_alias="from")
+    end: int = Field(serialization_alias="to", description="not included")
+    rows: int = Field(description="live entries")
+    sha256_sum: str = Field(description="docs/state.md, Digest")
+    data_records: int
+    aborted_records: int | None
+    control_records: int | None
+    missing_offsets: int | None
+    tombstones: int
+    invalid: int = Field(description="records that can be in no state: without a key, say")
+    ignored: int = Field(description="records that the store would not have taken any more")
+    expired: int = Field(description="entries that retention hides")
+    incomplete: tuple[str, ...] = Field(description="why it is not provably complete")
+    proof: str | None = Field(description="what proves it although it looks incomplete")
+
+
+class StateDigest(Row):
+    """rows, and the sum of their SHA-256 modulo 2^256, hexadecimal."""
+
+    rows: int
+    sha256_sum: str
+
+
+Difference = Literal["only_a", "only_b", "different"]
+
+
+class StateValue(Row):
+    """What one side says of a key. Bytes are base64; text where they are readable."""
+
+    timestamp: Timestamp
+    value: str | None
+    value_text: str | None
+
+
+class StateCompareRow(Row):
+    """One partition, or one key that differs (where key is not null).
+
+    difference: only_a, only_b, different; of a partition null when it is equal.
+    """
+
+    topic: str | None
+    partition: int | None
+    difference: Difference | None
+    rows_a: int | None = None
+    rows_b: int | None = None
+    only_a: int | None = None
+    only_b: int | None = None
+    different: int | None = None
+    key: str | None = None
+    key_text: str | None = None
+    a: StateValue | None = None
+    b: StateValue | None = None
+
+
+class StateShowRow(Row):
+    """One entry of a state. Bytes are base64; key_decoded and value_decoded as the serde says.
+
+    extra: the columns that the format adds.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: Timestamp
+    key: str
+    key_decoded: object
+    value: str | None
+    value_decoded: object
+    extra: dict[str, object]

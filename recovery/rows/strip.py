@@ -1,0 +1,31 @@
+"""The rows of the dashboard's partition strip: what stands in the log around the LSO."""
+
+from typing import Literal
+
+from recovery.rows.row import Row
+
+StripKind = Literal[
+    "plain", "committed", "aborted", "open", "undecided", "control", "missing", "unread"
+]
+
+
+class StripRow(Row):
+    """A stretch [first_offset, end_offset) of one partition's log that is of one kind and producer.
+
+    plain: written outside any transaction. committed, aborted: of transactions that were decided;
+    at or above the LSO such records wait all the same. open: no marker follows up to the high
+    watermark. undecided: the same, but the log was not read that far. control: a marker, outcome
+    says which. missing: no record there (compacted, deleted, never used). unread: more than is
+    read for a strip. batches, records: how many; what compaction took out of the middle of a batch
+    is no record, though its offset lies in the stretch.
+    """
+
+    topic: str
+    partition: int
+    first_offset: int
+    end_offset: int
+    kind: StripKind
+    outcome: Literal["commit", "abort"] | None = None
+    producer_id: int | None = None
+    batches: int = 0
+    records: int = 0

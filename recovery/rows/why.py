@@ -1,0 +1,90 @@
+"""The row of `why`: the story of one partition."""
+
+from recovery.rows.diagnosis import HistoryRow, TxnHangingRow, place
+from recovery.rows.row import Row, Timestamp
+
+
+class HeldGroupRow(Row):
+    """A group on the partition. held_up: it has read all that readers may see."""
+
+    group: str
+    type: str | None
+    state: str | None
+    committed_offset: int | None
+    lag: int | None
+    lag_hw: int | None
+    pending: bool | None
+    held_up: bool | None
+    members: list[str]
+
+
+class WaitingRow(Row):
+    """Data records between LSO and high watermark. at_least: more were not read."""
+
+    records: int
+    mine: int
+    aborted: int
+    other_open: int
+    freed: int
+    oldest_timestamp: Timestamp
+    at_least: bool
+
+
+class OwnerRow(Row):
+    """The owner, as far as Kafka tells. said: in a sentence; clients: `client id at host`."""
+
+    transactional_id: str | None
+    coordinator: int | None
+    clients: list[str]
+    said: str
+
+
+class WaitRow(Row):
+    """What happens if one waits, and in a sentence (said).
+
+    ending: how the transaction ends (recovery.diagnose.prospect.Ending). ends_at: when its
+    coordinator aborts it, by the coordinator's clock; ends_in_seconds: how far off that is,
+    negative once it is due. deleted_at: when retention deletes the oldest record that waits.
+    """
+
+    said: str
+    ends_at: Timestamp
+    deleted_at: Timestamp
+    ending: str | None = None
+    ends_in_seconds: float | None = None
+
+
+class WhyRow(Row):
+    """Why readers of one partition stand, or that they do not stand because of the LSO.
+
+    topic and partition: null where the story is of a transactional id that holds no partition.
+    """
+
+    topic: str | None
+    topic_id: str | None
+    partition: int | None
+    leader: int | None
+    stuck: bool | None
+    headline: str
+    log_start_offset: int | None
+    last_stable_offset: int | None
+    high_watermark: int | None
+    held: int | None
+    waiting: WaitingRow | None
+    held_by: TxnHangingRow | None
+    others: list[TxnHangingRow]
+    owner: OwnerRow | None
+    history: list[HistoryRow]
+    groups: list[HeldGroupRow] | None
+    groups_said: str
+    if_you_wait: WaitRow | None
+    samples: int
+    brokers_up: int
+    brokers_known: int
+    transactional_id: str | None = None
+    error: str | None = None
+
+    @property
+    def where(self) -> str:
+        """What it is about: `orders:3`, or `id NAME` of one that holds no partition."""
+        return place(self.topic, self.partition, self.transactional_id)

@@ -1,0 +1,1 @@
+"""What several capabilities stand on: cuts, digests, record ids, the application file."""

@@ -1,0 +1,274 @@
+"""The application file: what an application reads, writes and where it keeps its position.
+
+`restart plan APP.toml` starts here. One table, [app], with [app.store] and, where they are needed,
+[app.mapping], [app.base], [app.mirror], [app.merge]. docs/restart.md shows one.
+Stores: `recovery.shared.store_tables`; what they hold: `recovery.restart.stored`.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from recovery.errors import UsageError
+from recovery.facts import TopicPartition
+from recovery.quoting import quoted
+from recovery.selectors import parse_selector
+from recovery.shared.offset_bounds import MAX_OFFSET
+from recovery.shared.store_tables import Name, SqlStore, Store, Table, TopicStore, ZooKeeperStore
+
+Strategy = Literal[
+    "output-end",
+    "commit-pair",
+    "checkpoint",
+    "changelog",
+    "merge-log",
+    "transactional",
+    "sql",
+    "spark-checkpoint",
+]
+Isolation = Literal["read_committed", "read_uncommitted"]
+_Described = Annotated[Store, Field(discriminator="kind")]
+
+
+class MergeLog(Table):
+    """[app.merge]: the topic with the order in which inputs were merged; its partition p is that
+    of the outputs' partition p."""
+
+    topic: Name
+    format: Literal["coast", "json"]
+
+
+class App(Table):
+    """[app], checked: every topic and partition that it names fits the others.
+
+    mapping, base: as written; use `outputs_of` and `base_of`.
+    """
+
+    name: Name
+    strategy: Strategy
+    inputs: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)]
+    outputs: Annotated[tuple[Name, ...], Field(strict=False)] = ()
+    isolation: Isolation = "read_committed"
+    exclusive: bool = True
+    mapping: dict[str, Annotated[tuple[str, ...], Field(strict=False)]] = Field(
+        default_factory=dict
+    )
+    base: dict[str, Annotated[int, Field(ge=0, le=MAX_OFFSET)]] = Field(default_factory=dict)
+    store: _Described | None = None
+    mirror: _Described | None = None
+    merge: MergeLog | None = None
+
+    def outputs_of(self, place: TopicPartition) -> tuple[TopicPartition, ...]:
+        """What an input partition feeds: as mapped, else its own number in every output."""
+        mapped = self.mapping.get(named(place))
+        if mapped is None:
+            return tuple((topic, place[1]) for topic in self.outputs)
+        return tuple(parse_place(text) for text in mapped)
+
+    def base_of(self, place: TopicPartition) -> int | None:
+        """The offset at which counting starts in an input or output partition, where it says."""
+        return self.base.get(named(place))
+
+    @property
+    def position(self) -> Literal["next", "last"]:
+        """Which offset the store keeps."""
+        return self.store.position if self.store is not None else "next"
+
+
+class _File(Table):
+    app: App
+
+
+_FITS: Mapping[Strategy, tuple[str, ...]] = {
+    "output-end": ("kafka-group", "file", "topic", "zookeeper", "sql"),
+    "commit-pair": ("kafka-group", "file", "topic", "zookeeper", "sql"),
+    "checkpoint": ("file", "topic", "zookeeper", "sql"),
+    "changelog": ("topic",),
+    "merge-log": ("file", "topic", "zookeeper", "sql"),
+    "transactional": ("kafka-group",),
+    "sql": ("sql",),
+    "spark-checkpoint": ("spark-checkpoint",),
+}
+_WITHOUT_OUTPUTS = ("sql", "spark-checkpoint", "transactional")
+
+
+def named(place: TopicPartition) -> str:
+    """`orders:3`."""
+    return f"{place[0]}:{place[1]}"
+
+
+def parse_place(text: str, *, where: str | None = None) -> TopicPartition:
+    """The one partition of `orders:3`. Raises UsageError."""
+    selector = parse_selector(text, where=where)
+    ranges = selector.partitions
+    if selector.literal is None or ranges is None or len(ranges) > 1 or ranges[0][0] < ranges[0][1]:
+        raise UsageError(
+            f"{quoted(text)} is not one partition", where=where, remedy="write TOPIC:3"
+        )
+    return selector.literal, ranges[0][0]
+
+
+def parse_app_file(text: str, file: str) -> App:
+    """The application of a file's text. file: its name, for errors. Raises UsageError that names
+    table and key."""
+    try:
+        content = tomllib.loads(text)
+    except ValueError as error:
+        raise UsageError(f"not TOML: {error}", where=file) from None
+    if "app" not in content:
+        raise UsageError("there is no table [app]", where=file, remedy="see docs/restart.md")
+    try:
+        app = _File.model_validate(content).app
+    except ValidationError as error:
+        raise _first(error, content, file) from None
+    _check_topics(app, file)
+    _check_partitions(app, file)
+    _check_store(app, file)
+    return app
+
+
+def _first(error: ValidationError, content: Mapping[str, Any], file: str) -> UsageError:
+    """The first thing wrong, as `file, [app.store] path: what`."""
+    found = error.errors(include_url=False)[0]
+    path = [str(part) for part in found["loc"]]
+    # A union of stores puts the kind between the table's name and the key.
+    for table in ("store", "mirror"):
+        if path[:2] == ["app", table] and len(path) > 2:
+            del path[2]
+    kind, given, known = found["type"], found.get("input"), found.get("ctx", {})
+    depth = 1
+    value: Any = content
+    for count, part in enumerate(path, 1):
+        value = value.get(part) if isinstance(value, dict) else None
+        if isinstance(value, dict):
+            depth = count
+    table, key = ".".join(path[:depth]), ".".join(path[depth:])
+    where = f"{file}, [{table}]" + (f" {key}" if key else "")
+    if kind == "extra_forbidden":
+        return UsageError("is not a key of this table", where=where, remedy="see docs/restart.md")
+    if kind == "missing":
+        return UsageError("is missing", where=where)
+    if kind == "union_tag_not_found":
+        return UsageError("is missing", where=f"{where} kind", remedy=f"write {_kinds()}")
+    if kind == "union_tag_invalid":
+        tag = quoted(str(known.get("tag")))
+        return UsageError(f"{tag} is no store", where=f"{where} kind", remedy=f"write {_kinds()}")
+    if kind == "literal_error":
+        return UsageError(
+            f"{quoted(str(given))} is not known here",
+            where=where,
+            remedy=f"write {str(known['expected']).replace(chr(39), '')}",
+        )
+    said = quoted(str(given)) + ": " if isinstance(given, (str, int, float)) else ""
+    secret = key == "url"
+    return UsageError(f"{'' if secret else said}{found['msg']}", where=where)
+
+
+def _kinds() -> str:
+    return "kafka-group, file, topic, zookeeper, sql or spark-checkpoint"
+
+
+def _check_topics(app: App, file: str) -> None:
+    for key, topics in (("inputs", app.inputs), ("outputs", app.outputs)):
+        for topic in topics:
+            if parse_selector(topic, where=f"{file}, [app] {key}").literal != topic:
+                raise UsageError(f"{quoted(topic)} is no topic name", where=f"{file}, [app] {key}")
+        if len(set(topics)) < len(topics):
+            raise UsageError("a topic stands twice", where=f"{file}, [app] {key}")
+    if both := set(app.inputs) & set(app.outputs):
+        raise UsageError(
+            f"{min(both)} is input and output: what is written would be read again",
+            where=f"{file}, [app] outputs",
+        )
+    if not app.outputs and app.strategy not in _WITHOUT_OUTPUTS:
+        raise UsageError(
+            f"the strategy {app.strategy} counts outputs: name them", where=f"{file}, [app] outputs"
+        )
+    if app.outputs and app.strategy == "spark-checkpoint":
+        raise UsageError(
+            "no outputs are counted: Spark replays a batch whole, its sink drops what it has",
+            where=f"{file}, [app] outputs",
+            remedy="leave them out",
+        )
+    if app.strategy == "changelog" and (len(app.inputs) > 1 or len(app.outputs) > 1):
+        raise UsageError(
+            "a changelog record holds one input and one output offset: name one of each",
+            where=f"{file}, [app]",
+            remedy="for several inputs use merge-log",
+        )
+
+
+def _check_partitions(app: App, file: str) -> None:
+    where = f"{file}, [app.mapping]"
+    for text, outputs in app.mapping.items():
+        _one_of(text, app.inputs, "an input", where)
+        for output in outputs:
+            _one_of(output, app.outputs, "an output", f"{where} {text}")
+        if len(set(outputs)) < len(outputs):
+            raise UsageError("an output stands twice", where=f"{where} {text}")
+    for text in app.base:
+        _one_of(text, (*app.inputs, *app.outputs), "an input or output", f"{file}, [app.base]")
+
+
+def _one_of(text: str, topics: Iterable[str], what: str, where: str) -> None:
+    place = parse_place(text, where=where)
+    if named(place) != text:
+        raise UsageError(f"{quoted(text)}: write {named(place)}", where=where)
+    if place[0] not in topics:
+        raise UsageError(f"{place[0]} is not {what} of this application", where=where)
+
+
+def _check_store(app: App, file: str) -> None:
+    where = f"{file}, [app.store]"
+    store, fits = app.store, _FITS[app.strategy]
+    if store is None:
+        # The end of the output alone says where to start; the plan is then for --env only.
+        if app.strategy != "output-end":
+            raise UsageError("is missing: it says where the position is kept", where=where)
+    elif store.kind not in fits:
+        raise UsageError(
+            f"{store.kind} cannot hold what the strategy {app.strategy} needs",
+            where=f"{where} kind",
+            remedy=f"write {' or '.join(fits)}",
+        )
+    if isinstance(store, TopicStore) and (store.key is None) != (app.strategy == "changelog"):
+        why = "is missing" if store.key is None else "has no meaning for a changelog"
+        raise UsageError(why, where=f"{where} key")
+    if app.position == "last" and app.strategy in ("changelog", "spark-checkpoint"):
+        raise UsageError(
+            f"last is for stores that keep the last processed offset: {app.strategy} keeps the "
+            "next one",
+            where=f"{where} position",
+            remedy='leave it out, or write "next"',
+        )
+    if app.strategy in ("commit-pair", "checkpoint", "merge-log"):
+        _check_room(app, where)
+    if (app.merge is None) != (app.strategy != "merge-log"):
+        why = "is missing: it names the merge log" if app.merge is None else "is for merge-log only"
+        raise UsageError(why, where=f"{file}, [app.merge]")
+    if app.mirror is not None:
+        if store is None or app.mirror.kind == "spark-checkpoint" or app.strategy == "changelog":
+            raise UsageError("nothing can be mirrored here", where=f"{file}, [app.mirror]")
+        if app.mirror.model_dump(exclude={"position"}) == store.model_dump(exclude={"position"}):
+            raise UsageError("is the store itself", where=f"{file}, [app.mirror]")
+
+
+def _check_room(app: App, where: str) -> None:
+    """The strategies that restart from a pair need a store with room for the whole of it."""
+    needed = {"commit-pair": ("output",), "checkpoint": ("output", "state")}.get(
+        app.strategy, ("output", "merge")
+    )
+    if isinstance(app.store, ZooKeeperStore) and app.store.is_consumer_offsets:
+        raise UsageError(
+            f"nodes of a consumer hold input offsets only, {app.strategy} needs {needed[0]} too",
+            where=f"{where} path",
+            remedy="name a node of your own, which holds the JSON object",
+        )
+    if isinstance(app.store, SqlStore):
+        for column in needed:
+            if getattr(app.store.columns, column) is None:
+                raise UsageError(
+                    f"is missing: {app.strategy} needs it", where=f"{where[:-1]}.columns] {column}"
+                )

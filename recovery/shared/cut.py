@@ -1,0 +1,249 @@
+"""Cuts: up to which offsets a state is made, one decision for all partitions of all changelogs.
+
+A cut is resolved once and then passed as numbers; the same cut gives the same result later. Below
+it a record counts by its transaction's final outcome, wherever the marker lies; `judge` says which
+transactions the cut divides.
+"""
+
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from recovery.errors import UsageError
+from recovery.facts import TopicPartition
+
+SCHEMA = "eoctl.cut/v1"
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, populate_by_name=True)
+
+
+class CutPartition(_Value):
+    """Offsets [start, end) of a partition; the others as they were when the cut was made, the high
+    watermark read after all ends were known."""
+
+    partition: int
+    start: int
+    end: int
+    last_stable_offset: int
+    high_watermark: int
+    leader_epoch: int | None
+    timestamp_before: int | None = None
+    timestamp_after: int | None = None
+
+
+class CutTopic(_Value):
+    """A changelog and its partitions, by number."""
+
+    topic: str
+    topic_id: str | None
+    partitions: tuple[CutPartition, ...]
+
+
+class CutTransaction(_Value):
+    """A transaction that a cut needs, divides, or leaves open above it.
+
+    outcome: committed, aborted or open. marker: its offset in this partition, null where none was
+    seen. why: for one that is divided, how.
+    """
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    outcome: Literal["committed", "aborted", "open"]
+    first_offset: int | None = None
+    last_offset: int | None = None
+    marker: int | None = None
+    why: str | None = None
+
+
+class Cut(_Value):
+    """One cut. at: lso, hw or an instant. transactions: those with data below the end and a marker
+    at or above it, or none. split: those that are counted in one place and not in another.
+    consistent: whether there are none; null where that can't be told."""
+
+    schema_: Literal["eoctl.cut/v1"] = Field(default="eoctl.cut/v1", alias="schema")
+    cluster_id: str | None
+    created_at: str
+    at: str
+    instant: int | None = None
+    topics: tuple[CutTopic, ...]
+    transactions: tuple[CutTransaction, ...] = ()
+    split: tuple[CutTransaction, ...] = ()
+    open: tuple[CutTransaction, ...] = ()
+    consistent: bool | None = None
+
+    def places(self) -> dict[TopicPartition, CutPartition]:
+        """Every partition by its place."""
+        return {(t.topic, p.partition): p for t in self.topics for p in t.partitions}
+
+
+def dump(cut: Cut) -> str:
+    """The content of a cut file."""
+    return json.dumps(cut.model_dump(mode="json", by_alias=True), indent=1) + "\n"
+
+
+def load(text: str, where: str) -> Cut:
+    """A cut from a cut file or from a manifest. Raises UsageError."""
+    try:
+        found = json.loads(text)
+        if isinstance(found, dict) and found.get("schema") == "eoctl.manifest/v1":
+            found = found.get("cut")
+        if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+            raise UsageError("neither a cut file nor a manifest", where=where)
+        return Cut.model_validate(found)
+    except (ValueError, ValidationError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"not a cut file: {reason}", where=where) from None
+
+
+class Behind(NamedTuple):
+    """The first that a producer wrote at or above a partition's end: data, and marker.
+
+    Each (offset, epoch), None where there was none up to the high watermark that was seen.
+    open_from: where a transaction begins that has no marker there.
+    """
+
+    data: tuple[int, int] | None
+    marker: tuple[int, int] | None
+    open_from: int | None = None
+
+
+class Judged(NamedTuple):
+    """See Cut."""
+
+    transactions: tuple[CutTransaction, ...]
+    split: tuple[CutTransaction, ...]
+    open: tuple[CutTransaction, ...]
+    consistent: bool | None
+
+
+def judge(
+    below: Mapping[TopicPartition, Mapping[str, Mapping[str, Any]]],
+    behind: Mapping[TopicPartition, Mapping[int, Behind]],
+    *,
+    epoch_per_transaction: bool,
+    atomic: bool,
+) -> Judged:
+    """Which transactions a cut divides.
+
+    below: of each partition, each producer's last transaction below the end (see
+    `recovery.audit.range_counts`). behind: what follows. epoch_per_transaction: transactions v2
+    (KIP-890), where equal epochs mean the same transaction; with v1 they may not. atomic: False
+    where records outside transactions lie in several partitions, of which nothing says that they
+    belong together.
+    """
+    needed = []
+    split = []
+    opened = []
+    unknown = False
+    for place, producers in below.items():
+        for name, last in producers.items():
+            known = behind.get(place, {}).get(int(name))
+            if last.get("last_offset") is None or not _unmarked(last):
+                continue
+            follows = known or Behind(None, None)
+            found = CutTransaction(
+                topic=place[0],
+                partition=place[1],
+                producer_id=int(name),
+                producer_epoch=last["epoch"],
+                outcome=last["outcome"],
+                last_offset=last["last_offset"],
+                marker=follows.marker[0] if follows.marker else None,
+            )
+            needed.append(found)
+            if follows.data and (follows.marker is None or follows.data[0] < follows.marker[0]):
+                why = f"it goes on at offset {follows.data[0]}, at or above the end"
+                split.append(found.model_copy(update={"why": why}))
+    for place, producers_behind in behind.items():
+        for producer, follows in producers_behind.items():
+            if follows.data is None:
+                continue
+            offset, epoch = follows.data
+            if follows.open_from is not None:
+                opened.append(
+                    CutTransaction(
+                        topic=place[0],
+                        partition=place[1],
+                        producer_id=producer,
+                        producer_epoch=epoch,
+                        outcome="open",
+                        first_offset=follows.open_from,
+                    )
+                )
+            for other, producers in below.items():
+                last_there = producers.get(str(producer))
+                if other == place or last_there is None or last_there.get("epoch") is None:
+                    continue
+                if last_there["epoch"] < epoch:
+                    continue
+                same, aborted = last_there["epoch"] == epoch, last_there["outcome"] == "aborted"
+                if same and epoch_per_transaction and aborted:
+                    continue  # counted nowhere
+                if aborted or (same and not epoch_per_transaction):
+                    # an aborted one hides what was before it; with v1 the same epoch may be an
+                    # earlier transaction
+                    unknown = True
+                    continue
+                split.append(
+                    CutTransaction(
+                        topic=place[0],
+                        partition=place[1],
+                        producer_id=producer,
+                        producer_epoch=epoch,
+                        outcome="committed",
+                        first_offset=offset,
+                        marker=follows.marker[0] if follows.marker else None,
+                        why=f"above the end here, counted in {other[0]}-{other[1]}",
+                    )
+                )
+    consistent = False if split else None if unknown or not atomic else True
+    return Judged(tuple(needed), tuple(split), tuple(opened), consistent)
+
+
+def _unmarked(last: Mapping[str, Any]) -> bool:
+    """True if the last data of a producer has no marker behind it."""
+    return last["marker"] is None or last["marker"] < last["last_offset"]
+
+
+def differences(
+    cut: Cut, now: Iterable[tuple[TopicPartition, str | None, int | None, int | None]]
+) -> list[str]:
+    """What makes the offsets of a cut mean something else now: sentences.
+
+    now: place, topic id, log start and leader epoch, read again. A leader epoch that rose is no
+    difference as long as the log below was not cut off, which the reader has checked.
+    """
+    wanted = cut.places()
+    ids = {t.topic: t.topic_id for t in cut.topics}
+    found = []
+    seen = set()
+    for place, topic_id, log_start, epoch in now:
+        p = wanted.get(place)
+        if p is None:
+            continue
+        seen.add(place)
+        name = f"{place[0]}-{place[1]}"
+        if topic_id != ids[place[0]]:
+            found.append(f"{name}: the topic was deleted and made anew")
+        elif log_start is None:
+            found.append(f"{name}: its log start could not be read again")
+        elif log_start > p.start and p.end > p.start:
+            found.append(f"{name}: its log start moved from {p.start} to {log_start}")
+        elif p.leader_epoch is not None and epoch is not None and epoch < p.leader_epoch:
+            found.append(f"{name}: its leader epoch went back from {p.leader_epoch} to {epoch}")
+    found += [f"{t}-{p}: is not there any more" for t, p in sorted(wanted.keys() - seen)]
+    return found
+
+
+def ranges(start: int, end: int, most: int) -> Sequence[tuple[int, int]]:
+    """[start, end) in equal parts of at most `most` offsets."""
+    count = max(1, -(-(end - start) // most))
+    edges = [start + (end - start) * i // count for i in range(count + 1)]
+    return list(itertools.pairwise(edges))

@@ -1,0 +1,91 @@
+"""A digest of every record as it stands, to find the same one in another log.
+
+record = i64 timestamp (ms) | i32 length + key | i32 length + value | headers as Kafka writes them,
+big-endian, a null's length -1; 16 bytes of BLAKE2b. Where timestamps or headers are not to be
+compared they are left out. Keys have a range each: the highest bits of their CRC-32.
+"""
+
+import hashlib
+import zlib
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from recovery.formats.arrays import binary_parts, filled
+from recovery.formats.columns import ColumnBatch, Slices
+from recovery.shared.digest import fixed_width, lengths
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+DIGEST_SIZE = 16
+KEY_RANGES = 64
+"""Ranges of keys; records without a key are in one more, the last."""
+_SHIFT = 32 - (KEY_RANGES - 1).bit_length()
+
+
+def record_digests(
+    records: ColumnBatch, *, timestamps: bool = True, headers: bool = True
+) -> "NDArray[np.uint64]":
+    """uint64[n, 2]: a digest per record, offsets left out."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not len(records):
+        return np.zeros((0, 2), np.uint64)
+    empty = [None, pa.py_buffer(bytes(16)), pa.py_buffer(b"")]
+    separator = pa.Array.from_buffers(pa.large_binary(), 1, empty)[0]
+    key, value = records.key.array(), records.value.array()
+    stamp = [records.timestamp] if timestamps else []
+    parts = [
+        fixed_width(
+            [("timestamp", ">i8")] * len(stamp) + [("length", ">i4")], [*stamp, lengths(key)]
+        ),
+        filled(key),
+        fixed_width([("length", ">i4")], [lengths(value)]),
+        filled(value),
+    ]
+    if headers:
+        parts.append(records.headers.array())
+    return _hashes(pc.binary_join_element_wise(*parts, separator))
+
+
+def field_digests(field: Slices) -> "NDArray[np.uint64]":
+    """uint64[n]: of one field, for telling which fields differ; null told from empty."""
+    import numpy as np
+
+    found = _hashes(filled(field.array()))[:, 0].copy() if len(field) else np.zeros(0, np.uint64)
+    found[field.length < 0] = 0
+    return found
+
+
+def key_ranges(keys: Slices) -> "NDArray[np.int64]":
+    """int64[n]: the range of each key, KEY_RANGES where it is null."""
+    import numpy as np
+
+    view, crc32 = memoryview(keys.data), zlib.crc32  # type: ignore[arg-type]
+    behind = (keys.start + np.maximum(keys.length, 0)).tolist()
+    sums = [crc32(view[a:b]) for a, b in zip(keys.start.tolist(), behind, strict=True)]
+    found = np.array(sums, np.int64) >> _SHIFT
+    found[keys.length < 0] = KEY_RANGES
+    return found
+
+
+def range_name(number: int) -> str:
+    """The CRC-32 of its keys, first and last, as hexadecimal digits; `no key`."""
+    if number == KEY_RANGES:
+        return "no key"
+    return f"{number << _SHIFT:08x}-{((number + 1) << _SHIFT) - 1:08x}"
+
+
+def _hashes(rows: "pa.LargeBinaryArray") -> "NDArray[np.uint64]":
+    import numpy as np
+
+    data, edges = binary_parts(rows)
+    view, blake2b = memoryview(data), hashlib.blake2b  # type: ignore[arg-type]
+    found = b"".join(
+        [blake2b(view[a:b], digest_size=DIGEST_SIZE).digest() for a, b in pairwise(edges.tolist())]
+    )
+    return np.frombuffer(found, np.uint64).reshape(-1, 2)

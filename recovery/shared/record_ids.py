@@ -1,0 +1,196 @@
+"""What makes two records the same one: their key, value, a header, a JSON field, or their source.
+
+An id is asked for as text, `key`, `value`, `header:NAME`, `json:PATH` (of the value, dots between
+the names) or `source`, and compared as a digest of 16 bytes: BLAKE2b, so that two ids that differ
+never meet by chance or by intent. A record without an id (null key, no such header) has none: it
+is nobody's duplicate.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from recovery.errors import RefusedError, UsageError
+from recovery.formats.columns import ColumnBatch, Slices
+from recovery.quoting import quoted
+from recovery.shared.source_numbers import Number
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+DIGEST_SIZE = 16
+_KINDS = ("key", "value", "header:NAME", "json:PATH", "source")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceHeaders:
+    """The headers that say which source record a record was made of.
+
+    numbers: `text` for decimal digits, `int` for big-endian signed integers of 4 or 8 bytes.
+    topic: where there are several source topics; nth: where several records are made of one.
+    """
+
+    partition: str = "source.partition"
+    offset: str = "source.offset"
+    nth: str | None = None
+    topic: str | None = None
+    numbers: Literal["text", "int"] = "text"
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(n for n in (self.topic, self.partition, self.offset, self.nth) if n)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordId:
+    """kind: key, value, header, json or source; name: the header, or the dotted path."""
+
+    kind: Literal["key", "value", "header", "json", "source"]
+    name: str = ""
+    source: SourceHeaders = SourceHeaders()
+
+    @property
+    def text(self) -> str:
+        """As it was asked for."""
+        return f"{self.kind}:{self.name}" if self.name else self.kind
+
+
+def parse_record_id(
+    text: str, source: SourceHeaders | None = None, *, where: str | None = None
+) -> RecordId:
+    """The id that `text` asks for. where: the option, for the error. Raises UsageError."""
+    kind, colon, name = text.partition(":")
+    headers = source or SourceHeaders()
+    if kind in ("key", "value", "source") and not colon:
+        return RecordId(kind, source=headers)  # type: ignore[arg-type]
+    if kind in ("header", "json") and name and not (kind == "json" and "" in name.split(".")):
+        return RecordId(kind, name, headers)  # type: ignore[arg-type]
+    raise UsageError(
+        f"{quoted(text)} does not say what makes two records the same",
+        where=where,
+        remedy=f"write {', '.join(_KINDS[:-1])} or {_KINDS[-1]}",
+    )
+
+
+def id_bytes(wanted: RecordId, records: ColumnBatch) -> Iterator[bytes | None]:
+    """The id of each record, in order; None where it has none.
+
+    JSON: a field's text as `json.dumps` writes it with sorted keys; null and what is no JSON is no
+    id. Raises CorruptError for malformed headers, RefusedError as `source_numbers` does.
+    """
+    if wanted.kind == "key":
+        return _strings(records.key)
+    if wanted.kind == "value":
+        return _strings(records.value)
+    if wanted.kind == "json":
+        return map(_json_field(wanted.name), _strings(records.value))
+    if wanted.kind == "header":
+        return (header_value(records, i, wanted.name) for i in range(len(records)))
+    return (
+        None if number is None else repr(tuple(number)).encode()
+        for number in source_numbers(wanted.source, records)
+    )
+
+
+def digests(
+    wanted: RecordId, records: ColumnBatch
+) -> tuple["NDArray[np.uint64]", "NDArray[np.bool_]"]:
+    """(uint64[n, 2], bool[n]): each record's digest, and whether it has an id."""
+    import numpy as np
+
+    blake2b, none = hashlib.blake2b, bytes(DIGEST_SIZE)
+    n = len(records)
+    has = np.zeros(n, np.bool_)
+    found = bytearray()
+    for i, one in enumerate(id_bytes(wanted, records)):
+        if one is None:
+            found += none
+        else:
+            has[i] = True
+            found += blake2b(one, digest_size=DIGEST_SIZE).digest()
+    return np.frombuffer(bytes(found), np.uint64).reshape(n, 2), has
+
+
+def value_digests(records: ColumnBatch) -> "NDArray[np.uint64]":
+    """uint64[n]: of key and value together, null told from empty. For comparing, not for ids."""
+    import numpy as np
+
+    found = bytearray()
+    for key, value in zip(_strings(records.key), _strings(records.value), strict=True):
+        h = hashlib.blake2b(digest_size=8)
+        for part in (key, value):
+            h.update(b"-" if part is None else b"%d:" % len(part))
+            h.update(part or b"")
+        found += h.digest()
+    return np.frombuffer(bytes(found), np.uint64)
+
+
+def source_numbers(names: SourceHeaders, records: ColumnBatch) -> Iterator[Number | None]:
+    """What each record says that it was made of; None where one of the headers is not there.
+
+    Raises RefusedError for a header that holds no number.
+    """
+    for i in range(len(records)):
+        found = dict(records.header_list(i))
+        if any(found.get(name) is None for name in names.names()):
+            yield None
+            continue
+        numbers = [
+            0 if name is None else _number(found[name], name, names, int(records.offset[i]))
+            for name in (names.partition, names.offset, names.nth)
+        ]
+        topic = (found[names.topic] or b"") if names.topic else b""
+        yield Number(topic.decode("utf-8", "surrogateescape"), *numbers)
+
+
+def _number(content: bytes | None, name: str, names: SourceHeaders, offset: int) -> int:
+    if content is not None:
+        if names.numbers == "int" and len(content) in (4, 8):
+            return int.from_bytes(content, "big", signed=True)
+        if names.numbers == "text" and content.isdigit() and len(content) <= 19:
+            return int(content)
+    what = "decimal digits" if names.numbers == "text" else "an integer of 4 or 8 bytes"
+    raise RefusedError(
+        f"the header {quoted(name)} is not {what}",
+        where=f"offset {offset}",
+        remedy="say with --numbers text|int how numbers are written in the headers",
+    )
+
+
+def header_value(records: ColumnBatch, i: int, name: str) -> bytes | None:
+    """The last header of that name, as Kafka's Headers.lastHeader; None where there is none."""
+    value = None
+    for found, content in records.header_list(i):
+        if found == name:
+            value = content
+    return value
+
+
+def _strings(slices: Slices) -> Iterator[bytes | None]:
+    data = slices.data.data
+    for start, length in zip(slices.start.tolist(), slices.length.tolist(), strict=True):
+        yield None if length < 0 else bytes(data[start : start + length])
+
+
+def _as_written(number: str) -> dict[str, str]:
+    """A number with a fraction keeps its digits: as a float it would meet its neighbours."""
+    return {"\0": number}
+
+
+def _json_field(path: str) -> Callable[[bytes | None], bytes | None]:
+    names = path.split(".")
+
+    def field(value: bytes | None) -> bytes | None:
+        try:
+            found: Any = json.loads(value or b"", parse_float=_as_written)
+        except (ValueError, RecursionError):
+            return None
+        for name in names:
+            if not isinstance(found, dict) or name not in found:
+                return None
+            found = found[name]
+        return None if found is None else json.dumps(found, sort_keys=True).encode()
+
+    return field

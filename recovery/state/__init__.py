@@ -1,0 +1,1 @@
+"""States rebuilt from changelogs: manifests, the latest entry of each key, comparing."""

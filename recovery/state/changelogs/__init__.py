@@ -1,0 +1,1 @@
+"""The formats of changelogs: which record is the latest word on which key."""

@@ -1,0 +1,133 @@
+"""What a changelog's records mean: the base of all formats, which is itself the format `plain`.
+
+A format says which records count, what identifies an entry, and what is live at the end. The
+formats of Kafka Streams, Samza and others override what differs; so may a small class of one's own,
+named as `module:Class`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from recovery.errors import UsageError
+from recovery.formats.arrays import null_mask
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+Seen = Mapping[str, Any]
+"""What a format remembers of all records of a partition (maxima, say); JSON can hold it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What is known of a partition's log. Times in milliseconds, None where there is no bound.
+
+    now_ms: when the log start was read the last time.
+    """
+
+    log_start_offset: int
+    cleanup_policy: frozenset[str]
+    retention_ms: int | None
+    retention_bytes: int | None
+    now_ms: int
+
+
+class ChangelogFormat:
+    """Last value per key, a null value deletes, a null key is in no state: `plain`.
+
+    rows are always record batches or tables of `recovery.formats.columns.rows_schema`. options: a
+    JSON-able mapping; {"retention_ms": int} where `needs_retention`.
+    """
+
+    name = "plain"
+    in_ranges = True  # False: one task reads the whole partition, in the order of offsets
+    retention_config = "retention.ms"  # the topic's setting that tells it, with a day added
+    needs_retention = False  # of windows and sessions, from --retention or the topic's own
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.options = options
+
+    @property
+    def extra(self) -> "pa.Schema":
+        """The columns that `finish` adds."""
+        import pyarrow as pa
+
+        return pa.schema([])
+
+    def valid(self, rows: "pa.RecordBatch") -> "NDArray[np.bool_]":
+        """bool[n]: records that may be in a state; the others are counted as `invalid`."""
+        return ~null_mask(rows.column("key"))
+
+    def keep(self, rows: "pa.RecordBatch", seen: Seen) -> "NDArray[np.bool_] | None":
+        """bool[n]: valid records that a replay would not ignore; None: all. seen: before them."""
+        return None
+
+    def observe(self, rows: "pa.RecordBatch", seen: Seen) -> Seen:
+        """What to remember after these records, by rising offset, tombstones included."""
+        return seen
+
+    def merge(self, first: Seen, second: Seen) -> Seen:
+        """What two ranges of a partition have seen, together."""
+        return {**first, **second}
+
+    def identity(self, rows: "pa.RecordBatch | pa.Table") -> "pa.LargeBinaryArray":
+        """What the last offset wins for."""
+        return rows.column("key")
+
+    def finish(self, rows: "pa.Table", seen: Seen) -> "pa.Table":
+        """The live rows among the last of each identity, with the `extra` columns.
+
+        All identities of a key come together, in no order, tombstones included. seen: of the whole
+        partition.
+        """
+        return rows.filter(rows.column("value").is_valid())
+
+    def proves(self, log: LogFacts, seen: Seen) -> str | None:
+        """Why nothing that is live can be missing although the log's beginning was deleted.
+
+        None where that can't be said.
+        """
+        return None
+
+
+FORMATS: dict[str, str] = {
+    "plain": "recovery.state.changelogs.changelog:ChangelogFormat",
+    "streams-kv": "recovery.state.changelogs.streams:StreamsKv",
+    "streams-window": "recovery.state.changelogs.streams:StreamsWindow",
+    "streams-session": "recovery.state.changelogs.streams:StreamsSession",
+    "streams-versioned": "recovery.state.changelogs.streams:StreamsVersioned",
+    "samza": "recovery.state.changelogs.samza:Samza",
+    "coast": "recovery.state.changelogs.coast:Coast",
+    "connect-offsets": "recovery.state.changelogs.connect_offsets:ConnectOffsets",
+}
+"""Name to `module:Class`."""
+
+
+def changelog_format(name: str, options: Mapping[str, Any]) -> ChangelogFormat:
+    """The format of a name, or of `module:Class` of one's own. Raises UsageError."""
+    target = name if ":" in name else FORMATS.get(name)
+    if target is None:
+        known = ", ".join(FORMATS)
+        raise UsageError(
+            f"no format {name!r}", where="--format", remedy=f"one of {known}, or module:Class"
+        )
+    module, _, wanted = target.partition(":")
+    if not all(part.isidentifier() for part in [*module.split("."), wanted]):
+        raise UsageError(
+            f"{target!r} names no class", where="--format", remedy="write module:Class, no path"
+        )
+    try:
+        made = getattr(import_module(module), wanted)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"{target} cannot be loaded: {error}",
+            where="--format",
+            remedy="its module must be on PYTHONPATH",
+        ) from None
+    if not (isinstance(made, type) and issubclass(made, ChangelogFormat)):
+        raise UsageError(f"{target} is no ChangelogFormat", where="--format")
+    return made(options)

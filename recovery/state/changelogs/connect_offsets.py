@@ -1,0 +1,64 @@
+"""Kafka Connect's offsets topic: where each source connector stands in its source.
+
+Key: JSON `["connector", {source partition}]`; value: JSON {source offset}, null where it was reset.
+Source: Kafka's classes OffsetStorageWriter, KafkaOffsetBackingStore; KIP-875.
+"""
+
+import json
+from typing import TYPE_CHECKING
+
+from recovery.state.changelogs.changelog import ChangelogFormat, Seen
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ConnectOffsets(ChangelogFormat):
+    """Last offset per connector and source partition, both as JSON text besides the raw bytes.
+
+    connector and source_partition are null where a key is not what Connect writes; the row stays.
+    """
+
+    name = "connect-offsets"
+
+    @property
+    def extra(self) -> "pa.Schema":
+        import pyarrow as pa
+
+        names = ("connector", "source_partition", "source_offset")
+        return pa.schema([pa.field(name, pa.large_string()) for name in names])
+
+    def finish(self, rows: "pa.Table", seen: Seen) -> "pa.Table":
+        import pyarrow as pa
+
+        rows = super().finish(rows, seen)
+        keys = [decode_key(key) for key in rows.column("key").to_pylist()]
+        values = [_text(value) for value in rows.column("value").to_pylist()]
+        columns = [[key[0] for key in keys], [key[1] for key in keys], values]
+        for field, column in zip(self.extra, columns, strict=True):
+            rows = rows.append_column(field, pa.array(column, field.type))
+        return rows
+
+
+def decode_key(key: bytes) -> tuple[str | None, str | None]:
+    """(connector, source partition as JSON); (None, None) for what Connect does not write."""
+    try:
+        found = json.loads(key)
+        if not (isinstance(found, list) and len(found) == 2 and isinstance(found[0], str)):
+            return None, None
+        return _utf8(found[0]), _utf8(json.dumps(found[1], sort_keys=True, ensure_ascii=False))
+    except (ValueError, RecursionError):
+        return None, None
+
+
+def _text(value: bytes) -> str | None:
+    try:
+        return _utf8(json.dumps(json.loads(value), sort_keys=True, ensure_ascii=False))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _utf8(text: str) -> str:
+    """Itself. Raises ValueError for half a surrogate pair, which JSON can name and UTF-8 can't."""
+    text.encode("utf-8")
+    return text

@@ -1,0 +1,64 @@
+"""The rule by which an earlier state is carried on, so that its changelogs are not read anew.
+
+Only where the result is provably that of a full rebuild. A key that was deleted after the earlier
+cut may be gone from the log, value and tombstone, before the second read: so time is bounded too.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from recovery.facts import TopicPartition
+from recovery.shared.cut import Cut
+from recovery.state.changelogs.changelog import ChangelogFormat
+from recovery.state.manifest import Manifest
+from recovery.times import instant
+
+
+def why_full(
+    earlier: Manifest,
+    cut: Cut,
+    form: ChangelogFormat,
+    format_name: str,
+    options: Mapping[str, Any],
+    configs: Mapping[str, Mapping[str, str | None] | None],
+    epoch_ends: Mapping[TopicPartition, int],
+    now_ms: int,
+) -> str | None:
+    """Why everything is read again; None where the earlier state is enough up to its cut.
+
+    epoch_ends: where the leader epoch of the earlier cut ends in each log as it is now.
+    """
+    if (earlier.format, earlier.options) != (format_name, dict(options)):
+        return "the earlier state has another format"
+    if not form.in_ranges or form.needs_retention:
+        return f"a {format_name} state needs records that it does not keep"
+    if earlier.cluster_id != cut.cluster_id:
+        return "the earlier state is of another cluster"
+    if not earlier.complete:
+        return "the earlier state is not provably complete"
+    if earlier.cut.at != "lso":
+        return "the earlier cut was not made at lso"
+    before, now = earlier.cut.places(), cut.places()
+    ids = {t.topic: t.topic_id for t in earlier.cut.topics}
+    if before.keys() != now.keys() or any(ids[t.topic] != t.topic_id for t in cut.topics):
+        return "the changelogs or their partitions are others now"
+    shortest = None
+    for topic in ids:
+        for config in (earlier.topic_configs.get(topic), configs.get(topic)):
+            if config is None or config.get("cleanup.policy") != "compact":
+                return f"{topic} is not only compacted"
+            kept = int(config.get("delete.retention.ms") or 0)
+            shortest = kept if shortest is None else min(shortest, kept)
+    for place, p in before.items():
+        name = f"{place[0]}-{place[1]}"
+        if now[place].start != p.start:
+            return f"the log start of {name} moved from {p.start} to {now[place].start}"
+        if now[place].end < p.end:
+            return f"the cut of {name} is below the earlier one"
+        if epoch_ends.get(place, -1) < p.end:
+            return f"the log of {name} is not known to go on from the earlier cut"
+    age = now_ms - instant(earlier.cut.created_at, now_ms)
+    if shortest is None or age + earlier.seconds * 1000 >= shortest:
+        kept_s = (shortest or 0) // 1000
+        return f"the earlier cut is {age // 1000} s old, and tombstones may go after {kept_s} s"
+    return None

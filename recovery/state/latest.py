@@ -1,0 +1,173 @@
+"""The last record of each identity, from records in any number of parts, in bounded memory.
+
+Arrow's hash table numbers the identities, numpy keeps the highest offset of each number. What grows
+beyond the bound is handed to `spill` as a run: a table whose identities are unique, tombstones
+kept. Runs are combined bucket by bucket; a key is always in the same bucket.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from recovery.formats.arrays import binary_parts, int32_values, int64_values, one_chunk
+from recovery.formats.columns import int64_array, rows_schema
+from recovery.state.changelogs.changelog import ChangelogFormat
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+_WEIGHT = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: neighbours go far apart
+_SLICE = 1 << 18  # rows hashed at once
+_MOST_CHUNKS = 64
+_ROW_BYTES = 40  # beside a row's own: its place in the hash table, its number, its turn
+
+
+class Latest:
+    """Add records, take the `table` at the end. memory_bytes bounds what is held before `spill`.
+
+    While a run is written about twice as much is in use.
+    """
+
+    def __init__(
+        self,
+        form: ChangelogFormat,
+        memory_bytes: int,
+        spill: Callable[["pa.Table"], None],
+    ) -> None:
+        self._form = form
+        self._most = memory_bytes
+        self._spill = spill
+        self._state: pa.Table | None = None
+        self._pending: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def add(self, rows: "pa.RecordBatch") -> None:
+        """Records of any offsets; nobody may add one offset twice."""
+        if not len(rows):
+            return
+        self._pending.append(rows)
+        self._bytes += _held(rows)
+        if self._bytes + _held(self._state) > self._most:
+            self._merge()
+            if _held(self._state) > self._most // 2:
+                self.spill()
+            elif self._state is not None and self._state.column(0).num_chunks > _MOST_CHUNKS:
+                self._state = self._state.combine_chunks()
+
+    def spill(self) -> None:
+        """Hand over what there is."""
+        found = self.table()
+        self._state = None
+        if len(found):
+            self._spill(found)
+
+    def table(self) -> "pa.Table":
+        """The last record of each identity among what was added and not spilt."""
+        import pyarrow as pa
+
+        self._merge()
+        if self._state is None:
+            return pa.Table.from_batches([], schema=rows_schema())  # empty_table() loads pandas
+        return self._state
+
+    def _merge(self) -> None:
+        import pyarrow as pa
+
+        if not self._pending:
+            return
+        pending, self._pending, self._bytes = self._pending, [], 0
+        parts = [pa.Table.from_batches(pending)]
+        del pending
+        if self._state is not None:
+            parts.append(self._state)
+        self._state = None
+        self._state = latest(self._form, parts)
+
+
+def latest(form: ChangelogFormat, parts: Sequence["pa.Table"]) -> "pa.Table":
+    """The record with the highest offset of each identity."""
+    import numpy as np
+    import pyarrow as pa
+
+    # no copy of the parts as one: fresh memory costs more than finding the last ones
+    batches = [batch for part in parts for batch in part.to_batches() if len(batch)]
+    if not batches:
+        return pa.Table.from_batches([], schema=rows_schema())
+    ids = pa.chunked_array([one_chunk(form.identity(batch)) for batch in batches])
+    numbers = ids.dictionary_encode()
+    if numbers.null_count:
+        raise ValueError("a record without identity")
+    number = np.concatenate([int32_values(chunk.indices) for chunk in numbers.chunks])
+    offset = np.concatenate([int64_values(batch.column("offset")) for batch in batches])
+    # of equal subscripts numpy keeps the last one written: so write by rising offset
+    last = np.empty(int(number.max()) + 1, np.int64)
+    if (offset[1:] > offset[:-1]).all():
+        last[number] = np.arange(len(number))
+    else:
+        order = np.argsort(offset, kind="stable")
+        last[number[order]] = order
+    last.sort()
+    ends = np.cumsum([len(batch) for batch in batches])
+    kept = np.split(last, np.searchsorted(last, ends[:-1]))
+    chosen = [
+        batch if len(rows) == len(batch) else batch.take(int64_array(rows - (end - len(batch))))
+        for batch, rows, end in zip(batches, kept, ends.tolist(), strict=True)
+        if len(rows)
+    ]
+    return pa.Table.from_batches(chosen)
+
+
+def _held(rows: "pa.Table | pa.RecordBatch | None") -> int:
+    return 0 if rows is None else rows.nbytes + _ROW_BYTES * len(rows)
+
+
+def key_hash(keys: "pa.Array") -> "NDArray[np.uint64]":
+    """A hash of each key, the same wherever it is computed; uint64[n].
+
+    A polynomial of the key's bytes, then Murmur's last mixing. Null counts as empty.
+    """
+    import numpy as np
+
+    data, edges = binary_parts(keys)
+    hashes = np.empty(len(keys), np.uint64)
+    for low in range(0, len(keys), _SLICE):
+        edge = edges[low : low + _SLICE + 1]
+        part = data[edge[0] : edge[-1]]
+        length = np.diff(edge)
+        within = np.arange(len(part), dtype=np.int64) - np.repeat(edge[:-1] - edge[0], length)
+        powers = _powers(int(length.max(initial=0)))
+        terms = np.concatenate(
+            (np.zeros(1, np.uint64), np.cumsum((part + np.uint64(1)) * powers[within]))
+        )
+        at = edge - edge[0]
+        hashes[low : low + _SLICE] = terms[at[1:]] - terms[at[:-1]]  # mod 2^64
+    hashes ^= hashes >> np.uint64(33)
+    hashes *= np.uint64(0xFF51AFD7ED558CCD)
+    hashes ^= hashes >> np.uint64(33)
+    hashes *= np.uint64(0xC4CEB9FE1A85EC53)
+    hashes ^= hashes >> np.uint64(33)
+    return hashes
+
+
+def _powers(n: int) -> "NDArray[np.uint64]":
+    import numpy as np
+
+    powers: NDArray[np.uint64] = np.cumprod(np.full(n, _WEIGHT, np.uint64), dtype=np.uint64)
+    return powers
+
+
+def buckets(rows: "pa.Table", count: int) -> Iterator["pa.Table"]:
+    """The rows divided into `count` tables by their key's hash."""
+    import numpy as np
+
+    rows = rows.combine_chunks()
+    if count == 1:
+        yield rows
+        return
+    hashed = key_hash(one_chunk(rows.column("key"))) % np.uint64(count)
+    bucket = hashed.astype(np.uint16)  # which numpy sorts by counting
+    order = np.argsort(bucket, kind="stable")
+    edges = np.searchsorted(bucket[order], np.arange(count + 1))
+    for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        yield rows.take(int64_array(order[low:high]))

@@ -1,0 +1,208 @@
+"""The manifest of a state: what it was made from, up to where, and what is proved of it.
+
+A state is what its manifest lists, with their hashes, and nothing else; it is written last.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from recovery.errors import UsageError
+from recovery.facts import TopicPartition
+from recovery.shared.cut import Cut
+from recovery.shared.digest import Digest
+from recovery.state.changelogs.changelog import ChangelogFormat, LogFacts
+
+SCHEMA = "eoctl.manifest/v1"
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, populate_by_name=True)
+
+
+class ManifestFile(_Value):
+    """path: relative to the manifest. size: bytes."""
+
+    path: str
+    rows: int
+    size: int
+    sha256: str
+
+
+class ManifestDigest(_Value):
+    """See docs/state.md: the number of rows, and the sum of their SHA-256 modulo 2^256."""
+
+    rows: int
+    sha256_sum: str
+
+    @classmethod
+    def of(cls, digest: Digest) -> "ManifestDigest":
+        return cls(rows=digest.rows, sha256_sum=digest.hex)
+
+    def digest(self) -> Digest:
+        return Digest.of(self.rows, self.sha256_sum)
+
+
+class ManifestPartition(_Value):
+    """One partition's state. counts: see `recovery.audit.range_counts`. expired: last records
+    that retention hides. incomplete: why it is not provably complete."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    counts: dict[str, int | None]
+    expired: int
+    digest: ManifestDigest
+    files: tuple[ManifestFile, ...]
+    seen: dict[str, Any] = {}
+    producers: dict[str, dict[str, Any]] = {}
+    bytes_read: int
+    seconds: float
+    incomplete: tuple[str, ...] = ()
+    proof: str | None = None
+
+
+class Manifest(_Value):
+    """One state. Times are RFC 3339. peak_bytes: the most memory one process had resident."""
+
+    schema_: Literal["eoctl.manifest/v1"] = Field(default="eoctl.manifest/v1", alias="schema")
+    cluster_id: str | None
+    format: str
+    options: dict[str, Any]
+    retention_ms: dict[str, int] = {}
+    retention_from: str | None = None
+    engine: str
+    reader: str
+    started_at: str
+    finished_at: str
+    seconds: float
+    cut: Cut
+    complete: bool
+    incomplete: tuple[str, ...]
+    consistent: bool | None
+    notes: tuple[str, ...] = ()
+    digest: ManifestDigest
+    digest_covers: tuple[str, ...] = ("partition", "key", "timestamp", "value")  # no headers
+    changelogs: dict[str, ManifestDigest]
+    partitions: tuple[ManifestPartition, ...]
+    incremental_from: str | None = None
+    topic_configs: dict[str, dict[str, str | None]] = {}
+    versions: dict[str, str]
+    peak_bytes: int
+
+    def by_place(self) -> dict[TopicPartition, ManifestPartition]:
+        """The partitions by their place."""
+        return {(p.topic, p.partition): p for p in self.partitions}
+
+
+def dump(manifest: Manifest) -> str:
+    """The content of manifest.json."""
+    return json.dumps(manifest.model_dump(mode="json", by_alias=True), indent=1) + "\n"
+
+
+def load(text: str, where: str) -> Manifest:
+    """Raises UsageError."""
+    try:
+        found = json.loads(text)
+        if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+            raise UsageError("not a manifest of a state", where=where)
+        return Manifest.model_validate(found)
+    except (ValueError, ValidationError) as error:
+        raise UsageError(f"not a manifest: {str(error).splitlines()[0]}", where=where) from None
+
+
+def log_facts(config: Mapping[str, str | None], log_start: int, now_ms: int) -> LogFacts:
+    """A topic's settings as numbers; -1 is no bound."""
+
+    def bound(name: str) -> int | None:
+        text = config.get(name)
+        value = -1 if text is None else int(text)
+        return None if value < 0 else value
+
+    policy = frozenset(
+        word.strip() for word in (config.get("cleanup.policy") or "").split(",") if word.strip()
+    )
+    return LogFacts(log_start, policy, bound("retention.ms"), bound("retention.bytes"), now_ms)
+
+
+def completeness(
+    form: ChangelogFormat,
+    config: Mapping[str, str | None] | None,
+    log_start: int,
+    seen: Mapping[str, Any],
+    read_ms: tuple[int, int],
+) -> tuple[tuple[str, ...], str | None]:
+    """Why a partition's state is not provably complete, and what proves it although it looks so.
+
+    config: of the topic, None where it may not be seen. log_start: as it is now. read_ms: when the
+    reading began and when its last byte had come.
+    """
+    if config is None:
+        return ("its cleanup policy could not be seen",), None
+    facts = log_facts(config, log_start, read_ms[1])
+    reasons = []
+    if log_start > 0:
+        reasons.append(f"its log starts at {log_start}: what was below is not known")
+    if "delete" in facts.cleanup_policy and (
+        facts.retention_ms is not None or facts.retention_bytes is not None
+    ):
+        reasons.append("its cleanup policy deletes records after a time or above a size")
+    proof = form.proves(facts, seen) if reasons else None
+    if proof is not None:
+        reasons = []
+    kept = config.get("delete.retention.ms")
+    if "compact" in facts.cleanup_policy and kept is not None:
+        took = read_ms[1] - read_ms[0]
+        if took > int(kept):
+            reasons.append(
+                f"reading it took {took / 1000:.0f} s, longer than delete.retention.ms: tombstones "
+                "may have gone before they were read"
+            )
+    return tuple(reasons), None if reasons else proof
+
+
+def compacted_from_above(
+    config: Mapping[str, str | None] | None,
+    above: int,
+    missing: int | None,
+    size: int,
+    age_ms: int,
+    *,
+    at_instant: bool = False,
+) -> tuple[str, bool] | None:
+    """What records above a cut may have cost it, and whether a segment is known to have closed.
+
+    Compaction keeps the last record of a key, wherever a cut lies: with the cut at 1000, K at 50
+    and at 500 go once K at 5000 may be cleaned with them. None where nothing can be gone so: a
+    policy without compact, nothing above, no offset of the range without its record, or all of it
+    younger than min.compaction.lag.ms.
+
+    above: offsets from the cut to the high watermark now. missing: offsets read without a record,
+    None where the reader can't tell. size: bytes that may have closed a segment, estimated: of the
+    log up to the high watermark, or of what lies above a cut that this very run made.
+    age_ms: of the cut when its last byte had come; at an instant, since that instant. The second
+    part is False where neither segment.ms nor segment.bytes have been reached since: the active
+    segment is never cleaned, but how old it was at the cut is not known. at_instant: the cut is
+    older than the log that was found, which may have been cleaned as a whole ever since: its
+    segments tell nothing any more, so the second part is True.
+    Source: Kafka's class LogCleanerManager.cleanableOffsets.
+    """
+    if config is None or "compact" not in (config.get("cleanup.policy") or ""):
+        return None
+    lag = int(config.get("min.compaction.lag.ms") or 0)
+    if above <= 0 or missing == 0 or age_ms <= lag:
+        return None
+    why = (
+        f"{above} offsets above its cut, which was {age_ms / 1000:.0f} s old when it had been "
+        "read: records below it may have been compacted away for their sake"
+    )
+    segment_ms, segment_bytes = (int(config.get(f"segment.{n}") or 0) for n in ("ms", "bytes"))
+    return why, at_instant or age_ms > segment_ms or size >= segment_bytes
+
+
+def whole(parts: Iterable[ManifestPartition]) -> ManifestDigest:
+    """The sum of the partitions' digests."""
+    return ManifestDigest.of(Digest.sum(p.digest.digest() for p in parts))

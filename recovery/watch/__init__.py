@@ -1,0 +1,1 @@
+"""Thresholds for cron, and the metrics that `check` writes."""

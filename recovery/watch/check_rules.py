@@ -1,0 +1,341 @@
+"""When `check` speaks up: each rule of the config file's [check], from facts to a row.
+
+A rule is a finding when what was observed reaches the threshold. Where something that could
+change the answer was not seen, the answer is None: cannot tell.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged
+from recovery.errors import UsageError
+from recovery.facts import GroupFacts, Missing, TransactionFacts, Transactions
+from recovery.formats.transaction_state import TransactionValue
+from recovery.inspect.observation import CLOSED_STATES
+from recovery.rows.check import CheckRow
+
+TRANSACTION_STATE = "__transaction_state"
+NOT_GRANTED = "AUTHORIZATION_FAILED"
+UNSUPPORTED = "UNSUPPORTED_VERSION"
+KEPT_BY_HISTORY = frozenset({"orphan", "marker-lost", "unknown"})
+"""Verdicts that rest on what `__transaction_state` remembers of a closed transactional id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """[check] as numbers; None = the rule is off. Durations in seconds."""
+
+    held_records: int | None = None
+    held_age: float | None = None
+    verdicts: Mapping[str, int] = field(default_factory=dict)
+    groups_pending: int | None = None
+    coordinators_unavailable: int | None = None
+    producer_id_expiry: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.verdicts:
+            if name not in ORDER:
+                raise UsageError(
+                    f"no verdict {name!r}",
+                    where="[check] verdicts",
+                    remedy=f"one of {', '.join(ORDER)}",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What `check` looked at. groups None: not asked. expiration_ms: the shortest that a broker
+    has for idle transactional ids; None = not known. now: epoch ms, our clock."""
+
+    diagnosis: Diagnosis
+    transactions: Transactions
+    groups: tuple[GroupFacts, ...] | None
+    groups_missing: tuple[Missing, ...]
+    expiration_ms: int | None
+    expiration_missing: tuple[Missing, ...]
+    now: int
+
+
+def check_rows(seen: Observed, limits: Thresholds) -> list[CheckRow]:
+    """One row per rule that is on, in the order of the config file's documentation."""
+    rules: list[tuple[float | None, Callable[[Observed, float], CheckRow]]] = [
+        (limits.held_records, _held_records),
+        (limits.held_age, _held_age),
+        *((n, _verdict(name)) for name, n in limits.verdicts.items()),
+        (limits.groups_pending, _groups_pending),
+        (limits.coordinators_unavailable, _coordinators),
+        (limits.producer_id_expiry, _expiry),
+    ]
+    return [rule(seen, threshold) for threshold, rule in rules if threshold is not None]
+
+
+def verdict_counts(d: Diagnosis) -> dict[str, int]:
+    """Transactions per verdict, zeros too; one on several partitions counts once.
+
+    Ids that hold no partition count with those that do.
+    """
+    return {
+        name: len(
+            {
+                (j.about.producer_id, None if j.about.producer_id is not None else j.about)
+                for j in d.judged
+                if j.verdict.name == name
+            }
+        )
+        + sum(j.verdict.name == name for j in d.ids)
+        for name in ORDER
+    }
+
+
+def unseen_partitions(d: Diagnosis) -> int:
+    """Partitions whose offsets could not be seen."""
+    return sum(p.held is None for p in d.partitions)
+
+
+def holders(d: Diagnosis) -> list[Judged]:
+    """The transaction at the LSO of each held partition."""
+    first: dict[tuple[str, int], Judged] = {}
+    for j in d.judged:
+        known = first.get(j.about.topic_partition)
+        if known is None or (j.about.start_offset or 0) < (known.about.start_offset or 0):
+            first[j.about.topic_partition] = j
+    return list(first.values())
+
+
+def unavailable(transactions: Transactions) -> int:
+    """Coordinators that nobody leads, or that do not answer, move or load."""
+    return sum(not c.seen and not _not_askable(c.error) for c in transactions.coordinators)
+
+
+def pending_groups(groups: Iterable[GroupFacts]) -> list[str]:
+    """Groups with an offset commit that waits for a transaction's end."""
+    return [g.group for g in groups if any(o.pending for o in g.offsets)]
+
+
+def ages_unknown(d: Diagnosis) -> list[Missing]:
+    """Held partitions of which nobody can say for how long."""
+    return [
+        Missing(
+            "partition",
+            "AGE_UNKNOWN",
+            "held, and no clock tells since when",
+            topic=j.about.topic,
+            partition=j.about.partition,
+        )
+        for j in holders(d)
+        if j.verdict.age_seconds is None
+    ]
+
+
+def _told(finding: bool, unsure: bool) -> bool | None:
+    return False if finding else None if unsure else True
+
+
+def _held_records(seen: Observed, threshold: float) -> CheckRow:
+    d = seen.diagnosis
+    worst = max((p for p in d.partitions if p.held), key=lambda p: p.held or 0, default=None)
+    observed = worst.held or 0 if worst else 0
+    unseen = unseen_partitions(d)
+    return CheckRow(
+        rule="held_records",
+        threshold=threshold,
+        observed=observed,
+        unit="offsets",
+        ok=_told(observed >= threshold, bool(unseen)),
+        detail=(f"{worst.topic}:{worst.partition} is held most" if worst else "nothing is held")
+        + (f"; {unseen} partitions not seen" if unseen else ""),
+    )
+
+
+def _held_age(seen: Observed, threshold: float) -> CheckRow:
+    d = seen.diagnosis
+    aged = [j for j in holders(d) if j.verdict.age_seconds is not None]
+    oldest = max(aged, key=lambda j: j.verdict.age_seconds or 0.0, default=None)
+    observed = oldest.verdict.age_seconds or 0.0 if oldest else 0.0
+    unsure = len(holders(d)) - len(aged) + unseen_partitions(d)
+    if oldest is None:
+        detail = "nothing is held"
+    else:
+        detail = f"{oldest.about.name}, by the {oldest.verdict.age_clock}'s clock"
+    return CheckRow(
+        rule="held_age",
+        threshold=threshold,
+        observed=observed,
+        unit="seconds",
+        ok=_told(observed >= threshold, bool(unsure)),
+        detail=detail + (f"; of {unsure} partitions it is not known" if unsure else ""),
+    )
+
+
+def _verdict(name: str) -> Callable[[Observed, float], CheckRow]:
+    def rule(seen: Observed, threshold: float) -> CheckRow:
+        d = seen.diagnosis
+        counts = verdict_counts(d)
+        mine = [j.about.name for j in d.judged if j.verdict.name == name]
+        mine += [j.name for j in d.ids if j.verdict.name == name]
+        unsure = unseen_partitions(d) + (0 if name == "unknown" else counts["unknown"])
+        words = [_some(mine)] if mine else ["none"]
+        if unsure:
+            words.append(f"{unsure} could not be judged")
+        return CheckRow(
+            rule=f"verdicts.{name}",
+            threshold=threshold,
+            observed=counts[name],
+            unit="transactions",
+            ok=_told(counts[name] >= threshold, bool(unsure)),
+            detail="; ".join(words),
+        )
+
+    return rule
+
+
+def _some(names: Sequence[str], most: int = 3) -> str:
+    distinct = list(dict.fromkeys(names))
+    more = f" and {len(distinct) - most} more" if len(distinct) > most else ""
+    return ", ".join(distinct[:most]) + more
+
+
+def _groups_pending(seen: Observed, threshold: float) -> CheckRow:
+    names = pending_groups(seen.groups or ())
+    unsure = seen.groups is None or bool(seen.groups_missing)
+    return CheckRow(
+        rule="groups_pending",
+        threshold=threshold,
+        observed=len(names),
+        unit="groups",
+        ok=_told(len(names) >= threshold, unsure),
+        detail=(_some(names) or "none") + ("; not all groups were seen" if unsure else ""),
+    )
+
+
+def _coordinators(seen: Observed, threshold: float) -> CheckRow:
+    t = seen.transactions
+    gone = unavailable(t)
+    unasked = sum(_not_askable(c.error) for c in t.coordinators if not c.seen)
+    unsure = bool(unasked) or any(m.scope == "topic" for m in t.missing)
+    detail = f"{sum(c.seen for c in t.coordinators)} of {len(t.coordinators)} answered"
+    return CheckRow(
+        rule="coordinators_unavailable",
+        threshold=threshold,
+        observed=gone,
+        unit="partitions",
+        ok=_told(gone >= threshold, unsure),
+        detail=detail + ("; not all may be asked" if unsure else ""),
+    )
+
+
+def _not_askable(error: str | None) -> bool:
+    return error is not None and (error.endswith(NOT_GRANTED) or error == UNSUPPORTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Expiring:
+    """A closed transactional id that something depends on; at: when the brokers may drop it."""
+
+    transactional_id: str
+    at: int
+    why: str
+
+
+def near_expiry(
+    rows: Iterable[TransactionFacts], expiration_ms: int, now: int, within: float
+) -> list[TransactionFacts]:
+    """Closed ids that may be dropped within so many seconds.
+
+    A coordinator drops an id that was idle for transactional.id.expiration.ms since its last
+    change of state. The start of its last transaction, which is what coordinators tell, is
+    earlier, so an id may live longer than is said here, never shorter.
+    """
+    return [
+        t
+        for t in rows
+        if t.state in CLOSED_STATES
+        and t.start_timestamp is not None
+        and t.start_timestamp + expiration_ms - now <= within * 1000
+    ]
+
+
+def expiring(seen: Observed, within: float) -> list[Expiring]:
+    """Ids that are needed and will be dropped, soonest first.
+
+    Most ids that expire belong to nobody any more. Needed is one whose past tells what to do with
+    records that are held (its history goes with it), or one of a client that lives: a member of
+    a group bears its name (Kafka Streams). That client's next transaction would fail.
+    """
+    if seen.expiration_ms is None:
+        return []
+    found: list[Expiring] = []
+    for j in seen.diagnosis.judged:
+        for record in j.history.latest if j.history else ():
+            value = record.value
+            if not isinstance(value, TransactionValue) or value.state not in CLOSED_STATES:
+                continue
+            if j.verdict.name in KEPT_BY_HISTORY:
+                why = f"its history goes with it, and {j.about.name} is {j.verdict.name}"
+                at = value.last_update_ms + seen.expiration_ms
+                found.append(Expiring(record.transactional_id, at, why))
+    clients = {client for g in seen.groups or () for client, _ in g.members or ()}
+    for t in near_expiry(seen.transactions.rows, seen.expiration_ms, seen.now, within):
+        name = living_client(t.transactional_id, clients)
+        if name is not None and t.start_timestamp is not None:
+            why = f"its client {name} lives, and its next transaction would fail"
+            found.append(Expiring(t.transactional_id, t.start_timestamp + seen.expiration_ms, why))
+    return sorted(found, key=lambda e: (e.at, e.transactional_id))
+
+
+def living_client(transactional_id: str, clients: Iterable[str]) -> str | None:
+    """The group member that bears an id's name: `app-UUID-1` is of `app-UUID-StreamThread-1-...`"""
+    process, _, number = transactional_id.rpartition("-")
+    stem = f"{process}-StreamThread-{number}-" if process else None
+    return next(
+        (c for c in clients if c == transactional_id or (stem and c.startswith(stem))), None
+    )
+
+
+def _expiry(seen: Observed, threshold: float) -> CheckRow:
+    found = expiring(seen, threshold)
+    first = found[0] if found else None
+    left = None if first is None else (first.at - seen.now) / 1000
+    if seen.expiration_ms is None:
+        detail = "transactional.id.expiration.ms is not known"
+    elif first is None:
+        detail = "nothing depends on an id that expires so soon"
+    else:
+        detail = f"{first.transactional_id}: {first.why}"
+    return CheckRow(
+        rule="producer_id_expiry",
+        threshold=threshold,
+        observed=left,
+        unit="seconds",
+        ok=_told(left is not None and left <= threshold, seen.expiration_ms is None),
+        detail=detail,
+    )
+
+
+GAPS: Mapping[str, Callable[[Missing], bool]] = {
+    "transaction-history": lambda m: m.topic == TRANSACTION_STATE and m.scope == "partition",
+    "transactional-ids": lambda m: (
+        m.scope in ("coordinator", "transaction")
+        and m.error == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+    ),
+    "groups": lambda m: m.error == "GROUP_AUTHORIZATION_FAILED",
+    "settings": lambda m: m.error == "CLUSTER_AUTHORIZATION_FAILED" and m.scope == "broker",
+}
+"""What a context's accept_missing may name: permissions that are known not to be granted."""
+
+
+def split_accepted(
+    missing: Iterable[Missing], accepted: Sequence[str]
+) -> tuple[list[Missing], list[Missing]]:
+    """Errors, and known gaps that are only notes. Raises UsageError for an unknown gap."""
+    for name in accepted:
+        if name not in GAPS:
+            raise UsageError(
+                f"no gap {name!r}", where="accept_missing", remedy=f"one of {', '.join(GAPS)}"
+            )
+    errors: list[Missing] = []
+    notes: list[Missing] = []
+    for m in dict.fromkeys(missing):
+        known = m.error.endswith(NOT_GRANTED) and any(GAPS[name](m) for name in accepted)
+        (notes if known else errors).append(m)
+    return errors, notes

@@ -1,0 +1,133 @@
+"""What `check --textfile` writes: metrics in Prometheus's text format (version 0.0.4).
+
+Names, units and types follow Prometheus's conventions: base units in the name, all gauges here,
+since each run says how things stand. Source: Prometheus, "Exposition formats" and "Metric and
+label naming".
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from recovery.rows.check import CheckRow
+from recovery.watch.check_rules import (
+    Observed,
+    holders,
+    pending_groups,
+    unavailable,
+    verdict_counts,
+)
+
+HELP: Mapping[str, str] = {
+    "eoctl_up": "Whether a broker answered and accepted the credentials.",
+    "eoctl_complete": "Whether nothing that was asked for was left out.",
+    "eoctl_check_timestamp_seconds": "When the check ended, in seconds since 1970.",
+    "eoctl_check_duration_seconds": "How long the check took.",
+    "eoctl_check_rule": "1 for how the rule stands: ok, finding or unknown.",
+    "eoctl_transactions": "Open transactions and ids not at rest, by verdict.",
+    "eoctl_partitions": "Partitions looked at.",
+    "eoctl_held_partitions": "Partitions whose last stable offset is below the high watermark.",
+    "eoctl_held_offsets": "Offsets between last stable offset and high watermark, all partitions.",
+    "eoctl_held_offsets_worst": "The same of the partition that is held most.",
+    "eoctl_held_age_seconds": "Age of the oldest transaction that holds a partition.",
+    "eoctl_coordinators": "Partitions of __transaction_state, each with a coordinator.",
+    "eoctl_coordinators_unavailable": "Those whose coordinator did not answer.",
+    "eoctl_groups_pending": "Groups with an offset commit that waits for a transaction to end.",
+    "eoctl_producer_id_expiry_seconds": "Until the first needed transactional id may be dropped.",
+}
+RESULTS = {True: "ok", False: "finding", None: "unknown"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value of one metric; name is a key of HELP."""
+
+    name: str
+    value: float
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+def check_samples(
+    context: str, seen: Observed, rows: Iterable[CheckRow], *, complete: bool, seconds: float
+) -> list[Sample]:
+    """All metrics of a cluster that answered. seconds: the check's duration."""
+    d, t = seen.diagnosis, seen.transactions
+    held = [p.held for p in d.partitions if p.held]
+    ages = [j.verdict.age_seconds for j in holders(d) if j.verdict.age_seconds is not None]
+    cluster = (("context", context),)
+    samples = [
+        Sample("eoctl_up", 1, cluster),
+        Sample("eoctl_complete", int(complete), cluster),
+        Sample("eoctl_check_timestamp_seconds", seen.now / 1000, cluster),
+        Sample("eoctl_check_duration_seconds", seconds, cluster),
+        *(
+            Sample("eoctl_transactions", n, (*cluster, ("verdict", name)))
+            for name, n in verdict_counts(d).items()
+        ),
+        Sample("eoctl_partitions", d.scanned, cluster),
+        Sample("eoctl_held_partitions", len(held), cluster),
+        Sample("eoctl_held_offsets", sum(held), cluster),
+        Sample("eoctl_held_offsets_worst", max(held, default=0), cluster),
+        Sample("eoctl_held_age_seconds", max(ages, default=0.0), cluster),
+        Sample("eoctl_coordinators", len(t.coordinators), cluster),
+        Sample("eoctl_coordinators_unavailable", unavailable(t), cluster),
+    ]
+    for row in rows:
+        samples += [
+            Sample(
+                "eoctl_check_rule",
+                int(RESULTS[row.ok] == result),
+                (*cluster, ("rule", row.rule), ("result", result)),
+            )
+            for result in RESULTS.values()
+        ]
+        if row.rule == "producer_id_expiry" and row.observed is not None:
+            samples.append(Sample("eoctl_producer_id_expiry_seconds", row.observed, cluster))
+        if row.rule == "groups_pending":
+            pending = len(pending_groups(seen.groups or ()))
+            samples.append(Sample("eoctl_groups_pending", pending, cluster))
+    return samples
+
+
+def unseen_samples(context: str, now: int, *, up: bool) -> list[Sample]:
+    """The metrics of a cluster that could not be looked at. now: epoch ms."""
+    cluster = (("context", context),)
+    return [
+        Sample("eoctl_up", int(up), cluster),
+        Sample("eoctl_complete", 0, cluster),
+        Sample("eoctl_check_timestamp_seconds", now / 1000, cluster),
+    ]
+
+
+def exposition(samples: Iterable[Sample]) -> str:
+    """The text of a .prom file: every family once, its HELP and TYPE first."""
+    families: dict[str, list[Sample]] = {name: [] for name in HELP}
+    for sample in samples:
+        families[sample.name].append(sample)
+    lines: list[str] = []
+    for name, mine in families.items():
+        if not mine:
+            continue
+        help_text = HELP[name].replace("\\", r"\\").replace("\n", r"\n")
+        lines += [f"# HELP {name} {help_text}", f"# TYPE {name} gauge"]
+        lines += [f"{name}{_labels(s.labels)} {_value(s.value)}" for s in mine]
+    return "".join(line + "\n" for line in lines)
+
+
+def _labels(labels: Iterable[tuple[str, str]]) -> str:
+    pairs = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels)
+    return f"{{{pairs}}}" if pairs else ""
+
+
+def _escaped(value: str) -> str:
+    # half of a surrogate pair has no UTF-8, in which the file is written
+    text = value.encode("utf-8", "replace").decode()
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _value(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return str(int(value)) if float(value).is_integer() else repr(float(value))

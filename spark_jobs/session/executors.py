@@ -1,0 +1,407 @@
+"""Running our own code on Spark's executors: shipping it, checking where it lands, calling it.
+
+`ship` sends eoctl's packages as a zip, `run` calls a picklable function once per task and brings
+its answers back. Works with a classic session and with Spark Connect. What a function closes over
+(credentials, say) travels pickled and shows up in no plan, conf or page.
+"""
+
+import atexit
+import hashlib
+import importlib
+import json
+import os
+import re
+import shutil
+import tempfile
+import threading
+import uuid
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from eoctl.stores import private
+from eoctl.stores.state.files import not_written
+from recovery import errors
+from recovery.errors import (
+    EoctlError,
+    IncompleteError,
+    RefusedError,
+    UnreachableError,
+    UsageError,
+)
+from recovery.formats.reader import CorruptError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PACKAGES = ("eoctl", "recovery", "spark_jobs")
+NEEDED = ("numpy", "pyarrow", "crc32c", "kafka", "pydantic")
+INSTALL = "install numpy, pyarrow, crc32c, kafka-python, pydantic and confluent-kafka there"
+
+LOOK_SECONDS = 0.5
+
+_checked: "WeakKeyDictionary[Any, set[Path]]" = WeakKeyDictionary()
+"""Of each application (see `_application`) to whose executors our code was sent, the folders
+within which they write where this process reads."""
+_served: list[Path] = []
+"""Folders of code that Spark serves until the application ends."""
+
+
+def is_connect(spark: "SparkSession") -> bool:
+    """True if this session speaks Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def at_once(spark: "SparkSession", tasks: int) -> int:
+    """How many of so many tasks run at once, at most: those that share a rate."""
+    if is_connect(spark):
+        return max(1, tasks)
+    context = spark.sparkContext
+    return max(1, min(tasks, slots(str(context.master), context.defaultParallelism) or tasks))
+
+
+def slots(master: str, parallelism: int) -> int | None:
+    """How many tasks run at once at most; None: it is a cluster, which does not tell.
+
+    parallelism: Spark's default one, which anybody may set below what local[*] runs.
+    """
+    if master == "local":
+        return 1
+    if not (local := re.fullmatch(r"local\[ *(\d+|\*) *(?:,[^]]*)?\]", master)):
+        return None
+    if local[1] != "*":
+        return int(local[1])
+    return max(parallelism, os.cpu_count() or 1)
+
+
+def code_zip(folder: Path) -> Path:
+    """Write the packages that executors import into one zip, named by its content; its path.
+
+    Where this runs from such a zip (spark-submit --py-files), that one.
+    """
+    root = Path(__file__).resolve().parents[2]
+    if root.is_file():
+        return root
+    files = sorted(
+        path
+        for package in PACKAGES
+        for path in (root / package).rglob("*")
+        if path.suffix in (".py", ".json") and "__pycache__" not in path.parts
+    )
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.read_bytes())
+    made = folder / f"eoctl-{digest.hexdigest()[:12]}.zip"
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in files:
+            archive.write(path, path.relative_to(root))
+    return made
+
+
+def ship(spark: "SparkSession") -> None:
+    """Send our packages to the application's executors, once."""
+    if _application(spark) in _checked:
+        return
+    folder = Path(tempfile.mkdtemp(prefix="eoctl-code-"))
+    _served.append(folder)
+    path = str(code_zip(folder))
+    if is_connect(spark):
+        spark.addArtifacts(path, pyfile=True)
+    else:
+        spark.sparkContext.addPyFile(path)
+    _checked[_application(spark)] = set()
+
+
+def _application(spark: "SparkSession") -> Any:
+    """What lives as long as code that was sent: in foreachBatch each batch has another session of
+    one SparkContext, and Spark Connect keeps code for each session."""
+    return spark.client if is_connect(spark) else spark.sparkContext
+
+
+@atexit.register
+def forget_code() -> None:
+    """Remove what was sent, at the end of the application."""
+    while _served:
+        shutil.rmtree(_served.pop(), ignore_errors=True)
+
+
+class Refusals:
+    """What tasks say of errors that no retry mends, so that one of them ends the job at once.
+
+    Tasks call `tried`; the process that waits for them, `cancelling`. What a task adds to an
+    accumulator is there as soon as the task ends, while its row comes when all tasks have ended.
+    Spark Connect has no accumulators: there such an error is raised to Spark too, which gives the
+    job up after spark.task.maxFailures tries.
+    """
+
+    def __init__(self, spark: "SparkSession") -> None:
+        self._told: Any = None
+        if not is_connect(spark):
+            added: Any = _Lists()  # a class of pyspark's would load it for every importer
+            self._told = spark.sparkContext.accumulator([], added)
+
+    def tried(self, function: Callable[[Any], Any], argument: Any) -> dict[str, Any]:
+        """In a task: its answer, or what `told` makes of its error."""
+        try:
+            return {"answer": function(argument)}
+        except EoctlError as error:
+            return self.told(error)
+
+    def told(self, error: EoctlError) -> dict[str, Any]:
+        """In a task: an error that lasts, as `raise_first` takes it.
+
+        Raises one that may pass, for Spark to try again.
+        """
+        kind = next(k.__name__ for k in type(error).__mro__ if k.__module__ == errors.__name__)
+        if self._told is None or not lasting(error):
+            raise getattr(errors, kind)(error.sentence) from error
+        parts = {"what": error.what, "where": error.where, "remedy": error.remedy}
+        told = {"error": {"type": kind, **parts}}
+        self._told.add([told])
+        return told
+
+    @contextmanager
+    def cancelling(self, spark: "SparkSession") -> Iterator[None]:
+        """Within it, the first error that lasts cancels what this thread runs on Spark, and is
+        raised instead of what comes of that."""
+        if self._told is None:
+            yield
+            return
+        tag, ended, context = f"eoctl-{uuid.uuid4().hex}", threading.Event(), spark.sparkContext
+
+        def watch() -> None:
+            while not ended.wait(LOOK_SECONDS):
+                if self._told.value:
+                    with suppress(Exception):  # the job has just ended
+                        context.cancelJobsWithTag(tag)
+
+        watching = threading.Thread(target=watch, name="eoctl-refused", daemon=True)
+        # of the context: a session's own tags do not reach collect() in Spark 4.3.0
+        context.addJobTag(tag)
+        watching.start()
+        try:
+            yield
+        except Exception:
+            raise_first(self._told.value)
+            raise
+        finally:
+            ended.set()
+            watching.join()
+            context.removeJobTag(tag)
+
+
+class _Lists:
+    """How an accumulator adds up lists: pyspark.AccumulatorParam."""
+
+    def zero(self, value: list[Any]) -> list[Any]:
+        return []
+
+    def addInPlace(self, one: list[Any], more: list[Any]) -> list[Any]:  # noqa: N802 - Spark's
+        return [*one, *more]
+
+
+def run(
+    spark: "SparkSession",
+    function: Callable[[int], Any],
+    count: int,
+    what: str = "eoctl",
+    *,
+    sends: bool = False,
+) -> list[Any]:
+    """`function(0)` to `function(count - 1)`, a task each; their JSON-able answers in that order.
+
+    The first EoctlError of a task that no retry mends (see `lasting`) cancels the other tasks and
+    is raised; any other failure is Spark's to retry (spark.task.maxFailures). what: the jobs' name
+    in Spark's UI. sends: when one task fails, others may have sent records already, so that a
+    UsageError, which promises that nothing was done, is raised as an IncompleteError.
+    """
+    if count == 0:
+        return []
+    ship(spark)
+    refusals = Refusals(spark)
+
+    def call(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                text = json.dumps(refusals.tried(function, task))
+                yield pa.RecordBatch.from_pydict({"task": [task], "answer": [text]}, schema=schema)
+
+    import pyarrow as pa
+
+    schema = pa.schema([("task", pa.int64()), ("answer", pa.string())])
+    frame = spark.range(0, count, 1, count).mapInArrow(call, "task long, answer string")
+    try:
+        rows = collected(spark, frame, what, refusals)
+        found = {row["task"]: json.loads(row["answer"]) for row in rows}
+        raise_first(found.values())
+    except UsageError as error:
+        if not sends:
+            raise
+        raise IncompleteError(error.what, where=error.where, remedy=error.remedy) from None
+    return [found[task]["answer"] for task in range(count)]
+
+
+def lasting(error: EoctlError) -> bool:
+    """True if trying again cannot mend it: what is refused, wrongly asked for, or corrupt."""
+    return isinstance(error, CorruptError) or not isinstance(
+        error, IncompleteError | UnreachableError
+    )
+
+
+def raise_first(answers: Any) -> None:
+    """Raise the first error among answers, as the type that it had in its task."""
+    for answer in answers:
+        if "error" in answer:
+            parts = dict(answer["error"])
+            raise getattr(errors, parts.pop("type"))(parts.pop("what"), **parts)
+
+
+def collected(spark: "SparkSession", frame: Any, what: str, refusals: Refusals) -> list[Any]:
+    """The rows of a frame, in a sentence what goes wrong with the executors' Python.
+
+    refusals: what its tasks use. Raises the first error that they tell.
+    """
+    _describe(spark, what)
+    try:
+        with refusals.cancelling(spark):
+            rows = list(frame.collect())
+    except EoctlError:
+        _describe(spark, None)
+        raise
+    except Exception as error:  # an interrupt passes: its connection to the JVM is still in use
+        _describe(spark, None)
+        text = text_of(error)
+        if missing := re.search(r"No module named '([A-Za-z0-9_.]+)'", text):
+            raise UsageError(f"the executors' Python has no {missing[1]}", remedy=INSTALL) from None
+        if "PYTHON_VERSION_MISMATCH" in text:
+            raise UsageError(
+                "the executors run another Python than this one",
+                remedy="set spark.pyspark.python there to the same minor version",
+            ) from None
+        if re.search("indeterminate", text, re.IGNORECASE):
+            raise IncompleteError(
+                "Spark lost a part of a DataFrame that gives other rows each time it is evaluated, "
+                "and broke off; nothing of it was sent",
+                remedy="call it again, or checkpoint() the DataFrame before",
+            ) from None
+        if ours := of_ours(text):
+            raise ours from None
+        raise
+    _describe(spark, None)
+    return rows
+
+
+def text_of(failure: Exception) -> str:
+    """Its words. One of py4j's asks the JVM for them, and raises where that is gone."""
+    try:
+        return str(failure)
+    except Exception as error:
+        return f"{type(failure).__name__}, and Spark's JVM does not say more: {error}"
+
+
+def of_ours(text: str) -> EoctlError | None:
+    """The error of ours that a stack trace of Spark's ends with, in the Data Source, say."""
+    found = re.findall(r"^recovery\.(?:errors|formats\.reader)\.(\w+Error): (.+)$", text, re.M)
+    if not found:
+        return None
+    name, sentence = found[-1]  # the last one is what became of those before it
+    kind = getattr(errors, "IncompleteError" if name == "CorruptError" else name, None)
+    return None if kind is None else kind(sentence)
+
+
+def _describe(spark: "SparkSession", what: str | None) -> None:
+    """What Spark's pages call the jobs that follow."""
+    if not is_connect(spark):
+        spark.sparkContext.setLocalProperty("spark.job.description", what)  # type: ignore[arg-type]
+
+
+SHARED = "name a folder that all of them share, as one user: what is written there is private"
+
+
+def check_within(spark: "SparkSession", folder: Path, shared: Path, tasks: int) -> None:
+    """Make a folder, and `check` it once for all folders within `shared`: it is a job of Spark's.
+
+    Raises what `check` does.
+    """
+    shared = shared.resolve()
+    if shared in _checked.get(_application(spark), ()):
+        try:
+            private.make_folder(folder)
+        except OSError as error:
+            raise not_written(folder, error) from None
+        return
+    check(spark, folder, tasks)
+    _checked[_application(spark)].add(shared)
+
+
+def check(spark: "SparkSession", folder: Path, tasks: int) -> None:
+    """Prove that executors and this process see one folder, and that our code runs there.
+
+    Each writes a probe file, as private as what follows, that the other must read. Raises
+    RefusedError, UsageError that names the package an executor lacks, IncompleteError where the
+    disk is full.
+    """
+    token = uuid.uuid4().hex
+    ours = folder / f".probe-{token}"
+    try:
+        private.make_folder(folder)
+        private.make_file(ours).write_text(token)
+    except OSError as error:
+        raise not_written(folder, error) from None
+    path = str(folder)
+    try:
+        names = run(spark, lambda task: _probe(path, token, task), tasks, "eoctl: probe")
+        for name in names:
+            if not _holds(folder / name, token):
+                raise RefusedError(
+                    "what executors write here is not seen by the process that publishes it",
+                    where=path,
+                    remedy=SHARED,
+                )
+    finally:
+        for probe in folder.glob(f".probe-{token}*"):
+            with suppress(OSError):
+                probe.unlink()
+
+
+def _holds(probe: Path, token: str) -> bool:
+    """Is the file there, and may this process read it? It is another user's, perhaps."""
+    try:
+        return probe.read_text() == token
+    except OSError:
+        return False
+
+
+def _probe(folder: str, token: str, task: int) -> str:
+    for name in NEEDED:
+        try:
+            importlib.import_module(name) if name != "kafka" else _find(name)
+        except ImportError:
+            raise UsageError(f"the executors' Python has no {name}", remedy=INSTALL) from None
+        except Exception as error:  # parts of it are of another version, say
+            what = f"the executors' Python cannot import {name}: {error}"
+            raise UsageError(what, remedy=INSTALL) from None
+    if not _holds(Path(folder) / f".probe-{token}", token):
+        raise RefusedError(
+            "the executors do not see this folder as the job does",
+            where=folder,
+            remedy=SHARED,
+        )
+    name = f".probe-{token}-{task}-{uuid.uuid4().hex}"  # an attempt that comes again has its own
+    try:
+        private.make_file(Path(folder) / name).write_text(token)
+    except OSError as error:
+        raise not_written(Path(folder), error) from None
+    return name
+
+
+def _find(name: str) -> None:
+    from importlib.util import find_spec
+
+    if find_spec(name) is None:
+        raise ImportError(name)

@@ -1,0 +1,258 @@
+"""The frame of every job: its words, its session, its progress, its end.
+
+eoctl starts `python -m spark_jobs.<job> --job-folder DIR` with the cluster's access (and Spark
+Connect's address, which may hold a token) on stdin, and reads the end from DIR. By hand,
+`spark-submit spark_jobs/<job>.py --spec FILE` does the same work: FILE is JSON
+{"access": {"properties": {...}}, "request": {...}}, its secrets `env:` or `file:`.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from pydantic import ValidationError
+
+from eoctl.kafka.connection.access import Access
+from eoctl.settings.context import SECRET_KEY
+from eoctl.settings.folders import full_disk
+from eoctl.stores import private
+from eoctl.stores.jobs import JobFolder
+from recovery.errors import EoctlError, Exit, UsageError
+from spark_jobs.session.executors import forget_code, is_connect, of_ours, text_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REPORT_SECONDS = 1.0
+STOP_SECONDS = 15.0
+WAKE_SECONDS = 0.5
+
+T = TypeVar("T")
+
+
+class CancelledError(BaseException):
+    """Somebody asked the job to stop."""
+
+
+_asked_to_stop = threading.Event()
+
+
+class Progress:
+    """What the job reports: once a second, by a thread, from `look`."""
+
+    def __init__(self, folder: JobFolder | None) -> None:
+        self._folder = folder
+        self._began = time.monotonic()
+        self._look: Callable[[], Mapping[str, Any]] | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="eoctl-progress", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, with a last report."""
+        self._ended.set()
+        self._thread.join(5)
+        self._tell()
+
+    def watch(self, look: Callable[[], Mapping[str, Any]]) -> None:
+        """Report from now on what `look` gives: stage, stages_done, stages_total, records,
+        records_total, bytes; the time left is added."""
+        self._began, self._look = time.monotonic(), look
+
+    def _run(self) -> None:
+        while not self._ended.wait(REPORT_SECONDS):
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._look is None:
+            return
+        with suppress(OSError):
+            found = dict(self._look())
+            done, total = found.get("records"), found.get("records_total")
+            seconds = time.monotonic() - self._began
+            found["eta_seconds"] = (
+                round(seconds * (total - done) / done, 1) if done and total else None
+            )
+            if self._folder is not None:
+                self._folder.report(found)
+            else:
+                print(json.dumps(found), file=sys.stderr)
+
+
+Work = Callable[["SparkSession", Mapping[str, Any], Access, Progress], Mapping[str, Any]]
+"""A job's own part: (session, request, access, progress) -> its result, JSON-able; `exit_status`
+in it is the job's."""
+
+
+def main(name: str, work: Work) -> NoReturn:
+    """Run one job; ends the process."""
+    words = argparse.ArgumentParser(prog=name)
+    where = words.add_mutually_exclusive_group(required=True)
+    where.add_argument("--job-folder", metavar="DIR", help="of eoctl; access comes on stdin")
+    where.add_argument("--spec", metavar="FILE", help="JSON: access and request")
+    given = words.parse_args()
+    folder = JobFolder(Path(given.job_folder)) if given.job_folder else None
+    os.umask(private.UMASK)
+    status, error, result = Exit.INTERNAL, None, {}
+    cancelled = False
+    try:
+        signal.signal(signal.SIGTERM, _cancel)
+        result = dict(_run(work, folder, given.spec))
+        status = Exit(result.get("exit_status", Exit.OK))
+    except EoctlError as failure:
+        status, error = failure.exit_status, failure.sentence
+    except (CancelledError, KeyboardInterrupt):
+        status, error, cancelled = Exit.INTERRUPTED, "cancelled", True
+    except Exception as failure:
+        text = text_of(failure)
+        if ours := of_ours(text) or full_disk(
+            failure if isinstance(failure, OSError) else RuntimeError(text)
+        ):
+            status, error = ours.exit_status, ours.sentence
+        else:
+            error = traceback.format_exc().strip().splitlines()[-1]
+        traceback.print_exc()
+    if _asked_to_stop.is_set() and error is not None:
+        # whatever broke then was broken off
+        status, error, cancelled = Exit.INTERRUPTED, "cancelled", True
+    if error is not None:
+        print(f"eoctl: {error}", file=sys.stderr)
+    if folder is not None:
+        folder.end(status, error=error, cancelled=cancelled, result=result)
+    elif result:
+        print(json.dumps(result, indent=1))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # py4j's threads must not outlive the job
+
+
+def _cancel(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _asked_to_stop.set()
+    raise CancelledError
+
+
+def _run(work: Work, folder: JobFolder | None, spec: str | None) -> Mapping[str, Any]:
+    found, access = _given(folder, spec)
+    progress = Progress(folder)
+    spark = session(found.get("spark") or {})
+    signal.signal(signal.SIGTERM, _cancel)
+    progress.start()
+    try:
+        return _beside(lambda: work(spark, found["request"], access, progress))
+    finally:
+        progress.stop()
+        stop(spark)
+        forget_code()
+
+
+def _beside(run: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Run in another thread. A signal interrupts this one, never an exchange with the JVM."""
+    ended: list[Mapping[str, Any] | BaseException] = []
+
+    def keep() -> None:
+        try:
+            ended.append(run())
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=keep, name="eoctl-work", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(WAKE_SECONDS)
+    if isinstance(ended[0], BaseException):
+        raise ended[0]
+    return ended[0]
+
+
+def _given(folder: JobFolder | None, spec: str | None) -> tuple[dict[str, Any], Access]:
+    """The request, and how to reach the cluster. Raises UsageError."""
+    path = folder.path / "spec.json" if folder is not None else Path(spec or "")
+    try:
+        found = json.loads(path.read_bytes())
+        access = json.loads(sys.stdin.buffer.read()) if folder is not None else found["access"]
+        made = Access(access["properties"], access.get("hosts") or {}, access.get("socks5"))
+        if not isinstance(found["request"], dict):
+            raise TypeError
+        if folder is not None:
+            found["spark"]["remote"] = access["remote"]
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    except (ValueError, KeyError, TypeError):
+        raise UsageError("no access and request in it", where=str(path)) from None
+    for key, value in made.properties.items():
+        open_secret = SECRET_KEY.search(key) and not str(value).startswith(("env:", "file:"))
+        if folder is None and open_secret:
+            raise UsageError(
+                "a secret stands in it",
+                where=f"{path}, {key}",
+                remedy="write env:NAME or file:PATH",
+            )
+    return found, made
+
+
+def understood(parse: Callable[[Any], T], request: Mapping[str, Any]) -> T:
+    """What `parse` makes of a request. Raises UsageError where its fields are not what they
+    should be."""
+    try:
+        return parse(request)
+    except ValidationError as error:
+        first, *rest = error.errors()
+        more = f" (and {len(rest)} more)" if rest else ""
+        where = ", ".join(["request", *map(str, first["loc"])])
+        raise UsageError(f"{first['msg']}{more}", where=where) from None
+    except KeyError as error:
+        raise UsageError("is missing", where=f"request, {error.args[0]}") from None
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"its fields are not as they should be: {error}", where="request"
+        ) from None
+
+
+def session(wanted: Mapping[str, Any]) -> "SparkSession":
+    """The session that `master`, `remote` and `conf` ask for; spark-submit's own without them."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for key, value in (wanted.get("conf") or {}).items():
+        builder = builder.config(key, value)
+    if wanted.get("remote"):
+        return builder.remote(wanted["remote"]).getOrCreate()
+    if wanted.get("master"):
+        builder = builder.master(wanted["master"])
+    return builder.appName(wanted.get("name") or "eoctl").getOrCreate()
+
+
+def stop(spark: "SparkSession") -> None:
+    """End the session, its jobs and its JVM, and wait for them, not for ever."""
+    gateway = None if is_connect(spark) else spark.sparkContext._gateway
+    ending = threading.Thread(target=_end, args=(spark,), name="eoctl-stop", daemon=True)
+    ending.start()
+    ending.join(STOP_SECONDS)
+    process = getattr(gateway, "proc", None)  # none below spark-submit, which ends by itself
+    if process is not None:
+        with suppress(Exception):
+            process.stdin.close()  # its JVM ends with this pipe
+            process.wait(STOP_SECONDS)
+
+
+def _end(spark: "SparkSession") -> None:
+    with suppress(Exception):
+        if is_connect(spark):
+            spark.interruptAll()
+        else:
+            spark.sparkContext.cancelAllJobs()
+    with suppress(Exception):
+        spark.stop()

@@ -1,0 +1,1 @@
+"""From Spark to Kafka exactly once: staged, then sent by attempts that commit once."""

@@ -1,0 +1,210 @@
+"""How far a sink has come: one marker per partition, committed with the records it speaks of.
+
+A marker is a committed offset of the group `<job>-eoctl-sink` on a partition of the topic of the
+same name. Its offset is the next row to send of staged file p; its metadata says which batch, by
+number and by the hash of its staging manifest. That topic's records only say, once for each
+partition, that marker 0 was committed: from then on a marker that is absent has expired.
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eoctl.kafka.connection.access import Access
+from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
+from eoctl.kafka.write import exactly_once
+from eoctl.kafka.write.exactly_once import Position
+from recovery.errors import IncompleteError, RefusedError
+from recovery.facts import TopicPartition
+
+ANSWER_SECONDS = 30.0
+PAUSE_SECONDS = 0.3
+NO_BATCH = -1
+
+
+def name(job: str) -> str:
+    """The marker topic of a job, and its group."""
+    return f"{job}-eoctl-sink"
+
+
+def transactional_id(job: str, partition: int) -> str:
+    return f"{name(job)}-{partition}"
+
+
+def place(job: str, partition: int) -> TopicPartition:
+    """The partition in which the marker of a partition is committed."""
+    return name(job), partition
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """next_row of `rows` is to be sent next of batch `batch`, staged as `manifest` (SHA-256).
+
+    written: epoch ms when it was committed. run: whose batches these are, None where nobody said.
+    """
+
+    batch: int
+    manifest: str
+    next_row: int
+    rows: int
+    written: int
+    run: str | None = None
+
+    @property
+    def complete(self) -> bool:
+        return self.next_row == self.rows
+
+    @property
+    def position(self) -> Position:
+        """As it is committed: next_row is the offset, the rest the metadata."""
+        rest = {
+            "b": self.batch,
+            "m": self.manifest,
+            "n": self.rows,
+            "t": self.written,
+            "r": self.run,
+        }
+        return Position(self.next_row, json.dumps(rest, separators=(",", ":")))
+
+    @classmethod
+    def read(cls, at: Position, where: str) -> "Marker":
+        """Raises RefusedError for a commit that no sink wrote."""
+        try:
+            found = json.loads(at.metadata)
+            numbers = int(found["n"]), int(found["t"])
+            return cls(int(found["b"]), str(found["m"]), at.offset, *numbers, run=found.get("r"))
+        except (ValueError, KeyError, TypeError):
+            raise RefusedError(
+                "its committed offset is no marker of the sink: somebody else commits there",
+                where=where,
+                remedy="give the job another name",
+            ) from None
+
+
+def first(now_ms: int) -> Marker:
+    """Marker 0: before the first batch."""
+    return Marker(NO_BATCH, "", 0, 0, now_ms)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def committed(
+    access: Access, job: str, partitions: Sequence[int], seconds: float = ANSWER_SECONDS
+) -> dict[int, Marker]:
+    """The markers of these partitions, none of them pending; one that is absent is left out.
+
+    Waits while a transaction that holds a newer marker is being decided. Raises IncompleteError
+    when that takes longer than `seconds`, RefusedError for a commit that is no marker.
+    """
+    places = [place(job, p) for p in partitions]
+
+    async def ask(cluster: Cluster) -> dict[TopicPartition, Position]:
+        return await exactly_once.committed(cluster, name(job), places)
+
+    return _read(access.asked(ask, seconds))
+
+
+def last_committed(access: Access, job: str, partitions: Sequence[int]) -> dict[int, Marker]:
+    """The markers committed last, at once: whoever sends ends what a killed run left open, and
+    looks again. Raises IncompleteError, RefusedError for a commit that is no marker.
+    """
+    places = [place(job, p) for p in partitions]
+
+    async def ask(cluster: Cluster) -> dict[TopicPartition, Position]:
+        return (await exactly_once.last_committed(cluster, name(job), places))[0]
+
+    return _read(access.asked(ask, ANSWER_SECONDS))
+
+
+def _read(found: Mapping[TopicPartition, Position]) -> dict[int, Marker]:
+    return {at[1]: Marker.read(position, f"{at[0]}:{at[1]}") for at, position in found.items()}
+
+
+def topics(access: Access, names: Sequence[str]) -> dict[str, TopicMetadata]:
+    """Topics as the cluster knows them; one that is absent is left out."""
+
+    async def ask(cluster: Cluster) -> Mapping[str, TopicMetadata]:
+        return (await cluster.metadata(list(names))).topics
+
+    found = access.asked(ask, ANSWER_SECONDS)
+    for topic in found.values():
+        if topic.error not in (None, "UNKNOWN_TOPIC_OR_PARTITION"):
+            raise IncompleteError(f"cannot be seen: {topic.error}", where=topic.name)
+    return {name: topic for name, topic in found.items() if topic.error is None}
+
+
+def initialised(access: Access, job: str, partitions: int) -> set[int]:
+    """Partitions whose marker 0 was committed at some time: their topic has a visible record."""
+    from confluent_kafka import TopicPartition
+
+    from eoctl.kafka.connection import confluent
+
+    topic = name(job)
+    config = {"isolation.level": "read_committed", "enable.partition.eof": True}
+    consumer = confluent.consumer(access.settings(), config)
+    found: set[int] = set()
+    try:
+        for p in range(partitions):
+            place = TopicPartition(topic, p)
+            low, high = consumer.get_watermark_offsets(place, timeout=ANSWER_SECONDS)
+            if low > 0:
+                found.add(p)  # it was there and has been deleted
+            elif high > 0 and _has_record(consumer, TopicPartition(topic, p, 0)):
+                found.add(p)
+    finally:
+        consumer.close()
+    return found
+
+
+def _has_record(consumer: Any, start: Any) -> bool:
+    """True if a committed record stands between `start` and the LSO."""
+    from confluent_kafka import KafkaError
+
+    consumer.assign([start])
+    end = time.monotonic() + ANSWER_SECONDS
+    while time.monotonic() < end:
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        if message.error() is None:
+            return True
+        if message.error().code() == KafkaError._PARTITION_EOF:
+            return False
+    raise IncompleteError("cannot be read", where=f"{start.topic}:{start.partition}")
+
+
+def create_topic(access: Access, job: str, partitions: int, replicas: int) -> None:
+    """Make the marker topic, whose records are kept for good."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import NewTopic
+
+    from eoctl.kafka.connection import confluent
+
+    admin = confluent.admin(access.settings())
+    config = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+    wanted = NewTopic(name(job), partitions, replicas, config=config)
+    try:
+        admin.create_topics([wanted], operation_timeout=20)[name(job)].result(30)
+    except KafkaException as error:
+        if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+            raise RefusedError(
+                f"cannot be created: {error.args[0].str()}",
+                where=name(job),
+                remedy="grant CREATE, or create it with as many partitions as the sink has",
+            ) from None
+
+
+def retention_ms(access: Access) -> int | None:
+    """The brokers' smallest offsets.retention.minutes, in ms; None where they do not tell."""
+
+    from eoctl.kafka.ask.configs import broker_configs
+
+    found, missing = access.asked(
+        lambda cluster: broker_configs(cluster, ["offsets.retention.minutes"]), ANSWER_SECONDS
+    )
+    values = [v for broker in found.values() for v in broker.values() if v is not None]
+    return None if missing or not values else min(int(v) for v in values) * 60_000

@@ -1,0 +1,334 @@
+"""Staging a DataFrame once: Parquet files that no later attempt changes, and their manifest.
+
+A non-deterministic DataFrame gives other rows each time it is evaluated, so it is evaluated
+exactly once: tasks write files under names of their own, and the manifest, published in one step
+and never again, names those that count. Whoever sends, sends what the manifest lists.
+"""
+
+import hashlib
+import json
+import os
+import uuid
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.stores import private
+from eoctl.stores.plan_files import sync_folder
+from eoctl.stores.state.files import not_written
+from recovery.errors import RefusedError, UsageError
+from spark_jobs.session import executors
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+}
+"""What a row may hold, and of which Spark types: as Spark's own Kafka sink."""
+
+
+Through = Callable[[Iterator[Any]], Iterator[Any]]
+"""Makes Arrow batches of others, within one partition."""
+
+
+class Row(NamedTuple):
+    """One record to send.
+
+    timestamp: epoch ms. partition None: by the key's murmur2 hash. position: not sent; what the
+    sender's commits tell how far it came by.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]] | None
+    partition: int | None
+    timestamp: int | None
+    position: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """File of one partition of the sink, its name below the batch's folder, and its content."""
+
+    partition: int
+    file: str
+    rows: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What one batch sends. topic ids: a topic made anew is another topic.
+
+    run: whose batch it is, for batch numbers come again (a streaming query whose checkpoint was
+    deleted begins at 0): the query's id, or what the caller gave; None where neither is known.
+    """
+
+    job: str
+    batch: int
+    topic: str
+    topic_id: str | None
+    marker_topic_id: str | None
+    files: tuple[StagedFile, ...]
+    created: int
+    run: str | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(f.rows for f in self.files)
+
+    def encode(self) -> bytes:
+        """JSON. A run of None is left out: its hash stands in markers of before there were runs."""
+        said = asdict(self)
+        if self.run is None:
+            del said["run"]
+        return (json.dumps(said, indent=1, sort_keys=True) + "\n").encode()
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.encode()).hexdigest()
+
+
+def load(folder: Path) -> Manifest | None:
+    """The manifest published in a batch's folder, None before that. Raises RefusedError."""
+    path = folder / "manifest.json"
+    try:
+        found = json.loads(path.read_bytes())
+        files = tuple(StagedFile(**f) for f in found["files"])
+        return Manifest(**{**found, "files": files})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise RefusedError(f"not a staging manifest: {error}", where=str(path)) from None
+
+
+def publish(folder: Path, manifest: Manifest) -> Manifest:
+    """Publish, unless another run was first: the manifest that stands from now on.
+
+    Raises IncompleteError: disk full.
+    """
+    temporary = folder / f".manifest-{uuid.uuid4().hex}"
+    try:
+        with private.make_file(temporary).open("wb") as file:
+            file.write(manifest.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(temporary, folder / "manifest.json")  # never over another one
+        sync_folder(folder)
+    except OSError as error:
+        raise not_written(folder / "manifest.json", error) from None
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+    published = load(folder)
+    assert published is not None
+    return published
+
+
+def as_records(frame: "DataFrame") -> "DataFrame":
+    """The columns that a record has, key and value as bytes. Raises UsageError for others."""
+    from pyspark.sql.functions import col
+
+    kinds = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
+    for column, kind in kinds.items():
+        allowed = COLUMNS.get(column)
+        if allowed is None or kind not in allowed:
+            raise UsageError(
+                f"column {column} of type {kind} is no part of a record",
+                remedy="select key, value (string or binary) and, where wanted, headers "
+                f"({COLUMNS['headers'][0]}), partition (int), timestamp",
+            )
+    if "value" not in kinds:
+        raise UsageError("the DataFrame has no column value")
+    binary = [
+        col(c).cast("binary").alias(c) if c in ("key", "value") else col(c)
+        for c in COLUMNS
+        if c in kinds
+    ]
+    return frame.select(*binary)
+
+
+def stage(
+    frame: "DataFrame", folder: Path, partitions: int | None, through: Through | None = None
+) -> list[StagedFile]:
+    """Evaluate the frame once: a file per partition of it. Raises UsageError, and IncompleteError
+    where the disk is full.
+
+    partitions: of the sink, None: not known. A frame may give fewer (one that Spark knows to be
+    empty has none, adaptive execution joins small ones): the rest are files without rows.
+    through: makes rows of what the frame gives, in its tasks; None: the frame has their columns.
+    """
+    path, token = str(folder), uuid.uuid4().hex
+    executors.ship(frame.sparkSession)
+    refusals = executors.Refusals(frame.sparkSession)
+
+    def write(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        rows = batches if through is None else through(batches)
+        told = refusals.tried(lambda given: _staged(path, token, given), rows)
+        yield pa.RecordBatch.from_pydict({"answer": [json.dumps(told)]})
+
+    given = as_records(frame) if through is None else frame
+    written = given.mapInArrow(write, "answer string")
+    try:
+        rows = executors.collected(frame.sparkSession, written, "eoctl sink: staging", refusals)
+        answers = [json.loads(row["answer"]) for row in rows]
+        executors.raise_first(answers)
+    except Exception:  # what the other tasks staged counts no more
+        for staged in folder.glob(f"part-*-{token}-*"):
+            with suppress(OSError):
+                staged.unlink()
+        raise
+    if not answers and partitions is None:
+        raise UsageError(
+            "the DataFrame is empty, and nothing says how many partitions the sink has",
+            remedy="give partitions=",
+        )
+    empty = range(len(answers), partitions or 0)
+    answers += [{"answer": _write(path, token, p, iter(()))} for p in empty]
+    found = sorted((StagedFile(**a["answer"]) for a in answers), key=lambda f: f.partition)
+    if [f.partition for f in found] != list(range(len(found))):
+        raise RefusedError("the DataFrame's partitions are not numbered from 0", where=path)
+    for one in found:
+        staged = folder / one.file
+        if not staged.exists() or staged.stat().st_size != one.bytes:
+            raise RefusedError(
+                "a staged file is not seen by the process that publishes it", where=str(staged)
+            )
+    return found
+
+
+def _staged(folder: str, token: str, batches: Iterator[Any]) -> dict[str, Any]:
+    """One task."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return _write(folder, token, context.partitionId(), batches)
+
+
+def _write(folder: str, token: str, partition: int, batches: Iterator[Any]) -> dict[str, Any]:
+    """Rows into a file of this attempt's own name, synced; none where they cannot be written.
+
+    token: of the whole staging.
+    """
+    name = f"part-{partition:05}-{token}-{uuid.uuid4().hex}.parquet"
+    path = Path(folder) / name
+    try:
+        rows, digest = _written(path, batches)
+    except BaseException as error:
+        with suppress(OSError):
+            path.unlink()
+        if isinstance(error, OSError):
+            raise not_written(path, error) from None
+        raise
+    size = path.stat().st_size
+    return asdict(StagedFile(partition, name, rows, size, digest))
+
+
+def _written(path: Path, batches: Iterator[Any]) -> tuple[int, str]:
+    """Rows, SHA-256."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows, writer = 0, None
+    for batch in batches:
+        _refuse_zero_timestamps(batch, rows)
+        if writer is None:
+            writer = pq.ParquetWriter(private.make_file(path), batch.schema, compression="zstd")
+        writer.write_batch(batch)
+        rows += batch.num_rows
+    if writer is None:
+        writer = pq.ParquetWriter(private.make_file(path), pa.schema([("value", pa.binary())]))
+    writer.close()
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        return rows, hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _refuse_zero_timestamps(batch: Any, before: int) -> None:
+    """librdkafka takes 0 for none, and would write the present time. Raises RefusedError."""
+    import pyarrow.compute as pc
+
+    if "timestamp" in batch.schema.names:
+        found = pc.equal(_millis(batch.column("timestamp")), 0)
+        if pc.any(found).as_py():
+            raise RefusedError(
+                "its timestamp is 1970-01-01T00:00:00Z, which would be sent as now",
+                where=f"row {before + found.to_pylist().index(True)} of a partition",
+                remedy="give it another one, or none",
+            )
+
+
+def _millis(timestamps: Any) -> Any:
+    return timestamps.cast("timestamp[ms]", safe=False).cast("int64")
+
+
+def row_at(folder: str, staged: StagedFile, position: int) -> int:
+    """The first staged row at or above a position; the rows lie in the order of theirs."""
+    import pyarrow.parquet as pq
+
+    if not staged.rows:
+        return 0
+    found = 0
+    for batch in pq.ParquetFile(Path(folder) / staged.file).iter_batches(columns=["position"]):
+        positions = batch.column(0).to_pylist()
+        if positions[-1] >= position:
+            return found + bisect_left(positions, position)
+        found += len(positions)
+    return found
+
+
+def rows_from(folder: str, staged: StagedFile, start: int) -> Iterator[Row]:
+    """The staged rows from number `start` on, in file order. Raises RefusedError if changed."""
+    import pyarrow.parquet as pq
+
+    path = Path(folder) / staged.file
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise RefusedError(f"staged file is gone: {error.strerror}", where=str(path)) from None
+    if digest != staged.sha256:
+        raise RefusedError("staged file is not what the manifest says", where=str(path))
+    at = 0
+    for batch in pq.ParquetFile(path).iter_batches():
+        if at + batch.num_rows > start:
+            yield from _rows(batch.slice(max(0, start - at)))
+        at += batch.num_rows
+
+
+def _rows(batch: Any) -> Iterator[Row]:
+    columns: dict[str, list[Any]] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name == "timestamp":
+            column = _millis(column)
+        columns[name] = column.to_pylist()
+    nothing: list[Any] = [None] * batch.num_rows
+    headers = [
+        None if found is None else [(h["key"], h["value"]) for h in found]
+        for found in columns.get("headers", nothing)
+    ]
+    return (
+        Row(*fields)
+        for fields in zip(
+            columns.get("key", nothing),
+            columns.get("value", nothing),
+            headers,
+            columns.get("partition", nothing),
+            columns.get("timestamp", nothing),
+            columns.get("position", nothing),
+            strict=True,
+        )
+    )

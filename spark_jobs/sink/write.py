@@ -1,0 +1,431 @@
+"""Spark to Kafka exactly once, for any DataFrame, deterministic or not.
+
+    from eoctl.kafka.connection.access import Access
+    from spark_jobs.sink.write import write_exactly_once
+
+    access = Access({"bootstrap.servers": "b1:9092", "sasl.password": "env:KAFKA_PASSWORD"})
+    write_exactly_once(df, topic="clean", job="orders-cleanup", batch=0,
+                       staging_folder="/shared/staging", access=access)
+
+Killed at any point, the same call sends what is missing and nothing twice. The rules and what
+each part is for: `staging`, `attempt`, `markers`. A batch is one transaction per partition or
+several, so readers may see part of it while it is written (`atomic: false`).
+"""
+
+import json
+import os
+import re
+import shutil
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eoctl.kafka.connection.access import Access
+from eoctl.kafka.connection.cluster import TopicMetadata
+from eoctl.kafka.write.exactly_once import DECIDED_SECONDS, FencedError, Writer
+from eoctl.settings.folders import local_path
+from eoctl.stores import private
+from eoctl.stores.state.files import not_written
+from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError, UsageError
+from spark_jobs.session import executors
+from spark_jobs.sink import attempt, markers, staging
+from spark_jobs.sink.markers import Marker
+from spark_jobs.sink.staging import Manifest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TRANSACTION_TIMEOUT_MS = 60_000
+ROWS_PER_TRANSACTION = 500_000
+UNKNOWN_RETENTION_MS = 2 * 3_600_000
+PROBES = 4
+SENT = "batch-*/done.json"
+QUERY_ID = "sql.streaming.queryId"
+"""Spark's StreamExecution sets it for all that a micro-batch runs."""
+
+
+def write_exactly_once(
+    frame: "DataFrame",
+    *,
+    topic: str,
+    job: str,
+    batch: int,
+    staging_folder: str | Path,
+    access: Access,
+    partitions: int | None = None,
+    run_id: str | None = None,
+    allow_speculation: bool = False,
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
+    rows_per_transaction: int = ROWS_PER_TRANSACTION,
+    keep_batches: int | None = None,
+) -> dict[str, Any]:
+    """Send the rows of `frame` to `topic`, each exactly once; what was done.
+
+    frame: columns key, value (string or binary), and headers, partition, timestamp where wanted,
+    as Spark's own Kafka sink has them. job names the markers and transactional ids: one name, one
+    writer. batch: numbers that rise; a batch that was sent is not sent again. staging_folder is
+    seen by executors and by this process. partitions: repartition to so many; None: the frame's
+    own in the first batch, and from then on as many as the sink has: a frame that gives more is
+    coalesced. run_id: whose batches these are, since a batch's number comes again where a
+    checkpoint was deleted; None: the id of the streaming query that calls this in foreachBatch,
+    and outside of one nothing, so that the caller alone vouches for its numbers. Only the thread
+    in which Spark calls foreachBatch knows the query: call this there, or give run_id.
+    keep_batches: of how many batches that were sent, this one among them, the staged files stay;
+    None: of all.
+
+    Raises RefusedError for what it cannot guarantee (partition count changed, marker expired,
+    another staging of the same batch, another run's batch, an unfinished batch before it,
+    a query's batch before its last, speculation that is not allowed), UsageError, IncompleteError
+    where Kafka failed: call again, nothing comes twice.
+    """
+    _refuse_words(job, batch)
+    if keep_batches is not None and keep_batches < 1:
+        raise UsageError(f"keep_batches is a number from 1, not {keep_batches}")
+    spark = frame.sparkSession
+    run = _run(spark) if run_id is None else run_id
+    in_query = run_id is None and run is not None
+    if not allow_speculation:
+        refuse_speculation(spark)
+    folder = local_path(staging_folder) / job / f"batch-{batch}"
+    executors.check_within(spark, folder, Path(staging_folder), PROBES)
+    found = markers.topics(access, [topic, markers.name(job)])
+    if topic not in found:
+        raise UsageError("no such topic, or no permission to see it", where=topic)
+    marker_topic = found.get(markers.name(job))
+    manifest = staging.load(folder)
+    if manifest is not None:
+        attempt.refuse_other_run(manifest, run, str(folder))
+    if manifest is None:
+        had = None
+        if marker_topic is not None:
+            had = len(marker_topic.partitions)
+            _same_count(job, partitions or had, marker_topic)
+            for p, marker in markers.last_committed(access, job, range(had)).items():
+                attempt.refuse_other_run(marker, run, f"{markers.name(job)}:{p}")
+                if in_query:  # before anything is staged of it
+                    _refuse_set_back(marker, batch, f"{markers.name(job)}:{p}")
+        if partitions is not None:
+            frame = frame.repartition(partitions)
+        elif had is not None:
+            frame = frame.coalesce(had)
+        files = staging.stage(frame, folder, partitions or had)
+        marker_topic = _markers_ready(access, job, len(files), found[topic], marker_topic)
+        manifest = staging.publish(
+            folder,
+            Manifest(
+                job=job,
+                batch=batch,
+                topic=topic,
+                topic_id=found[topic].topic_id,
+                marker_topic_id=marker_topic.topic_id,
+                files=tuple(files),
+                created=markers.now_ms(),
+                run=run,
+            ),
+        )
+        attempt.refuse_other_run(manifest, run, str(folder))  # which may have published first
+    _refuse_changes(manifest, topic, found[topic], marker_topic)
+    limits = transaction_timeout_ms, rows_per_transaction
+    report = _send(spark, manifest, folder, access, *limits, in_query=in_query)
+    if keep_batches is not None:
+        _remove_older(folder, keep_batches)
+    return report
+
+
+def _refuse_words(job: str, batch: int) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,200}", job) or job in (".", ".."):
+        raise UsageError(f"{job!r} cannot name a job: letters, digits, . _ - as in a topic's name")
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 0:
+        raise UsageError(f"a batch is a number from 0, not {batch!r}")
+
+
+def _remove_older(folder: Path, kept: int) -> None:
+    """Remove the staged files of batches that were sent before this one, but for the last ones."""
+    numbers = sorted(
+        (int(path.parent.name.removeprefix("batch-")) for path in folder.parent.glob(SENT)),
+        reverse=True,
+    )
+    this = int(folder.name.removeprefix("batch-"))
+    for number in [n for n in numbers if n <= this][kept:]:
+        shutil.rmtree(folder.parent / f"batch-{number}", ignore_errors=True)
+
+
+def _run(spark: "SparkSession") -> str | None:
+    """The id of the streaming query whose foreachBatch runs in this thread, None outside of one.
+
+    Raises UsageError within a Spark Connect server, which does not tell foreachBatch its query.
+    """
+    if not executors.is_connect(spark):
+        return spark.sparkContext.getLocalProperty(QUERY_ID)
+    if "SPARK_CONNECT_LOCAL_URL" in os.environ:  # Spark's foreach_batch_worker has it
+        raise UsageError(
+            "Spark Connect does not tell which streaming query this batch belongs to",
+            remedy="give run_id=, and another one whenever the query's checkpoint is made anew",
+        )
+    return None
+
+
+def refuse_speculation(spark: "SparkSession") -> None:
+    """Raises RefusedError while spark.speculation is on."""
+    if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
+        raise RefusedError(
+            "spark.speculation is on: attempts of one partition would fence one another",
+            remedy="turn it off, or allow it explicitly",
+        )
+
+
+def _refuse_set_back(marker: Marker, batch: int, where: str) -> None:
+    """Refuse a streaming query's batch that comes before one that was sent."""
+    if marker.batch > batch:
+        raise RefusedError(
+            f"batch {marker.batch} was sent after it. Spark never repeats a batch before "
+            "its last: its checkpoint was set back, and this batch may hold other rows",
+            where=where,
+            remedy="give the query its newest checkpoint again, or another job name",
+        )
+
+
+def _same_count(job: str, count: int, marker_topic: TopicMetadata) -> None:
+    had = len(marker_topic.partitions)
+    if count != had:
+        raise RefusedError(
+            f"the sink has {had} partitions, the DataFrame {count}",
+            where=markers.name(job),
+            remedy=f"give partitions={had}, or another job name",
+        )
+
+
+def _markers_ready(
+    access: Access,
+    job: str,
+    count: int,
+    topic: TopicMetadata,
+    marker_topic: TopicMetadata | None,
+) -> TopicMetadata:
+    """Every partition has had marker 0. Raises RefusedError."""
+    if marker_topic is None:
+        replicas = min(len(p.replicas) for p in topic.partitions)
+        markers.create_topic(access, job, count, replicas)
+        marker_topic = _made(access, job)
+    _same_count(job, count, marker_topic)
+    seen = markers.last_committed(access, job, range(count))
+    absent = [p for p in range(count) if p not in seen]
+    if absent:
+        once = markers.initialised(access, job, count)
+        if gone := [p for p in absent if p in once]:
+            decided = markers.committed(access, job, gone, DECIDED_SECONDS)
+            gone = [p for p in gone if p not in decided]
+        if gone:
+            raise attempt.expired(job, gone)
+        for p in absent:
+            _first_marker(access, job, p)
+    return marker_topic
+
+
+def _made(access: Access, job: str) -> TopicMetadata:
+    end = time.monotonic() + markers.ANSWER_SECONDS
+    while time.monotonic() < end:
+        found = markers.topics(access, [markers.name(job)]).get(markers.name(job))
+        if found is not None and all(p.leader is not None for p in found.partitions):
+            return found
+        time.sleep(markers.PAUSE_SECONDS)
+    raise IncompleteError("was created and is not seen yet", where=markers.name(job))
+
+
+def _first_marker(access: Access, job: str, partition: int) -> None:
+    """Marker 0 and the record that says so, in one transaction."""
+    with suppress(FencedError):  # another run does the same
+        if partition not in _take_over(access, job, partition, None):
+            raise IncompleteError("its first marker was not committed", where=markers.name(job))
+
+
+def _take_over(
+    access: Access, job: str, partition: int, marker: Marker | None
+) -> dict[int, Marker]:
+    """Fence, look, and commit `marker` again as it stands there (None: marker 0 if absent)."""
+    place = markers.place(job, partition)
+    ids = markers.transactional_id(job, partition), markers.name(job)
+    writer = Writer(access.settings(), *ids, timeout_ms=TRANSACTION_TIMEOUT_MS)
+    try:
+        writer.open()
+        seen = markers.committed(access, job, [partition])
+        now = markers.now_ms()
+        standing = seen.get(partition)
+        if marker is not None and standing is None:
+            raise attempt.expired(job, [partition])
+        if marker is None and standing is not None:
+            return seen
+        writer.begin()
+        if standing is None:
+            renewed = markers.first(now)
+            text = json.dumps({"partition": partition, "marker": 0, "at": now})
+            writer.send(*place, None, text.encode())
+        else:
+            renewed = replace(standing, written=now)
+        writer.commit({place: renewed.position})
+    finally:
+        writer.close()
+    return markers.committed(access, job, [partition])
+
+
+def _refuse_changes(
+    manifest: Manifest, topic: str, now: TopicMetadata, marker_topic: TopicMetadata | None
+) -> None:
+    """What was staged speaks of topics as they were. Raises RefusedError."""
+    job = manifest.job
+    if manifest.topic != topic:
+        raise RefusedError(
+            f"batch {manifest.batch} was staged for topic {manifest.topic}", where=topic
+        )
+    if manifest.topic_id != now.topic_id:
+        raise RefusedError("the topic was made anew since the batch was staged", where=topic)
+    if marker_topic is None or manifest.marker_topic_id != marker_topic.topic_id:
+        raise RefusedError(
+            "the marker topic was deleted, and the markers with it",
+            where=markers.name(job),
+            remedy="compare the topic with the staged files, then go on under a new job name",
+        )
+    _same_count(job, len(manifest.files), marker_topic)
+
+
+def _send(
+    spark: "SparkSession",
+    manifest: Manifest,
+    folder: Path,
+    access: Access,
+    transaction_timeout_ms: int,
+    rows_per_transaction: int,
+    *,
+    in_query: bool,
+) -> dict[str, Any]:
+    digest, job = manifest.sha256, manifest.job
+    begin = time.monotonic()
+    works = [
+        attempt.Work(
+            access=access,
+            job=job,
+            topic=manifest.topic,
+            batch=manifest.batch,
+            manifest=digest,
+            partition=staged.partition,
+            file=staged,
+            folder=str(folder),
+            transaction_timeout_ms=transaction_timeout_ms,
+            rows_per_transaction=rows_per_transaction,
+            run=manifest.run,
+        )
+        for staged in manifest.files
+    ]
+    before = markers.last_committed(access, job, [w.partition for w in works])
+    if absent := [w.partition for w in works if w.partition not in before]:  # or pending only
+        before |= markers.committed(access, job, absent, DECIDED_SECONDS)
+    _judged(works, before)
+    done_before = (folder / "done.json").exists()
+    newer = [p for p, marker in before.items() if marker.batch > manifest.batch]
+    if newer and in_query:
+        _refuse_set_back(before[newer[0]], manifest.batch, f"{markers.name(job)}:{newer[0]}")
+    if newer and not done_before:
+        raise RefusedError(
+            f"batch {before[newer[0]].batch} was sent after it, and nothing proves that batch "
+            f"{manifest.batch} was sent whole",
+            where=f"{markers.name(job)}:{newer[0]}",
+            remedy="batches are sent in the order of their numbers",
+        )
+    answers: list[Any] = []
+    if not newer:
+        with _Renewal(access, works, before):
+            answers = executors.run(
+                spark,
+                lambda p: attempt.Attempt(works[p]).run(),
+                len(works),
+                f"eoctl sink {job}, batch {manifest.batch}",
+                sends=True,
+            )
+        _verify(access, works)
+    report = {
+        "job": job,
+        "batch": manifest.batch,
+        "topic": manifest.topic,
+        "manifest_sha256": digest,
+        "partitions": len(works),
+        "rows": manifest.rows,
+        "rows_sent_now": sum(a["sent"] for a in answers),
+        "transactions": sum(a["transactions"] for a in answers),
+        "takeovers": sum(a["takeovers"] for a in answers),
+        "atomic": False,
+        "seconds": round(time.monotonic() - begin, 3),
+    }
+    if not done_before:
+        try:
+            with suppress(FileExistsError):  # another run of the batch was as quick
+                private.make_file(folder / "done.json").write_text(json.dumps(report, indent=1))
+        except OSError as error:
+            raise not_written(folder / "done.json", error) from None
+        listed = {staged.file for staged in manifest.files}
+        for path in folder.glob("part-*.parquet"):  # of attempts that did not count
+            if path.name not in listed:
+                path.unlink(missing_ok=True)
+    return report
+
+
+def _judged(works: list[attempt.Work], found: dict[int, Marker]) -> dict[int, Marker]:
+    """All markers, each judged. Raises RefusedError."""
+    job = works[0].job
+    if absent := [w.partition for w in works if w.partition not in found]:
+        raise attempt.expired(job, absent)
+    for work in works:
+        attempt.judge(found[work.partition], work)
+    return found
+
+
+def _verify(access: Access, works: list[attempt.Work]) -> None:
+    """Every partition's marker says that this batch is complete. Raises UnverifiedError."""
+    found = markers.committed(access, works[0].job, [w.partition for w in works])
+    for p, marker in _judged(works, found).items():
+        if (marker.batch, marker.complete) != (works[p].batch, True):
+            raise UnverifiedError(
+                f"the marker says batch {marker.batch}, row {marker.next_row} of {marker.rows}",
+                where=f"{markers.name(works[p].job)}:{p}",
+            )
+
+
+class _Renewal:
+    """While a batch is sent, markers that grow old are committed again before they expire.
+
+    Only those of partitions whose turn has not come: a marker that old has no live attempt, for
+    an attempt commits at least once in a transaction's timeout.
+    """
+
+    def __init__(
+        self, access: Access, works: list[attempt.Work], before: dict[int, Marker]
+    ) -> None:
+        retention = markers.retention_ms(access)
+        self.half = (UNKNOWN_RETENTION_MS if retention is None else retention) // 2
+        self._access, self._works, self._before = access, works, before
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="eoctl-markers", daemon=True)
+
+    def __enter__(self) -> None:
+        self._renew(self._before)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        job = self._works[0].job
+        while not self._ended.wait(self.half / 4000):
+            with suppress(EoctlError):  # the tasks tell what is wrong
+                self._renew(markers.committed(self._access, job, range(len(self._works))))
+
+    def _renew(self, found: dict[int, Marker]) -> None:
+        limit = markers.now_ms() - self.half
+        for p, marker in found.items():
+            finished = marker.batch == self._works[p].batch and marker.complete
+            if marker.written < limit and not finished and not self._ended.is_set():
+                with suppress(FencedError):  # another run does the same, or sends
+                    _take_over(self._access, self._works[p].job, p, marker)

@@ -1,0 +1,287 @@
+"""The source of frames: a thread of its own that asks the cluster, or reads a recording.
+
+The app tells it what the screen wants, pauses it, wakes it; it calls `post` with each Frame. It
+never takes more than a tenth of the time for requests: two rounds run side by side, each waits at
+least twenty times as long as its requests took.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from eoctl.operations.dashboard.collection import Collection
+    from eoctl.operations.dashboard.snapshot import Round, Snapshot
+    from eoctl.settings.context import Context
+    from recovery.inspect.observation import Settings
+    from tui.feed.frame import Builder, Frame
+
+INTERVALS = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+LEAST_SHARE = 20  # each of two rounds waits so many times what it cost: 10% together
+
+Post = Callable[["Frame | str"], None]
+"""Takes a frame, or the sentence of an error that ends the feed."""
+
+
+def why_it_ended(error: Exception) -> str:
+    """The sentence that the screen shows for whatever ended a feed: frozen, it says so."""
+    from eoctl.render.sanitise import visible
+    from eoctl.settings.folders import full_disk
+    from recovery.errors import EoctlError
+
+    known = error if isinstance(error, EoctlError) else full_disk(error)
+    if known is not None:
+        return known.sentence
+    said = visible(f"{type(error).__name__}: {error}", spaces=False)
+    return f"an error of eoctl's own, this screen is not renewed any more; please report: {said}"
+
+
+class Feed(Protocol):
+    """What the app needs of its source. label: in words, where it is no live cluster."""
+
+    replay: bool
+    label: str
+    interval: float
+
+    def start(self, post: Post) -> None: ...
+    def stop(self) -> None: ...
+    def want(self, **changes: object) -> None: ...
+    def pause(self, paused: bool) -> None: ...
+    def wake(self) -> None: ...
+    def pace(self, interval: float) -> None: ...
+    def seek(self, step: int) -> None: ...
+    def now(self) -> int: ...
+
+
+class AskingFeed:
+    """Asks a collection in a thread. record: also keep every snapshot in this file."""
+
+    replay = False
+    label = ""
+
+    def __init__(self, interval: float, record: Path | None, *, ascii_only: bool) -> None:
+        self.interval = interval
+        self._record = record
+        self._ascii_only = ascii_only
+        self._wanted: dict[str, object] = {}
+        self._paused = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._woken: list[asyncio.Event] = []
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+
+    def collection(self) -> "Collection":
+        """What is asked; made in the feed's thread."""
+        raise NotImplementedError
+
+    def start(self, post: Post) -> None:
+        """Begin; frames arrive by `post` from another thread."""
+        self._thread = threading.Thread(target=self._run, args=(post,), name="feed", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; connections are closed. Waits a moment, never for a broker."""
+        self._stopped = True
+        if self._task is not None:
+            self._call(self._task.cancel)
+        if self._thread is not None:
+            self._thread.join(1.0)
+
+    def want(self, **changes: object) -> None:
+        """What the screen asks for beyond the rest (fields of Wants); asked for at once."""
+        if any(self._wanted.get(name) != value for name, value in changes.items()):
+            self._wanted = {**self._wanted, **changes}
+            self.wake()
+
+    def pause(self, paused: bool) -> None:
+        """Ask nothing until woken."""
+        self._paused = paused
+        if not paused:
+            self.wake()
+
+    def wake(self) -> None:
+        """Ask now."""
+        self._call(self._set_woken)
+
+    def _call(self, what: Callable[[], object]) -> None:
+        """In the feed's thread, if that asks still."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # its loop is closed: it has ended
+                self._loop.call_soon_threadsafe(what)
+
+    def _set_woken(self) -> None:
+        for event in self._woken:
+            event.set()
+
+    def pace(self, interval: float) -> None:
+        """Ask every so many seconds, if the cost allows."""
+        self.interval = interval
+        self.wake()
+
+    def seek(self, step: int) -> None:
+        """Only a recording can."""
+
+    def now(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def _run(self, post: Post) -> None:
+        async def main() -> None:
+            self._loop = asyncio.get_running_loop()
+            self._task = asyncio.current_task()
+            if not self._stopped:  # before there was a task to cancel
+                await self._collect(post)
+
+        try:
+            asyncio.run(main())
+        except asyncio.CancelledError:
+            pass
+        except Exception as error:
+            if not self._stopped:
+                post(why_it_ended(error))
+
+    async def _collect(self, post: Post) -> None:
+        from eoctl.operations.dashboard.snapshot import Wants
+        from tui.feed.frame import Builder
+        from tui.feed.recording import Writer
+
+        collection = self.collection()
+        writer = None if self._record is None else Writer(self._record)
+        state = _State(collection.empty(), Builder(ascii_only=self._ascii_only))
+
+        def done(kind: str, finished: "Round", period: float) -> None:
+            snapshot = state.take(kind, finished, period)
+            if writer is not None:
+                writer.add(snapshot)
+            post(state.builder.frame(snapshot))
+
+        def wants() -> Wants:
+            return Wants(**self._wanted)  # type: ignore[arg-type]
+
+        try:
+            await asyncio.gather(
+                self._rounds(lambda: collection.look(wants()), lambda *r: done("look", *r)),
+                self._rounds(lambda: collection.judge(wants()), lambda *r: done("judge", *r)),
+                self._rounds(lambda: collection.keep(wants()), lambda *r: done("keep", *r)),
+            )
+        finally:
+            collection.close()
+            if writer is not None:
+                writer.close()
+
+    async def _rounds(
+        self,
+        ask: Callable[[], "asyncio.Future[Round] | object"],
+        done: Callable[["Round", float], None],
+    ) -> None:
+        woken = asyncio.Event()
+        self._woken.append(woken)
+        while True:
+            woken.clear()
+            begin = time.monotonic()
+            finished: Round = await ask()  # type: ignore[misc]
+            least = finished.cost * LEAST_SHARE
+            pause = max(self.interval, least)
+            took = time.monotonic() - begin
+            done(finished, max(took, pause))
+            # an impatient key may come before the pause is over, but never twice a second
+            await asyncio.sleep(min(0.3, pause))
+            while True:
+                left = None if self._paused else max(0.0, begin + pause - time.monotonic())
+                try:
+                    async with asyncio.timeout(left):
+                        await woken.wait()
+                    woken.clear()
+                except TimeoutError:
+                    pass
+                if not self._paused or left is None:
+                    break
+
+
+class LiveFeed(AskingFeed):
+    """Asks the cluster of a context."""
+
+    def __init__(
+        self,
+        context: "Context",
+        *,
+        interval: float = 5.0,
+        seconds: float = 10.0,
+        settings: "Settings | None" = None,
+        sample_interval: float = 5.0,
+        record: Path | None = None,
+        ascii_only: bool = False,
+    ) -> None:
+        super().__init__(interval, record, ascii_only=ascii_only)
+        self.context = context
+        self.sample_interval = sample_interval
+        self._seconds = seconds
+        self._limits = settings
+
+    @property
+    def settings(self) -> "Settings":
+        """The limits of judging."""
+        from recovery.inspect.observation import Settings
+
+        return self._limits or Settings(two_phase_patterns=self.context.two_phase_patterns)
+
+    def collection(self) -> "Collection":
+        from eoctl.operations.dashboard.collection import LiveCollection
+
+        return LiveCollection(self.context, self._seconds, self.sample_interval, self.settings)
+
+
+class BundleFeed(AskingFeed):
+    """Asks a bundle, once and whenever the screen wants more: it does not change."""
+
+    label = "BUNDLE"
+
+    def __init__(
+        self, path: Path, *, settings: "Settings | None" = None, ascii_only: bool = False
+    ) -> None:
+        super().__init__(1.0, None, ascii_only=ascii_only)
+        self._paused = True
+        self._path = path
+        self._limits = settings
+        self._now = 0
+
+    def collection(self) -> "Collection":
+        from eoctl.operations.dashboard.collection import BundleCollection
+        from recovery.inspect.observation import Settings
+
+        found = BundleCollection(self._path, self._limits or Settings())
+        self._now = found.source.now()
+        return found
+
+    def pause(self, paused: bool) -> None:
+        """It stands still anyway."""
+
+    def now(self) -> int:
+        """When the bundle was made: in it nothing grows old."""
+        return self._now
+
+
+class _State:
+    """The newest round of each kind, put together."""
+
+    def __init__(self, snapshot: "Snapshot", builder: "Builder") -> None:
+        self.snapshot = snapshot
+        self.builder = builder
+        self._rounds: dict[str, tuple[Round, float]] = {}
+
+    def take(self, kind: str, finished: "Round", period: float) -> "Snapshot":
+        """The snapshot with this round in it."""
+        from eoctl.operations.dashboard.snapshot import renewed
+
+        self._rounds[kind] = (finished, period)
+        share = sum(r.cost / max(p, 0.001) for r, p in self._rounds.values())
+        self.snapshot = renewed(self.snapshot, finished, [r for r, _ in self._rounds.values()])
+        self.snapshot = replace(
+            self.snapshot, share=share, intervals={k: p for k, (_, p) in self._rounds.items()}
+        )
+        return self.snapshot

@@ -1,0 +1,93 @@
+"""A recording as a feed: played back, paused, sought."""
+
+import threading
+from pathlib import Path
+
+from tui.feed.asking import Post, why_it_ended
+
+
+class ReplayFeed:
+    """Plays a recording back: one snapshot per recorded gap (at most 2 s), or step by step."""
+
+    replay = True
+    label = ""
+
+    def __init__(self, path: Path, *, still: bool = False, ascii_only: bool = False) -> None:
+        self.interval = 1.0
+        self._path = path
+        self._paused = still
+        self._ascii_only = ascii_only
+        self._step = 0
+        self._woken = threading.Event()
+        self._stopped = False
+        self._now = 0
+        self._thread: threading.Thread | None = None
+
+    def start(self, post: Post) -> None:
+        self._thread = threading.Thread(target=self._run, args=(post,), name="feed", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._woken.set()
+        if self._thread is not None:
+            self._thread.join(1.0)
+
+    def want(self, **changes: object) -> None:
+        """A recording shows what was recorded."""
+
+    def pause(self, paused: bool) -> None:
+        self._paused = paused
+        self._woken.set()
+
+    def wake(self) -> None:
+        """Nothing to ask."""
+
+    def pace(self, interval: float) -> None:
+        self.interval = interval
+
+    def seek(self, step: int) -> None:
+        """Go so many snapshots on or back, and stay there."""
+        self._paused = True
+        self._step += step
+        self._woken.set()
+
+    def now(self) -> int:
+        """The time of the snapshot shown: in a recording nothing grows old."""
+        return self._now
+
+    def _run(self, post: Post) -> None:
+        try:
+            self._play(post)
+        except Exception as error:
+            if not self._stopped:
+                post(why_it_ended(error))
+
+    def _play(self, post: Post) -> None:
+        from tui.feed.frame import Builder
+        from tui.feed.recording import read
+
+        snapshots = list(read(self._path))
+        if not snapshots:
+            post(f"{self._path}: an empty recording")
+            return
+        builder = Builder(ascii_only=self._ascii_only)
+        at, shown = 0, -1
+        while not self._stopped:
+            if at != shown:
+                if at != shown + 1:  # the trend is what led here
+                    builder.forget()
+                    for earlier in snapshots[max(0, at - 360) : at]:
+                        builder.feed(earlier)
+                self._now = snapshots[at].taken_at
+                post(builder.frame(snapshots[at], (at + 1, len(snapshots))))
+                shown = at
+            last = at == len(snapshots) - 1
+            gap = 0 if last else (snapshots[at + 1].taken_at - snapshots[at].taken_at) / 1000
+            moved = self._woken.wait(None if self._paused or last else min(max(gap, 0.05), 2.0))
+            self._woken.clear()
+            if moved and self._step:
+                at = max(0, min(at + self._step, len(snapshots) - 1))
+                self._step = 0
+            elif not moved:
+                at += 1

@@ -1,0 +1,1 @@
+"""The screens and pages, each from values to lines."""

@@ -1,0 +1,186 @@
+"""A change from its plan to its verified result, through the same doors as the command line.
+
+The plan is made anew from the cluster, shown whole, and nothing is sent before its word was typed;
+what became of each step is read back from the cluster.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.widgets import Input
+
+from eoctl.render.plans import plan_facts
+from eoctl.render.sanitise import visible
+from recovery.errors import EoctlError
+from tui.widgets.asking_page import Asking
+from tui.widgets.lines import Line
+from tui.widgets.text import wrapped
+
+if TYPE_CHECKING:
+    from eoctl.operations.change.acting import Outcome
+    from eoctl.settings.context import Context
+    from recovery.change.plan import Plan
+
+ROLES = {
+    "done": "good",
+    "already-done": "good",
+    "refused": "look",
+    "unverified": "act",
+    "beyond-plan": "act",
+}
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A plan and where it is carried out, or (plan None) sentences instead of one.
+
+    undoes: the journal entry that the plan puts back. finding: the sentences tell of one.
+    """
+
+    plan: "Plan | None"
+    told: Sequence[str] = ()
+    context: "Context | None" = None
+    undoes: str | None = None
+    finding: bool = False
+
+
+def carry_out(ready: Ready, typed: str) -> "Outcome":
+    """Carry the plan out if `typed` is its word. Raises EoctlError. Takes seconds."""
+    from eoctl.operations.change.acting import Door, execute, permit
+
+    assert ready.plan is not None
+    assert ready.context is not None
+    door = Door(
+        ready.context,
+        lambda question, word: typed.strip() == word,
+        execute=True,
+        argv=("eoctl", *ready.context.argv, "tui"),
+    )
+    permit(ready.plan, door, ready.undoes)
+    return execute(ready.plan, door, 60.0, ready.undoes)
+
+
+class Change(Asking[bool]):
+    """Plan, typed word, result. Its result: was anything sent? make: runs in a thread."""
+
+    DEFAULT_CSS = "Change Vertical { max-width: 110; height: 80%; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", show=False, priority=True),
+    ]
+
+    def __init__(self, title: str, make: Callable[[], Ready], saying: str) -> None:
+        super().__init__("plan")
+        self._name = title
+        self._make = make
+        self._ready: Ready | None = None
+        self.sent = False
+        self.acting = False
+        self.said = saying
+
+    def on_mount(self) -> None:
+        self._show(lambda width: [((f" {self.said}", "dim"),)])
+        self.page.focus()
+        self.run_worker(self._planning, thread=True)
+
+    def action_leave(self) -> None:
+        """Close; not while something is being sent: its result must be seen."""
+        if not self.acting:
+            self.dismiss(self.sent)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        plan = self._ready.plan if self._ready else None
+        if plan is not None and not self.acting and not self.sent:
+            self.acting = True
+            self.word.display = False
+            self._show(lambda width: [*plan_lines(plan, width), (), ((" sending", "look"),)])
+            self.run_worker(partial(self._acting, event.value), thread=True)
+
+    # -- in a thread -------------------------------------------------------------------------
+
+    def _planning(self) -> None:
+        found: Ready | EoctlError
+        try:
+            found = self._make()
+        except EoctlError as error:
+            found = error
+        self.app.call_from_thread(self._planned, found)
+
+    def _acting(self, typed: str) -> None:
+        found: Outcome | EoctlError
+        try:
+            assert self._ready is not None
+            found = carry_out(self._ready, typed)
+        except EoctlError as error:
+            found = error
+        self.app.call_from_thread(self._acted, found)
+
+    # -- in the app --------------------------------------------------------------------------
+
+    def _planned(self, found: Ready | EoctlError) -> None:
+        if isinstance(found, EoctlError):
+            self._end([found.sentence], "act")
+        elif found.plan is None:
+            self._end(found.told, "look" if found.finding else "good")
+        else:
+            self._ready = found
+            self._show(partial(_planned_lines, found, found.plan))
+            self.said = self.ask(found.plan.word)
+
+    def _acted(self, found: "Outcome | EoctlError") -> None:
+        self.acting = False
+        self.sent = True
+        if isinstance(found, EoctlError):
+            self._end([found.sentence], "act")
+            return
+        self.said = ", ".join(one.status for one in found.steps)
+        self._show(partial(_outcome_lines, found))
+        self.page.focus()
+
+    def _end(self, texts: Sequence[str], role: str) -> None:
+        self.said = " ".join(texts)
+
+        def make(width: int) -> list[Line]:
+            lines: list[Line] = [
+                ((part, role),) for text in texts for part in wrapped(visible(text), width - 1, " ")
+            ]
+            return [*lines, (), ((" esc closes", "dim"),)]
+
+        self._show(make)
+        self.page.focus()
+
+    def _show(self, make: Callable[[int], Sequence[Line]]) -> None:
+        self.page.show(make, lambda width: ((f" {self._name}", "title"),))
+
+
+def _planned_lines(ready: Ready, plan: "Plan", width: int) -> list[Line]:
+    told: list[Line] = [
+        ((part, "text"),) for text in ready.told for part in wrapped(visible(text), width - 1, " ")
+    ]
+    return [*told, *plan_lines(plan, width), (), ((" nothing was sent yet", "good"),)]
+
+
+def _outcome_lines(found: "Outcome", width: int) -> list[Line]:
+    lines: list[Line] = []
+    for one in found.steps:
+        role = ROLES.get(one.status, "look")
+        lines.append(((f" step {one.number} {one.status}", role),))
+        told = wrapped(visible(one.detail or ""), width - 1, "  ")
+        lines += [((part, "text"),) for part in told]
+    return [*lines, (), ((f" journal entry {found.entry}; esc closes", "dim"),)]
+
+
+def plan_lines(plan: "Plan", width: int) -> list[Line]:
+    """What it does, where, under which lock, until when; whole, however narrow."""
+    lines: list[Line] = [
+        ((f" {plan.action.upper()} on {visible(plan.context)}", "act"),
+         (f"  cluster {visible(plan.cluster_id)}", "dim")),
+        (),
+    ]  # fmt: skip
+    for label, text in plan_facts(plan):
+        for number, part in enumerate(wrapped(visible(text), width - 12)):
+            lines.append(((f" {'' if number else label:<9}", "dim"), (part, "text")))
+    return lines

@@ -1,0 +1,162 @@
+"""The overview's four sentences: the worst thing in words, then what was counted."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from eoctl.render.words import count, counted, spoken_age
+from recovery.diagnose.diagnosis import ORDER, mark
+from recovery.rows.diagnosis import TxnHangingRow
+from recovery.rows.jobs import JobRow
+from recovery.rows.offsets import OffsetsShowRow
+from recovery.rows.row import BrokerRow, LsoRow
+from recovery.times import rfc3339
+from tui.widgets.lines import Line
+from tui.widgets.trend import Trend
+
+if TYPE_CHECKING:
+    from eoctl.operations.dashboard.snapshot import Snapshot
+    from recovery.rows.answers import Answer
+
+QUIET = ("open", "prepare")
+
+
+def sentences(
+    s: "Snapshot",
+    held: dict[str, LsoRow],
+    hanging: list[TxnHangingRow],
+    trend: Trend,
+    unseen: int,
+) -> tuple[Line, ...]:
+    if s.partitions is None:
+        word = "no answer yet" if s.problem else f"connecting to {s.title}"
+        return (((f" {word}", "dim"),), (), (), ())
+    brokers = [b for b in (s.brokers.rows if s.brokers else ()) if isinstance(b, BrokerRow)]
+    up = sum(bool(b.up) for b in brokers)
+    scanned = int(str(s.partitions.extra.get("scanned", 0)))
+    total = sum(r.held or 0 for r in held.values())
+    open_count = s.transactions.extra.get("open", 0) if s.transactions else 0
+    groups = {g.group for g in group_rows(s) if stuck(g, hanging)}
+    told = _counts(h for h in hanging if h.topic is not None)
+    without = _counts(h for h in hanging if h.topic is None and h.verdict not in QUIET)
+    if s.hanging is None:
+        told = "being judged"
+    elif not told:
+        unknown = s.hanging.errors or _least(s.transactions)
+        told = "not known" if unknown else "nothing is open"
+    broker_words = (f"{up}/{len(brokers)} up", "good" if up == len(brokers) else "act")
+    if s.problem is not None:
+        broker_words = ("no answer", "act")
+    second: Line = (
+        (" brokers ", "dim"),
+        broker_words,
+        ("   held back ", "dim"),
+        (f"{_least(s.partitions)}{count(len(held))} of {count(scanned)} partitions", "text"),
+        (", ", "dim"),
+        (f"{_least(s.groups)}{counted(len(groups), 'group')}", "text"),
+    )
+    jobs = len(running_jobs(s))
+    if jobs:
+        second += (("   jobs ", "dim"), (f"{jobs} running", "key"))
+    verdict_line: Line = (
+        (" transactions ", "dim"),
+        (f"{_least(s.transactions)}{open_count} open", "text"),
+        ("   on held partitions ", "dim"),
+        (told, "text"),
+    )
+    if without:
+        verdict_line += (("   holding none ", "dim"), (without, "text"))
+    ceiling = trend.total
+    third: Line = (
+        (" held, 30 min ", "dim"),
+        (trend.line(None, 30, ceiling), "spark"),
+        (f"  {count(total)} now (0 to {count(ceiling)})", "dim"),
+    )
+    return (_headline(s, held, hanging, len(brokers) - up, unseen), second, verdict_line, third)
+
+
+def _counts(hanging: Iterable[TxnHangingRow]) -> str:
+    """`2 orphan, 6 long`, the worst first."""
+    found = Counter(h.verdict for h in hanging)
+    return ", ".join(f"{found[name]} {name}" for name in ORDER if found[name])
+
+
+def _least(answer: "Answer | None") -> str:
+    """A mark for counts of what could not all be seen."""
+    return "at least " if answer is not None and answer.errors else ""
+
+
+def _headline(
+    s: "Snapshot", held: dict[str, LsoRow], hanging: list[TxnHangingRow], down: int, unseen: int
+) -> Line:
+    if s.problem is not None:
+        last = rfc3339(s.partitions.collected_at if s.partitions else None)
+        since = f"; below: the last data, from {last[11:19]}Z" if last else ""
+        return ((f" !! no answer{since}", "act"),)
+    findings = [h for h in hanging if h.verdict not in (*QUIET, "unknown")]
+    if s.hanging is None:
+        return ((" judging what is open", "dim"),)
+    if findings:
+        worst = findings[0].verdict
+        sign = mark(worst) or ""
+        mine = {(h.where, h.topic is None) for h in findings if h.verdict == worst}
+        ids = sum(without for _, without in mine)
+        places = len(mine) - ids
+        words = f" {sign} {worst}"
+        if places:
+            words += f" on {counted(places, 'partition')}"
+        if ids:
+            words += f"{' and' if places else ''} of {counted(ids, 'id')} that hold"
+            words += f"{'s' if ids == 1 else ''} no partition"
+        words += f"; {count(len(held))} held back in all"
+        ages = [(h.age_seconds, h.age_clock) for h in findings if h.age_seconds is not None]
+        if ages:
+            seconds, clock = max(ages)
+            words += f", oldest {spoken_age(seconds, producer_clock=clock == 'producer')}"
+        return ((f"{words}. enter: why", "act" if sign == "!!" else "look"),)
+    if down:
+        return ((f" !! {counted(down, 'broker')} down", "act"),)
+    unknown = {h.where for h in hanging if h.verdict == "unknown" and h.topic is not None}
+    doubtful = sum(h.verdict == "unknown" and h.topic is None for h in hanging)
+    if unknown:
+        words = f" ? {counted(len(unknown), 'partition')} held back, why cannot be told"
+        return ((words, "unknown"),)
+    if doubtful:
+        words = f" ? {counted(doubtful, 'transactional id')} that cannot be judged"
+        return ((words, "unknown"),)
+    if unseen:
+        return ((f" ? {counted(unseen, 'thing')} could not be seen", "unknown"),)
+    new = len(held.keys() - {h.where for h in hanging})
+    if new:
+        words = f" {counted(len(held), 'partition')} held back, {count(new)} of them not judged yet"
+        return ((words, "text"),)
+    if held:
+        words = f" {counted(len(held), 'partition')} held by transactions within their limits"
+        return ((words, "good"),)
+    return ((" nothing is held back", "good"),)
+
+
+def running_jobs(s: "Snapshot") -> list[JobRow]:
+    return [
+        j for j in (s.jobs.rows if s.jobs else ()) if isinstance(j, JobRow) and j.state == "running"
+    ]
+
+
+def group_rows(s: "Snapshot") -> list[OffsetsShowRow]:
+    return [g for g in (s.groups.rows if s.groups else ()) if isinstance(g, OffsetsShowRow)]
+
+
+def at_the_lso(g: OffsetsShowRow) -> bool:
+    """Has the group read all that its readers may see, and more is held back from them?"""
+    return g.lag is not None and g.lag <= 0 and (g.lag_hw or 0) > g.lag
+
+
+def stuck(g: OffsetsShowRow, hanging: Iterable[TxnHangingRow]) -> bool:
+    """Is the group held up by a transaction that is a finding? By one within its limits it is
+    held up for a moment, again and again: that is how exactly-once works."""
+    return any(
+        ((h.topic, h.partition) == (g.topic, g.partition) and at_the_lso(g))
+        or (g.group in h.groups and bool(g.pending))
+        for h in hanging
+        if h.verdict not in QUIET
+    )

@@ -1,0 +1,156 @@
+"""The lists of plans, the journal and jobs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eoctl.render.words import age as age_words
+from recovery.rows.jobs import JobRow
+from recovery.rows.journal import JournalRow
+from recovery.rows.plans import PlanFileRow
+from tui.screens.views import JOBS, PLANS
+from tui.widgets.rows import Text, age, number
+from tui.widgets.tables import TableData, TableRow, table_data
+
+if TYPE_CHECKING:
+    from eoctl.operations.dashboard.snapshot import Snapshot
+    from recovery.rows.answers import Answer
+
+MARKS = {"unfinished": "!", "failed": "!", "unusable": "?"}
+
+
+def plans_table(s: "Snapshot", text: Text) -> TableData:
+    """What is unfinished first, then plans, then the journal, the newest first."""
+    now = s.taken_at
+    rows = [_entry_row(r, now, text) for r in rows_of(s.journal, JournalRow)]
+    rows.reverse()
+    plans = [_plan_row(r, now, text) for r in rows_of(s.plans, PlanFileRow)]
+    unfinished = [r for r in rows if r.cells[2] in ("unfinished", "running")]
+    rest = [r for r in rows if r.cells[2] not in ("unfinished", "running")]
+    return table_data(
+        PLANS.columns,
+        [*unfinished, *plans, *rest],
+        collected_at=s.journal.collected_at if s.journal else None,
+        empty="nothing is planned and nothing was changed from here",
+    )
+
+
+def rows_of(answer: "Answer | None", model: type) -> list[Any]:
+    """Those of the model; none where there is no answer."""
+    return [r for r in (answer.rows if answer else ()) if isinstance(r, model)]
+
+
+def _entry_row(r: JournalRow, now: int, text: Text) -> TableRow:
+    return _change_row(
+        r.id,
+        r.state,
+        (r.action, r.context, r.scope, r.summary),
+        (f"{r.steps_done}/{r.steps}", r.steps),
+        None if r.started is None else (now - r.started) / 1000,
+        f"{r.user}@{r.host}",
+        r,
+        ("change", r.id),
+        text,
+    )
+
+
+def _plan_row(r: PlanFileRow, now: int, text: Text) -> TableRow:
+    state = "unusable" if r.error else "expired" if (r.expires or 0) <= now else "planned"
+    return _change_row(
+        Path(r.path).name,
+        state,
+        (r.action or "-", r.context or "-", r.scope or "-", r.summary or r.error or ""),
+        (number(r.steps), r.steps),
+        None if r.created is None else (now - r.created) / 1000,
+        "-",
+        r,
+        ("change", f"plan {r.path}"),
+        text,
+    )
+
+
+def _change_row(
+    name: str,
+    state: str,
+    words: tuple[str, str, str, str],
+    steps: tuple[str, int | None],
+    seconds: float | None,
+    who: str,
+    source: object,
+    opens: tuple[str, str],
+    text: Text,
+) -> TableRow:
+    action, context, scope, summary = words
+    sign = MARKS.get(state, "")
+    return TableRow(
+        opens[1],
+        (
+            sign,
+            text(name),
+            state,
+            text(action),
+            text(context),
+            text(scope),
+            steps[0],
+            age(seconds, None),
+            text(who),
+            text(summary),
+        ),
+        (None, name, state, action, context, scope, steps[1], seconds, who, summary),
+        sign,
+        source,
+        opens,
+    )
+
+
+def jobs_table(
+    s: "Snapshot", rates: Callable[[JobRow], float | None], text: Text, *, ascii_only: bool
+) -> TableData:
+    """Those that run first, then the newest. rates: records a second of a job that runs."""
+    rows = [_job_row(r, rates(r), s.taken_at, text, ascii_only) for r in rows_of(s.jobs, JobRow)]
+    rows.reverse()
+    rows.sort(key=lambda row: row.cells[2] != "running")
+    return table_data(
+        JOBS.columns,
+        rows,
+        collected_at=s.jobs.collected_at if s.jobs else None,
+        empty="no job was launched from here",
+    )
+
+
+def _job_row(r: JobRow, rate: float | None, now: int, text: Text, ascii_only: bool) -> TableRow:
+    sign = r.mark or ""
+    seconds = None if r.started is None else (now - r.started) / 1000
+    what = r.error or r.summary
+    share = None
+    if r.stages_total:
+        share = (r.stages_done or 0) / r.stages_total
+    return TableRow(
+        r.id,
+        (
+            sign,
+            text(r.id),
+            r.state,
+            text(r.job),
+            stage_bar(r, 6, ascii_only=ascii_only),
+            number(r.records),
+            "-" if rate is None else str(round(rate)),
+            "" if r.eta_seconds is None else age_words(max(r.eta_seconds, 0)),
+            age(seconds, None),
+            text(what),
+        ),
+        (None, r.id, r.state, r.job, share, r.records, rate, r.eta_seconds, seconds, what),
+        sign,
+        r,
+        ("job", f"job {r.id}"),
+    )
+
+
+def stage_bar(r: JobRow, width: int, *, ascii_only: bool = False) -> str:
+    """`######.... 3/5`; `-` where no stage was told."""
+    if not r.stages_total:
+        return "-"
+    done = min(r.stages_done or 0, r.stages_total)
+    full = done * width // r.stages_total
+    block, rest = ("#", ".") if ascii_only else ("█", "░")
+    return f"{block * full}{rest * (width - full)} {r.stages_done or 0}/{r.stages_total}"

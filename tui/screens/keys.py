@@ -1,0 +1,168 @@
+"""The one list of keys: bindings, footer, help and the `:` palette are made from it.
+
+A key whose action could change the cluster has `changes`: in a read-only context and in a recording
+it does not exist (App.check_action). C, K, ctrl+d, ctrl+k and delete stay
+unbound: elsewhere they destroy.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from textual.binding import Binding
+
+from tui.screens.views import CHANGE, JOB, JOBS, PLANS, RECOVER, VIEWS, View
+
+Where = Literal["all", "table", "page", "replay", "remedies", "changes", "jobs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """keys: as Textual names them. shown: as people write them. where: on which kind of screen.
+
+    footer: short word for the footer, or "" when only the help tells of it. priority: also while
+    something is typed. subject: on a page the key is about what the page shows, so that it does
+    not exist before the page has answered.
+    """
+
+    keys: tuple[str, ...]
+    shown: str
+    action: str
+    help: str
+    where: Where = "all"
+    footer: str = ""
+    priority: bool = False
+    changes: bool = False
+    subject: bool = False
+
+
+KEYS: tuple[Key, ...] = (
+    Key(("enter",), "enter", "open", "open what the cursor is on", "table", "open"),
+    Key(("d",), "d", "open", "the same", "table"),
+    Key(
+        ("x",),
+        "x",
+        "remedy",
+        "the remedy's plan, or this one; sends nothing yet",
+        "remedies",
+        "remedy",
+        changes=True,
+        subject=True,
+    ),
+    Key(
+        ("u",),
+        "u",
+        "undo",
+        "the plan that puts it back",
+        "changes",
+        "undo",
+        changes=True,
+        subject=True,
+    ),
+    Key(("v",), "v", "verify", "look whether it is as planned", "changes", "verify", subject=True),
+    Key(("z",), "z", "cancel", "stop the job, after a question", "jobs", "cancel", subject=True),
+    Key(("left_square_bracket",), "[", "seek(-1)", "the snapshot before", "replay", "before"),
+    Key(("right_square_bracket",), "]", "seek(1)", "the next snapshot", "replay", "next"),
+    Key(("less_than_sign",), "<", "seek(-20)", "20 snapshots back", "replay"),
+    Key(("greater_than_sign",), ">", "seek(20)", "20 snapshots on", "replay"),
+    Key(("slash",), "/", "filter", "filter by a regular expression, ! inverts", "table", "filter"),
+    Key(("colon",), ":", "command", "a command: a screen, ctx, interval, theme, q", "all", "cmd"),
+    Key(("s",), "s", "sort_menu", "sort by a column (shift+its letter)", "table", "sort"),
+    Key(("escape",), "esc", "leave", "clear the filter, then go back", "all", "back"),
+    Key(("q",), "q", "retreat", "go back; at the root quit", "all", "quit"),
+    Key(("space",), "space", "select", "mark the row", "table", "mark"),
+    Key(("y",), "y", "json", "the row (or page) as JSON", "all", "json", subject=True),
+    Key(("e",), "e", "equal", "the command that prints the same", "all", "command", subject=True),
+    Key(("c",), "c", "copy", "copy the underlined cell", "table", "copy"),
+    Key(("ctrl+s",), "ctrl+s", "write", "write what is shown to a file", "all", "write"),
+    Key(("p",), "p", "pause", "pause: nothing is asked, nothing moves", "all", "pause"),
+    Key(("r",), "r", "refresh", "ask the cluster now", "all", "refresh"),
+    Key(("plus", "equals_sign"), "+", "interval(1)", "ask less often"),
+    Key(("minus",), "-", "interval(-1)", "ask more often"),
+    Key(("j", "down"), "j", "move(1)", "down"),
+    Key(("k", "up"), "k", "move(-1)", "up"),
+    Key(("pagedown", "ctrl+f"), "pgdn", "page(1)", "a page down"),
+    Key(("pageup", "ctrl+b"), "pgup", "page(-1)", "a page up"),
+    Key(("g", "home"), "g", "first", "to the first line"),
+    Key(("G", "end"), "G", "last", "to the last line"),
+    Key(("h", "left"), "h", "turn(-1)", "the cell to the left", "table"),
+    Key(("l", "right"), "l", "turn(1)", "the cell to the right", "table"),
+    Key(("question_mark",), "?", "help", "all keys and commands", "all", "help"),
+    Key(("ctrl+c",), "ctrl+c", "stop", "quit at once", priority=True),
+    Key(("ctrl+q",), "ctrl+q", "stop", "quit at once", priority=True),
+    Key(("ctrl+z",), "ctrl+z", "suspend_process", "suspend; fg brings it back", priority=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A word after `:`."""
+
+    words: tuple[str, ...]
+    takes: str
+    help: str
+
+
+CHANGED, JOBBED = (PLANS, CHANGE), (JOBS, JOB)
+UNSORTED = "U"  # with shift: the worst first again
+
+TAKES = {
+    "why": "[TOPIC:P | id ID]",
+    "timeline": "ID",
+    "change": "ENTRY | plan FILE",
+    "job": "ID",
+    "merge": "APP.toml",
+}
+
+COMMANDS: tuple[Command, ...] = (
+    *(Command(view.names, TAKES.get(view.name, "[FILTER]"), view.says) for view in VIEWS),
+    Command(("ctx", "context"), "NAME", "another cluster"),
+    Command(("interval",), "SECONDS", "how often the cluster is asked"),
+    Command(("theme",), "NAME", "dark, light, contrast, ansi-dark, ansi-light"),
+    Command(("help",), "", "all keys and commands"),
+    Command(("q", "quit"), "", "quit"),
+)
+
+
+def bindings() -> list[Binding]:
+    """For App.BINDINGS: the list above, a digit per screen, a shifted letter per column."""
+    made = [
+        Binding(",".join(k.keys), k.action, k.help, show=False, priority=k.priority) for k in KEYS
+    ]
+    made += [
+        Binding(str(v.number), f"view('{v.name}')", v.title, show=False) for v in VIEWS if v.number
+    ]
+    letters = sorted({c.letter for v in VIEWS for c in v.columns if c.letter} | {UNSORTED})
+    made += [Binding(letter, f"sort('{letter}')", "sort", show=False) for letter in letters]
+    return made
+
+
+def exists(key: Key, view: View, *, replay: bool, may_change: bool, answered: bool = True) -> bool:
+    """Does the key exist on this screen? answered: a page shows what it is about already."""
+    if key.changes and not may_change:
+        return False
+    if key.subject and view.kind == "page" and not answered:
+        return False
+    if key.where == "table":
+        return view.kind != "page"
+    if key.where == "remedies":
+        return view not in (JOBS, JOB, RECOVER)
+    if key.where in ("changes", "jobs"):
+        return not replay and view in (CHANGED if key.where == "changes" else JOBBED)
+    if key.where == "page":
+        return view.kind == "page"
+    return key.where == "all" or replay
+
+
+def footer(view: View, *, replay: bool, may_change: bool, answered: bool = True) -> Iterator[Key]:
+    """The keys that the footer tells of."""
+    for key in KEYS:
+        if key.footer and exists(
+            key, view, replay=replay, may_change=may_change, answered=answered
+        ):
+            yield key
+
+
+def completions(typed: str) -> Sequence[str]:
+    """Command words that begin with what was typed."""
+    return [w for c in COMMANDS for w in c.words if w.startswith(typed.lower())]

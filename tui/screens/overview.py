@@ -1,0 +1,226 @@
+"""The first screen: what is wrong in words, and under it the things that are, the worst first."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from eoctl.render.words import age as age_words
+from eoctl.render.words import counted
+from recovery.diagnose.diagnosis import ORDER, mark
+from recovery.rows.diagnosis import TxnHangingRow
+from recovery.rows.jobs import JobRow
+from recovery.rows.journal import JournalRow
+from recovery.rows.offsets import OffsetsShowRow
+from recovery.rows.row import BrokerRow, ErrorRow, LsoRow
+from tui.screens import views
+from tui.screens.headline import QUIET, at_the_lso, group_rows, running_jobs, sentences, stuck
+from tui.widgets.lines import Line
+from tui.widgets.tables import TableData, TableRow, table_data, urgency
+from tui.widgets.trend import Trend
+
+if TYPE_CHECKING:
+    from eoctl.operations.dashboard.snapshot import Snapshot
+
+MOST_ALIKE = 4  # things of one kind that could not be seen for one reason: more are one line
+MOST_QUIET = 200  # healthy rows of the list; the Partitions screen has them all
+
+
+def overview(
+    s: "Snapshot", trend: Trend, text: Callable[[str], str]
+) -> tuple[tuple[Line, ...], TableData]:
+    """The sentences and the list."""
+    held = {
+        f"{r.topic}:{r.partition}": r
+        for r in (s.partitions.rows if s.partitions else ())
+        if isinstance(r, LsoRow) and r.held
+    }
+    hanging = [h for h in (s.hanging.rows if s.hanging else ()) if isinstance(h, TxnHangingRow)]
+    rows = [_judged(h, held, trend, text) for h in hanging if h.verdict not in QUIET]
+    rows += [_broker(b) for b in (s.brokers.rows if s.brokers else ()) if not _up(b)]
+    unseen = _unseen(s)
+    rows += _unseen_rows(unseen, text)
+    rows += _groups(s, hanging, text)
+    rows += _unfinished(s, text)
+    rows.sort(key=urgency)
+    rows += [_job(j, s.taken_at, text) for j in running_jobs(s)]
+    quiet = [_judged(h, held, trend, text) for h in hanging if h.verdict in QUIET]
+    rows += quiet[:MOST_QUIET]
+    age = s.partitions.collected_at if s.partitions else None
+    nothing = "nothing is held back and nothing is missing" if s.hanging else "judging"
+    data = table_data(
+        views.OVERVIEW.columns,
+        rows,
+        collected_at=age,
+        empty=nothing if s.partitions else "waiting for the first answer",
+        titles={"trend": f"^{trend.ceiling}"} if trend.ceiling else {},
+    )
+    return sentences(s, held, hanging, trend, sum(map(len, unseen.values()))), data
+
+
+def _judged(
+    h: TxnHangingRow, held: dict[str, LsoRow], trend: Trend, text: Callable[[str], str]
+) -> TableRow:
+    name = h.where
+    row = held.get(name)
+    owner = h.transactional_id or f"pid {h.producer_id}, no owner"
+    says = f"{owner}; {h.remedy.action}" if h.verdict not in QUIET else owner
+    amount = row.held if row else None
+    sign = mark(h.verdict) or ""
+    return TableRow(
+        f"txn\0{name}\0{h.producer_id}",
+        (
+            sign,
+            "marker-lost mixed" if h.mixed else h.verdict,
+            text(name),
+            "-" if amount is None else str(amount),
+            trend.line(name, 30, trend.ceiling),
+            ""
+            if h.age_seconds is None
+            else age_words(h.age_seconds, producer_clock=h.age_clock == "producer"),
+            text(says),
+        ),
+        (
+            None,
+            ORDER.index(h.verdict),
+            (h.topic or name, h.partition or 0),
+            amount,
+            None,
+            h.age_seconds,
+            says,
+        ),
+        sign,
+        h,
+        ("why", name),
+        h,
+    )
+
+
+def _job(j: JobRow, now: int, text: Callable[[str], str]) -> TableRow:
+    says = f"{j.stage}, {j.summary}" if j.stage else j.summary
+    seconds = None if j.started is None else (now - j.started) / 1000
+    return TableRow(
+        f"job\0{j.id}",
+        ("", "job running", text(j.id), "-", "", _age(seconds), text(says)),
+        (None, len(ORDER) + 4, (j.id, 0), None, None, seconds, says),
+        "",
+        j,
+        ("job", f"job {j.id}"),
+    )
+
+
+def _unfinished(s: "Snapshot", text: Callable[[str], str]) -> list[TableRow]:
+    """Changes that were begun and not ended: the journal resumes or undoes them."""
+    rows = []
+    for e in s.journal.rows if s.journal else ():
+        if not isinstance(e, JournalRow) or e.state != "unfinished":
+            continue
+        seconds = None if e.started is None else (s.taken_at - e.started) / 1000
+        rows.append(
+            TableRow(
+                f"entry\0{e.id}",
+                ("!", "unfinished", text(e.id), "-", "", _age(seconds), text(e.summary)),
+                (None, len(ORDER) + 3, (e.id, 0), None, None, seconds, e.summary),
+                "!",
+                e,
+                ("change", e.id),
+            )
+        )
+    return rows
+
+
+def _age(seconds: float | None) -> str:
+    return "" if seconds is None else age_words(max(seconds, 0.0))
+
+
+def _up(b: object) -> bool:
+    return isinstance(b, BrokerRow) and bool(b.up)
+
+
+def _broker(b: object) -> TableRow:
+    assert isinstance(b, BrokerRow)
+    says = f"{b.host}:{b.port} does not answer" if b.port else "named by partitions, not listed"
+    return TableRow(
+        f"broker\0{b.broker}",
+        ("!!", "broker down", f"broker {b.broker}", "-", "", "", says),
+        (None, len(ORDER), (f"broker {b.broker}", 0), None, None, None, says),
+        "!!",
+        b,
+    )
+
+
+def _unseen(s: "Snapshot") -> dict[tuple[str, str], dict[str, ErrorRow]]:
+    """What no answer could see: by kind of thing and error, then by name."""
+    found: dict[tuple[str, str], dict[str, ErrorRow]] = {}
+    for answer in (s.partitions, s.transactions, s.groups, s.producers, s.hanging):
+        for e in answer.errors if answer else ():
+            if e.error != "UNKNOWN_VERDICT":  # its transaction stands in the list already
+                found.setdefault((e.scope, e.error), {})[_place(e)] = e
+    return found
+
+
+def _unseen_rows(
+    unseen: dict[tuple[str, str], dict[str, ErrorRow]], text: Callable[[str], str]
+) -> Iterable[TableRow]:
+    """A line for each, or one for many of a kind: a broker that is down takes thousands along."""
+    for (scope, error), found in unseen.items():
+        some = list(found.items())
+        if len(some) > MOST_ALIKE:
+            some = [(counted(len(found), scope), some[0][1])]
+        for place, e in some:
+            name = "" if len(found) > MOST_ALIKE else place
+            yield TableRow(
+                f"error\0{scope}\0{name}\0{error}",
+                ("?", "not seen", text(place), "-", "", "", text(f"{e.detail} ({error})")),
+                (None, len(ORDER) + 1, (place, 0), None, None, None, e.detail),
+                "?",
+                e,
+            )
+
+
+def _place(e: ErrorRow) -> str:
+    if e.topic is not None:
+        return e.topic if e.partition is None else f"{e.topic}:{e.partition}"
+    if e.broker is not None:
+        return f"broker {e.broker}"
+    return e.id or e.scope
+
+
+def _groups(
+    s: "Snapshot", hanging: list[TxnHangingRow], text: Callable[[str], str]
+) -> list[TableRow]:
+    """Groups that stand at an LSO, one line each: their worst partition."""
+    worst: dict[str, OffsetsShowRow] = {}
+    more: dict[str, int] = {}
+    for g in group_rows(s):
+        if not stuck(g, hanging):
+            continue
+        more[g.group] = more.get(g.group, 0) + 1
+        known = worst.get(g.group)
+        if known is None or (g.lag_hw or 0) > (known.lag_hw or 0):
+            worst[g.group] = g
+    rows = []
+    for name, g in worst.items():
+        place = f"{g.topic}:{g.partition}"
+        says = (
+            f"stands at the LSO of {place}" if at_the_lso(g) else f"a commit for {place} is pending"
+        )
+        if more[name] > 1:
+            says += f" and {counted(more[name] - 1, 'other')}"
+        rows.append(
+            TableRow(
+                f"group\0{name}",
+                (
+                    "!",
+                    "group held up" if at_the_lso(g) else "group pending",
+                    text(name),
+                    "-" if g.lag_hw is None else str(g.lag_hw),
+                    "",
+                    "",
+                    text(says),
+                ),
+                (None, len(ORDER) + 2, (name, 0), g.lag_hw, None, None, says),
+                "!",
+                g,
+                ("why", place),
+            )
+        )
+    return sorted(rows, key=lambda r: -(r.sort[3] or 0))  # type: ignore[operator]

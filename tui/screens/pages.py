@@ -1,0 +1,205 @@
+"""Pages of text: the story of `why`, evidence beside a row, a timeline, help. Lines from values."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from eoctl.render.sanitise import visible
+from eoctl.render.why import why_lines
+from eoctl.render.width import cut_end
+from eoctl.render.words import age as age_words
+from recovery.rows.diagnosis import HistoryRow, TxnHangingRow
+from recovery.rows.row import Row, TxnListRow
+from recovery.rows.why import WhyRow
+from recovery.times import rfc3339
+from tui.screens.keys import COMMANDS, KEYS, exists
+from tui.screens.views import NUMBERED, View
+from tui.widgets.lines import Line
+from tui.widgets.strip import strip_page
+from tui.widgets.text import error_lines, wrapped
+
+if TYPE_CHECKING:
+    from eoctl.operations.dashboard.snapshot import Snapshot
+
+HEADLINES = {"STUCK": "act", "HELD": "look", "NOT": "good"}
+_LANES = {"Ongoing": "=", "Prepare": "~", "CompleteCommit": "c", "CompleteAbort": "a", "Empty": "."}
+
+
+def why_page(s: "Snapshot | None", wanted: str, width: int) -> list[Line]:
+    """The page of `eoctl why`; wanted: TOPIC:P, or "" for the worst."""
+    if s is None or s.why is None or s.why_about != wanted:
+        name = visible(wanted) if wanted else "the worst partition"
+        return [((f" looking at {name}: two looks, some seconds apart", "dim"),)]
+    lines: list[Line] = []
+    for row in s.why.rows:
+        assert isinstance(row, WhyRow)
+        lines += _story(row, s, width)
+    lines += error_lines(s.why.errors, width, named=True)
+    if not s.why.rows:
+        said = "nothing is held back" if not s.why.errors else "nothing could be told"
+        lines.insert(0, ((f" {said}", "good" if not s.why.errors else "unknown"),))
+    if s.why.rows:
+        row = s.why.rows[0]
+        assert isinstance(row, WhyRow)
+        if row.topic is not None:
+            lines += [((" the log around the LSO", "title"),)]
+            lines += strip_page(s, row.where, width)
+    return lines
+
+
+def _story(row: WhyRow, s: "Snapshot", width: int) -> list[Line]:
+    told = why_lines(row, context=s.title, collected_at=s.taken_at, width=width - 1)
+    role = HEADLINES.get(row.headline.split(" ")[0], "text")
+    lines: list[Line] = [((f" {visible(f'{row.where}  {row.headline}')}", role),)]
+    end = next((n for n, text in enumerate(told) if text.startswith(" next (")), len(told))
+    lines += [((text[:14], "dim"), (text[14:], "text")) for text in told[1:end]]
+    command = row.held_by.remedy.command if row.held_by else None
+    if command is not None:
+        lines += [(), ((" next (shows the plan, changes nothing):", "dim"),)]
+        # to be copied with `e`: on the screen it may wrap
+        lines += [((part, "key"),) for part in _chunks(command, width - 4)]
+    return [*lines, ()]
+
+
+def _chunks(text: str, width: int) -> list[str]:
+    return [f"   {text[n : n + width]}" for n in range(0, len(text), max(width, 20))]
+
+
+def evidence_page(source: object, width: int) -> list[Line]:
+    """What a verdict stands on, for the pane beside the list."""
+    if isinstance(source, TxnListRow):
+        lines: list[Line] = [((f" {visible(source.transactional_id)}", "title"),)]
+        if source.error:
+            return [*lines, ((f" {source.error}", "unknown"),)]
+        word = "holds nothing back" if source.state != "Ongoing" else "open; holds nothing back yet"
+        return [*lines, ((f" {word}", "dim"),), ((" enter: its timeline", "dim"),)]
+    if not isinstance(source, TxnHangingRow):
+        return [((" no row", "dim"),)]
+    h = source
+    role = {"orphan": "act", "open": "good", "prepare": "good", "unknown": "unknown"}
+    lines = [
+        (
+            (f" {h.verdict}{' mixed' if h.mixed else ''}", role.get(h.verdict, "look")),
+            (f"  {visible(f'{h.topic}:{h.partition}')}  by rule {h.rule}", "dim"),
+        ),
+    ]
+    facts = f"pid {h.producer_id} epoch {h.start_batch_epoch} from offset {h.start_offset}"
+    lines += [((part, "text"),) for part in wrapped(facts, width - 1, " ")]
+    for e in h.evidence:
+        first, *rest = wrapped(visible(e.text), width - 3)
+        lines.append(((" - ", "dim"), (first, "text")))
+        lines += [(("   ", "dim"), (part, "text")) for part in rest]
+    remedy = f"remedy: {h.remedy.action}: {h.remedy.does}"
+    lines += [((part, "title"),) for part in wrapped(visible(remedy), width - 1, " ")]
+    for caveat in h.remedy.caveats:
+        lines += [((part, "look"),) for part in wrapped(visible(f"but {caveat}"), width - 1, " ")]
+    for action, reason in map(tuple, h.remedy.refused):
+        text = visible(f"not {action}: {reason}")
+        lines += [((part, "dim"),) for part in wrapped(text, width - 1, " ")]
+    return lines
+
+
+def timeline_page(s: "Snapshot | None", wanted: str, width: int) -> list[Line]:
+    """States and epochs of one transactional id: two lanes over time, then every record."""
+    if s is None or s.history is None or s.history_about != wanted:
+        return [((f" reading the history of {visible(wanted)}", "dim"),)]
+    rows = [r for r in s.history.rows if isinstance(r, HistoryRow)]
+    lines = error_lines(s.history.errors, width)
+    if not rows:
+        if lines:
+            return lines  # what was not seen is not absent
+        return [((" __transaction_state has no record of it any more", "dim"),)]
+    lines += _lanes(rows, s.history.collected_at, width)
+    if not s.history.extra.get("whole", True):
+        lines.append(((" older records were compacted away", "dim"),))
+    lines.append(())
+    before: int | None = None
+    for r in rows:
+        lines.append(_record(r, before, width))
+        before = r.timestamp
+    return lines
+
+
+def _lanes(rows: Sequence[HistoryRow], now: int, width: int) -> list[Line]:
+    timed = [r for r in rows if r.timestamp is not None]
+    if not timed:
+        return []
+    label = 9
+    room = max(width - label - 2, 10)
+    begin = timed[0].timestamp or 0
+    span = max(now - begin, 1)
+    states, epochs = "", ""
+    last_epoch: int | None = None
+    for cell in range(room):
+        until = begin + span * (cell + 1) // room
+        here = [r for r in timed if (r.timestamp or 0) <= until]
+        newest = here[-1] if here else timed[0]
+        states += _lane(newest)
+        epoch = newest.producer_epoch
+        if epoch != last_epoch:
+            text = str(epoch) if epoch is not None else "?"
+            epochs = epochs[:cell].ljust(cell) + text
+            last_epoch = epoch
+    begin_text = (rfc3339(begin) or "?")[11:19]
+    end_text = f"{(rfc3339(now) or '?')[11:19]}Z, {age_words(span / 1000)}"
+    blank = " " * max(1, room - len(begin_text) - len(end_text))
+    return [
+        ((" state   ", "dim"), (states, "spark")),
+        ((" epoch   ", "dim"), (epochs[:room].ljust(room), "text")),
+        ((" " * label + begin_text + blank + end_text, "dim"),),
+        ((" = ongoing  ~ prepared  c committed  a aborted  . empty", "dim"),),
+    ]
+
+
+def _lane(r: HistoryRow) -> str:
+    if r.tombstone:
+        return " "
+    return next((sign for name, sign in _LANES.items() if (r.state or "").startswith(name)), "?")
+
+
+def _record(r: HistoryRow, before: int | None, width: int) -> Line:
+    time = (rfc3339(r.timestamp) or "?")[:23].replace("T", " ")
+    gap = "" if before is None or r.timestamp is None else f"+{(r.timestamp - before) / 1000:.3f}s"
+    state = "forgotten" if r.tombstone else r.state or "?"
+    role = "act" if r.epoch_bump in ("fence", "past-timeout") else "text"
+    text = f"{state:<15} pid {r.producer_id} epoch {r.producer_epoch}"
+    if r.epoch_bump:
+        text += f" ({r.epoch_bump})"
+    if r.partitions:
+        text += "  " + ", ".join(r.partitions)
+    head = f" {time} {gap:>11}  " if width >= 100 else f" {time[11:]} {gap:>9}  "
+    return ((head, "dim"), (cut_end(visible(text), max(width - len(head), 10)), role))
+
+
+def help_page(view: View, *, replay: bool, may_change: bool, width: int) -> list[Line]:
+    """Every key that exists on this screen, every command, what the marks mean."""
+    lines: list[Line] = [((" Screens", "title"),)]
+    for v in NUMBERED:
+        lines.append(((f"  {v.number:<10}", "key"), (f"{v.title}: {v.says}", "text")))
+    lines += [(), ((f" Keys on {view.title}", "title"),)]
+    for k in KEYS:
+        if exists(k, view, replay=replay, may_change=may_change):
+            lines.append(((f"  {k.shown:<10}", "key"), (k.help, "text")))
+    lines += [(), ((" Commands after :", "title"),)]
+    for c in COMMANDS:
+        words = f"{'|'.join(c.words)} {c.takes}".strip()
+        lines.append(((f"  {words:<34} ", "key"), (c.help, "text")))
+    lines += [(), ((" Marks", "title"),)]
+    for sign, role, text in (
+        ("!!", "act", "act: it never ends by itself, or a broker is down"),
+        ("!", "look", "look: it may be wrong"),
+        ("?", "unknown", "cannot tell: something could not be seen"),
+        ("~14m", "text", "an age by a producer's clock, so only about true"),
+    ):
+        lines.append(((f"  {sign:<10}", role), (text, "text")))
+    return [tuple((cut_end(t, width), r) for t, r in line) for line in lines]
+
+
+def json_lines(source: object) -> list[str]:
+    """A row as indented JSON; ASCII, so nothing in it reaches the terminal raw."""
+    import json
+
+    from eoctl.render.envelope import values
+
+    if isinstance(source, Row):
+        return json.dumps(values(source), indent=1).split("\n")
+    return ["null"]

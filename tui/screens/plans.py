@@ -1,0 +1,84 @@
+"""What can be done with a plan file or a journal entry: carry out, resume, undo, verify.
+
+Each is what the command line does, through eoctl.operations.change.acting. These run in a thread.
+`about` is a journal entry's id, or `plan FILE`.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from recovery.errors import RefusedError
+from tui.screens.change import Ready
+
+if TYPE_CHECKING:
+    from eoctl.operations.change.steps import Seen
+    from eoctl.settings.context import Context
+    from recovery.change.plan import Plan
+
+SECONDS = 60.0
+
+
+def carry_out(about: str) -> Ready:
+    """The plan of a plan file, or what is left of an unfinished entry. Raises EoctlError."""
+    from eoctl.operations.change import changes
+
+    plan = changes.plan_of(about)
+    context = changes.named_context(plan)
+    if about.startswith(changes.PLAN):
+        return Ready(plan, context=context)
+    one = changes.entry_of(about)
+    if one.state != "unfinished":
+        raise RefusedError(f"it is {one.state}: there is nothing to resume", where=about)
+    told = ("this change was begun and not finished; what is done already stays",)
+    return Ready(plan, told, context, one.undoes)
+
+
+def undo(about: str) -> Ready:
+    """The plan that puts an entry back. Raises EoctlError; RefusedError where nothing can."""
+    from eoctl.operations.change import changes
+    from eoctl.operations.change.acting import undo_plan
+
+    one = changes.entry_of(about)
+    context = changes.named_context(one.plan)
+    return Ready(undo_plan(one, context, SECONDS), (), context, undoes=one.id)
+
+
+def verify(about: str) -> Ready:
+    """Is everything as the plan leaves it? Only looks. Raises EoctlError."""
+    from eoctl.operations.change import changes
+    from eoctl.operations.change.acting import kind_module
+
+    plan = changes.plan_of(about)
+    context = changes.named_context(plan)
+    if plan.kind == "restart":
+        return _verify_restart(plan, context)
+
+    async def look() -> "list[Seen]":
+        async with kind_module(plan.kind).opened(plan, context, SECONDS) as operation:
+            answering = await operation.cluster_id()
+            if answering != plan.cluster_id:
+                raise RefusedError(
+                    f"the plan is for cluster {plan.cluster_id}, but {answering} answers"
+                )
+            return [await operation.verify(step) for step in plan.steps]
+
+    found = asyncio.run(look())
+    words = {True: "done", False: "not done", None: "cannot be seen"}
+    told = [
+        f"step {n} ({step.target}): {words[seen.done]}; {seen.detail}"
+        for n, (step, seen) in enumerate(zip(plan.steps, found, strict=True), 1)
+    ]
+    finding = not all(seen.done for seen in found)
+    return Ready(None, told or ["the plan has no steps"], finding=finding)
+
+
+def _verify_restart(plan: "Plan", context: "Context") -> Ready:
+    """As `restart verify`: also, did a zombie commit over it, or write behind the counted end?"""
+    from eoctl.operations.restart.verify import verify as look_again
+    from eoctl.operations.session.session import with_cluster
+    from recovery.rows.restart import RestartVerifyRow
+
+    answer = with_cluster(context, SECONDS, lambda c: look_again(c, plan, pause=5.0))
+    told = [f"{r.where}: {r.detail}" for r in answer.rows if isinstance(r, RestartVerifyRow)]
+    told += [f"not seen: {e.detail} ({e.error})" for e in answer.errors]
+    return Ready(None, told or ["everything is as the plan left it"], finding=bool(told))

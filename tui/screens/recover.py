@@ -1,0 +1,268 @@
+"""The Recover screen: forms and what was started from them, each shown as the command it is.
+
+A form is filled in and starts its command as a process (tui.screens.runs); a command that changes
+something is run twice: for its plan, and, once the plan's word was typed, with that plan's hash.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label
+
+from eoctl.render.sanitise import visible
+from eoctl.render.shell import command as shell_command
+from tui.screens.forms import FORMS, Form, command_of
+from tui.screens.runs import Run
+from tui.screens.views import RECOVER
+from tui.widgets.asking_page import Asking
+from tui.widgets.lines import Line, Page
+from tui.widgets.tables import TableData, TableRow, table_data
+from tui.widgets.text import wrapped
+
+if TYPE_CHECKING:
+    from tui.app import Dashboard
+
+MARKS = {"running": "", "done": ""}
+
+
+def recover_table(runs: Sequence[Run], *, may_change: bool) -> TableData:
+    """What was started here, the newest first, then the forms that exist."""
+    rows = [_run_row(number, run) for number, run in enumerate(runs)]
+    rows.reverse()
+    for form in FORMS:
+        if not form.plans or may_change:
+            cells = ("", form.title, "", form.says)
+            rows.append(
+                TableRow(
+                    f"form {form.name}",
+                    cells,
+                    (None, form.title, None, form.says),
+                    opens=("form", form.name),
+                )
+            )
+    return table_data(RECOVER.columns, rows, collected_at=None, empty="")
+
+
+def beside(says: str, told: str, width: int) -> list[Line]:
+    """What the form at the cursor does, whole, and the command it starts."""
+    lines: list[Line] = []
+    if says:
+        lines = [((part, "text"),) for part in wrapped(says, width - 1, " ")]
+    return [*lines, *(((part, "key"),) for part in wrapped(visible(told), width - 1, " "))]
+
+
+def _run_row(number: int, run: Run) -> TableRow:
+    says = visible(shell_command(run.argv) or " ".join(run.argv))
+    sign = MARKS.get(run.state, "!")
+    return TableRow(
+        f"run {number}",
+        (sign, run.title, run.state, says),
+        (None, run.title, run.state, says),
+        sign,
+        opens=("run", str(number)),
+    )
+
+
+class FormScreen(ModalScreen[list[str] | None]):
+    """The fields of a form and the command they make. Its result: the command, or None."""
+
+    DEFAULT_CSS = """
+    FormScreen { align: center middle; background: $background 60%; }
+    FormScreen #form { width: 90%; max-width: 110; height: 80%; padding: 1 2;
+                       background: $surface; border: round $primary; }
+    FormScreen Horizontal { height: 1; }
+    FormScreen Label { width: 14; }
+    FormScreen Input { height: 1; border: none; padding: 0; background: $panel; width: 1fr; }
+    FormScreen Page { height: 1fr; margin-top: 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", show=False, priority=True),
+        Binding("down", "app.focus_next", show=False),
+        Binding("up", "app.focus_previous", show=False),
+    ]
+
+    def __init__(self, form: Form, connection: Sequence[str]) -> None:
+        super().__init__()
+        self.form = form
+        self._connection = tuple(connection)
+        self.inputs = [
+            Input(field.value(), placeholder=field.says, select_on_focus=False, compact=True)
+            for field in form.fields
+        ]
+        self.page = Page(name="command")
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="form"):
+            for field, made in zip(self.form.fields, self.inputs, strict=True):
+                with Horizontal():
+                    yield Label(f"{'*' if field.required else ' '} {field.label}", markup=False)
+                    yield made
+            yield self.page
+
+    def on_mount(self) -> None:
+        self.inputs[0].focus()
+        self.show_command()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        self.show_command()
+
+    @property
+    def argv(self) -> list[str]:
+        """The command as it stands now."""
+        values = {
+            field.label: made.value
+            for field, made in zip(self.form.fields, self.inputs, strict=True)
+        }
+        return command_of(self.form, values, self._connection)
+
+    @property
+    def missing(self) -> list[str]:
+        """Labels of required fields that are empty."""
+        pairs = zip(self.form.fields, self.inputs, strict=True)
+        return [f.label for f, made in pairs if f.required and not made.value.strip()]
+
+    def show_command(self) -> None:
+        """The equal command, and what enter does."""
+        text = shell_command(self.argv)
+        hint = "enter goes to the next field, on the last one it starts; esc leaves"
+        if text is None:
+            hint = "a field holds what no command line can say"
+        elif self.missing:
+            hint = f"still needed: {', '.join(self.missing)}"
+
+        def make(width: int) -> Sequence[Line]:
+            lines: list[Line] = [
+                ((part, "key"),) for part in wrapped(visible(text or ""), width - 1)
+            ]
+            if self.form.plans:
+                lines.append((("its plan is shown first; nothing is changed before", "dim"),))
+            role = "look" if self.missing else "dim"
+            return [*lines, (), *(((part, role),) for part in wrapped(hint, width - 1))]
+
+        self.page.show(make, lambda width: ((self.form.title, "title"), (" starts", "dim")))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        at = self.inputs.index(event.input)
+        if at + 1 < len(self.inputs):
+            self.inputs[at + 1].focus()
+        elif not self.missing and shell_command(self.argv) is not None:
+            self.dismiss(self.argv)
+
+
+class RunScreen(Asking[None]):
+    """What a command says, as it comes; where it has a plan, the question too. esc only closes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss", show=False, priority=True),
+        Binding("ctrl+x", "stop", show=False),
+    ]
+
+    def __init__(self, run: Run, *, asks: bool) -> None:
+        super().__init__("run")
+        self.watched = run
+        self._asks = asks
+        self._seen = -1
+        self._plan: dict[str, Any] | None = None
+        self._follows = True
+
+    def on_mount(self) -> None:
+        self.page.focus()
+        self.look()
+        self.set_interval(0.2, self.look)
+
+    def look(self) -> None:
+        """Draw what came since the last look."""
+        run = self.watched
+        if run.renewed == self._seen:
+            return
+        self._seen = run.renewed
+        if self._asks and run.exit_status == 0 and self._plan is None:
+            self._plan = plan_in("\n".join(run.out))
+            if self._plan is not None:
+                self.ask(self.word_wanted)
+        plan = self._plan
+        told = plan_told(plan) if plan is not None else list(run.lines)
+
+        def make(width: int) -> Sequence[Line]:
+            command = visible(shell_command(run.argv) or "")
+            lines: list[Line] = [((part, "key"),) for part in wrapped(command, width - 1)]
+            lines.append(())
+            for text in told:
+                lines += [((part, "text"),) for part in wrapped(visible(text), width - 1)]
+            if run.exit_status is not None:
+                role = "good" if run.exit_status == 0 else "look"
+                lines += [(), ((f"{run.state}; esc closes", role),)]
+            return lines
+
+        self.page.show(
+            make,
+            lambda width: (
+                (f" {run.title}", "title"),
+                (f"  {run.state}; esc leaves it, ctrl+x stops it", "dim")
+                if run.exit_status is None
+                else (f"  {run.state}", "dim"),
+            ),
+        )
+        if self._follows and plan is None:
+            self.page.to(self.page.length)
+
+    @property
+    def word_wanted(self) -> str:
+        """What the operator types: as Plan.word."""
+        assert self._plan is not None
+        return f"{self._plan['action']}-{self._plan['sha256'][:4]}"
+
+    def action_step(self, step: int) -> None:
+        self._follows = False
+        super().action_step(step)
+
+    def action_stop(self) -> None:
+        self.watched.stop()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        if self._plan is None:
+            return
+        if event.value.strip() != self.word_wanted:
+            self.word.value = ""
+            self.word.placeholder = f"not confirmed: nothing was sent; type {self.word_wanted}"
+            return
+        self.dismiss()
+        app = cast("Dashboard", cast("Any", self.app))
+        app.start_run(self.watched.title, executing(self.watched.argv, self._plan["sha256"]))
+
+
+def executing(argv: Sequence[str], sha256: str) -> list[str]:
+    """The command that carries out exactly this plan; behind `--` all words are arguments."""
+    at = argv.index("--") if "--" in argv else len(argv)
+    return [*argv[:at], "--execute", "--yes", "--plan-sha256", sha256, *argv[at:]]
+
+
+def plan_in(text: str) -> dict[str, Any] | None:
+    """The plan's row in a command's JSON; None where there was nothing to do."""
+    try:
+        rows = json.loads(text)["rows"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return rows[0] if rows and isinstance(rows[0], dict) and rows[0].get("sha256") else None
+
+
+def plan_told(plan: dict[str, Any]) -> list[str]:
+    """A plan's row in lines."""
+    steps = [f"step {step['step']}   {step['does']}" for step in plan["steps"]]
+    return [
+        f"{plan['action'].upper()} on {plan['context']} (cluster {plan['cluster_id']})",
+        f"what     {plan['summary']}",
+        *steps,
+        f"lock     {plan['lock']}",
+        f"expires  {plan['expires']}",
+        f"sha256   {plan['sha256']}",
+        "nothing was sent yet",
+    ]

@@ -1,0 +1,111 @@
+"""`x` on judged transactions: the plan of their remedies, as the command line makes it.
+
+Planning looks at the cluster anew, so nothing is decided on what the screen showed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from eoctl.render.plans import subject
+from recovery.rows.diagnosis import TxnHangingRow
+from tui.screens.change import Ready
+
+if TYPE_CHECKING:
+    from eoctl.operations.remedy.plan import Planned, Wish
+    from tui.feed.asking import LiveFeed
+
+ACTIONS = ("abort", "fence", "resolve", "write-prepared-marker")
+
+
+def wish_of(row: TxnHangingRow) -> "Wish":
+    """What its remedy asks for; the same as the command that the row names."""
+    from eoctl.operations.remedy.remedies import Wish
+
+    action = row.remedy.action
+    if action == "write-prepared-marker":
+        action = "resolve"
+    assert action in ("abort", "fence", "resolve")
+    if action == "fence":
+        argv = row.remedy.argv or []
+        return Wish(
+            "fence",
+            transactional_id=argv[-1],
+            producer_id=int(argv[argv.index("--pid") + 1]),
+            producer_epoch=int(argv[argv.index("--epoch") + 1]),
+        )
+    return Wish(
+        action,
+        partition=f"{row.topic}:{row.partition}",
+        producer_id=row.producer_id,
+        start_offset=row.start_offset,
+        outcome=row.proven_outcome if action == "resolve" else None,
+    )
+
+
+def ready(feed: "LiveFeed", rows: Sequence[TxnHangingRow], cluster_id: str | None) -> Ready:
+    """One remedy's plan, or one of many for marked rows. Raises EoctlError. Takes seconds."""
+    from eoctl.operations.diagnose.judging import diagnose
+    from eoctl.operations.inspect.lists import Scope
+    from eoctl.operations.remedy import many as remedy_many
+    from eoctl.operations.remedy import remedies as remedy
+    from eoctl.operations.session.session import with_cluster
+    from recovery.errors import RefusedError
+    from recovery.selectors import parse_selector
+
+    async def use(cluster: Any) -> "Planned":
+        if cluster.cluster_id != cluster_id:
+            raise RefusedError(f"cluster {cluster.cluster_id} answers, not {cluster_id}")
+        if len(rows) == 1:
+            return await remedy.plan(
+                cluster,
+                feed.context,
+                wish_of(rows[0]),
+                feed.settings,
+                sample_interval=feed.sample_interval,
+            )
+        without = [r.where for r in rows if r.topic is None]
+        if without:
+            raise RefusedError(
+                f"{without[0]} holds no partition: its remedy is planned by itself",
+                remedy="unmark it",
+            )
+        names = sorted({r.where for r in rows})
+        found = await diagnose(
+            cluster,
+            Scope(tuple(parse_selector(name) for name in names)),
+            feed.settings,
+            sample_interval=feed.sample_interval,
+        )
+        # of the transactions on these partitions only those that were marked
+        marked = {(r.topic, r.partition, r.producer_id, r.start_offset) for r in rows}
+        found = replace(
+            found,
+            judged=tuple(
+                j
+                for j in found.judged
+                if (*j.about.topic_partition, j.about.producer_id, j.about.start_offset) in marked
+            ),
+        )
+        many = await remedy_many.plan_many(
+            cluster,
+            feed.context,
+            found,
+            {r.verdict for r in rows},
+            sample_interval=feed.sample_interval,
+            named=True,
+        )
+        if many.plan is None:
+            left.extend(f"{subject(row)}: {row['reason']}" for row in many.left_out)
+        seen = {(j.about.name, j.about.producer_id, j.about.start_offset) for j in found.judged}
+        left.extend(
+            f"{r.topic}:{r.partition}  pid {r.producer_id}: it is over"
+            for r in rows
+            if (f"{r.topic}:{r.partition}", r.producer_id, r.start_offset) not in seen
+        )
+        return remedy.Planned(many.plan, None if many.plan else "none of these may be carried out")
+
+    left: list[str] = []
+    planned = with_cluster(feed.context, 30.0, use)
+    told = [] if planned.plan else [planned.done or "there is nothing to do"]
+    return Ready(planned.plan, (*told, *left), feed.context)

@@ -1,0 +1,176 @@
+"""Lines of text with roles, and the two plain widgets that show them: a bar and a page."""
+
+from collections.abc import Callable, Sequence
+
+from rich.segment import Segment
+from textual import events
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from eoctl.render.width import cells
+from eoctl.render.words import counted
+from tui.widgets.palette import style
+
+Part = tuple[str, str]
+"""Text, already made safe by `visible`, and its role."""
+
+Line = tuple[Part, ...]
+
+
+def plain(line: Line) -> str:
+    """The text of a line."""
+    return "".join(text for text, _ in line)
+
+
+def line_width(line: Line) -> int:
+    """Cells of a line."""
+    return sum(cells(text) for text, _ in line)
+
+
+def spread(left: Line, right: Line, width: int, *, fill: str = "text") -> Line:
+    """Both ends of a line; the right end wins where both do not fit."""
+    room = width - line_width(right)
+    gap = room - line_width(left)
+    if gap >= 0:
+        return (*left, (" " * gap, fill), *right)
+    return (*clipped(left, room - 1), (" ", fill), *right)
+
+
+def clipped(line: Line, room: int) -> Line:
+    """The start of a line within `room` cells, with an ellipsis where something is lost."""
+    from eoctl.render.width import cut_end
+
+    kept: list[Part] = []
+    for text, role in line:
+        if room <= 0:
+            break
+        wide = cells(text)
+        kept.append((text if wide <= room else cut_end(text, room), role))
+        room -= wide
+    return (*kept, (" " * max(room, 0), "text"))
+
+
+def strip(line: Line, theme: str, width: int, under: str | None = None) -> Strip:
+    """The line as Textual draws it, exactly `width` cells."""
+    filler = style(theme, line[-1][1] if line and line[-1][1] == "head" else "text", under)
+    segments = [Segment(text, style(theme, role, under)) for text, role in line]
+    return Strip(segments).adjust_cell_length(width, filler)
+
+
+class Drawn(Widget):
+    """A widget that draws lines in roles of the app's theme."""
+
+    def role_theme(self) -> str:
+        """The name of the theme in force."""
+        return str(self.app.theme)
+
+
+class Bar(Drawn):
+    """One or more fixed lines, made anew whenever `show` is called."""
+
+    DEFAULT_CSS = "Bar { height: auto; width: 1fr; }"
+
+    def __init__(self, height: int, *, name: str) -> None:
+        super().__init__(id=name)
+        self.styles.height = height
+        self._lines: tuple[Line, ...] = ()
+
+    def show(self, lines: Sequence[Line]) -> None:
+        """Draw these lines; only those that changed are sent to the terminal."""
+        new = tuple(lines)
+        if new == self._lines:
+            return
+        old, self._lines = self._lines, new
+        for y in range(max(len(old), len(new))):
+            if old[y : y + 1] != new[y : y + 1]:
+                self.refresh(Region(0, y, self.size.width, 1))
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """What is shown."""
+        return self._lines
+
+    def render_line(self, y: int) -> Strip:
+        line = self._lines[y] if y < len(self._lines) else ()
+        return strip(line, self.role_theme(), self.size.width)
+
+
+class Page(Drawn, can_focus=True):
+    """A page of text: a title line, then lines that can be scrolled.
+
+    The lines depend on the width, so they come from a function of it.
+    """
+
+    DEFAULT_CSS = "Page { width: 1fr; height: 1fr; }"
+
+    def __init__(self, *, name: str, titled: bool = True) -> None:
+        super().__init__(id=name)
+        self._make: Callable[[int], Sequence[Line]] = lambda width: ()
+        self._title: Callable[[int], Line] = lambda width: ()
+        self._titled = titled
+        self._made: tuple[Line, ...] = ()
+        self._top = 0
+
+    def show(self, make: Callable[[int], Sequence[Line]], title: Callable[[int], Line]) -> None:
+        """Show what `make(width)` gives under the line that `title(width)` gives."""
+        self._make, self._title = make, title
+        self._remake()
+
+    def retitle(self) -> None:
+        """Draw the title line again: it tells an age."""
+        if self._titled:
+            self.refresh(Region(0, 0, self.size.width, 1))
+
+    def move(self, step: int) -> None:
+        """Scroll by lines."""
+        self.to(self._top + step)
+
+    def to(self, line: int) -> None:
+        """Scroll so that `line` is at the top, as far as there are lines."""
+        top = max(0, min(line, len(self._made) - self.room))
+        if top != self._top:
+            self._top = top
+            self.refresh()
+
+    @property
+    def room(self) -> int:
+        """Lines below the title."""
+        return max(1, self.size.height - self._titled)
+
+    @property
+    def length(self) -> int:
+        """Lines of the whole page."""
+        return len(self._made)
+
+    def text(self) -> str:
+        """The page as plain text."""
+        return "\n".join(plain(line).rstrip() for line in self._made)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._remake()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self.move(3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self.move(-3)
+
+    def _remake(self) -> None:
+        made = tuple(self._make(max(self.size.width, 20)))
+        if made != self._made:
+            self._made = made
+            self._top = max(0, min(self._top, len(made) - self.room))
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        width, theme = self.size.width, self.role_theme()
+        if self._titled and y == 0:
+            return strip(self._title(width), theme, width)
+        number = y - self._titled + self._top
+        line = self._made[number] if number < len(self._made) else ()
+        more = y == self.size.height - 1 and number < len(self._made) - 1
+        if more:
+            left = len(self._made) - 1 - number
+            line = spread(line, ((f" v {counted(left, 'more line')}", "dim"),), width)
+        return strip(line, theme, width)

@@ -1,0 +1,252 @@
+"""The one table: draws the visible lines of an immutable tuple of rows, and keeps its place.
+
+The cursor follows its row's key. Rows keep their order until a key is pressed that sorts; one that
+vanished stays, struck through, until the next key. Only lines that changed are drawn again.
+"""
+
+from collections.abc import Callable
+
+from rich.segment import Segment
+from textual import events
+from textual.geometry import Region
+from textual.strip import Strip
+
+from tui.widgets.lines import Drawn, Line, strip
+from tui.widgets.palette import style
+from tui.widgets.table_state import TableState
+from tui.widgets.tables import Column, TableData, TableRow, fitted, layout, title_of
+
+MARK_ROLES = {"!!": "act", "!": "look", "?": "unknown"}
+HEAD_LINES = 2  # the pane's title, the columns' titles
+
+
+class Table(Drawn, can_focus=True):
+    """Draws a TableState. `on_cursor` is called when the cursor's row changes."""
+
+    DEFAULT_CSS = "Table { width: 1fr; height: 1fr; }"
+
+    def __init__(self, *, name: str) -> None:
+        super().__init__(id=name)
+        self.state = TableState(TableData(()))
+        self.title: Callable[[int], Line] = lambda width: ()
+        self.on_cursor: Callable[[], None] = lambda: None
+        self.on_open: Callable[[], None] = lambda: None
+        self._layout: list[tuple[int, int]] = []
+
+    # -- what the app calls ------------------------------------------------------------------
+
+    def show(self, state: TableState) -> None:
+        """Show another screen's table."""
+        self.state = state
+        self._lay_out()
+        self._keep_in_view()
+        self.refresh()
+        self.on_cursor()
+
+    def renew(self, data: TableData) -> None:
+        """Newer rows of the same screen."""
+        state = self.state
+        old = [self._at(y) for y in range(self.room)]
+        order = state.order
+        count = len(order)
+        state.renew(data)
+        before = self._layout
+        self._lay_out()
+        if before != self._layout or not count or state.order is not order:
+            self._keep_in_view()
+            self.refresh()
+        else:
+            width = self.size.width
+            for y, was in enumerate(old):
+                now = self._at(y)
+                if now is was or (now and was and now.looks_like(was) and not self._is_gone(now)):
+                    continue
+                self.refresh(Region(0, y + HEAD_LINES, width, 1))
+            self.retitle()
+        self.on_cursor()
+
+    def retitle(self) -> None:
+        """Draw the two head lines again: they tell an age and counts."""
+        self.refresh(Region(0, 0, self.size.width, HEAD_LINES))
+
+    def settle(self) -> None:
+        """Filter and sort anew, the cursor's row on the same line of the screen if it can be."""
+        state = self.state
+        line = state.order.index(state.cursor) - state.top if state.cursor in state.order else 0
+        state.settle()
+        if state.cursor in state.order:
+            state.top = max(0, state.order.index(state.cursor) - line)
+        self._keep_in_view()
+        self.refresh()
+        self.on_cursor()
+
+    def drop_gone(self) -> None:
+        """A key was pressed: what vanished goes."""
+        if self.state.gone:
+            state = self.state
+            place = state.order.index(state.cursor) if state.cursor in state.order else 0
+            state.order = [key for key in state.order if key not in state.gone]
+            if state.cursor in state.gone:
+                state.cursor = (
+                    state.order[min(place, len(state.order) - 1)] if state.order else None
+                )
+            state.gone.clear()
+            self._keep_in_view()
+            self.refresh()
+
+    def move(self, step: int) -> None:
+        """The cursor, by rows."""
+        self.to(self.place + step)
+
+    def to(self, place: int) -> None:
+        """The cursor, to the row at `place` of the shown order."""
+        state = self.state
+        if not state.order:
+            return
+        old = self.place
+        place = max(0, min(place, len(state.order) - 1))
+        state.cursor = state.order[place]
+        state.moved = place > 0
+        top = state.top
+        self._keep_in_view()
+        if state.top != top:
+            self.refresh()
+        else:
+            for line in {old, place}:
+                self.refresh(Region(0, line - top + HEAD_LINES, self.size.width, 1))
+            self.retitle()
+        self.on_cursor()
+
+    def turn(self, step: int) -> None:
+        """The cell that is copied, by columns."""
+        shown = [i for i, _ in self._layout]
+        if shown:
+            at = shown.index(self.state.column) if self.state.column in shown else 0
+            self.state.column = shown[max(0, min(at + step, len(shown) - 1))]
+            self.refresh()
+
+    def select(self) -> None:
+        """Mark the cursor's row, or take its mark away; the cursor moves on."""
+        if self.state.cursor is not None:
+            self.state.selected ^= {self.state.cursor}
+            self.refresh()
+            self.move(1)
+
+    @property
+    def place(self) -> int:
+        """The cursor's place in the shown order."""
+        state = self.state
+        return state.order.index(state.cursor) if state.cursor in state.order else 0
+
+    @property
+    def current(self) -> TableRow | None:
+        """The cursor's row."""
+        return self.state.row(self.state.cursor) if self.state.cursor is not None else None
+
+    @property
+    def room(self) -> int:
+        """Rows that fit."""
+        return max(1, self.size.height - HEAD_LINES)
+
+    # -- drawing -----------------------------------------------------------------------------
+
+    def _lay_out(self) -> None:
+        self._layout = layout(self.state.data, self.size.width)
+        shown = [i for i, _ in self._layout]
+        if self.state.column not in shown:
+            self.state.column = next(
+                (i for i in shown if self.state.data.columns[i].kind != "mark"), 0
+            )
+
+    def _keep_in_view(self) -> None:
+        state, place = self.state, self.place
+        most = max(0, len(state.order) - self.room)
+        state.top = max(0, min(state.top, place, most))
+        if place >= state.top + self.room:
+            state.top = place - self.room + 1
+
+    def _at(self, y: int) -> TableRow | None:
+        number = self.state.top + y
+        if number >= len(self.state.order):
+            return None
+        return self.state.row(self.state.order[number])
+
+    def _is_gone(self, row: TableRow) -> bool:
+        return row.key in self.state.gone
+
+    def render_line(self, y: int) -> Strip:
+        width, theme = self.size.width, self.role_theme()
+        if y == 0:
+            return strip(self.title(width), theme, width)
+        if y == 1:
+            return self._heads(theme, width)
+        row = self._at(y - HEAD_LINES)
+        if row is None:
+            text = ""
+            if y == HEAD_LINES and not self.state.order:
+                filtered = self.state.filter is not None and self.state.data.rows
+                text = (
+                    "   nothing matches the filter" if filtered else f"   {self.state.data.empty}"
+                )
+            return strip(((text, "dim"),), theme, width)
+        return self._row(row, theme, width)
+
+    def _heads(self, theme: str, width: int) -> Strip:
+        state = self.state
+        parts = ["  "]
+        for i, size in self._layout:
+            column = state.data.columns[i]
+            title = title_of(state.data, i)
+            if i == state.sort:
+                title += "v" if state.descending else "^"
+            parts.append(fitted(title, column, size) + " " * (1 if column.kind == "mark" else 2))
+        line: Line = (("".join(parts), "title"),)
+        return strip(line, theme, width)
+
+    def _row(self, row: TableRow, theme: str, width: int) -> Strip:
+        state = self.state
+        here = row.key == state.cursor
+        selected = row.key in state.selected
+        gone = self._is_gone(row)
+        under = "cursor" if here else None
+        base = "gone" if gone else "marked" if selected else "text"
+        gutter = (">" if here else " ") + ("*" if selected else " ")
+        segments = [Segment(gutter, style(theme, "marked" if selected else "text", under))]
+        for i, size in self._layout:
+            column = state.data.columns[i]
+            text = fitted(row.cells[i], column, size)
+            drawn = style(theme, _role(column, row, base), under)
+            if here and i == state.column and column.kind not in ("mark", "spark"):
+                drawn += style(theme, "cell")
+            gap = " " if column.kind == "mark" else "  "
+            segments += [Segment(text, drawn), Segment(gap, style(theme, "text", under))]
+        return Strip(segments).adjust_cell_length(width, style(theme, "text", under))
+
+    # -- events ------------------------------------------------------------------------------
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._lay_out()
+        self._keep_in_view()
+        self.refresh()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self.move(3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self.move(-3)
+
+    def on_click(self, event: events.Click) -> None:
+        if event.y >= HEAD_LINES and self._at(event.y - HEAD_LINES) is not None:
+            self.to(self.state.top + event.y - HEAD_LINES)
+            if event.chain > 1:
+                self.on_open()
+
+
+def _role(column: Column, row: TableRow, base: str) -> str:
+    if base == "gone":
+        return base
+    if column.kind == "mark":
+        return MARK_ROLES.get(row.mark, base)
+    if column.kind == "spark":
+        return "spark"
+    return base

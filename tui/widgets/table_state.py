@@ -1,0 +1,84 @@
+"""What a table remembers while other screens are shown: order, cursor, filter, marked rows.
+
+Rows keep their order until a key is pressed that sorts; one that vanished stays until the next key.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from tui.widgets.tables import TableData, TableRow, sorted_rows
+
+
+@dataclass(slots=True)
+class Filter:
+    """A regular expression over a row's cells, any case; `!` before it inverts."""
+
+    text: str
+    pattern: re.Pattern[str]
+    inverted: bool
+
+    @classmethod
+    def parse(cls, text: str) -> "Filter":
+        """Raises re.error."""
+        inverted = text.startswith("!")
+        return cls(text, re.compile(text.removeprefix("!"), re.IGNORECASE), inverted)
+
+    def keeps(self, row: TableRow) -> bool:
+        """Is the row shown?"""
+        return bool(self.pattern.search("  ".join(row.cells))) != self.inverted
+
+
+@dataclass(slots=True)
+class TableState:
+    """What one screen's table remembers while others are shown."""
+
+    data: TableData
+    order: list[str] = field(default_factory=list)
+    gone: dict[str, TableRow] = field(default_factory=dict)
+    cursor: str | None = None
+    top: int = 0
+    column: int = 0  # which cell of the cursor's row `c` copies
+    sort: int | None = None
+    descending: bool = False
+    filter: Filter | None = None
+    selected: set[str] = field(default_factory=set)
+    moved: bool = False  # the cursor was put where it is
+    live: bool = False  # a list that is short and always in its own order: the overview's
+
+    def row(self, key: str) -> TableRow | None:
+        """The row of a key, also one that vanished."""
+        return self.data.by_key.get(key) or self.gone.get(key)
+
+    def settle(self) -> None:
+        """Filter and sort anew; what vanished comes last, until a key is pressed."""
+        keeps = self.filter.keeps if self.filter else None
+        rows = [r for r in self.data.rows if keeps(r)] if keeps else self.data.rows
+        place = self.order.index(self.cursor) if self.cursor in self.order else 0
+        self.order = [r.key for r in sorted_rows(rows, self.sort, descending=self.descending)]
+        self.order += self.gone
+        self.selected &= self.data.by_key.keys()
+        if not self.moved and self.order:
+            self.cursor = self.order[0]
+        elif self.cursor not in self.order:
+            self.cursor = self.order[min(place, len(self.order) - 1)] if self.order else None
+
+    def renew(self, data: TableData) -> None:
+        """Newer rows: in their places; new ones at the end; vanished ones stay, struck through."""
+        before = self.data
+        self.data = data
+        if not self.order:
+            self.settle()
+            return
+        for key in self.order:
+            if key not in data.by_key and key not in self.gone:
+                self.gone[key] = before.by_key[key]
+        for key in [key for key in self.gone if key in data.by_key]:
+            del self.gone[key]
+        if len(self.order) - len(self.gone) < len(data.rows):
+            shown = set(self.order)
+            keeps = self.filter.keeps if self.filter else None
+            self.order += [
+                r.key for r in data.rows if r.key not in shown and (keeps is None or keeps(r))
+            ]
+        if self.live:
+            self.settle()

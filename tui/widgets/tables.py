@@ -1,0 +1,205 @@
+"""What a table shows: columns, immutable rows of safe text, and how wide each column is.
+
+Made in the feed's thread; the widget (table.py) only draws it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from eoctl.render.width import cells, cut_end, cut_middle
+
+if TYPE_CHECKING:
+    from recovery.rows.diagnosis import TxnHangingRow
+
+Kind = Literal["mark", "name", "partition", "number", "text", "spark"]
+
+LEVELS = " _.-:=+*#▁▂▃▄▅▆▇█"  # of sparklines, ASCII and not, lowest first
+NARROW, NORMAL, WIDE = range(3)
+GUTTER = 2  # cursor and selection
+
+
+def breakpoint_of(width: int) -> int:
+    """Which of a column's widths is used: below 100 cells, below 150, or wide."""
+    return NARROW if width < 100 else NORMAL if width < 150 else WIDE
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. widths: cells at each breakpoint, 0 = not shown. grow: its share of what is left.
+
+    A number's column is as wide as its widest number: numbers are never cut. letter: with shift,
+    sorts by it.
+    """
+
+    key: str
+    title: str
+    kind: Kind
+    widths: tuple[int, int, int]
+    letter: str = ""
+    grow: int = 0
+
+    @property
+    def right(self) -> bool:
+        return self.kind in ("number", "mark")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableRow:
+    """One row. key: tells it apart for ever. cells: safe text. sort: a value per column, or None.
+
+    source: the model it shows, for JSON. opens: (screen, argument) for enter. judged: the worst
+    open transaction in it, whose remedy `x` plans.
+    """
+
+    key: str
+    cells: tuple[str, ...]
+    sort: tuple[object, ...]
+    mark: str = ""
+    source: object = None
+    opens: tuple[str, str] | None = None
+    judged: "TxnHangingRow | None" = None
+
+    @property
+    def command(self) -> str | None:
+        """The command that shows the remedy's plan."""
+        return self.judged.remedy.command if self.judged else None
+
+    def looks_like(self, other: "TableRow") -> bool:
+        """Is it drawn the same?"""
+        return self is other or (self.cells == other.cells and self.mark == other.mark)
+
+
+def urgency(row: TableRow) -> int:
+    """To sort by: what must be acted on, what may be wrong, what cannot be told, the rest."""
+    return ("!!", "!", "?").index(row.mark) if row.mark else 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableData:
+    """Rows in their default order (the worst first), and what the widget needs to draw them.
+
+    collected_at: epoch ms, None before the first answer. titles: of columns whose title says more
+    than the column's own. empty: the sentence shown instead of rows.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[TableRow, ...] = ()
+    by_key: Mapping[str, TableRow] = field(default_factory=dict)
+    widest: tuple[int, ...] = ()
+    titles: Mapping[str, str] = field(default_factory=dict)
+    collected_at: int | None = None
+    empty: str = "waiting for the first answer"
+
+
+def table_data(
+    columns: Sequence[Column],
+    rows: Sequence[TableRow],
+    *,
+    collected_at: int | None,
+    empty: str,
+    titles: Mapping[str, str] | None = None,
+) -> TableData:
+    """Rows with what follows from them. Of two rows with one key the first stays."""
+    by_key: dict[str, TableRow] = {}
+    for row in rows:
+        by_key.setdefault(row.key, row)
+    numbers = [i for i, c in enumerate(columns) if c.kind == "number"]
+    widest = [0] * len(columns)
+    for i in numbers:
+        widest[i] = max(map(len, [row.cells[i] for row in rows]), default=0)
+    return TableData(
+        tuple(columns),
+        tuple(by_key.values()),
+        by_key,
+        tuple(widest),
+        titles or {},
+        collected_at,
+        empty,
+    )
+
+
+def layout(data: TableData, width: int) -> list[tuple[int, int]]:
+    """(column's index, its cells) of those shown at this width, left to right.
+
+    Where even so it is too wide, columns are left out from the right, never the first two.
+    """
+    step = breakpoint_of(width)
+    shown = [
+        (
+            i,
+            max(
+                c.widths[step], data.widest[i] if data.widest else 0, len(_title(data, c)) * c.right
+            ),
+        )
+        for i, c in enumerate(data.columns)
+        if c.widths[step]
+    ]
+
+    def total() -> int:
+        return GUTTER + sum(size for _, size in shown) + gaps(data, shown)
+
+    while len(shown) > 2 and total() > width:
+        # the rightmost that does not grow goes first: what grows is the name
+        fixed = [n for n, (i, _) in enumerate(shown) if n > 1 and not data.columns[i].grow]
+        shown.pop(fixed[-1] if fixed else -1)
+    shares = sum(data.columns[i].grow for i, _ in shown)
+    spare = max(0, width - total())
+    return [
+        (i, size + (spare * data.columns[i].grow // shares if shares else 0)) for i, size in shown
+    ]
+
+
+def gaps(data: TableData, shown: Sequence[tuple[int, int]]) -> int:
+    """Blanks between the columns: two, after a mark one."""
+    return sum(1 if data.columns[i].kind == "mark" else 2 for i, _ in shown[:-1])
+
+
+def _title(data: TableData, column: Column) -> str:
+    return data.titles.get(column.key, column.title)
+
+
+def title_of(data: TableData, index: int) -> str:
+    """A column's title as shown."""
+    return _title(data, data.columns[index])
+
+
+def fitted(text: str, column: Column, size: int) -> str:
+    """A cell's text in exactly `size` cells, cut where its kind allows."""
+    wide = cells(text)
+    if column.kind == "spark" and wide > size:
+        text = narrowed(text, size)
+        wide = cells(text)
+    if wide > size:
+        if column.kind == "partition":
+            topic, colon, number = text.rpartition(":")
+            room = size - len(colon + number)
+            text = cut_middle(topic, room) + colon + number if colon else cut_middle(text, size)
+        elif column.kind == "name":
+            text = cut_middle(text, size)
+        else:
+            text = cut_end(text, size)
+        wide = cells(text)
+    blank = " " * (size - wide)
+    return blank + text if column.right else text + blank
+
+
+def narrowed(spark: str, size: int) -> str:
+    """A sparkline in fewer cells: of the samples that share one the highest."""
+    step = len(spark) / size
+    parts = [
+        spark[int(n * step) : max(int((n + 1) * step), int(n * step) + 1)] for n in range(size)
+    ]
+    return "".join(max(part, key=LEVELS.find) for part in parts)
+
+
+def sorted_rows(
+    rows: Sequence[TableRow], column: int | None, *, descending: bool
+) -> Sequence[TableRow]:
+    """By one column, None last; or as they are."""
+    if column is None:
+        return rows
+    known = [row for row in rows if row.sort[column] is not None]
+    unknown = [row for row in rows if row.sort[column] is None]
+    known.sort(key=lambda row: row.sort[column], reverse=descending)  # type: ignore[arg-type, return-value]
+    return [*known, *unknown]

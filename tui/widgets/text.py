@@ -1,0 +1,48 @@
+"""Words on lines, and what could not be seen in such lines."""
+
+from collections.abc import Iterable
+
+from eoctl.render.sanitise import visible
+from eoctl.render.width import cells
+from recovery.rows.row import ErrorRow
+from tui.widgets.lines import Line
+
+
+def error_lines(errors: Iterable[ErrorRow], width: int, *, named: bool = False) -> list[Line]:
+    """What an answer could not see. named: with the thing that it could not see."""
+    return [
+        ((part, "unknown"),)
+        for e in errors
+        for part in wrapped(
+            visible(
+                f"? {f'{e.topic or e.id or e.scope}: ' if named else ''}{e.detail} ({e.error})"
+            ),
+            width - 1,
+            " ",
+        )
+    ]
+
+
+def wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """Words on lines of `width` cells; a word that is longer is broken."""
+    lines: list[str] = []
+    line = ""
+    room = max(width - cells(indent), 8)
+    for word in text.split(" "):
+        if line and cells(line) + 1 + cells(word) > room:
+            lines.append(indent + line)
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+        while cells(line) > room:
+            lines.append(indent + line[: _fits(line, room)])
+            line = line[_fits(line, room) :]
+    return [*lines, indent + line]
+
+
+def _fits(text: str, room: int) -> int:
+    """How many characters fit."""
+    end = min(len(text), room)
+    while cells(text[:end]) > room:
+        end -= 1
+    return max(end, 1)
