@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 3
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations-file build/test-durations.txt
 
-.PHONY: help install lock check format test test-long mutants bench demo schemas screenshots test-fresh clean
+.PHONY: help install lock check format test test-long mutants bench demo schemas figures size screenshots test-fresh clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -62,6 +62,12 @@ demo: install ## start a real Kafka, break it, look at it through eoctl
 
 schemas: install ## write docs/schemas from the row models
 	$(BIN)/python -m docs.generate_schemas
+
+figures: install ## the drawing of the rooms in docs/development.md, from the imports
+	$(BIN)/python -m docs.house figures
+
+size: install ## lines of code per room
+	@$(BIN)/python -m docs.house size
 
 screenshots: install ## pictures of the dashboard for README and docs
 	$(BIN)/python -m docs.screenshots
