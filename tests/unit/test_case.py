@@ -1,4 +1,4 @@
-"""What a case answers where a fact is missing or of something else: `recovery.diagnose.case`, by hand."""
+"""A case (`recovery.diagnose.case`) whose facts are missing, or are of something else: by hand."""
 
 from dataclasses import replace
 from typing import Any
