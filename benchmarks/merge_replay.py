@@ -96,7 +96,7 @@ def _fill(one: Lab) -> None:
     """Two inputs, and a log that takes runs of random length from each."""
     from confluent_kafka import Producer
 
-    from recovery.merge.log import CoastFormat, Entry
+    from recovery.merge.log import CoastFormat, MergeEntry
 
     producer = Producer(one.client_properties() | {"linger.ms": 50, "enable.idempotence": True})
 
@@ -120,7 +120,7 @@ def _fill(one: Lab) -> None:
     while waiting := [name for name, offset in left.items() if offset < each]:
         name = draw.choice(waiting)
         for _ in range(min(draw.randint(1, 20), each - left[name])):
-            key, value = form.encode(Entry(name, 0, left[name]))
+            key, value = form.encode(MergeEntry(name, 0, left[name]))
             produce("log", value, key or b"", now)
             left[name] += 1
         producer.poll(0)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from benchmarks import rebuild as local_benchmark
 from benchmarks.side_by_side import EOCTL, Measured, alternate, command, lab
 from eoctl.engine.local import LocalEngine
-from eoctl.engine.rebuild import Engine, Request, rebuild
+from eoctl.engine.rebuild import RebuildEngine, RebuildRequest, rebuild
 from eoctl.kafka.connection.access import Access
 from eoctl.lab.record import LabSpec
 from tests.spark.starting import standalone_cluster
@@ -42,7 +42,7 @@ def measure() -> Iterator[Measured]:
         digests: set[object] = set()
         number = iter(range(1000))
 
-        def run(name: str, engine_of: Callable[[Path], Engine]) -> None:
+        def run(name: str, engine_of: Callable[[Path], RebuildEngine]) -> None:
             output = root / f"{name}-{next(number)}"
             wanted = dataclasses.replace(request, output=str(output))
             found = rebuild(wanted, access, engine_of(output), name).digest
@@ -85,7 +85,7 @@ def _session(master: str) -> Iterator["SparkSession"]:
         spark.stop()
 
 
-def _request(root: Path, servers: str, topic: str) -> Request:
+def _request(root: Path, servers: str, topic: str) -> RebuildRequest:
     """What the command resolves, with the cut of a first run."""
     import asyncio
 
@@ -100,7 +100,7 @@ def _request(root: Path, servers: str, topic: str) -> Request:
     command([*EOCTL, "--bootstrap-server", servers, "state", "rebuild", topic, *words])()
     wanted = state.Wanted((topic,), "plain", str(first / "cut.json"), root / "unused")
 
-    async def resolve() -> Request:
+    async def resolve() -> RebuildRequest:
         settings = client_settings({"bootstrap.servers": servers})
         async with Cluster(settings, Deadline(60)) as cluster:
             return await state._request(cluster, wanted, parse_at(wanted.at))

@@ -137,13 +137,13 @@ def _read(one: Lab, written: int, producer_id: int) -> Took:
 
 def _one_transaction(one: Lab) -> None:
     """What a coordinator writes of one transaction: the pattern of all."""
-    from eoctl.lab.client import Client, Record
+    from eoctl.lab.client import Client, NewRecord
     from eoctl.lab.producer import Producer
 
     async def run() -> None:
         async with Client.to(one.bootstrap_servers) as client:
             producer = await Producer.init(client, NAME.format(0))
-            await producer.send("pattern", 0, [Record(b"x")])
+            await producer.send("pattern", 0, [NewRecord(b"x")])
             await producer.commit()
 
     from confluent_kafka.admin import AdminClient, NewTopic

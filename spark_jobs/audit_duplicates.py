@@ -47,11 +47,11 @@ MOST_SUSPECTS = 50_000_000
 
 
 def work(
-    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.Progress
+    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
     """The job. Its result: see DuplicatesFound."""
     asked = job.understood(DuplicatesRequest.model_validate, request)
-    stages = audits.Told(spark, progress, asked, 2)
+    stages = audits.StageProgress(spark, progress, asked, 2)
     done = stages.stage("read ids")
     pieces = [
         replace(r, start=start, end=end)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def work(
-    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.Progress
+    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
     """The job. Its result: see SequencesFound."""
     asked = job.understood(SequencesRequest.model_validate, request)
-    stages = audits.Told(spark, progress, asked, 1)
+    stages = audits.StageProgress(spark, progress, asked, 1)
     done = stages.stage("read headers")
     ranges, most = asked.ranges, asked.most
     reading = audits.reading(spark, asked, len(ranges))

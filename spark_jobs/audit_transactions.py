@@ -27,11 +27,11 @@ ENDINGS = "piece int, told string, pid bigint, nth bigint, ending string"
 
 
 def work(
-    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.Progress
+    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
     """The job. Its result: see TransactionsFound."""
     asked = job.understood(TransactionsRequest.model_validate, request)
-    stages = audits.Told(spark, progress, asked, 1)
+    stages = audits.StageProgress(spark, progress, asked, 1)
     done = stages.stage("read headers and judge")
     found = TransactionsFound()
     if asked.ranges:

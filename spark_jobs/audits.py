@@ -16,7 +16,7 @@ from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.read.count import Reading
-from recovery.audit.request import Found, Request
+from recovery.audit.request import AuditRequest, AuditResult
 from recovery.errors import EoctlError, Exit, IncompleteError, UsageError
 from spark_jobs.session import executors, job
 
@@ -35,15 +35,15 @@ say what `answers` wants to know; they are apart from the other rows."""
 Done = Callable[[int], Any]
 """A task tells how many offsets it has read."""
 
-F = TypeVar("F", bound=Found)
+F = TypeVar("F", bound=AuditResult)
 T = TypeVar("T")
 
 
-class Told:
+class StageProgress:
     """Which stage of a job it is, and how far it is."""
 
     def __init__(
-        self, spark: "SparkSession", progress: job.Progress, request: Request, stages: int
+        self, spark: "SparkSession", progress: job.JobProgress, request: AuditRequest, stages: int
     ) -> None:
         self._spark, self._progress = spark, progress
         self._offsets, self._stages = request.offsets, stages
@@ -78,14 +78,14 @@ class Told:
         self._progress.watch(look)
 
 
-def reading(spark: "SparkSession", request: Request, tasks: int) -> Reading:
+def reading(spark: "SparkSession", request: AuditRequest, tasks: int) -> Reading:
     """How each of so many tasks reads: those that run at once keep the rate together."""
     if request.max_rate is None:
         return Reading(request.check_crc)
     return Reading(request.check_crc, request.max_rate / executors.at_once(spark, tasks))
 
 
-def buckets(request: Request) -> int:
+def buckets(request: AuditRequest) -> int:
     """Into how many tasks what was read is divided to be judged."""
     return max(1, math.ceil(request.offsets / BUCKET_OFFSETS))
 
@@ -146,12 +146,12 @@ def batch(columns: Mapping[str, Any], ddl: str) -> "pa.RecordBatch":
     return pa.RecordBatch.from_pydict(made)
 
 
-def beside(piece: int, found: Found, ddl: str) -> "pa.RecordBatch":
+def beside(piece: int, found: AuditResult, ddl: str) -> "pa.RecordBatch":
     """A row that only says what was found of a piece."""
     return batch({"piece": [piece], "told": [told(found)]}, ddl)
 
 
-def told(found: Found) -> str:
+def told(found: AuditResult) -> str:
     """What was found, as `answers` takes it."""
     return json.dumps({"answer": found.model_dump(mode="json")})
 
@@ -222,7 +222,7 @@ def rows_apart(
         yield from one.to_pylist()
 
 
-def ended(request: Request, found: Found, findings: int) -> dict[str, Any]:
+def ended(request: AuditRequest, found: AuditResult, findings: int) -> dict[str, Any]:
     """A job's result; what was found is in the file that the request names, if it names one."""
     status = Exit.INCOMPLETE if found.failed else Exit.FINDING if findings else Exit.OK
     result: dict[str, Any] = {"findings": findings, "exit_status": int(status)}

@@ -16,7 +16,7 @@ from eoctl.engine import dedup_task
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from recovery.dedup.repeats import Tally
-from recovery.dedup.request import Job, Part, Request, scattered_error
+from recovery.dedup.request import DedupJob, DedupPart, DedupRequest, scattered_error
 from recovery.shared.source_numbers import Chunk, Scattered
 from spark_jobs.session import executors, job
 from spark_jobs.sink import write as sink
@@ -30,7 +30,7 @@ PATIENCE_SECONDS = 3600.0  # whoever took over may read a long time before it mo
 
 
 def work(
-    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.Progress
+    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
     """The job: {"tallies": {partition: tally}} of a look, {"copied": {partition: tally}} of a copy.
     A tally of a copy is of the attempt that ended it."""
@@ -54,9 +54,9 @@ def work(
     return {"tallies": _by_partition(asked, _looked(spark, tasks))}
 
 
-def _read(request: Mapping[str, Any]) -> tuple[Request, Job]:
+def _read(request: Mapping[str, Any]) -> tuple[DedupRequest, DedupJob]:
     """The request, and the job with what all tasks together may read as a rate of each."""
-    asked = Request.model_validate(request)
+    asked = DedupRequest.model_validate(request)
     found = asked.job
     if found.wish.max_rate is not None:
         rate = max(1.0, found.wish.max_rate / len(asked.parts))
@@ -64,18 +64,18 @@ def _read(request: Mapping[str, Any]) -> tuple[Request, Job]:
     return asked, found
 
 
-def _by_partition(asked: Request, answers: list[Any]) -> dict[str, Any]:
+def _by_partition(asked: DedupRequest, answers: list[Any]) -> dict[str, Any]:
     return {str(p.partition): answer for p, answer in zip(asked.parts, answers, strict=True)}
 
 
 class Tasks:
     """What tasks do; pickled with the cluster's access."""
 
-    def __init__(self, access: Access, rule: Job, asked: Request) -> None:
+    def __init__(self, access: Access, rule: DedupJob, asked: DedupRequest) -> None:
         self.access, self.rule, self.asked = access, rule, asked
         self.memory = None if asked.memory is None else Path(asked.memory)
 
-    def look(self, part: Part, scattered: Scattered | None) -> dict[str, int]:
+    def look(self, part: DedupPart, scattered: Scattered | None) -> dict[str, int]:
         """The tally of one part. scattered: takes in its source records."""
 
         async def ask(cluster: Cluster) -> Tally:
@@ -83,7 +83,7 @@ class Tasks:
 
         return asdict(self.access.asked(ask))
 
-    def copy(self, part: Part) -> dict[str, int]:
+    def copy(self, part: DedupPart) -> dict[str, int]:
         """The copy of one part, to its end; the tally."""
         done: dict[str, int] = _Copying(self, part).run()
         return done
@@ -92,12 +92,12 @@ class Tasks:
 class _Copying(TakingOver):
     """One attempt to copy a part."""
 
-    def __init__(self, tasks: Tasks, part: Part) -> None:
+    def __init__(self, tasks: Tasks, part: DedupPart) -> None:
         wish = tasks.rule.wish
         name = f"{wish.output}:{part.partition}"
         super().__init__(tasks.access, name, dedup_task.TRANSACTION_MS, PATIENCE_SECONDS)
         self._tasks, self._part = tasks, part
-        self._left: Part | None = None
+        self._left: DedupPart | None = None
         self._tally = Tally()
 
     @property
@@ -106,7 +106,7 @@ class _Copying(TakingOver):
         return rule.transactional_id(self._part.partition), rule.wish.group
 
     def position(self) -> int | None:
-        async def ask(cluster: Cluster) -> Part | None:
+        async def ask(cluster: Cluster) -> DedupPart | None:
             return await dedup_task.left(cluster, self._tasks.rule, self._part)
 
         self._left = self._tasks.access.asked(ask)

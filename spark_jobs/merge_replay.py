@@ -24,7 +24,7 @@ from recovery.facts import TopicPartition
 from recovery.formats.columns import ABORTED, OPEN
 from recovery.merge.log import Tail, merge_format
 from recovery.merge.reading import beyond, entries_of, goes_back, no_input, refuse_unreadable
-from recovery.merge.request import Part, Request
+from recovery.merge.request import MergePart, ReplayRequest
 from recovery.restart.observed import SourceRange
 from recovery.shared import cut as cut_files
 from recovery.shared.cut import ranges as pieces
@@ -48,10 +48,10 @@ Sources = dict[TopicPartition, SourceRange]
 
 
 def work(
-    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.Progress
+    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
     """The job: read the log, refuse it or stage the merged stream, send it."""
-    asked = job.understood(Request.model_validate, request)
+    asked = job.understood(ReplayRequest.model_validate, request)
     sink.refuse_speculation(spark)
     parent = local_path(asked.staging)
     shutil.rmtree(parent, ignore_errors=True)  # a killed run's: all is read again from its commit
@@ -78,7 +78,7 @@ def work(
 class _Told:
     """Which of the three stages it is, and how many records they have."""
 
-    def __init__(self, progress: job.Progress) -> None:
+    def __init__(self, progress: job.JobProgress) -> None:
         self._progress, self._number = progress, -1
 
     def stage(self, name: str, records: int | None = None) -> None:
@@ -88,7 +88,7 @@ class _Told:
 
 
 def _scanned(
-    spark: "SparkSession", asked: Request, access: Access
+    spark: "SparkSession", asked: ReplayRequest, access: Access
 ) -> list[tuple[Sources, Sources, int]]:
     """For each part: what the log named before its position, and from there on; and the offset
     after its last entry. Raises RefusedError for a record that is no entry."""
@@ -120,7 +120,9 @@ def _scanned(
     ]
 
 
-async def _scan(access: Access, asked: Request, part: Part, start: int, end: int) -> list[Any]:
+async def _scan(
+    access: Access, asked: ReplayRequest, part: MergePart, start: int, end: int
+) -> list[Any]:
     """[offset after the last entry or None, rows of topic, partition and SourceRange's fields]."""
     tail, last, form = Tail(), None, merge_format(asked.format)
     merge = (asked.merge, part.partition)
@@ -154,7 +156,7 @@ Range = tuple[int, str, int, int, int]
 
 
 def _judged(
-    asked: Request, found: list[tuple[Sources, Sources, int]]
+    asked: ReplayRequest, found: list[tuple[Sources, Sources, int]]
 ) -> tuple[list[Range], list[int]]:
     """What is read of the inputs for each part, and how many entries each has.
 
@@ -188,7 +190,7 @@ def _judged(
 
 
 def _staged(
-    spark: "SparkSession", asked: Request, access: Access, folder: Path, ranges: list[Range]
+    spark: "SparkSession", asked: ReplayRequest, access: Access, folder: Path, ranges: list[Range]
 ) -> list[staging.StagedFile]:
     """A file for each part: its records in the log's order, without those to be dropped."""
     executors.ship(spark)
@@ -219,7 +221,7 @@ def _source(
     spark: "SparkSession",
     access: Access,
     name: str,
-    asked: Request,
+    asked: ReplayRequest,
     ranges: dict[TopicPartition, tuple[int, int]],
     folder: Path,
     options: dict[str, str],
@@ -261,7 +263,7 @@ def _joined_in_order(
 
 
 def _refuse_other_rows(
-    asked: Request, files: list[staging.StagedFile], entries: Iterable[int]
+    asked: ReplayRequest, files: list[staging.StagedFile], entries: Iterable[int]
 ) -> None:
     """As many rows are staged as entries were counted. Raises RefusedError."""
     rows = [f.rows for f in files]
@@ -275,7 +277,7 @@ def _refuse_other_rows(
 
 def _sent(
     spark: "SparkSession",
-    asked: Request,
+    asked: ReplayRequest,
     access: Access,
     folder: Path,
     files: list[staging.StagedFile],

@@ -9,9 +9,9 @@ from typing import Any
 
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
-from recovery.merge.log import Entry, merge_format
+from recovery.merge.log import MergeEntry, merge_format
 from recovery.merge.reading import entries_of, mismatch, no_record
-from recovery.merge.request import Part, Request
+from recovery.merge.request import MergePart, ReplayRequest
 from recovery.shared.app_file import named
 
 REPLACED = "\ufffd"  # stands where the name of a header was no UTF-8, or held it
@@ -56,7 +56,7 @@ def decode(form: str, topic: str, numbers: Mapping[int, int]) -> Through:
     return run
 
 
-def checked(asked: Request) -> Through:
+def checked(asked: ReplayRequest) -> Through:
     """For staging: rows as the sink sends them. Raises RefusedError for a log that is not true
     and for a record that cannot be written as it is."""
 
@@ -81,13 +81,13 @@ def _only(batches: Iterator[Any], number: int) -> Iterator[Any]:
         yield batch
 
 
-def _checked(asked: Request, part: Part, batches: Iterator[Any]) -> Iterator[Any]:
+def _checked(asked: ReplayRequest, part: MergePart, batches: Iterator[Any]) -> Iterator[Any]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     merge, drop = (asked.merge, part.partition), part.drop_left
     left_out: dict[TopicPartition, int] = {}  # of each input, the first record without an entry
-    absent: tuple[int, Entry] | None = None  # the first entry without a record
+    absent: tuple[int, MergeEntry] | None = None  # the first entry without a record
     for batch in batches:
         without = pc.is_null(batch.column("merge_offset"))
         for row in batch.filter(without).select(["topic", "partition", "offset"]).to_pylist():
@@ -119,14 +119,14 @@ def _refuse_untrue(
     merge: TopicPartition,
     rows: Any,
     left_out: Mapping[TopicPartition, int],
-    absent: tuple[int, Entry] | None,
-) -> tuple[int, Entry] | None:
+    absent: tuple[int, MergeEntry] | None,
+) -> tuple[int, MergeEntry] | None:
     """Refuse at the first entry that is not the next record of its input. An entry without a
     record is given back until the input's next record, which the refusal names, is known."""
     names = ("merge_offset", "topic", "partition", "offset", "there")
     columns = [rows.column(name).to_pylist() for name in names]
     for merge_offset, topic, partition, offset, there in zip(*columns, strict=True):
-        entry = Entry(topic, partition, offset)
+        entry = MergeEntry(topic, partition, offset)
         missed = left_out.get(entry.place)
         if absent is None:
             if missed is not None and missed < offset:

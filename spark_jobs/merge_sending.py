@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.write import exactly_once
-from eoctl.kafka.write.exactly_once import Position as Committed
+from eoctl.kafka.write.exactly_once import CommittedPosition as Committed
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
-from recovery.merge.replay import Position
-from recovery.merge.request import Part
+from recovery.merge.replay import ReplayPosition
+from recovery.merge.request import MergePart
 from spark_jobs.sink import markers, staging
 from spark_jobs.sink.attempt import Attempt, Work
 
@@ -25,7 +25,7 @@ class Sending:
     """The work of one part; its job is the group. end: the offset after the last entry."""
 
     work: Work
-    part: Part
+    part: MergePart
     merge: str
     end: int
 
@@ -49,7 +49,7 @@ class ReplayAttempt(Attempt):
         Raises RefusedError when somebody else committed, or the commit is gone.
         """
         part, raw = self._part, self._committed()
-        at = None if raw is None else Position.committed(raw.offset, raw.metadata)
+        at = None if raw is None else ReplayPosition.committed(raw.offset, raw.metadata)
         if at is None or at.base != part.base:
             if raw != (None if part.committed is None else Committed(*part.committed)):
                 raise RefusedError(
@@ -75,7 +75,7 @@ class ReplayAttempt(Attempt):
             assert last is not None
             assert last.position is not None
             offset = last.position + 1
-        return {self._place: Committed(offset, Position(offset, 0, self._part.base).metadata)}
+        return {self._place: Committed(offset, ReplayPosition(offset, 0, self._part.base).metadata)}
 
     def _committed(self) -> Committed | None:
         async def ask(cluster: Cluster) -> Committed | None:

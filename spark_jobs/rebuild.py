@@ -40,7 +40,7 @@ class SparkEngine:
     """
 
     def __init__(
-        self, spark: "SparkSession", folder: Path, progress: job.Progress | None = None
+        self, spark: "SparkSession", folder: Path, progress: job.JobProgress | None = None
     ) -> None:
         self._spark = spark
         self._folder = folder
@@ -149,12 +149,12 @@ def _sum(folder: Path) -> tuple[int, int]:
 
 
 def work(
-    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.Progress
+    spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
     """The job: rebuild, publish, say where."""
-    from eoctl.engine.rebuild import Request, rebuild
+    from eoctl.engine.rebuild import RebuildRequest, rebuild
 
-    wanted = job.understood(lambda given: Request.from_json(json.dumps(given)), request)
+    wanted = job.understood(lambda given: RebuildRequest.from_json(json.dumps(given)), request)
     engine = SparkEngine(spark, local_path(wanted.output), progress)
     manifest = rebuild(wanted, access, engine, "spark")
     return {

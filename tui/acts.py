@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def remedy(app: "Dashboard") -> None:
     """Plan the remedy of the cursor's row, of the marked rows, or of the page."""
-    from tui.screens.change import Change
+    from tui.screens.change import ChangeScreen
     from tui.screens.remedy import ACTIONS, ready
 
     snapshot = app.frame.snapshot if app.frame else None
@@ -41,7 +41,7 @@ def remedy(app: "Dashboard") -> None:
     # of marked rows also those without a remedy: the plan says why they are left out
     make = partial(ready, app.feed, found, snapshot.cluster_id)
     saying = "planning: two looks at the cluster, some seconds apart"
-    app.push_screen(Change("Remedy", make, saying), partial(_closed, app))
+    app.push_screen(ChangeScreen("Remedy", make, saying), partial(_closed, app))
 
 
 def _closed(app: "Dashboard", sent: bool | None) -> None:
@@ -53,14 +53,14 @@ def _closed(app: "Dashboard", sent: bool | None) -> None:
 def change(app: "Dashboard", title: str, what: str, saying: str) -> None:
     """Carry out, undo or verify the plan or entry that is meant (see tui.screens.plans)."""
     from tui.screens import plans
-    from tui.screens.change import Change
+    from tui.screens.change import ChangeScreen
 
     about = _meant(app, "change")
     if about is None:
         app.say("there is no plan here")
         return
     make = partial(getattr(plans, what), about)
-    app.push_screen(Change(title, make, saying), partial(_closed, app))
+    app.push_screen(ChangeScreen(title, make, saying), partial(_closed, app))
 
 
 def _meant(app: "Dashboard", page: str) -> str | None:
@@ -139,9 +139,9 @@ def _judged(app: "Dashboard") -> "list[TxnHangingRow]":
 
 def leaving_needs_an_answer(app: "Dashboard") -> bool:
     """Is a change being made? Then ask whether to leave all the same."""
-    from tui.screens.change import Change
+    from tui.screens.change import ChangeScreen
 
-    acts = any(isinstance(screen, Change) and screen.acting for screen in app.screen_stack)
+    acts = any(isinstance(screen, ChangeScreen) and screen.acting for screen in app.screen_stack)
     runs = [run for run in app.runs if run.exit_status is None]
     if not acts and not runs:
         return False

@@ -16,9 +16,9 @@ from eoctl.engine import dedup_memory
 from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.columns import read_columns
-from eoctl.kafka.write.exactly_once import Position, Writer, committed
+from eoctl.kafka.write.exactly_once import CommittedPosition, Writer, committed
 from recovery.dedup.repeats import Deduplicator, Tally, visible
-from recovery.dedup.request import Job, Part
+from recovery.dedup.request import DedupJob, DedupPart
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import PartitionFacts
 from recovery.formats.columns import ABORTED, ColumnBatch
@@ -29,17 +29,17 @@ TRANSACTION_MS = 60_000
 TRANSACTION_SECONDS = 5.0
 TRANSACTION_RECORDS = 100_000
 
-Progress = Callable[[int, int], None]
+CopyProgress = Callable[[int, int], None]
 """Called with offsets read, offsets in all."""
 
 
 async def look(
     cluster: Cluster,
-    job: Job,
-    part: Part,
+    job: DedupJob,
+    part: DedupPart,
     memory: Path | None,
     scattered: Scattered | None = None,
-    progress: Progress | None = None,
+    progress: CopyProgress | None = None,
 ) -> Tally:
     """What a copy of the part would do. memory: the folder that keeps what was seen.
 
@@ -53,7 +53,7 @@ async def look(
     return seen.tally.since(before)
 
 
-async def left(cluster: Cluster, job: Job, part: Part) -> Part | None:
+async def left(cluster: Cluster, job: DedupJob, part: DedupPart) -> DedupPart | None:
     """What is not copied of a part, None when all is. Raises RefusedError where another job is at
     work."""
     place = (job.wish.source, part.partition)
@@ -87,8 +87,8 @@ async def left(cluster: Cluster, job: Job, part: Part) -> Part | None:
 
 async def copy(
     cluster: Cluster,
-    job: Job,
-    part: Part,
+    job: DedupJob,
+    part: DedupPart,
     writer: Writer,
     memory: Path | None,
     *,
@@ -166,7 +166,9 @@ def refuse_lost(facts: PartitionFacts, start: int, end: int) -> None:
         )
 
 
-async def _remembered(cluster: Cluster, job: Job, part: Part, folder: Path | None) -> Deduplicator:
+async def _remembered(
+    cluster: Cluster, job: DedupJob, part: DedupPart, folder: Path | None
+) -> Deduplicator:
     """The memory of all records of [begin, start): as it was kept, the rest read again.
 
     Raises RefusedError where some of them are gone: their repeats would be taken for new.
@@ -209,11 +211,11 @@ async def _remembered(cluster: Cluster, job: Job, part: Part, folder: Path | Non
 
 async def _read(
     cluster: Cluster,
-    job: Job,
+    job: DedupJob,
     partition: int,
     offsets: tuple[int, int],
     memory: Deduplicator,
-    progress: Progress | None,
+    progress: CopyProgress | None,
 ) -> None:
     """Judge the records of a range, for the memory and the tally only."""
     start, end = offsets
@@ -291,8 +293,8 @@ class _Copy:
     def __init__(
         self,
         writer: Writer,
-        job: Job,
-        part: Part,
+        job: DedupJob,
+        part: DedupPart,
         ensure_held: Callable[[], None],
         told: Callable[[str], None],
     ) -> None:
@@ -342,7 +344,9 @@ class _Copy:
         if self._until is None:
             self._writer.begin()
         metadata = self.job.metadata(self.part.begin, self.part.end, seen)
-        places = {(self.job.wish.source, self.part.partition): Position(position, metadata)}
+        places = {
+            (self.job.wish.source, self.part.partition): CommittedPosition(position, metadata)
+        }
         self._writer.commit(places)
         self._until = None
         self._told("committed")

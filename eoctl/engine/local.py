@@ -14,7 +14,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from eoctl.engine.rebuild_task import Progress, Task, run_task, sharing_rate
+from eoctl.engine.rebuild_task import Task, TaskProgress, run_task, sharing_rate
 from eoctl.stores.state.folder import TaskRow
 from recovery.errors import EoctlError, IncompleteError
 
@@ -30,7 +30,7 @@ class LocalEngine:
     """
 
     def __init__(
-        self, processes: int, progress: Progress | None = None, bound: float | None = None
+        self, processes: int, progress: TaskProgress | None = None, bound: float | None = None
     ) -> None:
         self._most = processes
         self._progress = progress

@@ -25,7 +25,7 @@ from eoctl.stores.state.folder import TaskRow
 from recovery.audit.range_counts import merged
 from recovery.errors import RefusedError
 from recovery.facts import PartitionFacts, TopicPartition
-from recovery.shared.cut import Cut, Judged, differences, judge, ranges
+from recovery.shared.cut import Cut, CutJudgement, differences, judge, ranges
 from recovery.shared.digest import Digest
 from recovery.state.changelogs.changelog import ChangelogFormat, changelog_format
 from recovery.state.manifest import (
@@ -41,12 +41,12 @@ from recovery.times import instant, rfc3339
 
 RANGE_OFFSETS = 20_000_000
 
-Engine = Callable[[Sequence[Task]], Iterable[TaskRow]]
+RebuildEngine = Callable[[Sequence[Task]], Iterable[TaskRow]]
 """Runs tasks somewhere and gives their rows, in any order, each as soon as it is there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RebuildRequest:
     """What is to be rebuilt, all resolved; JSON can hold it, and no secret is in it.
 
     configs: the changelogs' settings, None where they may not be seen. retention: of each changelog
@@ -86,14 +86,14 @@ class Request:
         return json.dumps(found, indent=1)
 
     @classmethod
-    def from_json(cls, text: str) -> "Request":
+    def from_json(cls, text: str) -> "RebuildRequest":
         found = json.loads(text)
         found["cut"] = Cut.model_validate(found["cut"])
         found["notes"] = tuple(found["notes"])
         return cls(**found)
 
 
-def rebuild(request: Request, access: Access, engine: Engine, name: str) -> Manifest:
+def rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, name: str) -> Manifest:
     """Make the state and publish it. name: the engine's, for the manifest.
 
     Raises RefusedError when the logs changed under the cut, or another rebuild is at work in the
@@ -106,7 +106,7 @@ def rebuild(request: Request, access: Access, engine: Engine, name: str) -> Mani
         return _rebuild(request, access, engine, name)
 
 
-def _rebuild(request: Request, access: Access, engine: Engine, name: str) -> Manifest:
+def _rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, name: str) -> Manifest:
     began = time.monotonic()
     form = changelog_format(request.format, request.options)
     folder = Path(request.output)
@@ -170,7 +170,9 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _run(tasks: Mapping[str, Task], engine: Engine, kept: state_folder.Attempts) -> list[TaskRow]:
+def _run(
+    tasks: Mapping[str, Task], engine: RebuildEngine, kept: state_folder.Attempts
+) -> list[TaskRow]:
     """The rows of all tasks; those of an earlier run are not done again."""
     rows = {key: row for key in tasks if (row := kept.find(key)) is not None}
     todo = [task for key, task in tasks.items() if key not in rows]
@@ -187,7 +189,7 @@ def _run(tasks: Mapping[str, Task], engine: Engine, kept: state_folder.Attempts)
     return [rows[key] for key in tasks]
 
 
-def _range_tasks(request: Request, access: Access, form: ChangelogFormat) -> dict[str, Task]:
+def _range_tasks(request: RebuildRequest, access: Access, form: ChangelogFormat) -> dict[str, Task]:
     found: dict[str, Task] = {}
     earlier = _earlier(request)
     for (topic, partition), p in request.cut.places().items():
@@ -218,7 +220,7 @@ def _range_tasks(request: Request, access: Access, form: ChangelogFormat) -> dic
     return found
 
 
-def _earlier(request: Request) -> Mapping[TopicPartition, ManifestPartition]:
+def _earlier(request: RebuildRequest) -> Mapping[TopicPartition, ManifestPartition]:
     """The partitions of the state that is carried on."""
     return state_folder.read(Path(request.base)).by_place() if request.base else {}
 
@@ -232,7 +234,7 @@ def _by_place(rows: Iterable[TaskRow]) -> dict[TopicPartition, list[TaskRow]]:
 
 
 def _bucket_tasks(
-    request: Request, by_place: Mapping[TopicPartition, list[TaskRow]], form: ChangelogFormat
+    request: RebuildRequest, by_place: Mapping[TopicPartition, list[TaskRow]], form: ChangelogFormat
 ) -> dict[str, Task]:
     """For each partition read in ranges: its buckets, as many tasks as it had ranges."""
     found: dict[str, Task] = {}
@@ -266,8 +268,8 @@ def _seen(form: ChangelogFormat, rows: Sequence[TaskRow]) -> Mapping[str, Any]:
 
 
 async def _look_again(
-    request: Request, access: Access, by_place: Mapping[TopicPartition, list[TaskRow]]
-) -> tuple[Judged, dict[TopicPartition, PartitionFacts]]:
+    request: RebuildRequest, access: Access, by_place: Mapping[TopicPartition, list[TaskRow]]
+) -> tuple[CutJudgement, dict[TopicPartition, PartitionFacts]]:
     """What the cut divides, and the logs as they are now.
 
     Raises RefusedError when a log changed below the cut.
@@ -301,7 +303,7 @@ async def _look_again(
 
 
 def _compacted(
-    request: Request, place: TopicPartition, rows: Sequence[TaskRow], log: PartitionFacts
+    request: RebuildRequest, place: TopicPartition, rows: Sequence[TaskRow], log: PartitionFacts
 ) -> tuple[str, bool] | None:
     """See `compacted_from_above`."""
     p = request.cut.places()[place]
@@ -339,7 +341,7 @@ def _producers(
 
 
 def _partition(
-    request: Request,
+    request: RebuildRequest,
     place: TopicPartition,
     rows: Sequence[TaskRow],
     combined: Sequence[TaskRow],

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 MEMORY_BYTES = 256 << 20
 READERS = ("own", "librdkafka")
 
-Progress = Callable[[int, int], None]
+TaskProgress = Callable[[int, int], None]
 """Called with bytes and offsets more."""
 
 
@@ -108,7 +108,7 @@ def sharing_rate(tasks: "Sequence[Task]", at_once: int) -> "list[Task]":
     ]
 
 
-def run_task(task: Task, progress: Progress | None = None) -> TaskRow:
+def run_task(task: Task, progress: TaskProgress | None = None) -> TaskRow:
     """Do one task. Raises IncompleteError, RefusedError, UsageError; leaves files that nothing
     lists then."""
     import pyarrow as pa
@@ -124,7 +124,9 @@ def run_task(task: Task, progress: Progress | None = None) -> TaskRow:
 class _Range:
     """One RangeTask at work."""
 
-    def __init__(self, task: RangeTask, form: ChangelogFormat, progress: Progress | None) -> None:
+    def __init__(
+        self, task: RangeTask, form: ChangelogFormat, progress: TaskProgress | None
+    ) -> None:
         self._task = task
         self._form = form
         self._progress = progress

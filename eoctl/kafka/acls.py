@@ -6,7 +6,7 @@ the ACLs tell, to whom may DESCRIBE the cluster.
 
 from collections.abc import Sequence
 
-from eoctl.kafka.ask.groups import Told, at_coordinators
+from eoctl.kafka.ask.groups import GroupAnswers, at_coordinators
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
@@ -36,7 +36,7 @@ async def group_operations(
 ) -> tuple[dict[str, int], list[Missing]]:
     """Group → bits of the operations allowed on it. One that does not exist has an answer too."""
 
-    async def ask(broker: int, mine: list[str]) -> Told[int]:
+    async def ask(broker: int, mine: list[str]) -> GroupAnswers[int]:
         question = messages.DescribeGroupsRequest(groups=mine, include_authorized_operations=True)
         # version 6 has an error instead of an answer for a group that does not exist
         answer = await cluster.ask(broker, question, least=3, most=5)

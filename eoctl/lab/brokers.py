@@ -15,8 +15,8 @@ from pathlib import Path
 
 from eoctl.host.java import Java, find_java
 from eoctl.host.processes import Process, spawn
-from eoctl.lab.jars import Progress, fetch, nothing, read_lock
-from eoctl.lab.record import CONTROLLER, HOST, PLAINTEXT, Node, Record
+from eoctl.lab.jars import FetchProgress, fetch, nothing, read_lock
+from eoctl.lab.record import CONTROLLER, HOST, PLAINTEXT, LabRecord, Node
 from eoctl.settings.context import cache_dir
 from recovery.errors import RefusedError, UnreachableError, UsageError
 
@@ -80,7 +80,7 @@ def keep_class_archive(fresh: Path, target: Path) -> None:
 
 
 def find_runtime(
-    kafka_version: str, ivy_settings: Path | None = None, progress: Progress = nothing
+    kafka_version: str, ivy_settings: Path | None = None, progress: FetchProgress = nothing
 ) -> Runtime:
     """Java and jars, fetched if need be. Raises UsageError, UnreachableError, RefusedError."""
     jars = read_lock(kafka_version)
@@ -180,7 +180,7 @@ def _utf16_units(char: str) -> list[int]:
 
 
 def format_storage(
-    runtime: Runtime, record: Record, folder: Path, users: Sequence[str] = ()
+    runtime: Runtime, record: LabRecord, folder: Path, users: Sequence[str] = ()
 ) -> None:
     """`kafka-storage.sh format` for a quorum of all nodes (KIP-853).
 

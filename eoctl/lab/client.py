@@ -43,7 +43,7 @@ NOT_NOW = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class NewRecord:
     """One record to write. timestamp: epoch ms, None = now by this machine's clock."""
 
     value: bytes | None
@@ -167,7 +167,7 @@ class Client:
         self,
         topic: str,
         partition: int,
-        records: Sequence[Record],
+        records: Sequence[NewRecord],
         *,
         producer_id: int = -1,
         epoch: int = -1,
@@ -205,7 +205,7 @@ class Client:
         refuse(found.error_code, f"Produce to {topic}:{partition}")
         return int(found.base_offset)
 
-    async def plain(self, topic: str, partition: int, records: Sequence[Record]) -> int:
+    async def plain(self, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
         """One batch without a producer id; its first offset."""
         return await self.until(lambda: self.write(topic, partition, records))
 

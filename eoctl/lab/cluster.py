@@ -12,13 +12,13 @@ from eoctl.host.processes import Process, end, uninterrupted
 from eoctl.lab import brokers, ready, secure, users, zookeeper
 from eoctl.lab.brokers import Runtime
 from eoctl.lab.handle import BrokerStatus, Lab, LabStatus, labs_folder, only_one, start_broker
-from eoctl.lab.jars import Progress, nothing
+from eoctl.lab.jars import FetchProgress, nothing
 from eoctl.lab.record import (
     CONTROLLER,
     PLAINTEXT,
+    LabRecord,
     LabSpec,
     Node,
-    Record,
     check_name,
     new_uuid,
     read_record,
@@ -46,7 +46,9 @@ def load(name: str = "default") -> Lab:
     return Lab(folder)
 
 
-def up(spec: LabSpec, *, ivy_settings: Path | None = None, progress: Progress = nothing) -> Lab:
+def up(
+    spec: LabSpec, *, ivy_settings: Path | None = None, progress: FetchProgress = nothing
+) -> Lab:
     """Start a lab, or what of it does not run, and wait until every broker sees all brokers.
 
     A lab of that name that runs already is returned if it is the one asked for. Raises
@@ -107,7 +109,7 @@ def _make(lab: Lab, spec: LabSpec, runtime: Runtime) -> None:
     keeper = (
         Node(id=0, ports={"CLIENT": ports[-1]}, directory_id="") if spec.uses_zookeeper else None
     )
-    record = Record(
+    record = LabRecord(
         spec=spec, state="starting", cluster_id=new_uuid(), nodes=nodes, zookeeper=keeper
     )
     lab.folder.mkdir(mode=0o700, parents=True)
@@ -137,7 +139,7 @@ def _throw_away(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start_missing(lab: Lab, runtime: Runtime, progress: Progress) -> None:
+def _start_missing(lab: Lab, runtime: Runtime, progress: FetchProgress) -> None:
     """Start each broker that does not run, wait until all are ready; all or none of them."""
     missing = [n.id for n in lab.record.nodes if not (n.process and n.process.alive)]
     started: list[Process] = []

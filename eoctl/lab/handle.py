@@ -13,7 +13,7 @@ from eoctl.host.processes import Process, end, uninterrupted, wait_ended
 from eoctl.lab import brokers, ready, secure, users
 from eoctl.lab.brokers import Runtime
 from eoctl.lab.owners import owners
-from eoctl.lab.record import PLAINTEXT, LabSpec, Node, Record, read_record
+from eoctl.lab.record import PLAINTEXT, LabRecord, LabSpec, Node, read_record
 from eoctl.settings.context import ContextFile, state_dir
 from recovery.errors import BusyError, IncompleteError, UsageError
 
@@ -50,7 +50,7 @@ class Lab:
         self.name = folder.name
 
     @property
-    def record(self) -> Record:
+    def record(self) -> LabRecord:
         """lab.json as it is now. Raises UsageError when the lab was taken down."""
         record = read_record(self.folder)
         if record is None:
@@ -235,7 +235,7 @@ def start_broker(lab: Lab, runtime: Runtime, broker_id: int) -> Process:
     return process
 
 
-def _default_listener(record: Record) -> str:
+def _default_listener(record: LabRecord) -> str:
     return secure.DEFAULT_LISTENER if record.spec.secure else PLAINTEXT
 
 

@@ -24,7 +24,7 @@ from recovery.errors import RefusedError, UnreachableError, UsageError
 
 KAFKA = "4.3.1"
 
-Progress = Callable[[str, int, int], None]
+FetchProgress = Callable[[str, int, int], None]
 """What is being done, how many of it are done, of how many."""
 
 
@@ -84,7 +84,7 @@ def fetch(
     java: Java,
     *,
     ivy_settings: Path | None = None,
-    progress: Progress = nothing,
+    progress: FetchProgress = nothing,
 ) -> list[Path]:
     """Have all jars in the user's cache, downloading those that are not there; their paths.
 
@@ -117,7 +117,7 @@ def _download(
     staging: Path,
     java: Java,
     ivy_settings: Path | None,
-    progress: Progress,
+    progress: FetchProgress,
 ) -> None:
     said: list[str] = []
     done = 0

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from eoctl.lab.handle import Lab, labs_folder
 from recovery.errors import IncompleteError, RefusedError, UsageError
-from recovery.restart.skip import DropFirst, Seen, restart_offset
+from recovery.restart.skip import DropFirst, OutputNow, restart_offset
 
 INPUT, OUTPUT, CHANGELOG, GROUP = "sales", "sales-priced", "sales-totals-changelog", "sales-pricer"
 PARTITIONS = 2
@@ -95,7 +95,7 @@ def priced(value: str) -> str:
     return f"{name} costs {int(count) * 25}"
 
 
-class Job:
+class LabJob:
     """One run on a lab. environment: where `restart plan --env` put its numbers."""
 
     def __init__(self, lab: Lab, environment: Mapping[str, str]) -> None:
@@ -232,14 +232,16 @@ class Job:
             )
         return 0, None
 
-    def _seen(self, topic: str, p: int, start: int) -> Seen:
+    def _seen(self, topic: str, p: int, start: int) -> OutputNow:
         from confluent_kafka import TopicPartition
         from confluent_kafka.admin import AdminClient, OffsetSpec
 
         place = TopicPartition(topic, p)
         admin = AdminClient(self._lab.client_properties())
         end = admin.list_offsets({place: OffsetSpec.latest()})[place].result(SECONDS)
-        return Seen(end.offset, sum(1 for _ in self._records(topic, p, start)), end.leader_epoch)
+        return OutputNow(
+            end.offset, sum(1 for _ in self._records(topic, p, start)), end.leader_epoch
+        )
 
     def _commit(
         self,

@@ -10,7 +10,7 @@ from typing import Self
 
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.failures import WireError
-from eoctl.lab.client import GROUP, Client, Record, refuse
+from eoctl.lab.client import GROUP, Client, NewRecord, refuse
 from recovery.facts import TopicPartition
 
 
@@ -77,7 +77,7 @@ class Producer:
 
         return await client.until(attempt)
 
-    async def send(self, topic: str, partition: int, records: Sequence[Record]) -> int:
+    async def send(self, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
         """One batch with the next sequence, transactional if this has an id; its first offset."""
         most = 11
         if self.transactional_id is not None:
@@ -88,7 +88,7 @@ class Producer:
         return await self.client.until(lambda: self.write(topic, partition, records, most))
 
     async def write(
-        self, topic: str, partition: int, records: Sequence[Record], most: int = 11
+        self, topic: str, partition: int, records: Sequence[NewRecord], most: int = 11
     ) -> int:
         """Like `send`, tried once. Up to Produce 11 nothing adds the partition."""
         place = (topic, partition)

@@ -9,8 +9,8 @@ from eoctl.kafka.connection.failures import Deadline, WireError
 from eoctl.kafka.connection.security import Security
 from eoctl.kafka.connection.wire import Connection
 from eoctl.lab import brokers
-from eoctl.lab.jars import Progress, nothing
-from eoctl.lab.record import HOST, PLAINTEXT, Node, Record
+from eoctl.lab.jars import FetchProgress, nothing
+from eoctl.lab.record import HOST, PLAINTEXT, LabRecord, Node
 from recovery.errors import UnreachableError
 
 READY_SECONDS = 90.0
@@ -18,7 +18,7 @@ ANSWER_SECONDS = 2.0
 
 
 def wait(
-    record: Record, folder: Path, progress: Progress = nothing, *, only: int | None = None
+    record: LabRecord, folder: Path, progress: FetchProgress = nothing, *, only: int | None = None
 ) -> None:
     """Until every broker sees all brokers, or `only` that one sees itself.
 
@@ -27,7 +27,7 @@ def wait(
     asyncio.run(_wait(record, folder, progress, only))
 
 
-def answering(record: Record) -> set[int]:
+def answering(record: LabRecord) -> set[int]:
     """The brokers that answer and see themselves in the cluster."""
 
     async def ask() -> set[int]:
@@ -38,7 +38,7 @@ def answering(record: Record) -> set[int]:
     return asyncio.run(ask())
 
 
-async def _wait(record: Record, folder: Path, progress: Progress, only: int | None) -> None:
+async def _wait(record: LabRecord, folder: Path, progress: FetchProgress, only: int | None) -> None:
     waiting = {node.id: node for node in record.nodes if only in (None, node.id)}
     total, wanted = len(waiting), set(waiting)
     end = time.monotonic() + READY_SECONDS
@@ -76,7 +76,7 @@ async def _seen_by(node: Node) -> set[int]:
         return set()
 
 
-def _crashed(record: Record, folder: Path, node: Node) -> UnreachableError:
+def _crashed(record: LabRecord, folder: Path, node: Node) -> UnreachableError:
     log = brokers.save_log(folder, node.id)
     said = brokers.reason(log.read_text(errors="replace")) or "no reason in its log"
     return UnreachableError(

@@ -118,7 +118,7 @@ class Node(BaseModel):
     clock_ahead_ms: int = 0
 
 
-class Record(BaseModel):
+class LabRecord(BaseModel):
     """The content of lab.json.
 
     state: `starting` is what an interrupted `up` leaves; its data are worth nothing.
@@ -159,7 +159,7 @@ class Record(BaseModel):
         """All brokers at one of their listeners."""
         return ",".join(self.address(node, listener) for node in self.nodes)
 
-    def with_node(self, node: Node) -> "Record":
+    def with_node(self, node: Node) -> "LabRecord":
         """A copy with one node replaced."""
         nodes = tuple(node if old.id == node.id else old for old in self.nodes)
         return self.model_copy(update={"nodes": nodes})
@@ -171,11 +171,11 @@ class Record(BaseModel):
         fresh.replace(folder / "lab.json")
 
 
-def read_record(folder: Path) -> Record | None:
+def read_record(folder: Path) -> LabRecord | None:
     """lab.json of a lab's folder; None when there is none. Raises RefusedError if it is broken."""
     path = folder / "lab.json"
     try:
-        return Record.model_validate_json(path.read_bytes())
+        return LabRecord.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except ValidationError:

@@ -13,7 +13,7 @@ from pathlib import Path
 from eoctl.lab import certificates
 from eoctl.lab.brokers import write_settings
 from eoctl.lab.certificates import Authority
-from eoctl.lab.record import CONTROLLER, HOST, PLAINTEXT, Record
+from eoctl.lab.record import CONTROLLER, HOST, PLAINTEXT, LabRecord
 from eoctl.lab.users import ADMIN, USERS
 from recovery.errors import UsageError
 
@@ -127,7 +127,7 @@ def _prefix(listener: str) -> str:
 
 def client_properties(
     folder: Path,
-    record: Record,
+    record: LabRecord,
     user: str,
     listener: str | None = None,
     mechanism: str | None = None,
@@ -155,7 +155,7 @@ def client_properties(
     return told
 
 
-def java_properties(folder: Path, record: Record, user: str, listener: str) -> dict[str, str]:
+def java_properties(folder: Path, record: LabRecord, user: str, listener: str) -> dict[str, str]:
     """The client's properties as Java clients spell them."""
     protocol, mechanisms = _known(user, listener)
     home = secure_folder(folder)
@@ -185,7 +185,7 @@ def client_file(folder: Path, user: str, listener: str = DEFAULT_LISTENER) -> Pa
     return secure_folder(folder) / "clients" / f"{user}-{listener.lower()}.properties"
 
 
-def write_client_files(folder: Path, record: Record) -> None:
+def write_client_files(folder: Path, record: LabRecord) -> None:
     """A file for every user at every listener, for any client's --command-config."""
     client_file(folder, ADMIN).parent.mkdir()
     for user in USERS:

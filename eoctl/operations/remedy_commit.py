@@ -12,7 +12,7 @@ from typing import Any
 
 from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.change.steps import Seen
+from eoctl.operations.change.steps import Effect
 from eoctl.operations.diagnose.judging import diagnose
 from eoctl.operations.diagnose.owners import look_for_life
 from eoctl.operations.inspect.lists import Scope
@@ -278,7 +278,7 @@ def _delivered(j: Judged, stake: dict[str, Any], *, apart: bool) -> str:
     return text
 
 
-async def ended(cluster: Cluster, step: Step) -> Seen:
+async def ended(cluster: Cluster, step: Step) -> Effect:
     """Is it over, and by a COMMIT marker on each partition? From the coordinator and the logs."""
     seen = await remedy_fence.ended(cluster, step)
     if not seen.done:
@@ -302,7 +302,7 @@ async def ended(cluster: Cluster, step: Step) -> Seen:
                 f"offset {found.first} on, before its marker: they are delivered too"
             )
         if beyond is not None:
-            return Seen(True, seen.saw, seen.detail, beyond=beyond)
+            return Effect(True, seen.saw, seen.detail, beyond=beyond)
     saw = {"markers": offsets}
     where = ", ".join(f"{name} at offset {offset}" for name, offset in offsets.items())
-    return Seen(True, saw, f"{seen.detail}; its commit markers: {where}")
+    return Effect(True, saw, f"{seen.detail}; its commit markers: {where}")

@@ -16,7 +16,7 @@ from eoctl.render.width import cells, cut_end, cut_middle
 from recovery.errors import UsageError
 from recovery.quoting import quoted
 
-Kind = Literal["name", "partition", "number", "mark", "age", "text", "command"]
+CellKind = Literal["name", "partition", "number", "mark", "age", "text", "command"]
 Row = Mapping[str, object]
 
 URGENCY = ("!!", "!", "?")  # act, look, cannot tell; other marks come after
@@ -46,7 +46,7 @@ class Column:
 
     key: str
     title: str
-    kind: Kind = "text"
+    kind: CellKind = "text"
     align: Literal["left", "right"] | None = None
     min_width: int = 0
     wide_only: bool = False
@@ -245,7 +245,7 @@ def _total(columns: Sequence[Column], sizes: Sequence[int]) -> int:
     return sum(sizes) + gaps
 
 
-def _cut(text: str, kind: Kind, size: int, ellipsis: str) -> str:
+def _cut(text: str, kind: CellKind, size: int, ellipsis: str) -> str:
     if kind == "text":
         return cut_end(text, size, ellipsis)
     if kind == "name":

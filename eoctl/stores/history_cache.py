@@ -24,7 +24,7 @@ from eoctl.stores.journal import who
 from eoctl.stores.locks.lock import WAIT_SECONDS, lock_file
 from recovery.errors import EoctlError, RefusedError
 from recovery.formats.batches import scan_at
-from recovery.inspect.state_log import Former, Part
+from recovery.inspect.state_log import Former, LogPart
 from recovery.inspect.topic_sightings import Sighting
 
 MOST_BYTES = 256 << 20  # of one partition; what goes beyond is read anew each time
@@ -38,11 +38,11 @@ class StateCache:
         self._cluster = _plain(f"{cluster_id}.")
         self._folder = cache_dir() / "transaction-state" / _plain(f"{cluster_id}.{topic_id}")
 
-    def load(self, partition: int) -> Part | None:
+    def load(self, partition: int) -> LogPart | None:
         """Whole batches in offset order, from the log start at that time; None if none."""
         return _read(self._folder / f"{partition}.batches")
 
-    def retire(self, partition: int, part: Part) -> None:
+    def retire(self, partition: int, part: LogPart) -> None:
         """Set aside what the log of this topic does not hold any more, as it was loaded."""
         path = self._folder / f"{partition}.batches"
         now = _read(path)
@@ -141,7 +141,7 @@ class StateCache:
             with suppress(OSError):
                 part.unlink()
 
-    def save(self, partition: int, parts: Sequence[Part]) -> None:
+    def save(self, partition: int, parts: Sequence[LogPart]) -> None:
         """Replace what is kept of a partition. A full or read-only disk is no trouble."""
         import numpy as np
         from crc32c import crc32c
@@ -201,7 +201,7 @@ def _numbers(ends: Mapping[str, int]) -> dict[int, int]:
     return {int(number): end for number, end in ends.items()}
 
 
-def _read(path: Path) -> Part | None:
+def _read(path: Path) -> LogPart | None:
     import numpy as np
     from crc32c import crc32c
 
@@ -218,7 +218,7 @@ def _read(path: Path) -> Part | None:
     if behind <= 0:
         return None
     sizes = np.frombuffer(data, "<u4", count, behind).astype(np.int64)
-    return Part(data, scan_at(data, np.cumsum(sizes) - sizes, behind))
+    return LogPart(data, scan_at(data, np.cumsum(sizes) - sizes, behind))
 
 
 def state_cache(cluster_id: str | None, topic_id: str | None) -> StateCache | None:

@@ -20,10 +20,10 @@ from typing import Any
 from eoctl.settings.context import SECRET_KEY, state_dir
 from eoctl.stores.plan_files import sync_folder
 from recovery.change.journal import (
-    Entry,
     Event,
     EventName,
-    Reading,
+    JournalEntry,
+    JournalText,
     decode,
     encode,
     entries,
@@ -98,10 +98,10 @@ class Writer:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class JournalContent:
     """Everything in the journal, and what of it cannot be read."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[JournalEntry]
     running: frozenset[str]  # entries that a living process carries out right now
     damaged: Sequence[int]  # line numbers
     torn: int  # bytes at the end
@@ -196,7 +196,7 @@ class Journal:
         os.ftruncate(descriptor, reading.whole)
         return reading.whole
 
-    def read(self) -> Reading:
+    def read(self) -> JournalText:
         """The file's lines. No journal is an empty one. Raises IncompleteError."""
         try:
             with self.path.open("rb") as file:
@@ -209,14 +209,14 @@ class Journal:
                 f"the journal cannot be read: {error.strerror}", where=str(self.path)
             ) from None
 
-    def find(self) -> Found:
+    def find(self) -> JournalContent:
         """All entries, oldest first. Raises IncompleteError when there is one but unreadable."""
         reading = self.read()
         found = entries(reading.events)
         running = frozenset(e.id for e in unfinished(found) if _locked(self.marker(e.id)))
-        return Found(found, running, reading.damaged, len(reading.torn))
+        return JournalContent(found, running, reading.damaged, len(reading.torn))
 
-    def forget_finished(self, found: Found) -> None:
+    def forget_finished(self, found: JournalContent) -> None:
         """Remove markers that a crash left behind after their entry had ended."""
         keep = {entry.id for entry in unfinished(found.entries)}
         known = {entry.id for entry in found.entries}
@@ -227,7 +227,7 @@ class Journal:
                 if marker.name not in keep and (marker.name in known or old):
                     marker.unlink()
 
-    def get(self, entry: str) -> Entry:
+    def get(self, entry: str) -> JournalEntry:
         """One entry by its id. Raises UsageError."""
         for one in self.find().entries:
             if one.id == entry:

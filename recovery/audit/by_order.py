@@ -14,10 +14,10 @@ from recovery.inspect.history import Decision
 from recovery.inspect.lost_markers import covers
 from recovery.inspect.observation import StartBatch
 
-Kind = Literal["torn", "marker-missing", "wrong-marker"]
-TORN: Kind = "torn"
-MISSING: Kind = "marker-missing"
-WRONG: Kind = "wrong-marker"
+TransactionFault = Literal["torn", "marker-missing", "wrong-marker"]
+TORN: TransactionFault = "torn"
+MISSING: TransactionFault = "marker-missing"
+WRONG: TransactionFault = "wrong-marker"
 
 
 def judge_by_order(

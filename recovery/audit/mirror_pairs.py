@@ -23,7 +23,7 @@ _BLOCK = 1 << 16  # new records that are worth a join
 _RUNS = 20_000
 
 
-class Run(NamedTuple):
+class PairRun(NamedTuple):
     """Pairs that follow one another in both logs: first and last offsets, and how many."""
 
     source_first: int
@@ -98,7 +98,7 @@ class Pairing:
         self._clocks = clocks
         self._translated = translated
         self._most, self._block = most, block
-        self._runs: list[Run] = []
+        self._runs: list[PairRun] = []
 
     def wants_source(self) -> bool:
         """Which log is to be read on, while neither is done: the one that is behind."""
@@ -199,7 +199,7 @@ class Pairing:
         first = np.flatnonzero(np.concatenate(([True], rank[1:] != rank[:-1] + 1)))
         last = np.append(first[1:], len(rank)) - 1
         columns = (source[first], source[last], mirror[first], mirror[last], last - first + 1)
-        self._runs += map(Run._make, zip(*(c.tolist() for c in columns), strict=True))
+        self._runs += map(PairRun._make, zip(*(c.tolist() for c in columns), strict=True))
         if len(self._runs) > 2 * _RUNS:
             self.in_order()  # it may be that only order was lost: refused before memory is
 
@@ -209,7 +209,7 @@ class Pairing:
         source, mirror = (joined([s.old, s.newcomers]) for s in (self.source, self.mirror))
         return source, mirror
 
-    def in_order(self) -> tuple[list[Run], list[Run]]:
+    def in_order(self) -> tuple[list[PairRun], list[PairRun]]:
         """The longest chain of pairs that rises in both logs, and the pairs outside it.
 
         Raises IncompleteError where the order differs in too many places to tell.

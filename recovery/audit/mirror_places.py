@@ -15,8 +15,8 @@ from recovery.audit.mirror_table import (
     SOURCE,
     SOURCE_ABORTED,
     SOURCE_OPEN,
-    Judged,
-    Kind,
+    MirrorFault,
+    MirrorJudgement,
     Outside,
     Table,
 )
@@ -118,8 +118,8 @@ class Places:
         outside: Outside = Outside(),
         *,
         most: int,
-        excused: Collection[Kind] = (),
-    ) -> Judged:
+        excused: Collection[MirrorFault] = (),
+    ) -> MirrorJudgement:
         """The differences; what the records here do to translated places is put right there.
 
         source: what the mirror can hold, [start, end); mirror: its first offset that the source
@@ -128,7 +128,7 @@ class Places:
         """
         table = self._table()
         if table is None:
-            return Judged({}, [], False)
+            return MirrorJudgement({}, [], False)
         for one in translated:
             table.correct(one)
         return table.judged(source, mirror, outside, most, excused)

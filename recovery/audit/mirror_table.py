@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Kind = Literal["lost", "repeat", "changed", "only-in-mirror", "aborted", "open"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+MirrorFault = Literal["lost", "repeat", "changed", "only-in-mirror", "aborted", "open"]
+KINDS: tuple[MirrorFault, ...] = get_args(MirrorFault)
 SOURCE, MIRROR, SOURCE_ABORTED, SOURCE_OPEN = range(4)
 FIELDS = ("timestamp", "key", "value", "headers")
 _NO_OFFSET = -1
@@ -32,7 +32,7 @@ class Difference(NamedTuple):
     first_copy: of a repeat, the mirror's first. differs: the fields of a changed record.
     """
 
-    kind: Kind
+    kind: MirrorFault
     source_offset: int | None
     mirror_offset: int | None
     first_copy: int | None = None
@@ -53,13 +53,13 @@ class Outside(NamedTuple):
     again: bool = False
 
 
-class Judged(NamedTuple):
+class MirrorJudgement(NamedTuple):
     """counts: of each kind there is. differences: the first of those that prove something, by
     source offset, the mirror's own last.
     ambiguous: equal records of the source, not all of which have one copy: order can't be told.
     outside: records that are no difference if their partners stand before the ranges."""
 
-    counts: dict[Kind, int]
+    counts: dict[MirrorFault, int]
     differences: list[Difference]
     ambiguous: bool
     outside: int = 0
@@ -94,8 +94,8 @@ class Table:
         mirror_first: int,
         outside: Outside,
         most: int,
-        excused: Collection[Kind],
-    ) -> Judged:
+        excused: Collection[MirrorFault],
+    ) -> MirrorJudgement:
         """As `Places.judge`."""
         import numpy as np
 
@@ -132,7 +132,7 @@ class Table:
         )
         counts = np.bincount(found[0], minlength=len(KINDS)).tolist()
         unequal = (mine > 1) & (mine != theirs)
-        return Judged(
+        return MirrorJudgement(
             {kind: n for kind, n in zip(KINDS, counts, strict=True) if n},
             self._first(found, most, excused),
             bool(unequal.any()),
@@ -147,7 +147,7 @@ class Table:
         return int(self._copies("aborted", rows)[1].max(initial=_NO_OFFSET))
 
     def _first(
-        self, found: "NDArray[np.int64]", most: int, excused: Collection[Kind]
+        self, found: "NDArray[np.int64]", most: int, excused: Collection[MirrorFault]
     ) -> list[Difference]:
         """The first of the differences, as `_told` gives them."""
         import numpy as np
@@ -205,7 +205,7 @@ class Table:
         behind = (self.start + self._number(SOURCE))[group]
         return _told("repeat", self.offset[behind - 1], self.offset[rows], self.offset[behind])
 
-    def _copies(self, kind: Kind, rows: "NDArray[np.bool_]") -> "NDArray[np.int64]":
+    def _copies(self, kind: MirrorFault, rows: "NDArray[np.bool_]") -> "NDArray[np.int64]":
         """Records of the mirror beside the hidden one of the source, behind them in their group."""
         group = self.group[rows]
         behind = (self.start + self._number(MIRROR))[group]
@@ -236,7 +236,7 @@ class Table:
 
 
 def _told(
-    kind: Kind,
+    kind: MirrorFault,
     source: "NDArray[np.int64] | int",
     mirror: "NDArray[np.int64] | int",
     first_copy: "NDArray[np.int64] | int" = _NO_OFFSET,
@@ -252,13 +252,13 @@ def _known(offset: int) -> int | None:
     return None if offset == _NO_OFFSET else offset
 
 
-def explained(source: bool, mirror: bool) -> frozenset[Kind]:
+def explained(source: bool, mirror: bool) -> frozenset[MirrorFault]:
     """Differences that a compaction of source or mirror may be the reason of.
 
     What a compacted mirror lacks, and what a compacted source lacks, proves nothing.
     """
-    lacks_mirror: frozenset[Kind] = frozenset(("lost", "changed") if mirror else ())
-    lacks_source: frozenset[Kind] = frozenset(
+    lacks_mirror: frozenset[MirrorFault] = frozenset(("lost", "changed") if mirror else ())
+    lacks_source: frozenset[MirrorFault] = frozenset(
         ("repeat", "changed", "only-in-mirror") if source else ()
     )
     return lacks_mirror | lacks_source

@@ -38,7 +38,7 @@ class _Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-class Request(_Value):
+class AuditRequest(_Value):
     """An audit of these ranges. most: findings that are told; all are counted.
 
     max_rate: bytes per second that all tasks together read from a broker. answer: the file that the
@@ -56,25 +56,25 @@ class Request(_Value):
         return sum(r.end - r.start for r in self.ranges)
 
 
-class SequencesRequest(Request):
+class SequencesRequest(AuditRequest):
     """`audit sequences`."""
 
 
-class TransactionsRequest(Request):
+class TransactionsRequest(AuditRequest):
     """`audit transactions`. covered: what coordinators decided. skew: of brokers' clocks, ms."""
 
     covered: tuple[Coverage, ...]
     skew: int
 
 
-class DuplicatesRequest(Request):
+class DuplicatesRequest(AuditRequest):
     """`audit duplicates`. range_offsets: what one task reads at most."""
 
     by: RecordId
     range_offsets: int
 
 
-class Found(_Value):
+class AuditResult(_Value):
     """What came of it. failed: partitions that could not be read."""
 
     failed: tuple[Missing, ...] = ()
@@ -93,13 +93,13 @@ class PartitionSequences(_Value):
     findings: tuple[Finding, ...]
 
 
-class SequencesFound(Found):
+class SequencesFound(AuditResult):
     """partitions: those that could be read, in the order of the ranges."""
 
     partitions: tuple[PartitionSequences, ...] = ()
 
 
-class TransactionsFound(Found):
+class TransactionsFound(AuditResult):
     """findings: how many there are; torn: the first of them."""
 
     findings: int = 0
@@ -116,7 +116,7 @@ class RecordsRead(_Value):
     without_id: int
 
 
-class DuplicatesFound(Found):
+class DuplicatesFound(AuditResult):
     """findings: ids that more than one record has; repeats: records but the first of each.
 
     read: of all partitions, of those that failed as far as that went. shown: the first findings.
@@ -160,7 +160,7 @@ def joined_duplicates(found: Sequence[DuplicatesFound], most: int) -> Duplicates
     )
 
 
-def _failed(found: Iterable[Found]) -> tuple[Missing, ...]:
+def _failed(found: Iterable[AuditResult]) -> tuple[Missing, ...]:
     """The first failure of each partition."""
     failed: dict[tuple[str | None, int | None], Missing] = {}
     for missing in (m for f in found for m in f.failed):

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Kind = Literal["gap", "repeat", "epoch-back"]
-GAP: Kind = "gap"
-REPEAT: Kind = "repeat"
-EPOCH_BACK: Kind = "epoch-back"
+SequenceFault = Literal["gap", "repeat", "epoch-back"]
+GAP: SequenceFault = "gap"
+REPEAT: SequenceFault = "repeat"
+EPOCH_BACK: SequenceFault = "epoch-back"
 _HALF = 1 << 30  # nearer than this behind is a repeat, else ahead: sequences wrap at 2^31
 
 
@@ -31,7 +31,7 @@ class Finding(NamedTuple):
     after_offset: the last offset of the producer's batch before it; None = it is the first.
     """
 
-    kind: Kind
+    kind: SequenceFault
     producer_id: int
     producer_epoch: int
     offset: int
@@ -213,7 +213,7 @@ class SequenceAudit:
 
     def _found(
         self,
-        kind: Kind,
+        kind: SequenceFault,
         now: dict[str, "NDArray[np.int64]"],
         i: int,
         after: int | None,

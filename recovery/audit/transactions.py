@@ -12,7 +12,7 @@ Kafka 4.0.0 raised the epoch twice where InitProducerId aborted an open v2 trans
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from recovery.audit.by_order import MISSING, TORN, WRONG, Kind, judge_by_order
+from recovery.audit.by_order import MISSING, TORN, WRONG, TransactionFault, judge_by_order
 from recovery.audit.facts import Coverage, Ending, Endings, Mark
 from recovery.facts import TopicPartition
 from recovery.inspect.history import Decision
@@ -24,7 +24,7 @@ _SEVERITY = (TORN, MISSING, WRONG)
 class Torn:
     """A transaction that is not whole. decision None: its record is compacted away."""
 
-    kind: Kind
+    kind: TransactionFault
     producer_id: int
     epoch: int
     decision: Decision | None

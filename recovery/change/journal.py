@@ -82,7 +82,7 @@ def _checksum(body: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class JournalText:
     """A journal's content. torn: bytes at the end that a crash or a full disk cut short: no event.
 
     whole: how many bytes come before them; damaged: numbers of lines that are no events though
@@ -95,7 +95,7 @@ class Reading:
     damaged: Sequence[int]
 
 
-def read(data: bytes) -> Reading:
+def read(data: bytes) -> JournalText:
     """All events of a journal file's bytes, torn or damaged as it may be."""
     events: list[Event] = []
     bad: list[int] = []
@@ -108,11 +108,13 @@ def read(data: bytes) -> Reading:
             continue
         events.append(event)
         whole, last_good = position, number
-    return Reading(events, whole, data[whole:], [number for number in bad if number < last_good])
+    return JournalText(
+        events, whole, data[whole:], [number for number in bad if number < last_good]
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """One change, from its `begun` on."""
 
     id: str
@@ -174,7 +176,7 @@ def ways_out(entry: str, *, can_undo: bool) -> str:
     )
 
 
-def entries(events: Iterable[Event]) -> list[Entry]:
+def entries(events: Iterable[Event]) -> list[JournalEntry]:
     """The changes in the order they began. Events whose `begun` is lost are left out."""
     found: dict[str, list[Event]] = {}
     for event in events:
@@ -182,9 +184,9 @@ def entries(events: Iterable[Event]) -> list[Entry]:
             found.setdefault(event.entry, []).append(event)
         elif event.entry in found:
             found[event.entry].append(event)
-    return [Entry(name, tuple(those)) for name, those in found.items()]
+    return [JournalEntry(name, tuple(those)) for name, those in found.items()]
 
 
-def unfinished(found: Iterable[Entry]) -> list[Entry]:
+def unfinished(found: Iterable[JournalEntry]) -> list[JournalEntry]:
     """Those that neither ended nor were given up."""
     return [entry for entry in found if entry.state == "unfinished"]

@@ -19,7 +19,7 @@ RULE = 1  # what makes two records the same is told by these lines' version
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DedupWish:
     """What is copied where, and what makes two records the same.
 
     horizon_ms, horizon_offsets: how far back ids are compared; None and None = to the beginning.
@@ -75,7 +75,7 @@ class Wish:
         return self.settings | {"follow": self.follow, "max_rate": rate}
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> "Wish":
+    def of(cls, content: Mapping[str, Any]) -> "DedupWish":
         """Raises KeyError, TypeError or UsageError for anything that plain did not give."""
         names = {
             k.removeprefix("header_"): v for k, v in content.items() if k.startswith("header_")
@@ -102,14 +102,14 @@ class Beside(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class DedupJob:
     """A wish on this cluster: topic ids are part of what must stay the same."""
 
-    wish: Wish
+    wish: DedupWish
     digest: str
 
     @classmethod
-    def of(cls, wish: Wish, topics: Mapping[str, Any]) -> "Job":
+    def of(cls, wish: DedupWish, topics: Mapping[str, Any]) -> "DedupJob":
         """topics: of each topic's name its id and how many partitions it has."""
         text = json.dumps([wish.settings, topics], sort_keys=True)
         return cls(wish, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32])
@@ -148,7 +148,7 @@ class _Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-class Part(_Value):
+class DedupPart(_Value):
     """One input partition. begin: the job's first offset; [start, end): what is read now.
 
     seen: visible records in [begin, start) when they were copied. start == end: nothing is there
@@ -162,7 +162,7 @@ class Part(_Value):
     seen: int = 0
 
 
-class Request(_Value):
+class DedupRequest(_Value):
     """What one run reads, everything resolved: what a Spark job is given.
 
     wish: as `Wish.plain`. topics: of each topic's name its id and how many partitions it has.
@@ -172,17 +172,17 @@ class Request(_Value):
 
     wish: dict[str, Any]
     topics: dict[str, Any]
-    parts: tuple[Part, ...]
+    parts: tuple[DedupPart, ...]
     memory: str | None = None
     shared: bool = False
     copies: bool = False
 
     @property
-    def job(self) -> Job:
-        return Job.of(Wish.of(self.wish), self.topics)
+    def job(self) -> DedupJob:
+        return DedupJob.of(DedupWish.of(self.wish), self.topics)
 
 
-def scattered_error(wish: Wish, found: str) -> RefusedError:
+def scattered_error(wish: DedupWish, found: str) -> RefusedError:
     """found: which source record has outputs in two partitions."""
     return RefusedError(
         f"{found}: a number per source cannot tell which one is the repeat",

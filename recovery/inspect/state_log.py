@@ -40,7 +40,7 @@ tag 0 still holds the value's own (Kafka's TransactionMetadata).
 
 
 @dataclass(frozen=True)
-class Part:
+class LogPart:
     """Some of a log as fetched. scan: the headers of its whole batches, up to which data counts."""
 
     data: memoryview
@@ -103,7 +103,7 @@ class Former:
     """
 
     partition: int
-    part: Part
+    part: LogPart
     same_topic: bool
 
 
@@ -172,14 +172,14 @@ def _number(data: Buffer, at: "NDArray[np.int64]", size: int) -> "NDArray[np.int
     return found
 
 
-def parts_of(buffers: Iterable[bytes]) -> list[Part]:
+def parts_of(buffers: Iterable[bytes]) -> list[LogPart]:
     """Buffers with their headers scanned. Raises CorruptError."""
-    return [Part(memoryview(data), scan_headers(data)) for data in buffers]
+    return [LogPart(memoryview(data), scan_headers(data)) for data in buffers]
 
 
 def state_log(
     partition: int,
-    parts: Sequence[Part],
+    parts: Sequence[LogPart],
     end: int,
     producer_ids: Collection[int],
     transactional_ids: Collection[str] | None = (),
@@ -218,7 +218,7 @@ def state_log(
     )
 
 
-def _whole_from(parts: Sequence[Part], end: int) -> int:
+def _whole_from(parts: Sequence[LogPart], end: int) -> int:
     """The first offset after which none is missing up to `end`; 0 if none ever was."""
     expected, whole_from = 0, 0
     for part in parts:
@@ -241,7 +241,7 @@ def _whole_from(parts: Sequence[Part], end: int) -> int:
     return max(whole_from, end) if expected < end else whole_from
 
 
-def _decoded(partition: int, part: Part, rows: Iterable[int]) -> Iterator[StateRecord]:
+def _decoded(partition: int, part: LogPart, rows: Iterable[int]) -> Iterator[StateRecord]:
     for row in rows:
         header = header_at(part.data, int(part.scan.positions[row]))
         for r in records(part.data, header):

@@ -21,7 +21,7 @@ from recovery.quoting import quoted
 from recovery.restart.observed import SourceRange
 
 
-class Entry(NamedTuple):
+class MergeEntry(NamedTuple):
     """The next record of the merged stream is the one at `offset` of topic:partition."""
 
     topic: str
@@ -47,7 +47,7 @@ _USUAL = re.compile(  # what `encode` and most others write
 class MergeFormat(Protocol):
     """How an entry stands in a record."""
 
-    def decode(self, key: bytes | None, value: bytes | None) -> Entry:
+    def decode(self, key: bytes | None, value: bytes | None) -> MergeEntry:
         """Raises CorruptError."""
         ...
 
@@ -58,7 +58,7 @@ class MergeFormat(Protocol):
         and each has to be decoded alone, which tells what is wrong."""
         ...
 
-    def encode(self, entry: Entry) -> tuple[bytes | None, bytes]:
+    def encode(self, entry: MergeEntry) -> tuple[bytes | None, bytes]:
         """Key and value."""
         ...
 
@@ -72,10 +72,10 @@ class CoastFormat:
         # All that stands before the offset was decoded once for each input partition.
         self._places: dict[bytes, TopicPartition] = {}
 
-    def decode(self, key: bytes | None, value: bytes | None) -> Entry:
+    def decode(self, key: bytes | None, value: bytes | None) -> MergeEntry:
         if key:
             raise CorruptError(f"its key has {len(key)} bytes", where="record of a coast merge log")
-        entry = Entry(*decode_merge(value))
+        entry = MergeEntry(*decode_merge(value))
         if value is not None and len(self._places) < self._MOST_PLACES:
             self._places[value[:-8]] = entry.place
         return entry
@@ -95,17 +95,17 @@ class CoastFormat:
             return None
         return places, offsets  # type: ignore[return-value]
 
-    def encode(self, entry: Entry) -> tuple[bytes | None, bytes]:
+    def encode(self, entry: MergeEntry) -> tuple[bytes | None, bytes]:
         return b"", encode_merge(MergeRecord(*entry))
 
 
 class JsonFormat:
     """Any key; an object with topic, partition and offset, and whatever else."""
 
-    def decode(self, key: bytes | None, value: bytes | None) -> Entry:
+    def decode(self, key: bytes | None, value: bytes | None) -> MergeEntry:
         try:
             found: Any = json.loads(value or b"")
-            topic, partition, offset = (found[name] for name in Entry._fields)
+            topic, partition, offset = (found[name] for name in MergeEntry._fields)
         except (ValueError, KeyError, TypeError, RecursionError):
             raise _no_entry(value) from None
         if not isinstance(topic, str) or not topic:
@@ -113,7 +113,7 @@ class JsonFormat:
         for number in (partition, offset):
             if type(number) is not int or number < 0:
                 raise _no_entry(value)
-        return Entry(topic, partition, offset)
+        return MergeEntry(topic, partition, offset)
 
     def decode_usual(
         self, keys: Sequence[bytes | None], values: Sequence[bytes | None]
@@ -128,7 +128,7 @@ class JsonFormat:
         places = {each: (each[0].decode("ascii"), int(each[1])) for each in {f[:2] for f in found}}
         return [places[f[:2]] for f in found], [int(f[2]) for f in found]
 
-    def encode(self, entry: Entry) -> tuple[bytes | None, bytes]:
+    def encode(self, entry: MergeEntry) -> tuple[bytes | None, bytes]:
         return None, json.dumps(entry._asdict(), separators=(",", ":")).encode()
 
 
@@ -154,7 +154,7 @@ class Tail:
         self._sources: dict[TopicPartition, list[int]] = {}  # first, last, entries, back
         self.entries = 0
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: MergeEntry) -> None:
         self.entries += 1
         found = self._sources.get(entry[:2])
         offset = entry[2]

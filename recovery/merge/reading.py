@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
-from recovery.merge.log import Columns, Entry, MergeFormat
+from recovery.merge.log import Columns, MergeEntry, MergeFormat
 from recovery.shared.app_file import named
 
 LOOK = "look at the log with `eoctl merge verify`"
@@ -82,7 +82,7 @@ def beyond(place: TopicPartition, offset: int, end: int) -> RefusedError:
     )
 
 
-def no_record(merge: TopicPartition, entry: Entry) -> RefusedError:
+def no_record(merge: TopicPartition, entry: MergeEntry) -> RefusedError:
     """There is no visible record where an entry points, nor behind it."""
     return RefusedError(
         f"it names {named(entry.place)} at {entry.offset}, where there is no record",
@@ -91,7 +91,9 @@ def no_record(merge: TopicPartition, entry: Entry) -> RefusedError:
     )
 
 
-def mismatch(merge: TopicPartition, merge_offset: int, entry: Entry, found: int) -> RefusedError:
+def mismatch(
+    merge: TopicPartition, merge_offset: int, entry: MergeEntry, found: int
+) -> RefusedError:
     """The next record of the input is the one at `found`, not the one of the entry."""
     where, name = f"{named(merge)} at {merge_offset}", named(entry.place)
     if found < entry.offset:

@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
-from recovery.merge.log import Columns, Entry
+from recovery.merge.log import Columns, MergeEntry
 from recovery.merge.reading import mismatch
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class Base(NamedTuple):
     output_offset: int
 
 
-class Position(NamedTuple):
+class ReplayPosition(NamedTuple):
     """The next entry of the merge log, and how many outputs from there on are there already.
 
     base: where the replay that came so far began.
@@ -50,7 +50,7 @@ class Position(NamedTuple):
         return json.dumps(content, separators=(",", ":"))
 
     @classmethod
-    def committed(cls, merge_offset: int, metadata: str | None) -> "Position":
+    def committed(cls, merge_offset: int, metadata: str | None) -> "ReplayPosition":
         """Raises CorruptError for metadata that no replay wrote."""
         try:
             found = json.loads(metadata or "")
@@ -93,7 +93,7 @@ class Replay(Generic[T]):
     names of it from there on (`recovery.merge.log.Tail`).
     """
 
-    def __init__(self, merge: TopicPartition, position: Position) -> None:
+    def __init__(self, merge: TopicPartition, position: ReplayPosition) -> None:
         self._merge = merge
         self._next, self._left, self._base = position
         self._logged = position.merge_offset - 1
@@ -102,16 +102,16 @@ class Replay(Generic[T]):
         self._arrivals = 0
 
     @property
-    def position(self) -> Position:
+    def position(self) -> ReplayPosition:
         """What is to be committed with all that was taken until now."""
-        return Position(self._next, self._left, self._base)
+        return ReplayPosition(self._next, self._left, self._base)
 
     @property
     def logged(self) -> int:
         """Entries that were told and not taken."""
         return len(self._order)
 
-    def log(self, merge_offset: int, entry: Entry) -> None:
+    def log(self, merge_offset: int, entry: MergeEntry) -> None:
         """The next data record of the merge log, read or just appended."""
         self.log_all([merge_offset], ([entry.place], [entry.offset]))
 
@@ -157,12 +157,12 @@ class Replay(Generic[T]):
         return 0 if source is None else len(source.records)
 
     @property
-    def waits_for(self) -> Entry | None:
+    def waits_for(self) -> MergeEntry | None:
         """The next entry, where its record has not arrived; None: not the inputs are waited for,
         but the log."""
         if self._order and not self._order[0][2].records:
             _, offset, source = self._order[0]
-            return Entry(*source.place, offset)
+            return MergeEntry(*source.place, offset)
         return None
 
     def take(self, most: int) -> list[T]:
@@ -182,7 +182,7 @@ class Replay(Generic[T]):
             if found != offset:
                 if taken:
                     break
-                raise mismatch(self._merge, merge_offset, Entry(*source.place, offset), found)
+                raise mismatch(self._merge, merge_offset, MergeEntry(*source.place, offset), found)
             order.popleft()
             records.popleft()
             source.named -= 1
@@ -193,7 +193,7 @@ class Replay(Generic[T]):
                 taken.append(record)
         return taken
 
-    def extend(self, most: int | None = None) -> tuple[Entry, ...]:
+    def extend(self, most: int | None = None) -> tuple[MergeEntry, ...]:
         """Entries for the records that arrived and that the log does not name, in the order in
         which they arrived: to be appended to the log, then told by `log`. Only once the log was
         read to its tip, and by one process alone.
@@ -203,4 +203,4 @@ class Replay(Generic[T]):
             for source in self._sources.values()
             for arrival, offset, _ in islice(source.records, source.named, None)
         )
-        return tuple(Entry(*place, offset) for _, place, offset in unnamed[:most])
+        return tuple(MergeEntry(*place, offset) for _, place, offset in unnamed[:most])

@@ -7,7 +7,7 @@ records; JSON can hold it, and no secret is in it.
 from pydantic import BaseModel, ConfigDict
 
 from recovery.facts import PartitionFacts, TopicPartition
-from recovery.merge.replay import Base, Position
+from recovery.merge.replay import Base, ReplayPosition
 from recovery.shared.cut import Cut, CutPartition, CutTopic
 
 
@@ -28,7 +28,7 @@ class Log(_Value):
     leader_epoch: int | None
 
 
-class Part(_Value):
+class MergePart(_Value):
     """One partition of the merge log: its entries [position, tip) are replayed.
 
     committed: (offset, metadata) that was committed for it when position was counted.
@@ -42,12 +42,12 @@ class Part(_Value):
     committed: tuple[int, str] | None = None
 
     @property
-    def begin(self) -> Position:
+    def begin(self) -> ReplayPosition:
         """The position at which the replay goes on."""
-        return Position(self.position, self.drop_left, self.base)
+        return ReplayPosition(self.position, self.drop_left, self.base)
 
 
-class Request(_Value):
+class ReplayRequest(_Value):
     """A replay of some partitions. staging: a folder that the job and all executors share.
 
     max_rate: bytes a second read from the inputs of each partition. range_offsets: what one task
@@ -65,7 +65,7 @@ class Request(_Value):
     created_at: str
     topic_ids: dict[str, str | None]
     logs: tuple[Log, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[MergePart, ...]
     max_rate: int | None = None
     range_offsets: int
 

@@ -1,12 +1,16 @@
 """The plan of a merge replay as a row."""
 
 from recovery.merge.log import MergePlan
-from recovery.merge.replay import Base, Position
+from recovery.merge.replay import Base, ReplayPosition
 from recovery.rows.merge import MergeInput, MergeOutput, MergePlanRow
 
 
 def merge_plan_row(
-    plan: MergePlan, base: Base, output_end: int, reached: Position | None, transactional_id: str
+    plan: MergePlan,
+    base: Base,
+    output_end: int,
+    reached: ReplayPosition | None,
+    transactional_id: str,
 ) -> MergePlanRow:
     """base: the commit; reached: what an earlier replay from it committed."""
     return MergePlanRow(

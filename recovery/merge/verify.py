@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from recovery.facts import TopicPartition
-from recovery.merge.log import Entry
+from recovery.merge.log import MergeEntry
 from recovery.rows.merge import Finding, MergeFindingRow
 
 
@@ -56,7 +56,7 @@ class MergeVerifier:
         self.entries = 0
         self.unproven = 0
 
-    def entry(self, merge_offset: int, entry: Entry) -> None:
+    def entry(self, merge_offset: int, entry: MergeEntry) -> None:
         """The next data record of the merge log."""
         self.entries += 1
         source = self._sources.get(entry.place)

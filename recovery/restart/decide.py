@@ -13,12 +13,12 @@ from recovery.facts import TopicPartition
 from recovery.formats.spark_checkpoint import starting_offsets
 from recovery.restart.decision import (
     Basis,
-    Change,
     Check,
     InputDecision,
     OutputDecision,
     Promise,
     RestartPlan,
+    StoreChange,
     gathered,
     some,
 )
@@ -87,10 +87,10 @@ def decide(app: App, observed: Observed) -> RestartPlan:
         raise IncompleteError(f"not looked at: {question}") from None
 
 
-def changes(plan: RestartPlan, observed: Observed) -> tuple[Change, ...]:
+def changes(plan: RestartPlan, observed: Observed) -> tuple[StoreChange, ...]:
     """What apply writes, as positions (`recovery.restart.stored.as_kept` for the store): the
     entries of plan.store that differ from what the store holds."""
-    found = (Change(observed.stored_at(entry.input.place), entry) for entry in plan.store)
+    found = (StoreChange(observed.stored_at(entry.input.place), entry) for entry in plan.store)
     return tuple(change for change in found if change.before != change.after)
 
 

@@ -117,7 +117,7 @@ class OutputDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StoreChange:
     """One compare-and-set on a store: `after` instead of exactly `before`. None: no entry."""
 
     before: StoredPartition | None

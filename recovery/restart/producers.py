@@ -11,7 +11,7 @@ from recovery.formats.batches import MAX_SEQUENCE, NO_PRODUCER_ID, BatchHeader
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ProducerRun:
     """Consecutive visible batches of one producer. producer_id: -1 for a producer without one."""
 
     producer_id: int
@@ -38,7 +38,7 @@ class Producers:
     producer id, (epoch, sequence) of its first and last record here, aborted ones included.
     """
 
-    runs: tuple[Run, ...] = ()
+    runs: tuple[ProducerRun, ...] = ()
     gaps: tuple[Gap, ...] = ()
     first: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     last: Mapping[int, tuple[int, int]] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Producers:
         return tuple(dict.fromkeys(run.producer_id for run in self.runs))
 
     @property
-    def interleaved(self) -> tuple[Run, Run, Run] | None:
+    def interleaved(self) -> tuple[ProducerRun, ProducerRun, ProducerRun] | None:
         """A, B, A: the first producer that came back after another one had written."""
         latest: dict[int, int] = {}
         for number, run in enumerate(self.runs):
@@ -81,7 +81,7 @@ class ProducerRuns:
 
     def __init__(self, start: int, end: int) -> None:
         self._start, self._end = start, end
-        self._runs: list[Run] = []
+        self._runs: list[ProducerRun] = []
         self._writers: set[int] = set()
         self._interleaved = False
         self._gaps: list[Gap] = []
@@ -97,7 +97,7 @@ class ProducerRuns:
         if header.producer_id != NO_PRODUCER_ID:
             self._follow(header, low, high)
         if visible:
-            self._extend(Run(header.producer_id, low, high, header.is_transactional))
+            self._extend(ProducerRun(header.producer_id, low, high, header.is_transactional))
 
     def _follow(self, header: BatchHeader, low: int, high: int) -> None:
         producer, epoch = header.producer_id, header.producer_epoch
@@ -112,12 +112,12 @@ class ProducerRuns:
                 self._gaps.append(Gap(producer, low, expected, begins))
         self._last[producer] = epoch, _sequence(header, high)
 
-    def _extend(self, run: Run) -> None:
+    def _extend(self, run: ProducerRun) -> None:
         if self._interleaved:
             return  # one proof is enough, and runs would be without number
         if self._runs and (last := self._runs[-1]).producer_id == run.producer_id:
             both = last.transactional and run.transactional
-            self._runs[-1] = Run(last.producer_id, last.first_offset, run.last_offset, both)
+            self._runs[-1] = ProducerRun(last.producer_id, last.first_offset, run.last_offset, both)
             return
         self._interleaved = run.producer_id in self._writers
         self._writers.add(run.producer_id)

@@ -19,7 +19,7 @@ from recovery.errors import RefusedError, UsageError
 from recovery.restart.rows import env_name
 
 
-class Seen(NamedTuple):
+class OutputNow(NamedTuple):
     """An output partition now. records: visible data records from the start asked for up to
     end_offset, which is final: LEO = HW = LSO. leader_epoch: None where it is not known."""
 
@@ -28,7 +28,7 @@ class Seen(NamedTuple):
     leader_epoch: int | None
 
 
-Look = Callable[[str, int, int], Seen]
+Look = Callable[[str, int, int], OutputNow]
 
 
 class DropFirst:
@@ -40,7 +40,7 @@ class DropFirst:
         drop_first: int,
         end_offset: int,
         leader_epoch: int | None,
-        now: Seen,
+        now: OutputNow,
     ) -> None:
         """drop_first, end_offset, leader_epoch: as planned; now: counted again.
 

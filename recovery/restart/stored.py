@@ -24,7 +24,7 @@ from recovery.formats.reader import CorruptError
 from recovery.quoting import quoted
 from recovery.shared.offset_bounds import MAX_OFFSET
 
-Position = Literal["next", "last"]
+StoredPosition = Literal["next", "last"]
 _Offset = Annotated[int, Field(ge=-1, le=MAX_OFFSET)]
 _Number = Annotated[int, Field(ge=0)]
 
@@ -151,7 +151,7 @@ def dump_metadata(outputs: Sequence[StoredOutput]) -> str:
 
 
 def next_positions(
-    partitions: Iterable[StoredPartition], position: Position
+    partitions: Iterable[StoredPartition], position: StoredPosition
 ) -> tuple[StoredPartition, ...]:
     """What a store keeps as positions: the next offset to read, and to write.
 
@@ -162,7 +162,7 @@ def next_positions(
 
 
 def as_kept(
-    partitions: Iterable[StoredPartition], position: Position
+    partitions: Iterable[StoredPartition], position: StoredPosition
 ) -> tuple[StoredPartition, ...]:
     """Positions as the store keeps them; `last` before the first offset is -1."""
     shift = -1 if position == "last" else 0

@@ -94,7 +94,7 @@ class TransactionsCovered(Row):
     whole: bool = Field(description="no transaction of the id can have been compacted away")
 
 
-class Place(Row):
+class RecordPlace(Row):
     """The topic, partition and offset of a record."""
 
     topic: str
@@ -111,7 +111,7 @@ class AuditDuplicatesRow(Row):
     copies: int
     same_value: bool = Field(description="key and value of all copies are equal")
     partitions: int = Field(description="in how many partitions copies stand")
-    places: list[Place] = Field(description="the first copies, by topic, partition, offset")
+    places: list[RecordPlace] = Field(description="the first copies, by topic, partition, offset")
     nearest_offsets: int | None = Field(
         description="least distance of two copies in one partition; null: all in different ones"
     )

@@ -114,7 +114,7 @@ class Behind(NamedTuple):
     open_from: int | None = None
 
 
-class Judged(NamedTuple):
+class CutJudgement(NamedTuple):
     """See Cut."""
 
     transactions: tuple[CutTransaction, ...]
@@ -129,7 +129,7 @@ def judge(
     *,
     epoch_per_transaction: bool,
     atomic: bool,
-) -> Judged:
+) -> CutJudgement:
     """Which transactions a cut divides.
 
     below: of each partition, each producer's last transaction below the end (see
@@ -204,7 +204,7 @@ def judge(
                     )
                 )
     consistent = False if split else None if unknown or not atomic else True
-    return Judged(tuple(needed), tuple(split), tuple(opened), consistent)
+    return CutJudgement(tuple(needed), tuple(split), tuple(opened), consistent)
 
 
 def _unmarked(last: Mapping[str, Any]) -> bool:

@@ -22,7 +22,7 @@ class Side(NamedTuple):
     value: bytes | None
 
 
-class Found(NamedTuple):
+class EntryDifference(NamedTuple):
     """An entry that is not the same on both sides. a, b: None where it is not there."""
 
     kind: str
@@ -39,7 +39,7 @@ class Compared:
     only_a: int = 0
     only_b: int = 0
     different: int = 0
-    found: list[Found] = field(default_factory=list)
+    found: list[EntryDifference] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:
@@ -90,7 +90,9 @@ class Compared:
                 key_a = None if sides_a is None else sides_a[i]
                 key_b = None if sides_b is None else sides_b[i]
                 key = (key_a or key_b or (b"", None))[0]
-                self.found.append(Found(kind, key, key_a and key_a[1], key_b and key_b[1]))
+                self.found.append(
+                    EntryDifference(kind, key, key_a and key_a[1], key_b and key_b[1])
+                )
 
 
 def _sides(rows: "pa.Table", at: "NDArray[np.int64]") -> list[tuple[bytes, Side]]:

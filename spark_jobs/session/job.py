@@ -47,7 +47,7 @@ class CancelledError(BaseException):
 _asked_to_stop = threading.Event()
 
 
-class Progress:
+class JobProgress:
     """What the job reports: once a second, by a thread, from `look`."""
 
     def __init__(self, folder: JobFolder | None) -> None:
@@ -91,7 +91,7 @@ class Progress:
                 print(json.dumps(found), file=sys.stderr)
 
 
-Work = Callable[["SparkSession", Mapping[str, Any], Access, Progress], Mapping[str, Any]]
+Work = Callable[["SparkSession", Mapping[str, Any], Access, JobProgress], Mapping[str, Any]]
 """A job's own part: (session, request, access, progress) -> its result, JSON-able; `exit_status`
 in it is the job's."""
 
@@ -146,7 +146,7 @@ def _cancel(number: int, frame: FrameType | None) -> None:
 
 def _run(work: Work, folder: JobFolder | None, spec: str | None) -> Mapping[str, Any]:
     found, access = _given(folder, spec)
-    progress = Progress(folder)
+    progress = JobProgress(folder)
     spark = session(found.get("spark") or {})
     signal.signal(signal.SIGTERM, _cancel)
     progress.start()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from eoctl.kafka.connection.access import Access
-from eoctl.kafka.write.exactly_once import Position
+from eoctl.kafka.write.exactly_once import CommittedPosition
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
 from spark_jobs.sink import markers, staging
@@ -72,7 +72,9 @@ class Attempt(TakingOver):
             return 0
         return None if marker.batch > work.batch or marker.complete else marker.next_row
 
-    def mark(self, row: int, last: staging.Row | None) -> Mapping[TopicPartition, Position]:
+    def mark(
+        self, row: int, last: staging.Row | None
+    ) -> Mapping[TopicPartition, CommittedPosition]:
         """What is committed with the rows before `row`; last: the one right before it, None where
         the transaction has none."""
         work = self.work

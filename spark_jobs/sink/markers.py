@@ -15,7 +15,7 @@ from typing import Any
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
 from eoctl.kafka.write import exactly_once
-from eoctl.kafka.write.exactly_once import Position
+from eoctl.kafka.write.exactly_once import CommittedPosition
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TopicPartition
 
@@ -57,7 +57,7 @@ class Marker:
         return self.next_row == self.rows
 
     @property
-    def position(self) -> Position:
+    def position(self) -> CommittedPosition:
         """As it is committed: next_row is the offset, the rest the metadata."""
         rest = {
             "b": self.batch,
@@ -66,10 +66,10 @@ class Marker:
             "t": self.written,
             "r": self.run,
         }
-        return Position(self.next_row, json.dumps(rest, separators=(",", ":")))
+        return CommittedPosition(self.next_row, json.dumps(rest, separators=(",", ":")))
 
     @classmethod
-    def read(cls, at: Position, where: str) -> "Marker":
+    def read(cls, at: CommittedPosition, where: str) -> "Marker":
         """Raises RefusedError for a commit that no sink wrote."""
         try:
             found = json.loads(at.metadata)
@@ -102,7 +102,7 @@ def committed(
     """
     places = [place(job, p) for p in partitions]
 
-    async def ask(cluster: Cluster) -> dict[TopicPartition, Position]:
+    async def ask(cluster: Cluster) -> dict[TopicPartition, CommittedPosition]:
         return await exactly_once.committed(cluster, name(job), places)
 
     return _read(access.asked(ask, seconds))
@@ -114,13 +114,13 @@ def last_committed(access: Access, job: str, partitions: Sequence[int]) -> dict[
     """
     places = [place(job, p) for p in partitions]
 
-    async def ask(cluster: Cluster) -> dict[TopicPartition, Position]:
+    async def ask(cluster: Cluster) -> dict[TopicPartition, CommittedPosition]:
         return (await exactly_once.last_committed(cluster, name(job), places))[0]
 
     return _read(access.asked(ask, ANSWER_SECONDS))
 
 
-def _read(found: Mapping[TopicPartition, Position]) -> dict[int, Marker]:
+def _read(found: Mapping[TopicPartition, CommittedPosition]) -> dict[int, Marker]:
     return {at[1]: Marker.read(position, f"{at[0]}:{at[1]}") for at, position in found.items()}
 
 

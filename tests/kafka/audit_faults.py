@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import Producer as ConfluentProducer
 
 from eoctl.kafka.write.markers import write_marker
-from eoctl.lab.client import Client, Record
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from recovery.remedy.repairs import MarkerRequest
@@ -17,7 +17,7 @@ from tests.kafka.planting import FORGET_SECONDS, numbered, send
 
 PAIR, THREE = 2, 3  # partitions: of duplicates and sequences, of transactions
 WRAP = 2**31
-BATCH = [Record(b"k", b"v" * 20)] * 400
+BATCH = [NewRecord(b"k", b"v" * 20)] * 400
 Planted = dict[str, dict[bytes, list[tuple[int, int, bytes]]]]
 """Way of telling records apart → id → (partition, offset, key and value) of each copy."""
 

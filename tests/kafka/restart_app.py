@@ -22,7 +22,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from recovery.restart.skip import DropFirst, Seen, restart_offset
+from recovery.restart.skip import DropFirst, OutputNow, restart_offset
 
 
 @dataclass
@@ -131,7 +131,7 @@ class App:
         finally:
             consumer.close()
 
-    def look(self, topic: str, partition: int, start: int) -> Seen:
+    def look(self, topic: str, partition: int, start: int) -> OutputNow:
         """The output as it is now."""
         from confluent_kafka.admin import AdminClient, OffsetSpec
 
@@ -139,7 +139,7 @@ class App:
         if self._admin is None:
             self._admin = AdminClient(self.properties())
         told = self._admin.list_offsets({place: OffsetSpec.latest()})[place].result(20)
-        return Seen(
+        return OutputNow(
             told.offset, sum(1 for _ in self.records(topic, partition, start)), told.leader_epoch
         )
 

@@ -83,7 +83,7 @@ def test_it_is_not_much_slower_than_counting(forgetful: Lab, topic: MakeTopic) -
     """At least 60 % of the speed of `offsets count`, the same headers read by both."""
     from eoctl.kafka.read.count import Cuts, count
     from eoctl.operations.audit.engine import here
-    from eoctl.operations.audit.ranges import Reading
+    from eoctl.operations.audit.ranges import AuditOptions
     from eoctl.operations.audit.sequences import SequencesAudit
     from recovery.selectors import parse_selector
     from recovery.shared.offset_bounds import parse_bound
@@ -107,7 +107,7 @@ def test_it_is_not_much_slower_than_counting(forgetful: Lab, topic: MakeTopic) -
                 assert found[name, 0][0].data == records
                 begin = time.perf_counter()
                 audit = SequencesAudit([parse_selector(name)], *bounds)
-                answer = await here(client.cluster, audit, Reading())
+                answer = await here(client.cluster, audit, AuditOptions())
                 best[1] = min(best[1], time.perf_counter() - begin)
                 assert (answer.rows, answer.complete) == ([], True)
         return best[0], best[1]

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.write import exactly_once
-from eoctl.kafka.write.exactly_once import Position, Writer
+from eoctl.kafka.write.exactly_once import CommittedPosition, Writer
 from eoctl.lab.client import GROUP, TRANSACTION, Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
@@ -62,7 +62,7 @@ def test_a_writer_that_was_taken_over_commits_nothing_and_says_why(
 ) -> None:
     old, name = taken_over
     with pytest.raises(RefusedError, match=r"taken it over, or .* its timeout of 60 s"):
-        old.commit({(name, 0): Position(1, "")})
+        old.commit({(name, 0): CommittedPosition(1, "")})
     assert visible(lab1, name) == []
 
 
@@ -93,7 +93,7 @@ def test_a_large_record_that_fits_once_compressed_is_taken(lab1: Lab, topic: Mak
     one.begin()
     for value in sent:
         one.send(name, 0, b"k", value)
-    one.commit({(name, 0): Position(1, "")})
+    one.commit({(name, 0): CommittedPosition(1, "")})
     one.close()
     assert visible(lab1, name) == sent
 
@@ -107,7 +107,7 @@ def test_a_record_that_its_topic_does_not_take_is_refused_with_the_remedy(
     one.begin()
     one.send(name, 0, b"k", os.urandom(1_500_000))
     with pytest.raises(RefusedError, match=r"raise max\.message\.bytes of the output topic"):
-        one.commit({(name, 0): Position(1, "")})
+        one.commit({(name, 0): CommittedPosition(1, "")})
     one.abort()
     one.close()
     assert visible(lab1, name) == []
@@ -169,11 +169,11 @@ def test_a_group_coordinator_that_is_gone_is_not_waited_for_for_ever(
     lab.kill(gone)
     monkeypatch.setattr(exactly_once, "CALL_SECONDS", 3.0)
     with pytest.raises(IncompleteError, match="its position was not taken"):
-        one.commit({(name, partition): Position(1, "")})
+        one.commit({(name, partition): CommittedPosition(1, "")})
     one.close()
     lab.start(gone)
     monkeypatch.undo()
     two = begun(b"committed")
-    two.commit({(name, partition): Position(2, "")})
+    two.commit({(name, partition): CommittedPosition(2, "")})
     two.close()
     assert visible(lab, name, partition) == [b"committed"]

@@ -12,7 +12,7 @@ from eoctl.kafka.read import fetch, fetch_reader
 from eoctl.kafka.read.fetch import Chunk, Ended, Range
 from eoctl.lab import admin
 from eoctl.lab.admin import BROKER, TOPIC
-from eoctl.lab.client import Client, Record
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from recovery.facts import TopicPartition
@@ -95,7 +95,7 @@ def test_a_batch_larger_than_every_limit_is_read(lab1: Lab, topic: MakeTopic) ->
     async def write() -> None:
         async with Client.to(lab1.bootstrap_servers) as client:
             for p in range(3):
-                await client.plain(name, p, [Record(b"y" * 2_000_000), Record(b"z")])
+                await client.plain(name, p, [NewRecord(b"y" * 2_000_000), NewRecord(b"z")])
 
     asyncio.run(write())
     chunks, ended = read(lab1, *(Range(name, p, 1, 2) for p in range(3)), partition_bytes=10_000)
@@ -137,10 +137,10 @@ def test_the_lso_bounds_what_read_committed_shows(lab1: Lab, topic: MakeTopic) -
     async def write() -> int:
         async with Client.to(lab1.bootstrap_servers) as client:
             owner = await Producer.init(client, name)
-            await owner.send(name, 0, [Record(b"a")] * 2)
+            await owner.send(name, 0, [NewRecord(b"a")] * 2)
             await owner.abort()
             pid = owner.producer_id
-            await owner.send(name, 0, [Record(b"o")])
+            await owner.send(name, 0, [NewRecord(b"o")])
             return pid
 
     pid = asyncio.run(write())
@@ -205,11 +205,11 @@ def test_nothing_left_below_the_lso_is_no_reason_to_wait(lab1: Lab, topic: MakeT
 
     async def write() -> int:
         async with Client.to(lab1.bootstrap_servers) as client:
-            await client.plain(name, 0, [Record(b"v")] * 5)
+            await client.plain(name, 0, [NewRecord(b"v")] * 5)
             await admin.set_config(client, TOPIC, name, CLEANED)
             await asyncio.sleep(1.5)
             owner = await Producer.init(client, name)
-            start = await owner.send(name, 0, [Record(b"o", b"other")] * 2)
+            start = await owner.send(name, 0, [NewRecord(b"o", b"other")] * 2)
             await admin.set_config(client, BROKER, "1", {"log.cleaner.backoff.ms": "100"})
             try:
                 end = time.monotonic() + 60
@@ -328,7 +328,7 @@ def test_a_leader_that_moves_while_a_low_rate_makes_wait_is_followed(
         ):
             await admin.set_replicas(client, name, 0, [first])
             for _ in range(2):
-                await client.plain(name, 0, [Record(b"v" * 20_000)])
+                await client.plain(name, 0, [NewRecord(b"v" * 20_000)])
             chunks = []
             rate = 4_000  # bytes a second: 5 s for the first record
             reading = fetch.read(cluster, [Range(name, 0, 0, 2)], partition_bytes=1, max_rate=rate)
@@ -356,7 +356,7 @@ def test_a_log_that_went_another_way_is_an_error(lab3: Lab, topic: MakeTopic) ->
     async def write(more: int) -> None:
         async with Client.to(lab3.bootstrap_servers) as client:
             for _ in range(more):
-                await client.plain(name, 0, [Record(b"v" * 20_000)])
+                await client.plain(name, 0, [NewRecord(b"v" * 20_000)])
 
     async def prepare() -> None:
         async with Client.to(lab3.bootstrap_servers) as client:

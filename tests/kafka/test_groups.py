@@ -32,7 +32,7 @@ from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.read.committed import groups_at, with_offsets
 from eoctl.lab.breaks import break_
-from eoctl.lab.client import GROUP, Client, Record
+from eoctl.lab.client import GROUP, Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from recovery.errors import UsageError
@@ -239,12 +239,12 @@ def test_lag_counts_up_to_the_lso_and_data_records_only_what_is_seen(
     async def make() -> None:
         async with Client.to(lab1.bootstrap_servers) as client:
             owner = await Producer.init(client, name)
-            await owner.send(name, 0, [Record(b"c")] * 3)  # 0..2, marker 3
+            await owner.send(name, 0, [NewRecord(b"c")] * 3)  # 0..2, marker 3
             await owner.commit()
-            await owner.send(name, 0, [Record(b"a")] * 2)  # 4..5, marker 6
+            await owner.send(name, 0, [NewRecord(b"a")] * 2)  # 4..5, marker 6
             await owner.abort()
-            await client.plain(name, 0, [Record(b"p")] * 2)  # 7..8
-            await owner.send(name, 0, [Record(b"o")] * 4)  # 9..12, open
+            await client.plain(name, 0, [NewRecord(b"p")] * 2)  # 7..8
+            await owner.send(name, 0, [NewRecord(b"o")] * 4)  # 9..12, open
 
     asyncio.run(make())
     committed = {f"{name}-{offset}": offset for offset in (0, 1, 5, 9, 11)}

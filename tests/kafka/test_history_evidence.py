@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.truth import GroundTruth
-from eoctl.lab.client import Client, Record
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
@@ -86,7 +86,7 @@ def test_a_history_that_grew(
 
     async def stray(client: Client) -> None:
         producer = await Producer.init(client, name)
-        await client.until(partial(producer.write, late, 0, [Record(b"late")]))
+        await client.until(partial(producer.write, late, 0, [NewRecord(b"late")]))
 
     in_client(lab, stray)
     topics = {late, twice.topic, *(topic for topic, _ in places)}

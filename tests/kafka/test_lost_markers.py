@@ -9,7 +9,7 @@ import pytest
 
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.truth import GroundTruth
-from eoctl.lab.client import Client, Record
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
@@ -134,7 +134,7 @@ async def _as_its_owner(lab: Lab, t: GroundTruth) -> None:
         row = (await client.producers(t.topic, t.partition))[t.producer_id or 0]
         owner = Producer(client, row.producer_id, row.producer_epoch, t.transactional_id)
         owner.sequences[t.topic, t.partition] = (row.last_sequence or 0) + 1
-        await owner.send(t.topic, t.partition, [Record(b"one more")])
+        await owner.send(t.topic, t.partition, [NewRecord(b"one more")])
 
 
 def test_a_lost_commit_is_resolved_not_aborted(lossy: Lab, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_a_lost_marker_whose_history_was_compacted_is_unknown(
         async def go_on() -> None:
             async with Client.to(lab.bootstrap_servers) as client:
                 producer = await Producer.init(client, name)
-                await producer.send(elsewhere.topic, elsewhere.partition, [Record(b"x")])
+                await producer.send(elsewhere.topic, elsewhere.partition, [NewRecord(b"x")])
                 await producer.commit()
 
         verdicts: list[str] = []

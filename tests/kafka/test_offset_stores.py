@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
-from eoctl.lab.client import GROUP, Client, Record
+from eoctl.lab.client import GROUP, Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer as Transactional
 from eoctl.lab.record import LabSpec
@@ -417,7 +417,7 @@ def test_the_value_is_what_a_read_committed_reader_sees(lab1: Lab, topic: MakeTo
     async def transact(*, end: bool) -> None:
         async with Client.to(lab1.bootstrap_servers) as client:
             owner = await Transactional.init(client, name)
-            await owner.send(name, 0, [Record(other, key=b"k")])
+            await owner.send(name, 0, [NewRecord(other, key=b"k")])
             if end:
                 await owner.abort()
 

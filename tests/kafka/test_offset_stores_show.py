@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from eoctl.lab.client import Client, Record
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer as Transactional
 from tests.kafka.command import environment, eoctl
@@ -46,12 +46,12 @@ def log(lab1: Lab, topic: MakeTopic) -> str:
     async def make() -> None:
         async with Client.to(lab1.bootstrap_servers) as client:
             owner = await Transactional.init(client, name)
-            await owner.send(name, 0, [Record(b"c")] * 3)
+            await owner.send(name, 0, [NewRecord(b"c")] * 3)
             await owner.commit()
-            await owner.send(name, 0, [Record(b"a")] * 2)
+            await owner.send(name, 0, [NewRecord(b"a")] * 2)
             await owner.abort()
-            await client.plain(name, 0, [Record(b"p")] * 2)
-            await owner.send(name, 0, [Record(b"o")] * 4)
+            await client.plain(name, 0, [NewRecord(b"p")] * 2)
+            await owner.send(name, 0, [NewRecord(b"o")] * 4)
 
     asyncio.run(make())
     return name

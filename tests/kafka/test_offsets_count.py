@@ -20,7 +20,7 @@ from eoctl.kafka.read.count import Cuts, count
 from eoctl.lab import admin
 from eoctl.lab.admin import BROKER, TOPIC
 from eoctl.lab.breaks import break_
-from eoctl.lab.client import Client, Record
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from recovery.formats.counting import Counts
@@ -142,9 +142,9 @@ class Script:
         self.name = f"{place[0]}-{place[1]}"
         self.open: Producer | None = None
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[NewRecord]:
         keys = [b"k%d" % self.draw.randrange(12) for _ in range(self.draw.randint(1, 7))]
-        return [Record(self.draw.randbytes(5) * 20, key) for key in keys]
+        return [NewRecord(self.draw.randbytes(5) * 20, key) for key in keys]
 
     async def write(self, client: Client, old: Client) -> None:
         ended = [await Producer.init(c, f"{self.name}-{c is old}") for c in (client, old)]
@@ -220,7 +220,7 @@ def test_generated_logs(lab1: Lab, topic: MakeTopic) -> None:
                 await Script(lab1, place, seed).write(client, old)
             await asyncio.sleep(0.6)
             for place in places:
-                await client.plain(*place, [Record(b"rolls", b"roll")])
+                await client.plain(*place, [NewRecord(b"rolls", b"roll")])
             await admin.set_config(client, BROKER, "1", {"log.cleaner.backoff.ms": "100"})
             try:
                 await asyncio.to_thread(_wait_for_the_cleaner, lab1, cleaned, number)
@@ -271,9 +271,9 @@ def test_a_leader_killed_midway_changes_nothing(lab3: Lab, topic: MakeTopic) -> 
             owner = await Producer.init(client, name)
             for p in range(3):
                 for i in range(share(300, 60)):
-                    await client.plain(name, p, [Record(b"p" * 2000)] * 20)
+                    await client.plain(name, p, [NewRecord(b"p" * 2000)] * 20)
                     if i % 3 == 0:
-                        await owner.send(name, p, [Record(b"t" * 2000)] * 20)
+                        await owner.send(name, p, [NewRecord(b"t" * 2000)] * 20)
                         await (owner.abort() if i % 2 else owner.commit())
             return await client.leader(name, 0)
 
@@ -302,7 +302,7 @@ def test_what_cannot_be_counted_is_a_row_with_an_error(lab1: Lab, topic: MakeTop
 
     async def write() -> None:
         async with Client.to(lab1.bootstrap_servers) as client:
-            await client.plain(name, 0, [Record(b"a")] * 5)
+            await client.plain(name, 0, [NewRecord(b"a")] * 5)
 
     asyncio.run(write())
     ran = eoctl("offsets", "count", name, "--start", "0", "--end", "5", "-o", "json", lab=lab1)
@@ -341,7 +341,7 @@ def test_instants_are_the_first_record_not_older(lab1: Lab, topic: MakeTopic) ->
     async def write() -> None:
         async with Client.to(lab1.bootstrap_servers) as client:
             for i in range(10):
-                await client.plain(name, 0, [Record(b"v", timestamp=base + 1000 * i)])
+                await client.plain(name, 0, [NewRecord(b"v", timestamp=base + 1000 * i)])
 
     asyncio.run(write())
 
@@ -378,7 +378,7 @@ def test_a_bit_that_fell_over_is_found_by_its_checksum(lab1: Lab, topic: MakeTop
 
     async def write() -> None:
         async with Client.to(lab1.bootstrap_servers) as client:
-            await client.plain(name, 0, [Record(b"some value to be hit")] * 3)
+            await client.plain(name, 0, [NewRecord(b"some value to be hit")] * 3)
 
     asyncio.run(write())
     (log,) = lab1.data_folder(1).rglob(f"{name}-0/*.log")

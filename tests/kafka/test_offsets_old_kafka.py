@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from eoctl.lab.client import Client, Record
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from tests.kafka.command import eoctl
@@ -85,7 +85,7 @@ def test_messages_of_an_older_format_are_refused_by_name(old: Lab, topic: MakeTo
 
     async def make() -> None:
         async with Client.to(old.bootstrap_servers) as client:
-            await client.plain(name, 0, [Record(b"v")] * 3)
+            await client.plain(name, 0, [NewRecord(b"v")] * 3)
 
     asyncio.run(make())
     ran = eoctl("offsets", "count", f"{name}:0", "0", "3", "-o", "json", lab=old)

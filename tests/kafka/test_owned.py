@@ -13,7 +13,7 @@ from eoctl.kafka.connection.wire import Connection
 from eoctl.lab import secure
 from eoctl.lab.admin import set_config
 from eoctl.lab.breaks import break_
-from eoctl.lab.client import Client, Record
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
@@ -56,7 +56,7 @@ def begin(lab: Lab, topic: str, names: dict[str, int]) -> None:
         async with Client.to(lab.bootstrap_servers) as client:
             for name, timeout in names.items():
                 producer = await Producer.init(client, name, timeout)
-                await producer.send(topic, 0, [Record(b"x")])
+                await producer.send(topic, 0, [NewRecord(b"x")])
 
     asyncio.run(run())
 
@@ -131,11 +131,11 @@ def test_a_live_application_past_its_timeout_is_not_a_dead_one(late: Lab, topic:
     async def run() -> tuple[Judged, int]:
         async with Client.to(late.bootstrap_servers) as client:
             producer = await Producer.init(client, "alive", 1_000)
-            await producer.send(where, 0, [Record(b"x")])
+            await producer.send(where, 0, [NewRecord(b"x")])
 
             async def work() -> None:
                 while True:
-                    await producer.send(where, 0, [Record(b"y")])
+                    await producer.send(where, 0, [NewRecord(b"y")])
                     await asyncio.sleep(0.1)
 
             working = asyncio.create_task(work())
@@ -259,7 +259,7 @@ def test_a_broker_whose_clock_is_ahead_and_one_that_does_not_abort(
         async with Client.to(lab.bootstrap_servers) as client:
             coordinator = await client.until(lambda: client.coordinator(dead))
             producer = await Producer.init(client, dead, 8_000)
-            await producer.send(where, 0, [Record(b"x")])
+            await producer.send(where, 0, [NewRecord(b"x")])
             await set_config(client, 2, STATE, {"min.insync.replicas": "3"})
             return {coordinator, await client.leader(where, 0)}
 
@@ -310,9 +310,9 @@ def test_a_late_orphan_is_told_from_the_commit_before_it(
     async def late_write() -> None:
         async with Client.to(lab.bootstrap_servers) as client:
             producer = await Producer.init(client, "late")
-            await producer.send(where, 0, [Record(b"x")])
+            await producer.send(where, 0, [NewRecord(b"x")])
             await producer.commit()
-            await producer.write(where, 0, [Record(b"too late")])
+            await producer.write(where, 0, [NewRecord(b"too late")])
 
     asyncio.run(late_write())
     found = one(lab, where)

@@ -165,7 +165,7 @@ def test_the_transaction_ends_between_plan_and_execute(lab3: Lab) -> None:
 
 def test_a_bystander_on_the_same_partition_survives(lab3: Lab) -> None:
     """Another transaction is open on the orphan's partition: it commits after the abort."""
-    from eoctl.lab.client import Client, Record
+    from eoctl.lab.client import Client, NewRecord
     from eoctl.lab.producer import Producer
 
     [orphan] = break_(lab3, "orphan", hold=False)
@@ -174,7 +174,7 @@ def test_a_bystander_on_the_same_partition_survives(lab3: Lab) -> None:
         async with Client.to(lab3.bootstrap_servers) as client:
             bystander = await Producer.init(client, f"bystander-{orphan.topic}")
             await bystander.send(
-                orphan.topic, orphan.partition, [Record(b"bystander"), Record(b"2")]
+                orphan.topic, orphan.partition, [NewRecord(b"bystander"), NewRecord(b"2")]
             )
             done = eoctl(*abort_words(lab3, orphan, "--execute", "--yes"))
             assert done.status == 0, done.stderr
@@ -188,7 +188,7 @@ def test_a_bystander_on_the_same_partition_survives(lab3: Lab) -> None:
 
 def test_the_id_begins_anew_between_plan_and_fence(lab3: Lab) -> None:
     """What was judged is over; the same id's next transaction is not touched."""
-    from eoctl.lab.client import Client, Record
+    from eoctl.lab.client import Client, NewRecord
     from eoctl.lab.producer import Producer
 
     async def scenario() -> None:
@@ -196,7 +196,7 @@ def test_the_id_begins_anew_between_plan_and_fence(lab3: Lab) -> None:
             [first] = break_sync(lab3)
             name = "anew-" + first.topic
             producer = await Producer.init(client, name)
-            await producer.send(first.topic, first.partition, [Record(b"one")])
+            await producer.send(first.topic, first.partition, [NewRecord(b"one")])
             server = ("--bootstrap-server", lab3.bootstrap_servers)
             gone = ("--owner-is-gone", "--sample-interval", "0.3s")
             shown = eoctl("txn", "fence", name, *gone, *server, "-o", "json")
@@ -209,7 +209,7 @@ def test_the_id_begins_anew_between_plan_and_fence(lab3: Lab) -> None:
             assert observed["producer_id"] != 0
             assert wrong.status == 4, wrong.stdout
             await producer.commit()
-            await producer.send(first.topic, first.partition, [Record(b"two")])
+            await producer.send(first.topic, first.partition, [NewRecord(b"two")])
             late = eoctl(
                 "txn",
                 "fence",

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 )
 
 from eoctl.lab import secure
-from eoctl.lab.client import Client, Record
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from tests.kafka.command import Ran, eoctl
@@ -58,9 +58,9 @@ def test_a_fence_needs_to_see_every_partition(
     async def scenario() -> None:
         async with Client.of(lab.client_properties()) as client:
             owner = await Producer.init(client, name)
-            await owner.send(secret, 0, [Record(b"kept")])
+            await owner.send(secret, 0, [NewRecord(b"kept")])
             if visible:
-                await owner.send(seen, 0, [Record(b"seen")])
+                await owner.send(seen, 0, [NewRecord(b"seen")])
             with hidden(lab, secret, "operator"):
                 end = time.monotonic() + 20
                 while True:  # until the broker applies it

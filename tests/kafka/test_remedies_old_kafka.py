@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eoctl.kafka.connection.failures import WireError
-from eoctl.lab.client import Client, Record
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
@@ -33,12 +33,12 @@ def test_abort_and_fence_on_an_older_broker(
     async def scenario() -> None:
         async with Client.to(lab.bootstrap_servers) as client:
             owner = await Producer.init(client, f"{name}-id")
-            await owner.send(name, 1, [Record(b"home")])
+            await owner.send(name, 1, [NewRecord(b"home")])
             late = Producer(client, owner.producer_id, owner.epoch, owner.transactional_id)
             await owner.commit()
             await owner.completed()
-            start = await late.write(name, 0, [Record(b"stray 1"), Record(b"stray 2")])
-            await client.plain(name, 0, [Record(b"after")])
+            start = await late.write(name, 0, [NewRecord(b"stray 1"), NewRecord(b"stray 2")])
+            await client.plain(name, 0, [NewRecord(b"after")])
             with relayed(lab) as relay:
                 env = environment(EOCTL_CONFIG=relay.config(tmp_path))
 
@@ -60,11 +60,11 @@ def test_abort_and_fence_on_an_older_broker(
                 assert dumped_markers(lab, name, 0, owner.producer_id) == [("abort", owner.epoch)]
                 assert read_committed(lab, name, 0) == [b"after"]
                 with pytest.raises(WireError) as refused:
-                    await owner.send(name, 0, [Record(b"too late")])
+                    await owner.send(name, 0, [NewRecord(b"too late")])
                 assert refused.value.error in ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
                 overdue = await Producer.init(client, f"{name}-late", 500)
-                await overdue.send(name, 1, [Record(b"never")])
+                await overdue.send(name, 1, [NewRecord(b"never")])
                 await asyncio.sleep(1)
                 done = await asyncio.to_thread(run, "txn", "fence", f"{name}-late")
                 assert done.status == 0, done.stderr

@@ -14,7 +14,7 @@ from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.write import markers as repairs
-from eoctl.lab.client import Client, Record
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
@@ -80,10 +80,10 @@ class Scene:
 async def with_stray(lab: Lab, client: Client, topic: str) -> Scene:
     """The owner commits on partition 1; then a late write of that transaction reaches 0."""
     owner = await Producer.init(client, f"{topic}-id")
-    await owner.send(topic, 1, [Record(b"home")])
+    await owner.send(topic, 1, [NewRecord(b"home")])
     late = Producer(client, owner.producer_id, owner.epoch, owner.transactional_id)
     await owner.commit()
-    start = await late.write(topic, 0, [Record(b"stray 1"), Record(b"stray 2")])
+    start = await late.write(topic, 0, [NewRecord(b"stray 1"), NewRecord(b"stray 2")])
     owner.sequences[topic, 0] = late.sequences[topic, 0]
     return Scene(lab, topic, owner, start)
 
@@ -113,7 +113,7 @@ def test_the_stray_of_an_idle_id_is_aborted_and_its_owner_hears_of_it(
         killed = scene.run(*scene.abort, *ACT, kill_at="step-1-done")
         assert killed.status < 0
         with pytest.raises(WireError) as refused:
-            await scene.owner.send(name, 0, [Record(b"live")])
+            await scene.owner.send(name, 0, [NewRecord(b"live")])
         assert refused.value.error in FENCED
         done = scene.run(*scene.abort, *ACT, "-o", "json")
         assert done.status == 0, done.stderr
@@ -122,10 +122,10 @@ def test_the_stray_of_an_idle_id_is_aborted_and_its_owner_hears_of_it(
         assert (about["verdict"], about["dropped"], about["freed"]) == ("orphan", 2, 0)
         assert about["rule"]
         assert about["evidence"]
-        await client.plain(name, 0, [Record(b"after")])
+        await client.plain(name, 0, [NewRecord(b"after")])
         assert read_committed(lab, name, 0) == [b"after"]
         restarted = await Producer.init(client, scene.name)
-        await restarted.send(name, 0, [Record(b"restarted")])
+        await restarted.send(name, 0, [NewRecord(b"restarted")])
         await restarted.commit()
         assert read_committed(lab, name, 0) == [b"after", b"restarted"]
 
@@ -140,7 +140,7 @@ def test_an_owner_that_begins_between_look_and_marker_keeps_its_records(
     async def scenario(client: Client) -> None:
         scene = await with_stray(lab, client, name)
         assert scene.run(*scene.abort, *ACT, kill_at="begun").status < 0
-        await scene.owner.send(name, 0, [Record(b"live")])
+        await scene.owner.send(name, 0, [NewRecord(b"live")])
         refused = scene.run(*scene.abort, *ACT)
         assert refused.status == 4, refused.stdout + refused.stderr
         await scene.owner.commit()
@@ -171,7 +171,9 @@ def test_what_was_dropped_beyond_the_plan_is_told(lab: Lab, topic: MakeTopic) ->
         step = made[0].steps[-1]
         more = Producer(client, scene.owner.producer_id, scene.owner.epoch, scene.name)
         more.sequences[name, 0] = 2
-        beyond = await more.write(name, 0, [Record(b"one"), Record(b"two"), Record(b"three")])
+        beyond = await more.write(
+            name, 0, [NewRecord(b"one"), NewRecord(b"two"), NewRecord(b"three")]
+        )
 
         async def write_and_look(cluster: Cluster) -> None:
             fields = MarkerRequest.__dataclass_fields__
@@ -199,7 +201,7 @@ def test_half_done_it_is_closed_only_by_hand(lab: Lab, topic: MakeTopic) -> None
         scene = await with_stray(lab, client, name)
         assert scene.run(*scene.abort, *ACT, kill_at="step-1-done").status < 0
         restarted = await Producer.init(client, scene.name)
-        await restarted.send(name, 0, [Record(b"restarted")])
+        await restarted.send(name, 0, [NewRecord(b"restarted")])
         [entry] = unfinished("txn") - before
         resume = f"eoctl journal resume {entry}"
         ways = (
@@ -232,7 +234,7 @@ def test_each_request_of_a_raise_is_sent_under_the_lock(lab: Lab, topic: MakeTop
 
     async def scenario(client: Client) -> None:
         owner = await Producer.init(client, f"{name}-id")
-        await owner.send(name, 0, [Record(b"home")])
+        await owner.send(name, 0, [NewRecord(b"home")])
         await owner.commit()
         await owner.completed()
         with relayed(lab) as relay:
@@ -301,8 +303,8 @@ def test_a_marker_at_the_last_epoch_stays_there(lab: Lab, topic: MakeTopic, outc
         await Producer.init(client, f"{name}-other")  # makes __transaction_state
         given = await Producer.init(client)
         last = Producer(client, given.producer_id, MAX_EPOCH, f"{name}-nobody")
-        start = await last.write(name, 0, [Record(b"1"), Record(b"2")])
-        await client.plain(name, 0, [Record(b"after")])
+        start = await last.write(name, 0, [NewRecord(b"1"), NewRecord(b"2")])
+        await client.plain(name, 0, [NewRecord(b"after")])
         which = ("--pid", str(last.producer_id), "--start-offset", str(start))
         done = eoctl(
             *("txn", "resolve", f"{name}:0", *which, "--outcome", outcome, "--without-proof"),
@@ -342,12 +344,12 @@ def test_an_id_whose_epochs_are_exhausted_is_raised_to_another_producer_id(
             assert answer.producer_id == first.producer_id
             epoch = answer.producer_epoch
         owner = Producer(client, first.producer_id, epoch, f"{name}-id")
-        await owner.send(name, 1, [Record(b"home")])
+        await owner.send(name, 1, [NewRecord(b"home")])
         late = Producer(client, owner.producer_id, epoch, owner.transactional_id)
         await owner.commit()
         await owner.completed()
-        start = await late.write(name, 0, [Record(b"stray")])
-        await client.plain(name, 0, [Record(b"after")])
+        start = await late.write(name, 0, [NewRecord(b"stray")])
+        await client.plain(name, 0, [NewRecord(b"after")])
         scene = Scene(lab, name, owner, start)
         done = scene.run(*scene.abort, *ACT, "-o", "json")
         assert done.status == 0, done.stderr
@@ -359,10 +361,10 @@ def test_an_id_whose_epochs_are_exhausted_is_raised_to_another_producer_id(
         assert (outcome, marked) == ("abort", MAX_EPOCH)
         assert read_committed(lab, name, 0) == [b"after"]
         with pytest.raises(WireError) as refused:
-            await owner.send(name, 0, [Record(b"too late")])
+            await owner.send(name, 0, [NewRecord(b"too late")])
         assert refused.value.error in (*FENCED, "INVALID_PRODUCER_ID_MAPPING")
         restarted = await Producer.init(client, f"{name}-id")
-        await restarted.send(name, 0, [Record(b"restarted")])
+        await restarted.send(name, 0, [NewRecord(b"restarted")])
         await restarted.commit()
         assert read_committed(lab, name, 0) == [b"after", b"restarted"]
 
@@ -376,7 +378,7 @@ def test_fence_judges_first(lab: Lab, topic: MakeTopic) -> None:
     async def scenario(client: Client) -> None:
         owner = await Producer.init(client, f"{name}-live")
         fence = ("txn", "fence", f"{name}-live", *FAST)
-        await owner.send(name, 0, [Record(b"open")])
+        await owner.send(name, 0, [NewRecord(b"open")])
         refused = eoctl(*fence, *ACT, lab=lab)
         assert refused.status == 4, refused.stdout + refused.stderr
         assert "within its limits" in refused.stderr
@@ -385,14 +387,14 @@ def test_fence_judges_first(lab: Lab, topic: MakeTopic) -> None:
         idle = eoctl(*fence, *ACT, lab=lab)
         assert idle.status == 4, idle.stdout + idle.stderr
         assert "nothing is open" in idle.stderr
-        await owner.send(name, 0, [Record(b"still there")])
+        await owner.send(name, 0, [NewRecord(b"still there")])
         await owner.commit()
         assert read_committed(lab, name, 0) == [b"open", b"still there"]
         gone = eoctl(*fence, "--owner-is-gone", *ACT, "-o", "json", lab=lab)
         assert gone.status == 0, gone.stderr
         assert gone.rows[0]["steps"][0]["parameters"]["owner_is_gone"] is True
         with pytest.raises(WireError) as shut_out:
-            await owner.send(name, 0, [Record(b"too late")])
+            await owner.send(name, 0, [NewRecord(b"too late")])
         assert shut_out.value.error in FENCED
 
     in_client(lab, scenario)
@@ -406,11 +408,11 @@ def test_an_overdue_transaction_is_fenced_unless_its_owner_writes(
     async def scenario(client: Client) -> None:
         owner = await Producer.init(client, f"{name}-late", 500)
         fence = ("txn", "fence", f"{name}-late", "--sample-interval", "1.5s")
-        await owner.send(name, 0, [Record(b"0")])
+        await owner.send(name, 0, [NewRecord(b"0")])
         await asyncio.sleep(1.0)
         running = asyncio.create_task(asyncio.to_thread(eoctl, *fence, *ACT, lab=lab))
         while not running.done():
-            await owner.send(name, 0, [Record(b"alive")])
+            await owner.send(name, 0, [NewRecord(b"alive")])
             await asyncio.sleep(0.1)
         refused = await running
         assert refused.status == 4, refused.stdout + refused.stderr

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from eoctl.lab.breaks import break_
-from eoctl.lab.client import Client, Record
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from tests.kafka.command import Ran, environment, eoctl, unfinished
@@ -375,7 +375,7 @@ def test_a_fence_hits_nobody_but_the_owner_of_the_groups_commits(scene: Scene) -
         async with Client.to(scene.lab.bootstrap_servers) as client:
             live = await Producer.init(client, name)
             assert live.producer_id == orphan.producer_id
-            await live.send(scene.output, 0, [Record(b"live")])
+            await live.send(scene.output, 0, [NewRecord(b"live")])
             refused = await asyncio.to_thread(scene.plan, "--fence", "--execute", "--yes")
             assert refused.status == 4, refused.stdout + refused.stderr
             assert f"producer id {orphan.producer_id} on {orphan.topic}:" in refused.stderr

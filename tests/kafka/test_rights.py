@@ -11,7 +11,7 @@ from eoctl.kafka.write.exactly_once import Writer
 from eoctl.lab import secure
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.truth import GroundTruth
-from eoctl.lab.client import Client, Record
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.users import USERS
@@ -81,7 +81,7 @@ def used(secure_lab: Lab, topic: MakeTopic) -> str:
     async def scenario() -> None:
         async with Client.of(secure_lab.client_properties()) as client:
             owner = await Producer.init(client, f"{name}-id")
-            await owner.send(name, 0, [Record(b"1")])
+            await owner.send(name, 0, [NewRecord(b"1")])
             await owner.send_offsets(f"{name}-group", {(name, 0): 1})
             await owner.commit()
 

@@ -35,7 +35,7 @@ from eoctl.lab.admin import BROKER, TOPIC, delete_topic
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.markers import stoppable, stopped, write_marker
 from eoctl.lab.breaks.orphans import unverified
-from eoctl.lab.breaks.stage import Options, Place, Stage, batch
+from eoctl.lab.breaks.stage import BreakPlace, Options, Stage, batch
 from eoctl.lab.breaks.truth import STRAY_NOT_YET, GroundTruth
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
@@ -431,7 +431,7 @@ async def plant_the_past(lab: Lab, topic: str) -> None:
             differ, beyond, twice, hidden, gone = ids
             rows = await client.producers(topic, 2)
             epoch = rows[twice.producer_id].coordinator_epoch or 0
-            place = Place(topic, 2, names[2])
+            place = BreakPlace(topic, 2, names[2])
             await write_marker(client, place, twice, commit=True, coordinator_epoch=epoch)
             hidden = await Producer.init(client, names[3], 600_000, version=1)
             for producer, number in ((twice, 2), (hidden, 3)):

@@ -12,7 +12,7 @@ from eoctl.kafka.write import markers as repairs
 from eoctl.lab import admin
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.owned import ABORT_CYCLE
-from eoctl.lab.client import Client, Record
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
@@ -249,10 +249,10 @@ def test_a_fenced_coordinator_is_told_from_a_slow_one(
 
     async def plant(client: Client) -> None:
         producer = await Producer.init(client, name)
-        await producer.send(where, 0, [Record(b"first")])
+        await producer.send(where, 0, [NewRecord(b"first")])
         await producer.commit()
         await _marker(client, producer, where, above=above)
-        await producer.send(where, 0, [Record(b"second")])
+        await producer.send(where, 0, [NewRecord(b"second")])
         await producer.end(commit=True)
         await _prepared(client, name)
 
@@ -299,7 +299,7 @@ def test_a_foreign_marker_that_contradicts_is_told_as_loss(quiet: Lab, topic: Ma
 
     async def plant(client: Client) -> None:
         producer = await Producer.init(client, name)
-        await producer.send(where, 0, [Record(b"dropped")])
+        await producer.send(where, 0, [NewRecord(b"dropped")])
         await _marker(client, producer, where, above=1000)
         await producer.end(commit=True)
         await _prepared(client, name)
@@ -321,7 +321,7 @@ def test_a_producer_epoch_above_the_prepared_one_fences_its_marker(
 
     async def plant(client: Client) -> None:
         producer = await Producer.init(client, name)
-        await producer.send(where, 0, [Record(b"dropped")])
+        await producer.send(where, 0, [NewRecord(b"dropped")])
         epoch = producer.epoch
         producer.epoch += 5
         await _marker(client, producer, where, above=0)
@@ -349,11 +349,11 @@ def test_a_partition_without_leader_gets_its_second_look(quiet: Lab) -> None:
             # with a frozen replica in its ISR the decision could not be written
             await admin.set_replicas(client, STATE, await home(client, name), [1])
             producer = await Producer.init(client, name, version=1)
-            await producer.send(where[1], 0, [Record(b"first")])
+            await producer.send(where[1], 0, [NewRecord(b"first")])
             await producer.commit()
             await _marker(client, producer, where[1], above=1)
             for topic in where.values():
-                await producer.send(topic, 0, [Record(b"second")])
+                await producer.send(topic, 0, [NewRecord(b"second")])
             quiet.freeze(2)
             await producer.end(commit=True)
             await _prepared(client, name)

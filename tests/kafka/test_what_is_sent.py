@@ -12,7 +12,7 @@ import pytest
 from eoctl.lab import admin
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.truth import STRAY_NOT_YET, GroundTruth
-from eoctl.lab.client import Client, Record
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from tests.kafka.command import FAST, Ran, environment, eoctl, unfinished
@@ -159,7 +159,7 @@ async def _begin_another(lab: Lab, orphan: GroundTruth) -> int:
         if now.producer_epoch == orphan.producer_epoch:
             producer.sequences[orphan.topic, orphan.partition] = (now.last_sequence or 0) + 1
         offset = await client.until(
-            lambda: producer.write(orphan.topic, orphan.partition, [Record(b"another")]),
+            lambda: producer.write(orphan.topic, orphan.partition, [NewRecord(b"another")]),
             also=STRAY_NOT_YET,
         )
         for broker in lab.broker_ids:

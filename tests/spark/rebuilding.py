@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eoctl.engine.rebuild import Request, rebuild
+from eoctl.engine.rebuild import RebuildRequest, rebuild
 from eoctl.lab.cluster import Lab
 from eoctl.operations.state.rebuild import Wanted, rebuild_state
 from eoctl.settings.context import Connect, Context, resolve
@@ -24,7 +24,7 @@ def context(lab: Lab) -> Context:
 def on_session(spark: "SparkSession", lab: Lab, wanted: Wanted, seconds: float = 120) -> Rebuilt:
     """The rebuild with the session's executors, without a job's process."""
 
-    def run(request: Request, access: "Access") -> "Manifest":
+    def run(request: RebuildRequest, access: "Access") -> "Manifest":
         engine = SparkEngine(spark, Path(request.output))
         return rebuild(request, access, engine, "spark")
 

@@ -24,8 +24,8 @@ from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from eoctl.operations.audit.duplicates import DuplicatesAudit
-from eoctl.operations.audit.engine import Asked, Audit
-from eoctl.operations.audit.ranges import Reading
+from eoctl.operations.audit.engine import Audit, AuditedRanges
+from eoctl.operations.audit.ranges import AuditOptions
 from eoctl.operations.audit.sequences import SequencesAudit
 from eoctl.operations.audit.transactions import TransactionsAudit
 from eoctl.operations.jobs.records import list_jobs, session_members
@@ -72,18 +72,18 @@ def by_both(
 ) -> tuple[Answer, Answer]:
     """The local engine's answer, and that of the job in this session, of the same offsets."""
 
-    async def looked() -> tuple[Asked, Answer]:
+    async def looked() -> tuple[AuditedRanges, Answer]:
         async with Client.to(lab.bootstrap_servers) as client:
             asked = await audit.look(client.cluster)
             found = await audit.read(client.cluster, asked, reading)
             return asked, audit.answer(asked, found)
 
-    reading = Reading(most=most)
+    reading = AuditOptions(most=most)
     asked, local = asyncio.run(looked())
     request = json.loads(json.dumps(audit.request(asked, reading).model_dump(mode="json")))
     work = importlib.import_module(f"spark_jobs.{audit.job}").work
     access = Access({"bootstrap.servers": lab.bootstrap_servers})
-    result = json.loads(json.dumps(work(spark, request, access, job.Progress(None))))
+    result = json.loads(json.dumps(work(spark, request, access, job.JobProgress(None))))
     answer = audit.answer(asked, audit.found.model_validate(result["found"]))
     assert result["findings"] == answer.extra["findings"]
     if not asked.missing and audit.job != "audit_transactions":  # which adds what is unproven

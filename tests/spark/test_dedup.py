@@ -16,7 +16,7 @@ from eoctl.kafka.connection.failures import Deadline
 from eoctl.lab.cluster import Lab
 from eoctl.operations.dedup.copying import find
 from eoctl.operations.jobs.records import session_members
-from recovery.dedup.request import Job, Request, Wish
+from recovery.dedup.request import DedupJob, DedupRequest, DedupWish
 from recovery.shared.record_ids import parse_record_id
 from spark_jobs.dedup import Tasks
 from spark_jobs.sink.taking_over import TakingOver
@@ -74,21 +74,21 @@ def test_begun_here_killed_and_ended_on_spark(
     assert list(job["result"]["copied"]) == ["1"]  # type: ignore[index]
 
 
-def tasks_of(lab: Lab, dirty: str, clean: str) -> tuple[Tasks, Request]:
+def tasks_of(lab: Lab, dirty: str, clean: str) -> tuple[Tasks, DedupRequest]:
     """What a job that copies all of it gives to its tasks."""
-    wish = Wish(dirty, clean, parse_record_id("source"), f"{dirty}-{clean}")
+    wish = DedupWish(dirty, clean, parse_record_id("source"), f"{dirty}-{clean}")
     access = Access(lab.client_properties())
 
-    async def ask() -> Request:
+    async def ask() -> DedupRequest:
         async with Cluster(access.settings(), Deadline(30)) as cluster:
             found = await find(cluster, wish)
             assert found is not None
-            return Request(
+            return DedupRequest(
                 wish=wish.plain, topics=dict(found.topics), parts=found.parts, copies=True
             )
 
     request = asyncio.run(ask())
-    return Tasks(access, Job.of(wish, request.topics), request), request
+    return Tasks(access, DedupJob.of(wish, request.topics), request), request
 
 
 @pytest.mark.parametrize("order", ["fenced first", "position first"])

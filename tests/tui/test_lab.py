@@ -17,7 +17,7 @@ from tests.tui.driving import run, running, text_of, until
 from tui.app import Dashboard
 from tui.feed.asking import LiveFeed
 from tui.head import has_answered
-from tui.screens.change import Change
+from tui.screens.change import ChangeScreen
 
 UNCHECKED = {"transaction.partition.verification.enable": "false"}
 StartLab = Callable[[LabSpec], Lab]
@@ -116,7 +116,7 @@ async def abort_it(app: Dashboard, pilot: Pilot[str]) -> None:
     for wrong in (True, False):
         await pilot.press("x")
         over = app.screen
-        assert isinstance(over, Change)
+        assert isinstance(over, ChangeScreen)
         await until(pilot, lambda over=over: "type abort-" in over.said, 40)  # type: ignore[misc]
         assert "nothing was sent yet" in over.page.text()
         assert "ABORT on" in over.page.text()

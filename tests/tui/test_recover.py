@@ -31,7 +31,7 @@ from tests.tui.test_lab import live, offsets
 from tui.app import Dashboard
 from tui.feed.asking import BundleFeed
 from tui.head import has_answered
-from tui.screens.change import Change
+from tui.screens.change import ChangeScreen
 from tui.screens.recover import FormScreen, RunScreen
 from tui.widgets.overlays import Overlay
 
@@ -88,7 +88,7 @@ def committed(lab: Lab, group: str, place: str) -> int:
 async def word(app: Dashboard, pilot: Pilot[str], *, wrong: bool = False) -> None:
     """Type the word of the plan that is shown, and wait until it was carried out."""
     over = app.screen
-    assert isinstance(over, Change)
+    assert isinstance(over, ChangeScreen)
     await until(pilot, lambda: over.said.startswith("type "), 40)
     typed = over.said.split(" ")[1]
     over.word.value = typed[:-1] if wrong else typed
@@ -137,7 +137,7 @@ def test_marked_orphans_are_aborted_by_one_plan(lab: Lab) -> None:
                 await pilot.press("space")
             await pilot.press("x")
             over = app.screen
-            assert isinstance(over, Change)
+            assert isinstance(over, ChangeScreen)
             await until(pilot, lambda: over.said.startswith("type "), 40)
             text = over.page.text()
             assert f"{name}:0" in text
@@ -165,7 +165,7 @@ def test_leaving_while_a_change_is_made_asks(lab: Lab) -> None:
             await until(pilot, lambda: bool(app.table.current and app.table.current.judged), 40)
             await pilot.press("x")
             over = app.screen
-            assert isinstance(over, Change)
+            assert isinstance(over, ChangeScreen)
             await until(pilot, lambda: over.said.startswith("type "), 40)
             lab.freeze(1)
             try:
@@ -215,7 +215,7 @@ def test_a_restart_is_planned_applied_verified_and_undone(lab: Lab) -> None:
             assert committed(lab, group, name) == 4, app.screen.said  # type: ignore[attr-defined]
             await pilot.press("escape", "v")
             over_ = app.screen
-            assert isinstance(over_, Change)
+            assert isinstance(over_, ChangeScreen)
             await until(pilot, lambda: "looking" not in over_.said, 60)
             assert "as the plan left it" in over_.said
             await pilot.press("escape", "enter")

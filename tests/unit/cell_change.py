@@ -20,17 +20,17 @@ from typing import Annotated, Any
 
 import typer
 
-from eoctl.cli.dialog.acting import Change, Execute
+from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.main import run
 from eoctl.cli.options import Connection, Format
 from eoctl.cli.tree import TREE, Leaf
 from eoctl.operations.change import steps
 from eoctl.operations.change.acting import KINDS
-from eoctl.operations.change.steps import Seen
+from eoctl.operations.change.steps import Effect
 from eoctl.settings.context import Context
 from eoctl.stores import plan_files
 from eoctl.stores.locks.lock import lock_words
-from recovery.change.journal import Entry
+from recovery.change.journal import JournalEntry
 from recovery.change.plan import VALID_MS, Plan, Step
 from recovery.errors import IncompleteError, RefusedError, UnreachableError, UnverifiedError
 
@@ -98,11 +98,11 @@ class CellOperation:
             raise UnreachableError("the connection broke", where=step.target)
         return {"error": 0}
 
-    async def verify(self, step: Step) -> Seen:
+    async def verify(self, step: Step) -> Effect:
         if trouble("blind", step.target):
             raise IncompleteError("cannot be read", where=step.target)
         value = cells().get(step.target)
-        return Seen(
+        return Effect(
             value == step.parameters["value"],
             {"value": value},
             f"{step.target} is {value}",
@@ -156,7 +156,7 @@ def plan(
     )
 
 
-def undo_plan(entry: Entry, context: Context, timeout: float | None) -> Plan:
+def undo_plan(entry: JournalEntry, context: Context, timeout: float | None) -> Plan:
     """Put back what the steps that were sent found, if they hold what was written."""
     before = entry.plan
     back = {}
@@ -189,12 +189,14 @@ def set_(
     )
     if out is not None:
         plan_files.write(made, out)
-    return Change("set", made, context).carry_out(said, output, connection.seconds())
+    return CommandChange("set", made, context).carry_out(said, output, connection.seconds())
 
 
 def apply(connection: Connection, said: Execute, output: Format, file: Path) -> int:
     made = plan_files.read(file)
-    return Change("apply", made, connection.one()).carry_out(said, output, connection.seconds())
+    return CommandChange("apply", made, connection.one()).carry_out(
+        said, output, connection.seconds()
+    )
 
 
 def register() -> None:

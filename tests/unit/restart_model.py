@@ -37,7 +37,7 @@ from recovery.restart.observed import (
 )
 from recovery.restart.producers import ProducerRuns
 from recovery.restart.rows import env_lines
-from recovery.restart.skip import DropFirst, Seen, restart_offset
+from recovery.restart.skip import DropFirst, OutputNow, restart_offset
 from recovery.restart.stored import (
     StoredPartition,
     as_kept,
@@ -258,10 +258,10 @@ class World:
                 answers[name][want] = answer
         raise AssertionError(f"still asking: {wants}")
 
-    def look(self, topic: str, partition: int, start: int) -> Seen:
+    def look(self, topic: str, partition: int, start: int) -> OutputNow:
         """What an application sees that counts again at its start."""
         log = self.log(topic, partition)
-        return Seen(log.end, len(log.visible(start)), log.leader_epoch)
+        return OutputNow(log.end, len(log.visible(start)), log.leader_epoch)
 
 
 @dataclass

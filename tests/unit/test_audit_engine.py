@@ -2,7 +2,7 @@
 
 import pytest
 
-from eoctl.operations.audit.engine import Engine
+from eoctl.operations.audit.engine import AuditEngine
 from eoctl.operations.jobs.spark_launch import Spark
 
 SPARK = Spark("local[2]")
@@ -11,16 +11,21 @@ SPARK = Spark("local[2]")
 @pytest.mark.parametrize(
     ("engine", "offsets", "max_rate", "expected"),
     [
-        (Engine("spark", SPARK), 1, 1.0, ("spark", "as asked")),
-        (Engine("local"), 10**9, None, ("local", "as asked")),
-        (Engine("auto", SPARK), 999, None, ("local", "only 999 offsets to read")),
-        (Engine("auto", SPARK), 1_000, None, ("spark", "1,000 offsets pay for a Spark session")),
-        (Engine("auto"), 1_000, None, ("local", "no Spark is at hand")),
-        (Engine("auto", SPARK), 1_000, 1e6, ("local", "as fast as --max-rate allows")),
+        (AuditEngine("spark", SPARK), 1, 1.0, ("spark", "as asked")),
+        (AuditEngine("local"), 10**9, None, ("local", "as asked")),
+        (AuditEngine("auto", SPARK), 999, None, ("local", "only 999 offsets to read")),
+        (
+            AuditEngine("auto", SPARK),
+            1_000,
+            None,
+            ("spark", "1,000 offsets pay for a Spark session"),
+        ),
+        (AuditEngine("auto"), 1_000, None, ("local", "no Spark is at hand")),
+        (AuditEngine("auto", SPARK), 1_000, 1e6, ("local", "as fast as --max-rate allows")),
     ],
 )
 def test_choice(
-    engine: Engine, offsets: int, max_rate: float | None, expected: tuple[str, str]
+    engine: AuditEngine, offsets: int, max_rate: float | None, expected: tuple[str, str]
 ) -> None:
     name, why = engine.choose(offsets, 1_000, max_rate)
     assert name == expected[0]

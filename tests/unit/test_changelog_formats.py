@@ -307,7 +307,7 @@ def test_samza_checkpoints() -> None:
     entry = {"system": "kafka", "stream": "orders", "partition": "3", "offset": "1041"}
     v1 = {"SystemStreamPartition [kafka, orders, 3]": entry}
     v2 = {"checkpoint-id": "1-2", "input-offsets": v1, "state-checkpoint-markers": {}}
-    expected = (samza.Position("kafka", "orders", 3, 1041),)
+    expected = (samza.SamzaPosition("kafka", "orders", 3, 1041),)
     for value in (v1, v2):
         assert samza.decode_positions(json.dumps(value).encode()) == expected
     assert samza.parse_marker("1614-7:55").end == 56

@@ -10,7 +10,7 @@ from eoctl.cli.commands.audit.views import DUPLICATES, MIRROR, SEQUENCES, TRANSA
 from eoctl.cli.commands.state.look import SHOW
 from eoctl.cli.emit import View
 from recovery.rows.answers import Answer
-from recovery.rows.audit import AuditDuplicatesRow, Place
+from recovery.rows.audit import AuditDuplicatesRow, RecordPlace
 from recovery.rows.row import Row
 from recovery.rows.state import StateShowRow
 
@@ -51,7 +51,7 @@ def test_an_audit_says_how_many_of_its_findings_are_shown(view: View) -> None:
 
 def test_where_copies_stand_begins_with_offsets() -> None:
     at = [("a", 0, 7), ("a", 0, 12), ("a", 10, 3), ("b", 0, 1)]
-    places = [Place(topic=t, partition=p, offset=o, timestamp=None) for t, p, o in at]
+    places = [RecordPlace(topic=t, partition=p, offset=o, timestamp=None) for t, p, o in at]
     row = AuditDuplicatesRow(
         id=None,
         text="k",

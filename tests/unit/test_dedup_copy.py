@@ -8,11 +8,11 @@ import pytest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from eoctl.engine import dedup_task
-from eoctl.operations.dedup.copying import Found, at_rate, part_of, plan
+from eoctl.operations.dedup.copying import DedupRun, at_rate, part_of, plan
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan
 from recovery.dedup.repeats import Deduplicator, Tally, visible
-from recovery.dedup.request import Job, Part, Wish
+from recovery.dedup.request import DedupJob, DedupPart, DedupWish
 from recovery.errors import RefusedError
 from recovery.formats.columns import OPEN, ColumnBatch
 from recovery.shared.record_ids import parse_record_id
@@ -60,10 +60,10 @@ class Noted:
 
 def test_a_transaction_does_not_grow_old_over_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dedup_task, "TRANSACTION_SECONDS", -1.0)
-    wish = Wish("in", "out", parse_record_id("key"), "job")
+    wish = DedupWish("in", "out", parse_record_id("key"), "job")
     noted, memory = Noted(), Deduplicator("in", 0, wish.by)
-    part, told = Part(partition=0, begin=0, start=0, end=9), list[str]()
-    copy = dedup_task._Copy(noted, Job(wish, ""), part, lambda: None, told.append)  # type: ignore[arg-type]
+    part, told = DedupPart(partition=0, begin=0, start=0, end=9), list[str]()
+    copy = dedup_task._Copy(noted, DedupJob(wish, ""), part, lambda: None, told.append)  # type: ignore[arg-type]
     copy.send(batch([b"a"]), 1, memory)
     assert noted.calls == ["begin", "send", 1]
     monkeypatch.setattr(dedup_task, "TRANSACTION_SECONDS", 1000.0)
@@ -75,9 +75,9 @@ def test_a_transaction_does_not_grow_old_over_repeats(monkeypatch: pytest.Monkey
 
 def test_a_commit_says_how_many_records_lie_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dedup_task, "TRANSACTION_RECORDS", 2)
-    wish = Wish("in", "out", parse_record_id("key"), "job")
+    wish = DedupWish("in", "out", parse_record_id("key"), "job")
     noted, memory = Noted(), Deduplicator("in", 0, wish.by)
-    job, part = Job(wish, ""), Part(partition=0, begin=0, start=0, end=9)
+    job, part = DedupJob(wish, ""), DedupPart(partition=0, begin=0, start=0, end=9)
     copy = dedup_task._Copy(noted, job, part, lambda: None, lambda point: None)  # type: ignore[arg-type]
     copy.send(batch([b"a", b"a", b"b", b"c", b"a"]), 5, memory)
     copy.commit(5, memory.tally.records)
@@ -87,15 +87,15 @@ def test_a_commit_says_how_many_records_lie_before_it(monkeypatch: pytest.Monkey
 
 def test_a_plan_is_approved_with_its_rule() -> None:
     def made(by: str, job: str = "job") -> Plan:
-        wish = Wish("in", "out", parse_record_id(by), job)
-        part = Part(partition=0, begin=0, start=0, end=9)
-        found = Found(wish, "c", {"in": ["a", 1], "out": ["b", 1]}, (part,))
+        wish = DedupWish("in", "out", parse_record_id(by), job)
+        part = DedupPart(partition=0, begin=0, start=0, end=9)
+        found = DedupRun(wish, "c", {"in": ["a", 1], "out": ["b", 1]}, (part,))
         return plan(found, [Tally()], Context(None, {}, ()))
 
     hashes = {made(by, job).sha256 for by in ("key", "value") for job in ("job", "other")}
     assert len(hashes) == 4
     once = made("key")
-    assert part_of(once.steps[0]) == Part(partition=0, begin=0, start=0, end=9)
-    faster = at_rate(once, Wish("in", "out", parse_record_id("key"), "job", max_rate=1e6))
-    assert Wish.of(faster.details["wish"]).max_rate == 1e6
+    assert part_of(once.steps[0]) == DedupPart(partition=0, begin=0, start=0, end=9)
+    faster = at_rate(once, DedupWish("in", "out", parse_record_id("key"), "job", max_rate=1e6))
+    assert DedupWish.of(faster.details["wish"]).max_rate == 1e6
     assert (faster.sha256, faster.same_change(once)) == (once.sha256, True)

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.operations.change.steps import Outcome, Seen, Walk
+from eoctl.operations.change.steps import Effect, Outcome, Walk
 from eoctl.operations.dedup.spark import SPARK_OFFSETS, choose_engine
 from eoctl.stores.journal import Journal
-from recovery.change.journal import Entry
+from recovery.change.journal import JournalEntry
 from recovery.change.plan import VALID_MS, Plan, Step
-from recovery.dedup.request import Part
+from recovery.dedup.request import DedupPart
 from recovery.errors import IncompleteError
 
 
-def parts(*sizes: int) -> list[Part]:
-    return [Part(partition=n, begin=0, start=5, end=5 + size) for n, size in enumerate(sizes)]
+def parts(*sizes: int) -> list[DedupPart]:
+    return [DedupPart(partition=n, begin=0, start=5, end=5 + size) for n, size in enumerate(sizes)]
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ class Together:
             self.done.update(self.given)
         return {"target": step.target}
 
-    async def verify(self, step: Step) -> Seen:
-        return Seen(step.target in self.done, None, step.target, final=True)
+    async def verify(self, step: Step) -> Effect:
+        return Effect(step.target in self.done, None, step.target, final=True)
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +94,7 @@ def plan() -> Plan:
     )
 
 
-def walked(operation: Together, entry: Entry | None = None) -> Outcome:
+def walked(operation: Together, entry: JournalEntry | None = None) -> Outcome:
     return asyncio.run(Walk(plan(), operation, lambda: None, entry).to_the_end(["eoctl"], None))
 
 

@@ -9,14 +9,14 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.write import exactly_once
-from eoctl.kafka.write.exactly_once import Position, committed
+from eoctl.kafka.write.exactly_once import CommittedPosition, committed
 from recovery.errors import IncompleteError
 
 PLACE = ("t", 0)
-OLD, NEW = Position(5, ""), Position(9, "")
+OLD, NEW = CommittedPosition(5, ""), CommittedPosition(9, "")
 
 
-def positions(monkeypatch: pytest.MonkeyPatch, *looks: tuple[Position, bool]) -> Any:
+def positions(monkeypatch: pytest.MonkeyPatch, *looks: tuple[CommittedPosition, bool]) -> Any:
     """What `committed` gives where one look after the other sees this; the last one goes on."""
     left = list(looks)
 

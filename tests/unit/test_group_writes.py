@@ -12,7 +12,7 @@ import pytest
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.write import commit
 from eoctl.stores.offsets.group import GroupOffsets
-from eoctl.stores.offsets.store import Contents, Entry, Write
+from eoctl.stores.offsets.store import Contents, StoreEntry, Write
 from recovery.errors import RefusedError, UnverifiedError
 from recovery.restart.stored import StoredOffset, StoredPartition
 from recovery.shared.store_tables import KafkaGroupStore
@@ -28,7 +28,7 @@ def kept(offset: int) -> dict[str, Any]:
 
 def holds(offset: int, state: str = "Empty") -> Contents:
     start = StoredOffset(topic=PLACE[0], partition=PLACE[1], offset=offset)
-    entry = Entry(StoredPartition(input=start), kept(offset))
+    entry = StoreEntry(StoredPartition(input=start), kept(offset))
     return Contents(True, (entry,), FACTS | {"state": state})
 
 

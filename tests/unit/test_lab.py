@@ -20,7 +20,7 @@ from eoctl.lab.cluster import lab_names, load, up
 from eoctl.lab.handle import only_one
 from eoctl.lab.jars import read_lock, versions
 from eoctl.lab.owners import adopt
-from eoctl.lab.record import LabSpec, Node, Record, new_uuid, read_record
+from eoctl.lab.record import LabRecord, LabSpec, Node, new_uuid, read_record
 from recovery.errors import BusyError, EoctlError, RefusedError, UsageError
 
 
@@ -107,7 +107,9 @@ def made_up_lab(state: Path, process: Process | None) -> Path:
     folder.mkdir(parents=True)
     node = Node(id=1, ports={"PLAINTEXT": 1, "CONTROLLER": 2}, directory_id=new_uuid())
     node = node.model_copy(update={"process": process})
-    Record(spec=LabSpec(name="old"), state="up", cluster_id=new_uuid(), nodes=(node,)).save(folder)
+    LabRecord(spec=LabSpec(name="old"), state="up", cluster_id=new_uuid(), nodes=(node,)).save(
+        folder
+    )
     return folder
 
 
@@ -225,7 +227,7 @@ def test_the_record_survives_its_file(tmp_path: Path) -> None:
     made_up_lab(tmp_path, Process(1, "x y"))
     spec = LabSpec(name="n", brokers=3, port=9, settings={"a": "b"}, transaction_version=1)
     node = Node(id=1, ports={"P": 1}, directory_id="d", process=Process(2, "boot 3"))
-    record = Record(spec=spec, state="starting", cluster_id="c", nodes=(node,))
+    record = LabRecord(spec=spec, state="starting", cluster_id="c", nodes=(node,))
     record.save(tmp_path)
     assert read_record(tmp_path) == record
     assert json.loads((tmp_path / "lab.json").read_text())["nodes"][0]["process"] == [2, "boot 3"]

@@ -33,12 +33,12 @@ from recovery.change.journal import unfinished
 from recovery.change.plan import VALID_MS, Plan, Step
 from recovery.errors import Exit, RefusedError
 from recovery.facts import PartitionFacts
-from recovery.merge.replay import Base, Position
-from recovery.merge.request import Part, Request
+from recovery.merge.replay import Base, ReplayPosition
+from recovery.merge.request import MergePart, ReplayRequest
 from spark_jobs.merge_replay import _refuse_other_rows
 from spark_jobs.sink.staging import StagedFile
 
-REQUEST = Request(
+REQUEST = ReplayRequest(
     merge="m",
     format="json",
     inputs=("a",),
@@ -50,7 +50,7 @@ REQUEST = Request(
     created_at="",
     topic_ids={},
     logs=(),
-    parts=(Part(partition=0, base=Base(0, ("o", 0), 0), position=0, drop_left=2, tip=9),),
+    parts=(MergePart(partition=0, base=Base(0, ("o", 0), 0), position=0, drop_left=2, tip=9),),
     range_offsets=5,
 )
 
@@ -168,9 +168,9 @@ def test_what_a_replay_left_is_looked_at_twice(
         facts = [PartitionFacts(p.topic, 0, p.topic, 1, 0, (1,), 0, end, end) for p in wanted]
         return facts, {(p.topic, 0): end for p in wanted}, []
 
-    async def reached(cluster: Any, asked: Merge, given: Any, seen: merge.Look) -> Any:
+    async def reached(cluster: Any, asked: Merge, given: Any, seen: merge.MergeLook) -> Any:
         tip, end = seen.final((asked.topic, 0)), seen.final(("o", 0))
-        at = Position(tip)
+        at = ReplayPosition(tip)
         return {0: merge.Reached(at, tip, end, tip, tip, at)}
 
     monkeypatch.setattr(merge, "PAUSE_SECONDS", 0)

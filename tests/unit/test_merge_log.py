@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
-from recovery.merge.log import Entry, JsonFormat, MergePlan, Tail, merge_format, merge_plan
-from recovery.merge.replay import Base, Position, Replay
+from recovery.merge.log import JsonFormat, MergeEntry, MergePlan, Tail, merge_format, merge_plan
+from recovery.merge.replay import Base, Replay, ReplayPosition
 from recovery.merge.rows import merge_plan_row
 from recovery.merge.verify import MergeVerifier, output_ahead
 from tests.share import share
@@ -22,13 +22,16 @@ from tests.unit.restart_model import ABORTED, DATA, ModelLog, World
 MERGE, LEFT, RIGHT = ("m", 0), ("left", 0), ("right", 0)
 
 ENTRIES = st.builds(
-    Entry, st.text(min_size=1, max_size=9), st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)
+    MergeEntry,
+    st.text(min_size=1, max_size=9),
+    st.integers(0, 2**31 - 1),
+    st.integers(0, 2**63 - 1),
 )
 
 
 @given(st.sampled_from(["coast", "json"]), ENTRIES)
 @settings(deadline=None)
-def test_entries_come_back(name: str, entry: Entry) -> None:
+def test_entries_come_back(name: str, entry: MergeEntry) -> None:
     form = merge_format(name)
     assert form.decode(*form.encode(entry)) == entry
 
@@ -53,8 +56,8 @@ def test_many_entries_at_once_are_the_same_as_one_by_one(
     name: str, given_: list[Any], twice: bool
 ) -> None:
     form = merge_format(name)
-    rows = [form.encode(each) if isinstance(each, Entry) else each for each in given_]
-    alone: list[Entry] | None = []
+    rows = [form.encode(each) if isinstance(each, MergeEntry) else each for each in given_]
+    alone: list[MergeEntry] | None = []
     for key, value in rows:
         try:
             entry = form.decode(key, value)
@@ -66,14 +69,14 @@ def test_many_entries_at_once_are_the_same_as_one_by_one(
     columns = form.decode_usual([key for key, _ in rows], [value for _, value in rows])
     if columns is not None:
         assert alone is not None
-        assert [Entry(*place, offset) for place, offset in zip(*columns, strict=True)] == alone
+        assert [MergeEntry(*place, offset) for place, offset in zip(*columns, strict=True)] == alone
         tail, each = Tail(), Tail()
         for _ in range(1 + twice):
             tail.add_all(columns)
             for entry in alone:
                 each.add(entry)
         assert (tail.sources, tail.entries) == (each.sources, each.entries)
-    elif alone and all(isinstance(each, Entry) for each in given_):
+    elif alone and all(isinstance(each, MergeEntry) for each in given_):
         plain = all(e.topic.isascii() and e.topic.isalnum() for e in alone)
         assert not plain or name == "json"
         assert not plain or any(e.partition >= 10**9 or e.offset >= 10**18 for e in alone)
@@ -81,8 +84,8 @@ def test_many_entries_at_once_are_the_same_as_one_by_one(
 
 def test_json_entries_as_others_write_them() -> None:
     value = b'{"offset": 5, "partition": 0, "topic": "left", "at": 1.5}'
-    assert JsonFormat().decode(b"any key", value) == Entry("left", 0, 5)
-    assert json.loads(JsonFormat().encode(Entry("left", 0, 5))[1]) == {
+    assert JsonFormat().decode(b"any key", value) == MergeEntry("left", 0, 5)
+    assert json.loads(JsonFormat().encode(MergeEntry("left", 0, 5))[1]) == {
         "topic": "left",
         "partition": 0,
         "offset": 5,
@@ -122,7 +125,7 @@ def test_unknown_formats() -> None:
 
 
 def verify(
-    entries: list[Entry],
+    entries: list[MergeEntry],
     inputs: dict[TopicPartition, ModelLog],
     *,
     step: int = 1000,
@@ -166,11 +169,11 @@ def offsets(log: ModelLog) -> list[int]:
 
 
 @st.composite
-def merged(draw: st.DrawFn) -> tuple[list[Entry], dict[TopicPartition, ModelLog]]:
+def merged(draw: st.DrawFn) -> tuple[list[MergeEntry], dict[TopicPartition, ModelLog]]:
     """Two inputs with markers and aborted records, and a true log of a part of them."""
     inputs = {place: source(draw(st.text("dda", max_size=12))) for place in (LEFT, RIGHT)}
     left, right = (
-        [Entry(*place, o) for o in offsets(inputs[place])][: draw(st.integers(0, 12))]
+        [MergeEntry(*place, o) for o in offsets(inputs[place])][: draw(st.integers(0, 12))]
         for place in (LEFT, RIGHT)
     )
     entries = []
@@ -183,7 +186,7 @@ def merged(draw: st.DrawFn) -> tuple[list[Entry], dict[TopicPartition, ModelLog]
 @given(merged(), st.integers(1, 5))
 @settings(max_examples=share(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_true_log_has_no_findings(
-    log: tuple[list[Entry], dict[TopicPartition, ModelLog]], step: int
+    log: tuple[list[MergeEntry], dict[TopicPartition, ModelLog]], step: int
 ) -> None:
     found, verifier = verify(*log, step=step, begin={LEFT: 0, RIGHT: 0})
     assert found == []
@@ -196,7 +199,7 @@ BREAKS = ["hole", "repeat", "foreign", "absent", "swap"]
 @given(merged(), st.sampled_from(BREAKS), st.integers(1, 5), st.data())
 @settings(max_examples=share(1000), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_broken_log_has_exactly_that_finding(
-    log: tuple[list[Entry], dict[TopicPartition, ModelLog]],
+    log: tuple[list[MergeEntry], dict[TopicPartition, ModelLog]],
     kind: str,
     step: int,
     data: st.DataObject,
@@ -206,7 +209,7 @@ def test_a_broken_log_has_exactly_that_finding(
     later = [n for n in range(at + 1, len(entries)) if entries[n].place == entries[at].place]
     expected: list[tuple[str, int | None, int | None, int | None]]
     if kind == "foreign":
-        entries.insert(at, Entry("payments", 0, 3))
+        entries.insert(at, MergeEntry("payments", 0, 3))
         expected = [("foreign", at, 3, 1)]
     elif kind == "absent":
         place = data.draw(st.sampled_from([LEFT, RIGHT]))
@@ -215,7 +218,7 @@ def test_a_broken_log_has_exactly_that_finding(
         before = [e.offset for e in entries[:at] if e.place == place]
         none = [o for o in none if not before or o > max(before)]
         offset = data.draw(st.sampled_from(none))
-        entries.insert(at, Entry(*place, offset))
+        entries.insert(at, MergeEntry(*place, offset))
         expected = [("absent", at, offset, 1)]
     elif not later:
         return
@@ -236,7 +239,7 @@ def test_a_broken_log_has_exactly_that_finding(
 
 def test_holes_are_one_row_each() -> None:
     inputs = {LEFT: source("dddadddd")}
-    entries = [Entry(*LEFT, o) for o in (0, 5, 8)]
+    entries = [MergeEntry(*LEFT, o) for o in (0, 5, 8)]
     found, _ = verify(entries, inputs)
     assert found == [("hole", 1, 1, 2), ("hole", 2, 6, 2)]
     (first, _) = _rows(entries, inputs)
@@ -244,7 +247,7 @@ def test_holes_are_one_row_each() -> None:
     assert (first.input_topic, first.input_partition) == LEFT
 
 
-def _rows(entries: list[Entry], inputs: dict[TopicPartition, ModelLog]) -> Any:
+def _rows(entries: list[MergeEntry], inputs: dict[TopicPartition, ModelLog]) -> Any:
     verifier = MergeVerifier(MERGE, {p: (log.log_start, log.end) for p, log in inputs.items()})
     for n, entry in enumerate(entries):
         verifier.entry(n, entry)
@@ -256,15 +259,15 @@ def _rows(entries: list[Entry], inputs: dict[TopicPartition, ModelLog]) -> Any:
 def test_what_retention_took_is_unproven_not_wrong() -> None:
     inputs = {LEFT: source("dddd")}
     inputs[LEFT].log_start = 2
-    entries = [Entry(*LEFT, o) for o in range(4)]
+    entries = [MergeEntry(*LEFT, o) for o in range(4)]
     found, verifier = verify(entries, inputs, begin={LEFT: 0})
     assert (found, verifier.unproven) == ([], 2)
 
 
 def test_where_a_log_begins() -> None:
     inputs = {LEFT: source("dddd")}
-    assert verify([Entry(*LEFT, 2)], inputs)[0] == []
-    assert verify([Entry(*LEFT, 2)], inputs, begin={LEFT: 0})[0] == [("hole", 0, 0, 2)]
+    assert verify([MergeEntry(*LEFT, 2)], inputs)[0] == []
+    assert verify([MergeEntry(*LEFT, 2)], inputs, begin={LEFT: 0})[0] == [("hole", 0, 0, 2)]
 
 
 def test_records_that_are_no_entries() -> None:
@@ -286,13 +289,13 @@ def test_outputs_against_the_tip() -> None:
 
 def test_plan_names_what_will_be_read() -> None:
     tail = Tail()
-    for entry in (Entry(*LEFT, 4), Entry(*RIGHT, 0), Entry(*LEFT, 7)):
+    for entry in (MergeEntry(*LEFT, 4), MergeEntry(*RIGHT, 0), MergeEntry(*LEFT, 7)):
         tail.add(entry)
     assert tail.entries == 3
     plan = merge_plan(
         MERGE, 10, 13, tail.sources, drop_first=2, committed={LEFT: 3, ("other", 1): 6}
     )
-    base, reached = Base(10, ("out", 0), 7), Position(11, 1)
+    base, reached = Base(10, ("out", 0), 7), ReplayPosition(11, 1)
     made = merge_plan_row(plan, base, 9, reached, "id")
     row = json.loads(made.model_dump_json(by_alias=True))
     assert row == {
@@ -318,7 +321,7 @@ def test_plan_names_what_will_be_read() -> None:
 def test_plans_of_logs_that_go_back(found: tuple[int, int], committed: int) -> None:
     tail = Tail()
     for offset in found:
-        tail.add(Entry(*LEFT, offset))
+        tail.add(MergeEntry(*LEFT, offset))
     with pytest.raises(RefusedError, match="goes back in it"):
         merge_plan(MERGE, 0, 2, tail.sources, drop_first=0, committed={LEFT: committed})
 
@@ -333,9 +336,9 @@ def replayed(world: World, follow: bool, batch: int, planned: MergePlan) -> Gene
         for old in {e.producer_id for e in each.entries if e.kind == "open"}:
             each.marker(old, ABORTED)
     yield
-    position = Position(planned.start, planned.drop_first)
+    position = ReplayPosition(planned.start, planned.drop_first)
     if world.results:
-        position = Position.committed(*world.results[-1])
+        position = ReplayPosition.committed(*world.results[-1])
     replay: Replay[str] = Replay(MERGE, position)
     tail, recorded = Tail(), log.visible(position.merge_offset)
     for offset, entry in recorded:
@@ -393,7 +396,7 @@ def replayed(world: World, follow: bool, batch: int, planned: MergePlan) -> Gene
 )
 @settings(max_examples=share(1500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_replay_killed_anywhere_gives_the_log_once(
-    log: tuple[list[Entry], dict[TopicPartition, ModelLog]],
+    log: tuple[list[MergeEntry], dict[TopicPartition, ModelLog]],
     committed: int,
     written: int,
     follow: bool,
@@ -409,7 +412,7 @@ def test_a_replay_killed_anywhere_gives_the_log_once(
     committed = min(committed, len(entries))
     written = min(written, len(entries) - committed)
 
-    def text(entry: Entry) -> str:
+    def text(entry: MergeEntry) -> str:
         value = world.log(*entry.place).entries[entry.offset].value
         return f"{entry.topic}{entry.offset}{value}"
 
@@ -442,24 +445,24 @@ def test_a_replay_killed_anywhere_gives_the_log_once(
 
 
 def test_follow_keeps_the_order_of_arrival() -> None:
-    replay: Replay[str] = Replay(MERGE, Position(4))
+    replay: Replay[str] = Replay(MERGE, ReplayPosition(4))
     replay.record(RIGHT, 2, "a")
     replay.record(LEFT, 0, "b")
     replay.record(RIGHT, 3, "c")
     new = replay.extend()
-    assert new == (Entry(*RIGHT, 2), Entry(*LEFT, 0), Entry(*RIGHT, 3))
+    assert new == (MergeEntry(*RIGHT, 2), MergeEntry(*LEFT, 0), MergeEntry(*RIGHT, 3))
     assert replay.extend(1) == new[:1]
     assert replay.take(9) == []  # not before the log has it
     replay.log(4, new[0])
     assert replay.take(9) == ["a"]
     assert replay.extend() == new[1:]
-    assert replay.position == Position(5)
+    assert replay.position == ReplayPosition(5)
 
 
 def refusing(offset: int) -> Callable[[], Any]:
-    replay: Replay[str] = Replay(MERGE, Position(0))
-    replay.log(0, Entry(*LEFT, 5))
-    assert replay.waits_for == Entry(*LEFT, 5)
+    replay: Replay[str] = Replay(MERGE, ReplayPosition(0))
+    replay.log(0, MergeEntry(*LEFT, 5))
+    assert replay.waits_for == MergeEntry(*LEFT, 5)
     replay.record(LEFT, offset, "x")
     return lambda: replay.take(9)
 
@@ -472,18 +475,18 @@ def test_records_that_are_not_those_of_the_log() -> None:
 
 
 def test_the_log_is_told_in_order() -> None:
-    replay: Replay[str] = Replay(MERGE, Position(3))
+    replay: Replay[str] = Replay(MERGE, ReplayPosition(3))
     with pytest.raises(ValueError, match="out of order"):
-        replay.log(2, Entry(*LEFT, 0))
-    replay.log(3, Entry(*LEFT, 0))
+        replay.log(2, MergeEntry(*LEFT, 0))
+    replay.log(3, MergeEntry(*LEFT, 0))
     with pytest.raises(ValueError, match="out of order"):
-        replay.log(3, Entry(*LEFT, 1))
+        replay.log(3, MergeEntry(*LEFT, 1))
 
 
 def test_positions_come_back() -> None:
     for left, base in ((0, None), (7, Base(3, ("o ut", 2), 8))):
-        position = Position(9, left, base)
-        assert Position.committed(9, position.metadata) == position
+        position = ReplayPosition(9, left, base)
+        assert ReplayPosition.committed(9, position.metadata) == position
     for text in (
         None,
         "",
@@ -495,4 +498,4 @@ def test_positions_come_back() -> None:
         "[" * 99_999,
     ):
         with pytest.raises(CorruptError):
-            Position.committed(9, text)
+            ReplayPosition.committed(9, text)

@@ -9,10 +9,10 @@ import pytest
 
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
-from recovery.merge.log import Entry
+from recovery.merge.log import MergeEntry
 from recovery.merge.reading import no_record
-from recovery.merge.replay import Base, Position, Replay
-from recovery.merge.request import Part, Request
+from recovery.merge.replay import Base, Replay, ReplayPosition
+from recovery.merge.request import MergePart, ReplayRequest
 from spark_jobs.merge_rows import _checked
 
 MERGE = ("m", 3)
@@ -46,11 +46,13 @@ REQUEST: dict[str, Any] = {
 }
 
 
-def world(draw: random.Random) -> tuple[dict[TopicPartition, list[int]], list[tuple[int, Entry]]]:
+def world(
+    draw: random.Random,
+) -> tuple[dict[TopicPartition, list[int]], list[tuple[int, MergeEntry]]]:
     """Visible offsets of two inputs, and a log over them: true, or with one or two faults."""
     inputs = {(name, 0): sorted(draw.sample(range(60), 20)) for name in ("a", "b")}
-    queues = [[Entry(*place, o) for o in offsets] for place, offsets in inputs.items()]
-    order: list[Entry] = []
+    queues = [[MergeEntry(*place, o) for o in offsets] for place, offsets in inputs.items()]
+    order: list[MergeEntry] = []
     while queues := [q for q in queues if q]:
         order.append(draw.choice(queues).pop(0))
     for _ in range(draw.choice([0, 1, 2])):
@@ -64,10 +66,10 @@ def world(draw: random.Random) -> tuple[dict[TopicPartition, list[int]], list[tu
 
 
 def local(
-    inputs: dict[TopicPartition, list[int]], log: list[tuple[int, Entry]], drop: int
+    inputs: dict[TopicPartition, list[int]], log: list[tuple[int, MergeEntry]], drop: int
 ) -> tuple[list[int], str | None]:
     """What the local engine takes before it refuses, as offsets of the log, and its sentence."""
-    replay: Replay[tuple[TopicPartition, int]] = Replay(MERGE, Position(0, drop))
+    replay: Replay[tuple[TopicPartition, int]] = Replay(MERGE, ReplayPosition(0, drop))
     for merge_offset, entry in log:
         replay.log(merge_offset, entry)
     for place, offsets in inputs.items():
@@ -85,7 +87,7 @@ def local(
 
 
 def joined(
-    inputs: dict[TopicPartition, list[int]], log: list[tuple[int, Entry]]
+    inputs: dict[TopicPartition, list[int]], log: list[tuple[int, MergeEntry]]
 ) -> list[dict[str, Any]]:
     """The full outer join up to the last entry of each input, as Spark sorts it."""
     named = {(entry.place, entry.offset): merge_offset for merge_offset, entry in log}
@@ -106,7 +108,7 @@ def joined(
 
 
 def spark(rows: list[dict[str, Any]], drop: int, size: int) -> tuple[list[int], str | None]:
-    part = Part(partition=3, base=Base(0, ("o", 3), 0), position=0, drop_left=drop, tip=999)
+    part = MergePart(partition=3, base=Base(0, ("o", 3), 0), position=0, drop_left=drop, tip=999)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for at in range(0, len(rows), size):
@@ -114,7 +116,7 @@ def spark(rows: list[dict[str, Any]], drop: int, size: int) -> tuple[list[int], 
 
     taken: list[int] = []
     try:
-        for batch in _checked(Request(**REQUEST, parts=(part,)), part, batches()):
+        for batch in _checked(ReplayRequest(**REQUEST, parts=(part,)), part, batches()):
             assert set(batch.column("partition").to_pylist()) == {3}
             taken += batch.column("position").to_pylist()
     except RefusedError as error:
@@ -134,7 +136,7 @@ def test_records_that_could_not_be_written_as_they_are(
     content: dict[str, Any], said: str, local_takes_it: bool
 ) -> None:
     inputs: dict[TopicPartition, list[int]] = {("a", 0): [4, 7]}
-    rows = joined(inputs, [(1, Entry("a", 0, 4)), (2, Entry("a", 0, 7))])
+    rows = joined(inputs, [(1, MergeEntry("a", 0, 4)), (2, MergeEntry("a", 0, 7))])
     rows[1] |= content
     taken, refused = spark(rows, 0, 100)
     assert taken == []

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from eoctl.cli.commands.merge import Asked
+from eoctl.cli.commands.merge import MergeLogOptions
 from recovery.errors import UsageError
 
 GOOD: dict[str, Any] = {
@@ -37,20 +37,24 @@ GOOD: dict[str, Any] = {
 )
 def test_words_that_do_not_fit(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        Asked(**GOOD | given).merge(None)
+        MergeLogOptions(**GOOD | given).merge(None)
 
 
 def test_commits_of_partitions() -> None:
-    one = Asked(**GOOD, partition=[2], from_merge_offset=["7"], output_offset=["2:5"]).merge(None)
+    one = MergeLogOptions(
+        **GOOD, partition=[2], from_merge_offset=["7"], output_offset=["2:5"]
+    ).merge(None)
     assert (one.partitions, one.bases) == ((2,), {2: (7, 5)})
-    several = Asked(**GOOD, from_merge_offset=["0:7", "3:1"], output_offset=["3:2", "0:9"])
+    several = MergeLogOptions(
+        **GOOD, from_merge_offset=["0:7", "3:1"], output_offset=["3:2", "0:9"]
+    )
     assert several.merge(None).bases == {0: (7, 9), 3: (1, 2)}
     assert one.transactional_id(2) != one.transactional_id(0)
 
 
 def test_a_file_names_everything(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the application file names"):
-        Asked(**GOOD).merge(tmp_path / "app.toml")
+        MergeLogOptions(**GOOD).merge(tmp_path / "app.toml")
     app = tmp_path / "app.toml"
     text = """[app]
 name = "x"
@@ -65,7 +69,7 @@ topic = "m"
 format = "coast"
 """
     app.write_text(text)
-    found = Asked(partition=[1]).merge(app)
+    found = MergeLogOptions(partition=[1]).merge(app)
     assert (found.topic, found.format, found.inputs, found.output) == (
         "m",
         "coast",
@@ -75,7 +79,7 @@ format = "coast"
     assert found.partitions == (1,)
     app.write_text(text + '[app.mapping]\n"a:0" = ["o:1"]\n')
     with pytest.raises(UsageError, match="the same number"):
-        Asked().merge(app)
+        MergeLogOptions().merge(app)
     app.write_text(text.replace('["o"]', '["o", "p"]'))
     with pytest.raises(UsageError, match="one output"):
-        Asked().merge(app)
+        MergeLogOptions().merge(app)

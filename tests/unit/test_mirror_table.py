@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recovery.audit import mirror_places
 from recovery.audit.mirror_places import Places, sorted_digests
-from recovery.audit.mirror_table import Difference, Kind, explained
+from recovery.audit.mirror_table import Difference, MirrorFault, explained
 from recovery.errors import IncompleteError
 from recovery.formats.columns import ABORTED, COMMITTED, OPEN, Batches, ColumnBatch
 from recovery.shared.record_digests import record_digests
@@ -143,7 +143,7 @@ def test_the_first_are_shown_and_all_are_counted(
     ],
 )
 def test_what_a_compacted_log_lacks_proves_nothing(
-    source: bool, mirror: bool, kinds: set[Kind]
+    source: bool, mirror: bool, kinds: set[MirrorFault]
 ) -> None:
     """A copy of what no reader got is one in any case."""
     assert explained(source, mirror) == kinds

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from eoctl.render.tables import Column, Kind, choose_columns, render_table, sort_rows
+from eoctl.render.tables import CellKind, Column, choose_columns, render_table, sort_rows
 from eoctl.render.words import Age
 from recovery.errors import UsageError
 
@@ -413,7 +413,7 @@ HOSTILE = st.text(
     | st.characters(),
     max_size=260,
 )
-KINDS: list[Kind] = ["name", "partition", "text"]
+KINDS: list[CellKind] = ["name", "partition", "text"]
 
 
 @given(

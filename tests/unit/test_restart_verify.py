@@ -15,7 +15,7 @@ from eoctl.kafka.connection.cluster import (
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.operations.restart import verify as restart_verify
-from eoctl.operations.restart.observe import Look
+from eoctl.operations.restart.observe import RestartLook
 from eoctl.operations.restart.plan import KIND, _producers
 from eoctl.operations.restart.verify import _compared, _outputs, _same_log, _zombies
 from eoctl.stores.offsets.store import Contents, open_store
@@ -23,7 +23,7 @@ from recovery.change.plan import VALID_MS, Plan, Step
 from recovery.facts import GroupOffsetFacts, PartitionFacts
 from recovery.restart.decision import OutputDecision, RestartPlan
 from recovery.restart.observed import Count, Counted, Log, LogEnd, Observed
-from recovery.restart.producers import Producers, Run
+from recovery.restart.producers import ProducerRun, Producers
 from recovery.shared.store_tables import FileStore
 
 OUT = OutputDecision("out", 0, 3, 10, 5, 7, ())
@@ -60,7 +60,7 @@ def test_who_wrote_the_range_is_kept_where_the_leader_knows_nobody_any_more() ->
     told = Counted(Any, Producers(last={7: (0, 2)}))  # type: ignore[arg-type]
     observed = Observed("c", {"out": 1}, {("out", 0): log}, counted={Count("out", 0, 3, 10): told})
     decision = RestartPlan("a", "commit-pair", (), (OUT,), (), "exactly-once", "", (), ())
-    assert _producers(Look(observed, decision, None, None)) == {"out:0": [7]}
+    assert _producers(RestartLook(observed, decision, None, None)) == {"out:0": [7]}
 
 
 @pytest.mark.parametrize("places", [0, 1, 2])
@@ -83,7 +83,7 @@ def test_another_leader_epoch_is_a_finding(epoch: int | None, findings: list[str
 
 def test_a_producer_without_an_id_is_a_finding_whoever_it_is() -> None:
     """It is in no list of those before: nobody can tell it from the application."""
-    found = Producers(runs=(Run(-1, 10, 12, False),))
+    found = Producers(runs=(ProducerRun(-1, 10, 12, False),))
     rows = list(_zombies(plan({"out:0": [7]}), ("out", 0), OUT, found))
     assert [(r.finding, r.where, r.producer_id) for r in rows] == [
         ("written-beyond", "out:0", None)

@@ -3,7 +3,7 @@
 import pytest
 
 from recovery.errors import RefusedError, UsageError
-from recovery.restart.skip import DropFirst, Seen, restart_offset
+from recovery.restart.skip import DropFirst, OutputNow, restart_offset
 
 ENV = {
     "EOCTL_RESTART_ORDERS_3": "1042",
@@ -15,8 +15,8 @@ ENV = {
 ASKED: list[tuple[str, int, int]] = []
 
 
-def drop(env: dict[str, str] = ENV, seen: Seen = Seen(515, 2, 4)) -> DropFirst:
-    def look(topic: str, partition: int, start: int) -> Seen:
+def drop(env: dict[str, str] = ENV, seen: OutputNow = OutputNow(515, 2, 4)) -> DropFirst:
+    def look(topic: str, partition: int, start: int) -> OutputNow:
         ASKED.append((topic, partition, start))
         return seen
 
@@ -34,16 +34,16 @@ def test_the_first_n_are_dropped_and_the_rest_is_sent() -> None:
 @pytest.mark.parametrize(
     ("seen", "what"),
     [
-        (Seen(516, 2, 4), "its end moved from 515 to 516"),
-        (Seen(514, 2, 4), "its end moved from 515 to 514"),
-        (Seen(516, 3, 4), "its end moved"),
-        (Seen(515, 2, 5), "leader epoch was 4 when planned, is 5"),
-        (Seen(515, 2, None), "leader epoch was 4 when planned, is None"),
-        (Seen(515, 1, 4), "1 outputs are there now, the plan counted 2"),
-        (Seen(515, 3, 4), "3 outputs are there now, the plan counted 2"),
+        (OutputNow(516, 2, 4), "its end moved from 515 to 516"),
+        (OutputNow(514, 2, 4), "its end moved from 515 to 514"),
+        (OutputNow(516, 3, 4), "its end moved"),
+        (OutputNow(515, 2, 5), "leader epoch was 4 when planned, is 5"),
+        (OutputNow(515, 2, None), "leader epoch was 4 when planned, is None"),
+        (OutputNow(515, 1, 4), "1 outputs are there now, the plan counted 2"),
+        (OutputNow(515, 3, 4), "3 outputs are there now, the plan counted 2"),
     ],
 )
-def test_a_stale_n_is_refused(seen: Seen, what: str) -> None:
+def test_a_stale_n_is_refused(seen: OutputNow, what: str) -> None:
     with pytest.raises(RefusedError) as caught:
         drop(seen=seen)
     assert what in caught.value.what
@@ -52,7 +52,7 @@ def test_a_stale_n_is_refused(seen: Seen, what: str) -> None:
 
 def test_an_epoch_that_the_plan_did_not_know_is_not_compared() -> None:
     env = {k: v for k, v in ENV.items() if not k.endswith("EPOCH")}
-    assert drop(env, Seen(515, 2, 9)).left == 2
+    assert drop(env, OutputNow(515, 2, 9)).left == 2
 
 
 @pytest.mark.parametrize("gone", [k for k in ENV if "DROP" in k and not k.endswith("EPOCH")])

@@ -24,7 +24,7 @@ from recovery.errors import (
     UnverifiedError,
     UsageError,
 )
-from recovery.merge.request import Request
+from recovery.merge.request import ReplayRequest
 from spark_jobs.session import executors, job
 from spark_jobs.sink import markers, staging, taking_over
 from spark_jobs.sink import write as sink
@@ -132,7 +132,7 @@ def test_a_spec_file_without_a_request(tmp_path: Path) -> None:
 
 def test_a_request_with_wrong_fields() -> None:
     with pytest.raises(UsageError, match=r"request, format: Field required \(and \d+ more\)"):
-        job.understood(Request.model_validate, {"merge": "m"})
+        job.understood(ReplayRequest.model_validate, {"merge": "m"})
 
 
 def work(access: Access) -> Work:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from eoctl.operations.state.compare import Comparison, compare
-from eoctl.operations.state.delivery import Wish, source
+from eoctl.operations.state.delivery import DeliveryWish, source
 from eoctl.operations.state.show import Shown, show
 from eoctl.stores.serdes import serde
 from eoctl.stores.state import folder as state_folder
@@ -585,7 +585,7 @@ def test_a_delivery_of_a_state_whose_headers_are_not_known(
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["partitions"][0]["counts"] = {"data": 1, **counted}
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    wish = Wish(str(folder), "topic:new")
+    wish = DeliveryWish(str(folder), "topic:new")
     if what is None:
         assert source(wish).count == 1
         return

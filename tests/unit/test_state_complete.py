@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from eoctl.engine.rebuild import Request, _added, _compacted
+from eoctl.engine.rebuild import RebuildRequest, _added, _compacted
 from eoctl.stores.state.folder import TaskRow
 from recovery.audit.range_counts import RangeCounts
 from recovery.facts import PartitionFacts
@@ -150,7 +150,7 @@ def test_a_cut_at_an_instant_is_as_old_as_the_instant(
         instant=NOW - ago,
         topics=(CutTopic(topic="t", topic_id=None, partitions=(place,)),),
     )
-    request = Request(
+    request = RebuildRequest(
         cut=cut,
         format="plain",
         options={},

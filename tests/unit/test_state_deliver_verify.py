@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eoctl.operations.change.steps import Seen
+from eoctl.operations.change.steps import Effect
 from eoctl.operations.state.into_table import IntoTable
 from eoctl.operations.state.into_topic import IntoTopic
 from eoctl.stores.state.marks import sorted_marks
-from eoctl.stores.state.table import Found
+from eoctl.stores.state.table import TableRows
 from recovery.change.plan import Step
 from recovery.facts import PartitionFacts
 from recovery.shared.digest import Digest
@@ -71,8 +71,8 @@ class Table(IntoTable):
         self._source: Any = SimpleNamespace(partitions={0: PART})
         self._table: Any = SimpleNamespace(found=self._found, name="table s")
 
-    async def _found(self, partition: int) -> Found:
-        return Found(ROWS, self.there)
+    async def _found(self, partition: int) -> TableRows:
+        return TableRows(ROWS, self.there)
 
     async def _live(self) -> Any:
         return {0: marked(1, 2, 3)}
@@ -88,5 +88,5 @@ def test_the_marks_of_rows_are_compared_beside_the_digest(
 ) -> None:
     """The digest is of key, time and value; offsets and further key columns stand in the marks."""
     step = STEP.model_copy(update={"action": "upsert"})
-    seen: Seen = asyncio.run(Table(marked(*there)).verify(step))
+    seen: Effect = asyncio.run(Table(marked(*there)).verify(step))
     assert seen.done is done

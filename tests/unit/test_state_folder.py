@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from eoctl.engine import rebuild
-from eoctl.engine.rebuild import Request
+from eoctl.engine.rebuild import RebuildRequest
 from eoctl.engine.rebuild_task import Task
 from eoctl.kafka.connection.access import Access
 from eoctl.stores.state import folder as state_folder
@@ -16,8 +16,8 @@ from recovery.errors import RefusedError
 from tests.unit.test_state_compare import A, cut, state
 
 
-def request(folder: Path, form: str = "plain") -> Request:
-    return Request(
+def request(folder: Path, form: str = "plain") -> RebuildRequest:
+    return RebuildRequest(
         cut=cut(9, 9),
         format=form,
         options={},
@@ -84,7 +84,7 @@ def test_only_one_works_in_a_folder(tmp_path: Path) -> None:
 def test_what_another_began_meanwhile_stays(tmp_path: Path) -> None:
     mine, other = request(tmp_path), request(tmp_path, "streams-kv")
     state_folder.begin(tmp_path, mine.to_json(), None)
-    again = Request.from_json(mine.to_json())  # as a job gets it
+    again = RebuildRequest.from_json(mine.to_json())  # as a job gets it
     state_folder.check_begun(tmp_path, again.to_json())
     for left in (None, other.to_json()):
         with pytest.raises(RefusedError, match="another rebuild has begun there meanwhile"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from eoctl.stores.offsets.bounded import Job, SilentError, bounded
+from eoctl.stores.offsets.bounded import BlockingCall, SilentError, bounded
 from eoctl.stores.state.files import StateWriter
 from eoctl.stores.state.rows import StateRows
 from recovery.formats.columns import rows_schema
@@ -63,7 +63,7 @@ def test_rows_come_by_rising_offset_from_any_row_on(tmp_path: Path, seed: int) -
 
 
 def test_a_long_call_that_answers_is_waited_for_a_silent_one_is_not() -> None:
-    def answers(job: Job) -> str:
+    def answers(job: BlockingCall) -> str:
         for _ in range(8):
             time.sleep(0.1)
             job.answered()

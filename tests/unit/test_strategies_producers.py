@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.formats.batches import CONTROL, MAX_SEQUENCE, TRANSACTIONAL, BatchHeader
-from recovery.restart.producers import Gap, ProducerRuns, Run, next_sequence
+from recovery.restart.producers import Gap, ProducerRun, ProducerRuns, next_sequence
 
 
 def header(
@@ -103,9 +103,9 @@ def test_markers_and_batches_without_records_are_nobodys() -> None:
 def test_transactional_is_said_of_a_run_as_a_whole() -> None:
     runs = ProducerRuns(0, 100)
     runs.add(header(0, 0, 7, 0, 0, TRANSACTIONAL), visible=True)
-    assert runs.found.runs == (Run(7, 0, 0, True),)
+    assert runs.found.runs == (ProducerRun(7, 0, 0, True),)
     runs.add(header(1, 1, 7, 0, 1), visible=True)
-    assert runs.found.runs == (Run(7, 0, 1, False),)
+    assert runs.found.runs == (ProducerRun(7, 0, 1, False),)
     runs.add(header(2, 2, -1, -1, -1), visible=True)
     assert runs.found.producer_ids == (7, -1)
 

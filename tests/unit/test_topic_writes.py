@@ -12,7 +12,7 @@ from eoctl.kafka.connection import confluent
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
-from eoctl.stores.offsets.bounded import Job
+from eoctl.stores.offsets.bounded import BlockingCall
 from eoctl.stores.offsets.topic import TopicOffsets
 from recovery.errors import RefusedError
 from recovery.shared.store_tables import TopicStore
@@ -52,7 +52,7 @@ def produced(
     described = TopicStore(kind="topic", topic="positions", key="k")
     store = TopicOffsets(described, cluster, None, 30)
     try:
-        found = store._produced(Job(), "{}", 0, lambda: did.append("lock"))
+        found = store._produced(BlockingCall(), "{}", 0, lambda: did.append("lock"))
         did.append(f"found {found}")
     except RefusedError as refusal:
         did.append(refusal.what)

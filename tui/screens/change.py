@@ -63,7 +63,7 @@ def carry_out(ready: Ready, typed: str) -> "Outcome":
     return execute(ready.plan, door, 60.0, ready.undoes)
 
 
-class Change(Asking[bool]):
+class ChangeScreen(Asking[bool]):
     """Plan, typed word, result. Its result: was anything sent? make: runs in a thread."""
 
     DEFAULT_CSS = "Change Vertical { max-width: 110; height: 80%; }"

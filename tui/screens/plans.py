@@ -11,7 +11,7 @@ from recovery.errors import RefusedError
 from tui.screens.change import Ready
 
 if TYPE_CHECKING:
-    from eoctl.operations.change.steps import Seen
+    from eoctl.operations.change.steps import Effect
     from eoctl.settings.context import Context
     from recovery.change.plan import Plan
 
@@ -53,7 +53,7 @@ def verify(about: str) -> Ready:
     if plan.kind == "restart":
         return _verify_restart(plan, context)
 
-    async def look() -> "list[Seen]":
+    async def look() -> "list[Effect]":
         async with kind_module(plan.kind).opened(plan, context, SECONDS) as operation:
             answering = await operation.cluster_id()
             if answering != plan.cluster_id:

@@ -12,7 +12,7 @@ from eoctl.render.width import cells, cut_end, cut_middle
 if TYPE_CHECKING:
     from recovery.rows.diagnosis import TxnHangingRow
 
-Kind = Literal["mark", "name", "partition", "number", "text", "spark"]
+ColumnKind = Literal["mark", "name", "partition", "number", "text", "spark"]
 
 LEVELS = " _.-:=+*#▁▂▃▄▅▆▇█"  # of sparklines, ASCII and not, lowest first
 NARROW, NORMAL, WIDE = range(3)
@@ -34,7 +34,7 @@ class Column:
 
     key: str
     title: str
-    kind: Kind
+    kind: ColumnKind
     widths: tuple[int, int, int]
     letter: str = ""
     grow: int = 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eoctl.cli.commands.offsets import MaxRate
-from eoctl.cli.dialog.acting import Change, Execute
+from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.options import Connection, Format
 from eoctl.cli.progress import Progress, note
 from eoctl.cli.spark import JobProgress, SparkOptions
@@ -22,7 +22,7 @@ from recovery.sizes import byte_rate
 from recovery.times import duration
 
 if TYPE_CHECKING:
-    from eoctl.operations.dedup.copying import Found
+    from eoctl.operations.dedup.copying import DedupRun
     from recovery.shared.record_ids import SourceHeaders
 
 By = Annotated[
@@ -37,7 +37,7 @@ _PANEL = "Headers that name a record's source"
 
 
 @dataclass(frozen=True)
-class Source:
+class RecordSource:
     """For `--by source`: which headers tell what a record was made of."""
 
     partition_header: Annotated[
@@ -93,7 +93,7 @@ def dedup(
     connection: Connection,
     output: Format,
     said: Execute,
-    source: Source,
+    source: RecordSource,
     on: SparkOptions,
     topic: Annotated[str, typer.Argument(metavar="INPUT", help="the topic with repeats")],
     clean: Annotated[str, typer.Argument(metavar="OUTPUT", help="empty, with as many partitions")],
@@ -126,7 +126,7 @@ def dedup(
     """
     from eoctl.operations.dedup import copying as operations
     from eoctl.operations.dedup import spark as dedup_spark
-    from recovery.dedup.request import Wish
+    from recovery.dedup.request import DedupWish
     from recovery.shared.record_ids import parse_record_id
 
     wanted = parse_record_id(by, source.headers(), where="--by")
@@ -142,7 +142,7 @@ def dedup(
     if count == 0 or seconds == 0:
         raise UsageError("must be above zero", where="--horizon", remedy="write 7d or 1000000")
     asked, spark = on.engine()
-    wish = Wish(
+    wish = DedupWish(
         source=topic,
         output=clean,
         by=wanted,
@@ -155,7 +155,7 @@ def dedup(
     context = connection.one()
     limit = connection.seconds(None)
 
-    async def begin(cluster: Cluster) -> "Plan | Found | None":
+    async def begin(cluster: Cluster) -> "Plan | DedupRun | None":
         begun = acting.unfinished_entry(
             operations.KIND, cluster.cluster_id or "", operations.scope(wish)
         )
@@ -183,11 +183,11 @@ def dedup(
     here = operations.Here(context, staging)
     with Progress() as progress:
         plan = found if isinstance(found, Plan) else here.plan(found, limit, progress)
-    return Change("dedup", plan, context, opened=here.opened).carry_out(said, output, limit)
+    return CommandChange("dedup", plan, context, opened=here.opened).carry_out(said, output, limit)
 
 
 @dataclass(frozen=True)
-class _Watched(Change):
+class _Watched(CommandChange):
     """A change whose job reports how far it is."""
 
     line: JobProgress = field(default_factory=JobProgress)

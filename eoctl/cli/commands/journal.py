@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eoctl.cli.dialog.acting import Change, Execute
+from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.emit import View, emit
 from eoctl.cli.options import Connection, Format
 from eoctl.operations.change import acting
@@ -17,7 +17,7 @@ from eoctl.render.tables import Column
 from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from eoctl.stores.journal import Journal
-from recovery.change.journal import Entry
+from recovery.change.journal import JournalEntry
 from recovery.change.plan import Plan
 from recovery.errors import RefusedError, UsageError
 from recovery.rows.answers import Answer
@@ -171,11 +171,11 @@ def resume(
         raise RefusedError(f"it is {one.state}: there is nothing to resume", where=entry)
     if abandon:
         return _abandon(one, acting_)
-    change = Change("journal-resume", one.plan, context_of(connection, one.plan), one.undoes)
+    change = CommandChange("journal-resume", one.plan, context_of(connection, one.plan), one.undoes)
     return change.carry_out(acting_, output, connection.seconds())
 
 
-def _abandon(entry: Entry, said: Execute) -> int:
+def _abandon(entry: JournalEntry, said: Execute) -> int:
     if not said.execute:
         raise UsageError("--abandon closes the entry for good", remedy="add --execute")
     writer = Journal().reopen(entry.id)
@@ -193,5 +193,5 @@ def undo(connection: Connection, acting_: Execute, output: Format, entry: EntryI
     one = Journal().get(entry)
     context = context_of(connection, one.plan)
     plan = acting.undo_plan(one, context, connection.seconds())
-    change = Change("journal-undo", plan, context, undoes=one.id)
+    change = CommandChange("journal-undo", plan, context, undoes=one.id)
     return change.carry_out(acting_, output, connection.seconds())

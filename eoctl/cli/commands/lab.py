@@ -361,7 +361,7 @@ def job(
 
     It ends with 1 when its outputs are not those of a run that was never interrupted.
     """
-    from eoctl.lab.job import CHANGELOG, INPUT, OUTPUT, Job
+    from eoctl.lab.job import CHANGELOG, INPUT, OUTPUT, LabJob
 
     lab = cluster.load(name)
     environment = dict(os.environ)
@@ -371,7 +371,7 @@ def job(
         except OSError as error:
             raise UsageError(f"cannot be read: {error.strerror}", where=str(env_file)) from None
         environment |= dict(_setting(line) for line in lines if line.strip())
-    one = Job(lab, environment)
+    one = LabJob(lab, environment)
     if die_after is not None:
         note(f"it dies after {counted(die_after, 'output')}; its application file: {one.app_file}")
     if lose_store:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eoctl.cli.dialog.acting import Change, Execute, plan_lines
+from eoctl.cli.dialog.acting import CommandChange, Execute, plan_lines
 from eoctl.cli.emit import View, emit, names
 from eoctl.cli.options import Connection, Format
 from eoctl.cli.progress import Progress, note
@@ -31,7 +31,7 @@ from recovery.sizes import byte_rate
 if TYPE_CHECKING:
     from eoctl.kafka.connection.cluster import Cluster
     from eoctl.operations.jobs.spark_launch import Spark
-    from eoctl.operations.merge.acting import Engine, Running
+    from eoctl.operations.merge.acting import ReplayEngine, Running
     from recovery.change.plan import Plan
 
 _PANEL = "Merge log"
@@ -47,7 +47,7 @@ MaxRate = Annotated[
 
 
 @dataclass(frozen=True)
-class Asked:
+class MergeLogOptions:
     """Which merge log: an application file's, or one described by options."""
 
     merge_log: Annotated[
@@ -254,7 +254,7 @@ PLAN = View(
 def verify(
     connection: Connection,
     output: Format,
-    asked: Asked,
+    asked: MergeLogOptions,
     app: AppFile = None,
     max_rate: MaxRate = None,
 ) -> int:
@@ -272,7 +272,9 @@ def verify(
     return answer.exit_status
 
 
-def plan(connection: Connection, output: Format, asked: Asked, app: AppFile = None) -> int:
+def plan(
+    connection: Connection, output: Format, asked: MergeLogOptions, app: AppFile = None
+) -> int:
     """What a replay from a commit to the tip reads, and how many outputs it drops."""
     merge = asked.merge(app)
     if merge.output is None:
@@ -287,7 +289,7 @@ def plan(connection: Connection, output: Format, asked: Asked, app: AppFile = No
 def replay(
     connection: Connection,
     output: Format,
-    asked: Asked,
+    asked: MergeLogOptions,
     said: Execute,
     on: SparkOptions,
     app: AppFile = None,
@@ -323,7 +325,7 @@ def replay(
 
 
 @dataclass(frozen=True)
-class _Replay(Change):
+class _Replay(CommandChange):
     """A change that takes long: it is watched while it runs. chosen: the engine, and why."""
 
     chosen: tuple[str, str] = ("local", "")
@@ -349,7 +351,7 @@ class _Replay(Change):
         return Exit(outcome.exit_status)
 
     @contextmanager
-    def _running(self) -> "Iterator[tuple[Running, Engine | None]]":
+    def _running(self) -> "Iterator[tuple[Running, ReplayEngine | None]]":
         """How it is watched, and what carries it out."""
         from eoctl.operations.merge.acting import Running
         from eoctl.operations.merge.spark import on_spark

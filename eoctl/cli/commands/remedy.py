@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from eoctl.cli.dialog.acting import Change, Execute
+from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, Format
 from eoctl.kafka.connection.cluster import Cluster
@@ -118,7 +118,7 @@ def _run(
     if found.plan is None:
         print(found.done)
         return Exit.OK
-    return Change(f"txn-{wish.action}", found.plan, context).carry_out(said, output, seconds)
+    return CommandChange(f"txn-{wish.action}", found.plan, context).carry_out(said, output, seconds)
 
 
 def check_cluster(cluster: Cluster, cluster_id: str | None) -> None:
@@ -239,6 +239,6 @@ def apply(
     if plan.kind not in acting.KINDS or not plan.kind.startswith("txn-"):
         raise UsageError(f"a plan of kind {plan.kind}", where=str(file), remedy="not one of txn")
     context = connection.one()
-    return Change("txn-apply", plan, context).carry_out(
+    return CommandChange("txn-apply", plan, context).carry_out(
         said, output, connection.seconds(MANY_SECONDS)
     )

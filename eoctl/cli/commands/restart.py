@@ -12,7 +12,7 @@ import typer
 
 from eoctl.cli.commands.journal import context_of
 from eoctl.cli.commands.restart_target import AdHocTarget
-from eoctl.cli.dialog.acting import Change, Execute
+from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.emit import View, emit
 from eoctl.cli.options import Connection, Format
 from eoctl.kafka.connection.cluster import Cluster
@@ -28,7 +28,7 @@ from eoctl.render.shell import command
 from eoctl.render.tables import Column
 from eoctl.render.words import counted
 from eoctl.stores import plan_files
-from recovery.change.journal import Entry
+from recovery.change.journal import JournalEntry
 from recovery.change.plan import Plan
 from recovery.errors import EoctlError, Exit, RefusedError, UnverifiedError, UsageError
 from recovery.restart.decision import PendingError
@@ -203,11 +203,13 @@ def apply(connection: Connection, output: Format, said: Execute, file: PlanFile)
     elif (begun := operations.going_on_with(made)) is not None:
         print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
         try:
-            return Change("restart-apply", begun.plan, context).carry_out(said, output, seconds)
+            return CommandChange("restart-apply", begun.plan, context).carry_out(
+                said, output, seconds
+            )
         except RefusedError:
             if not operations.is_abandoned(begun):
                 raise
-    return Change("restart-apply", made, context).carry_out(said, output, seconds)
+    return CommandChange("restart-apply", made, context).carry_out(said, output, seconds)
 
 
 def undo(connection: Connection, output: Format, said: Execute, file: PlanFile) -> int:
@@ -217,7 +219,7 @@ def undo(connection: Connection, output: Format, said: Execute, file: PlanFile) 
     entry = operations.applied(made)
     begun = operations.begun_undo(entry)
     back = begun.plan if begun is not None else acting.undo_plan(entry, context, seconds)
-    change = Change("restart-undo", back, context, undoes=entry.id)
+    change = CommandChange("restart-undo", back, context, undoes=entry.id)
     return change.carry_out(said, output, seconds)
 
 
@@ -324,7 +326,7 @@ def _show(
         print(line)
 
 
-def _entry(entry: Entry | None) -> dict[str, object] | None:
+def _entry(entry: JournalEntry | None) -> dict[str, object] | None:
     """A journal entry for scripts. ended_at: null while it is unfinished."""
     if entry is None:
         return None
@@ -342,7 +344,7 @@ _ENDED = {
 }
 
 
-def _told(word: str, entry: Entry) -> str:
+def _told(word: str, entry: JournalEntry) -> str:
     """`applied      by journal entry ID, ended 2026-...`: what became of an entry, and when."""
     if entry.state == "unfinished":
         way = command(["eoctl", "journal", "resume", entry.id])

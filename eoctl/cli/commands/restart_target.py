@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.restart.adhoc import Wish, asked
+from eoctl.operations.restart.adhoc import MoveWish, asked
 from eoctl.operations.restart.request import AdHoc
 from eoctl.operations.session.session import now_ms
 from recovery.errors import UsageError
@@ -74,7 +74,7 @@ class AdHocTarget:
                 raise UsageError("the file names the partitions", where="--from-file")
         elif bool(selectors) == self.all_topics:
             raise UsageError("name topics with --topic, or give --all-topics")
-        return await asked(cluster, Wish(self.group, target, selectors))
+        return await asked(cluster, MoveWish(self.group, target, selectors))
 
     def _target(self, group: str) -> Target:
         found: list[Target] = []

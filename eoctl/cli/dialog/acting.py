@@ -68,7 +68,7 @@ PLAN = View(
 
 
 @dataclass(frozen=True)
-class Change:
+class CommandChange:
     """A plan on its way through one command. schema: the command's words joined by `-`.
 
     undoes: the journal entry that the plan puts back. words: of the command that carries it out,

@@ -26,7 +26,7 @@ from recovery.facts import GroupFacts, Missing, TopicPartition
 from recovery.formats.coordinator import coordinator_partition
 
 Said = TypeVar("Said")
-Told = Mapping[str, tuple[str, Said]]
+GroupAnswers = Mapping[str, tuple[str, Said]]
 """What a broker told of groups: name to (Kafka's error name or NONE, answer)."""
 
 CONSUMER_OFFSETS = "__consumer_offsets"
@@ -84,7 +84,7 @@ async def offsets_partitions(cluster: Cluster) -> tuple[PartitionMetadata, ...] 
 async def at_coordinators(
     cluster: Cluster,
     names: Iterable[str],
-    ask: Callable[[int, list[str]], Awaitable[Told[Said]]],
+    ask: Callable[[int, list[str]], Awaitable[GroupAnswers[Said]]],
 ) -> tuple[dict[str, tuple[int, Said]], list[Missing]]:
     """Ask each group's coordinator about its groups, all brokers at once: (broker, answer) of each.
 
@@ -250,7 +250,7 @@ async def find_groups(
     not be asked is not among them but in the second part.
     """
 
-    async def ask(broker: int, mine: list[str]) -> Told[GroupFacts]:
+    async def ask(broker: int, mine: list[str]) -> GroupAnswers[GroupFacts]:
         listed = {g.group: g for g in await _list(cluster, broker)}
         return {n: ("NONE", listed.get(n) or GroupFacts(n, None, None, broker)) for n in mine}
 
@@ -283,7 +283,7 @@ async def describe_groups(
     for g in groups:
         by_kind.setdefault((g.type or "classic").lower(), []).append(g.group)
 
-    async def ask(kind: str, broker: int, mine: list[str]) -> Told[Any]:
+    async def ask(kind: str, broker: int, mine: list[str]) -> GroupAnswers[Any]:
         request, field, least = requests[kind]
         answer = await cluster.ask(broker, request(**{field: mine}), least=least)
         return {g.group_id: (_described_or_dead(g), g) for g in answer.groups}

@@ -20,7 +20,7 @@ from recovery.formats.reader import CorruptError
 
 PARTITION_BYTES = 4 << 20
 
-Progress = Callable[[int, int], None]
+ReadProgress = Callable[[int, int], None]
 """Called with bytes and offsets more, after each response."""
 
 Part = TypeVar("Part", ColumnBatch, Batches)
@@ -37,7 +37,7 @@ async def read_columns(
     control: bool = False,
     check_crc: bool = True,
     max_rate: float | None = None,
-    progress: Progress | None = None,
+    progress: ReadProgress | None = None,
 ) -> AsyncGenerator[ColumnBatch, None]:
     """The records with offsets in [start, end), by rising offset, a few MiB at a time.
 
@@ -81,7 +81,7 @@ async def read_headers(
     last_stable_offset: int | None = None,
     check_crc: bool = True,
     max_rate: float | None = None,
-    progress: Progress | None = None,
+    progress: ReadProgress | None = None,
 ) -> AsyncGenerator[Batches, None]:
     """The headers of all batches that reach into [start, end), markers included, nothing opened.
 
@@ -110,7 +110,7 @@ async def _read(
     decoded: Callable[[Chunk, int], Iterator[Part]],
     stable: int | None,
     max_rate: float | None,
-    progress: Progress | None,
+    progress: ReadProgress | None,
 ) -> AsyncGenerator[Part, None]:
     """Up to the last stable offset with the lists of aborted transactions, then without."""
     if stable is None:

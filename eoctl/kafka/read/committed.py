@@ -12,7 +12,13 @@ from functools import partial
 from typing import Any
 
 from eoctl.kafka.ask import collect
-from eoctl.kafka.ask.groups import NOT_FOUND, Told, at_coordinators, list_groups, offsets_partitions
+from eoctl.kafka.ask.groups import (
+    NOT_FOUND,
+    GroupAnswers,
+    at_coordinators,
+    list_groups,
+    offsets_partitions,
+)
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import PROBE_TOPIC, Cluster, refuse_short
 from eoctl.kafka.read.fetch import Range, read_all
@@ -52,7 +58,7 @@ async def with_offsets(
     if partitions is None and others:
         uncertain, everywhere, missing = await _maybe_pending(cluster, others)
 
-    async def ask(broker: int, mine: list[str]) -> Told[Sequence[GroupOffsetFacts]]:
+    async def ask(broker: int, mine: list[str]) -> GroupAnswers[Sequence[GroupOffsetFacts]]:
         wanted = {
             name: everywhere if partitions is None and name in uncertain else partitions
             for name in mine
@@ -109,7 +115,7 @@ async def _maybe_pending(
 
 async def _committed(
     cluster: Cluster, broker: int, wanted: Mapping[str, Sequence[TopicPartition] | None]
-) -> Told[Sequence[GroupOffsetFacts]]:
+) -> GroupAnswers[Sequence[GroupOffsetFacts]]:
     # a commit between the two answers makes the value the older one, never `pending` wrong
     (value, _), (stable, version) = await asyncio.gather(
         _offset_fetch(cluster, broker, wanted, stable=False),
@@ -222,7 +228,7 @@ async def _share_offsets(
     partitions: Sequence[TopicPartition] | None,
     broker: int,
     names: list[str],
-) -> Told[Sequence[GroupOffsetFacts]]:
+) -> GroupAnswers[Sequence[GroupOffsetFacts]]:
     """The first offset that each share group has not finished with."""
     request = messages.DescribeShareGroupOffsetsRequest
     question = request(
@@ -267,13 +273,13 @@ async def groups_at(
     return [g for g in groups if g.offsets], missing + more
 
 
-Place = tuple[str, str, int]
+CommitPlace = tuple[str, str, int]
 """A group's commit: group, topic, partition."""
 
 
 async def pending_holders(
     cluster: Cluster, pending: Sequence[GroupOffsetFacts]
-) -> dict[Place, tuple[OpenTransaction, ...]]:
+) -> dict[CommitPlace, tuple[OpenTransaction, ...]]:
     """The open transactions on `__consumer_offsets` that hold newer commits of these places.
 
     Read from the open batches of each producer, from the first offset of its transaction on: one
@@ -301,7 +307,7 @@ async def pending_holders(
     ]
     chunks, _ = await read_all(cluster, ranges, most_chunks=MOST_CHUNKS)
     named = {(o.group, o.topic, o.partition) for o in pending}
-    found: dict[Place, dict[OpenTransaction, None]] = {}
+    found: dict[CommitPlace, dict[OpenTransaction, None]] = {}
     for where, mine in chunks.items():
         for chunk in mine:
             for header in batch_headers(chunk.records):
@@ -321,7 +327,7 @@ async def pending_holders(
 
 async def pending_producers(
     cluster: Cluster, pending: Sequence[GroupOffsetFacts]
-) -> dict[Place, int]:
+) -> dict[CommitPlace, int]:
     """The producer id of the newest open transaction that holds each of these commits."""
     found = await pending_holders(cluster, pending)
     return {p: pid for p, holders in found.items() if (pid := holders[-1].producer_id) is not None}

@@ -21,7 +21,7 @@ from recovery.formats.counting import Counts, ExactCount
 from recovery.formats.reader import CorruptError
 from recovery.restart.producers import ProducerRuns
 
-Progress = Callable[[int, int, int], None]
+CountProgress = Callable[[int, int, int], None]
 """Called with bytes read, offsets done and offsets in all, after each chunk."""
 
 
@@ -31,7 +31,7 @@ class Reading:
 
     check_crc: bool = True
     max_rate: float | None = None
-    progress: Progress | None = None
+    progress: CountProgress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ async def count(
     *,
     check_crc: bool = True,
     max_rate: float | None = None,
-    progress: Progress | None = None,
+    progress: CountProgress | None = None,
 ) -> tuple[dict[TopicPartition, list[Counts]], list[Missing]]:
     """Counts of each piece of each partition; partitions that could not be counted as a whole are
     only in the second part.
@@ -115,7 +115,7 @@ class _Counter:
         self,
         partitions: Mapping[TopicPartition, _Pieces],
         check_crc: bool,
-        progress: Progress | None,
+        progress: CountProgress | None,
     ) -> None:
         self.partitions = partitions
         self.failed: dict[TopicPartition, Missing] = {}

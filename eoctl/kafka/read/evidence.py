@@ -27,7 +27,7 @@ from recovery.formats.reader import CorruptError
 from recovery.formats.records import ControlType, marker, records
 from recovery.inspect.history import Marker, StateLog
 from recovery.inspect.observation import OpenTransaction, StartBatch
-from recovery.inspect.state_log import Former, Part, parts_of, state_log
+from recovery.inspect.state_log import Former, LogPart, parts_of, state_log
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 AROUND = 1000  # offsets read on either side of a start batch, for the markers nearest to it
@@ -215,15 +215,15 @@ def _markers(w: OpenTransaction, chunks: Iterable[Chunk], begin: int) -> Markers
 class Cache(Protocol):
     """What was read of `__transaction_state` before (eoctl.stores.history_cache)."""
 
-    def load(self, partition: int) -> Part | None:
+    def load(self, partition: int) -> LogPart | None:
         """Whole batches in offset order; None if none are kept."""
         ...
 
-    def save(self, partition: int, parts: Sequence[Part]) -> None:
+    def save(self, partition: int, parts: Sequence[LogPart]) -> None:
         """Keep these instead."""
         ...
 
-    def retire(self, partition: int, part: Part) -> None:
+    def retire(self, partition: int, part: LogPart) -> None:
         """Set aside what was loaded: the log does not hold it any more."""
         ...
 
@@ -279,7 +279,7 @@ async def state_logs(
     logs: list[StateLog] = []
     ranges: list[Range] = []
     whole: dict[int, Range] = {}
-    kept: dict[int, Part] = {}
+    kept: dict[int, LogPart] = {}
     doubted: set[int] = set()
     other: set[int] = set()
     for p in facts:
@@ -328,7 +328,7 @@ async def state_logs(
 
 
 async def _go_on(
-    cluster: Cluster, partitions: Sequence[PartitionMetadata], kept: Mapping[int, Part]
+    cluster: Cluster, partitions: Sequence[PartitionMetadata], kept: Mapping[int, LogPart]
 ) -> dict[int, bool]:
     """True for each log that goes on from what is kept of it; absent: its leader did not tell."""
     wanted = {
@@ -408,7 +408,7 @@ def _last_base(scan: HeaderScan) -> int:
     return int(scan.fields["base_offset"][-1])
 
 
-def _continues(kept: Part, buffers: Sequence[bytes]) -> bool | None:
+def _continues(kept: LogPart, buffers: Sequence[bytes]) -> bool | None:
     """Is the first batch read the last one kept? False: another stands there. None: none does.
 
     Compaction takes batches, and it notes in one with a tombstone when that may go.
@@ -421,7 +421,7 @@ def _continues(kept: Part, buffers: Sequence[bytes]) -> bool | None:
 
 def _log(
     partition: int,
-    before: Part | None,
+    before: LogPart | None,
     buffers: Sequence[bytes],
     end: int,
     error: str | None,
@@ -446,7 +446,7 @@ def _log(
             if first or scan.end < len(buffer):
                 parts += parts_of([buffer[first : scan.end]])
             else:
-                parts.append(Part(memoryview(buffer), scan))
+                parts.append(LogPart(memoryview(buffer), scan))
             seen, grown = int(scan.last_offset[-1]), True
         log = state_log(partition, parts, end, producer_ids, transactional_ids)
     except CorruptError as corrupt:

@@ -27,7 +27,7 @@ A = TypeVar("A")
 
 
 @dataclass(slots=True)
-class Found(Generic[W, A]):
+class SearchAnswers(Generic[W, A]):
     """answers, and why others could not be given."""
 
     answers: dict[W, A] = field(default_factory=dict)
@@ -54,9 +54,9 @@ def _why(ended: Ended) -> str:
 
 async def walk(
     cluster: Cluster, wants: Sequence[Walk], tops: Mapping[TopicPartition, tuple[int, int]]
-) -> Found[Walk, int | None]:
+) -> SearchAnswers[Walk, int | None]:
     """The offset after the k-th visible record. tops: (last stable offset, high watermark)."""
-    found: Found[Walk, int | None] = Found()
+    found: SearchAnswers[Walk, int | None] = SearchAnswers()
     for isolation in (READ_COMMITTED, READ_UNCOMMITTED):
         mine = [w for w in wants if w.uncommitted == (isolation == READ_UNCOMMITTED)]
         for one in in_turn(mine):
@@ -84,7 +84,7 @@ async def _walk(
     wants: Mapping[TopicPartition, Walk],
     tops: Mapping[TopicPartition, int],
     isolation: int,
-    found: Found[Walk, int | None],
+    found: SearchAnswers[Walk, int | None],
 ) -> None:
     steps = {p: _Step(w.start, w.records, max(w.records, LEAST_WALK)) for p, w in wants.items()}
     while True:
@@ -139,9 +139,9 @@ def _pass(chunk: Chunk, step: _Step, top: int) -> int | None:
 
 async def times(
     cluster: Cluster, wants: Sequence[TimeAt], ends: Mapping[TopicPartition, int]
-) -> Found[TimeAt, int | None]:
+) -> SearchAnswers[TimeAt, int | None]:
     """The timestamp of the first data record at or after an offset. ends: high watermarks."""
-    found: Found[TimeAt, int | None] = Found()
+    found: SearchAnswers[TimeAt, int | None] = SearchAnswers()
     for one in in_turn(wants):
         ranges = [Range(*p, w.offset, ends[p]) for p, w in one.items() if w.offset < ends[p]]
         chunks, ended = await fetch.read_all(
@@ -164,9 +164,9 @@ async def times(
 
 async def last_records(
     cluster: Cluster, wants: Sequence[ChangelogTip], starts: Mapping[TopicPartition, int]
-) -> Found[ChangelogTip, Record | None]:
+) -> SearchAnswers[ChangelogTip, Record | None]:
     """The last visible record below an end. starts: log starts; None: there is none."""
-    found: Found[ChangelogTip, Record | None] = Found()
+    found: SearchAnswers[ChangelogTip, Record | None] = SearchAnswers()
     for one in in_turn(wants):
         size, left = LEAST_TAIL, dict(one)
         while left:
@@ -190,9 +190,9 @@ async def last_records(
 
 async def tails(
     cluster: Cluster, wants: Sequence[MergeTail], each: Callable[[MergeTail, Record], None]
-) -> Found[MergeTail, None]:
+) -> SearchAnswers[MergeTail, None]:
     """Calls `each` with every visible record of every stretch, in offset order."""
-    found: Found[MergeTail, None] = Found()
+    found: SearchAnswers[MergeTail, None] = SearchAnswers()
     for one in in_turn(wants):
         ranges = [Range(*p, w.start, w.end) for p, w in one.items()]
         async for item in fetch.read(cluster, ranges, isolation=READ_COMMITTED):

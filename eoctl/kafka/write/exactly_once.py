@@ -40,7 +40,7 @@ class FencedError(RefusedError):
     """Another producer of the same transactional id has taken over: nothing more is written."""
 
 
-class Position(NamedTuple):
+class CommittedPosition(NamedTuple):
     """A committed offset: the next one to read. metadata: what its writer put beside it."""
 
     offset: int
@@ -49,7 +49,7 @@ class Position(NamedTuple):
 
 async def committed(
     cluster: Cluster, group: str, places: Sequence[TopicPartition]
-) -> dict[TopicPartition, Position]:
+) -> dict[TopicPartition, CommittedPosition]:
     """What the group committed, none of it pending; a place without a commit is left out.
 
     Waits while a transaction that holds a newer one is being decided. Raises IncompleteError when
@@ -67,7 +67,7 @@ async def committed(
 
 async def last_committed(
     cluster: Cluster, group: str, places: Sequence[TopicPartition]
-) -> tuple[dict[TopicPartition, Position], bool]:
+) -> tuple[dict[TopicPartition, CommittedPosition], bool]:
     """What the group committed last, and whether an open transaction holds something newer.
 
     For a look before `Writer.open`, which ends such a transaction: a process that was killed
@@ -80,7 +80,7 @@ async def last_committed(
         if not missing:
             # librdkafka commits a NUL behind the metadata
             positions = {
-                (row.topic, row.partition): Position(
+                (row.topic, row.partition): CommittedPosition(
                     row.committed_offset, (row.metadata or "").rstrip("\0")
                 )
                 for row in rows
@@ -179,7 +179,7 @@ class Writer:
             except Exception as failure:
                 raise self._told(failure, f"cannot write to {topic}") from None
 
-    def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
+    def commit(self, positions: Mapping[TopicPartition, CommittedPosition]) -> None:
         """Commit the records sent since `begin` together with these positions."""
         from confluent_kafka import TopicPartition as Place
 

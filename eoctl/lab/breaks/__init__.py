@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from eoctl.host.processes import spawn
 from eoctl.kafka.connection.failures import WireError
 from eoctl.lab.breaks import histories, markers, mixed, offsets, orphans, owned, unheld
-from eoctl.lab.breaks.stage import COMMON, Kind, Options, Stage
+from eoctl.lab.breaks.stage import COMMON, BreakKind, Options, Stage
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.client import Client
 from eoctl.lab.owners import adopt, owners_folder
@@ -28,7 +28,7 @@ from recovery import errors
 if TYPE_CHECKING:
     from eoctl.lab.cluster import Lab
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, BreakKind] = {
     kind.name: kind
     for module in (owned, orphans, mixed, markers, offsets, unheld, histories)
     for kind in module.KINDS

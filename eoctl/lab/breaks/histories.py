@@ -10,7 +10,7 @@ from eoctl.lab import admin
 from eoctl.lab.breaks.markers import TRANSACTION_STATE, decide_while_stopped, stoppable
 from eoctl.lab.breaks.orphans import stray, unverified
 from eoctl.lab.breaks.owned import Begun, begin, held, longest_timeout
-from eoctl.lab.breaks.stage import Kind, Stage, batch
+from eoctl.lab.breaks.stage import BreakKind, Stage, batch
 from eoctl.lab.breaks.truth import GroundTruth, Ledger
 from eoctl.lab.producer import Producer
 from recovery.formats.coordinator import coordinator_partition
@@ -123,19 +123,19 @@ async def make_topic_made_anew(stage: Stage) -> list[GroundTruth]:
 
 
 KINDS = (
-    Kind(
+    BreakKind(
         "replaced-history",
         "a lost COMMIT, and __transaction_state was made anew since",
         make_replaced_history,
         brokers=2,
     ),
-    Kind(
+    BreakKind(
         "grown-history",
         "a lost COMMIT, and __transaction_state got partitions since",
         make_grown_history,
         brokers=2,
     ),
-    Kind(
+    BreakKind(
         "topic-made-anew",
         "an id (v1) goes on in a topic that was made anew (--kind open, orphan)",
         make_topic_made_anew,

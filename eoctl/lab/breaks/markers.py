@@ -12,7 +12,7 @@ from functools import partial
 from eoctl.kafka.connection import messages
 from eoctl.lab import admin
 from eoctl.lab.breaks.owned import Begun, begin, longest_timeout
-from eoctl.lab.breaks.stage import Kind, Place, Stage, batch
+from eoctl.lab.breaks.stage import BreakKind, BreakPlace, Stage, batch
 from eoctl.lab.breaks.truth import GroundTruth, Ledger
 from eoctl.lab.client import Client, refuse
 from eoctl.lab.producer import Producer
@@ -96,7 +96,7 @@ async def make_marker_lost(stage: Stage) -> list[GroundTruth]:
         return truths
 
 
-async def _session_before(stage: Stage, place: Place, ledger: Ledger) -> None:
+async def _session_before(stage: Stage, place: BreakPlace, ledger: Ledger) -> None:
     """The application has committed here before it was started again.
 
     Under v1 this commit's marker shows that later decisions mean this topic, and not an earlier one
@@ -143,7 +143,7 @@ async def make_marker_twice(stage: Stage) -> list[GroundTruth]:
 
 
 async def write_marker(
-    client: Client, place: Place, producer: Producer, *, commit: bool, coordinator_epoch: int
+    client: Client, place: BreakPlace, producer: Producer, *, commit: bool, coordinator_epoch: int
 ) -> None:
     """A marker as a coordinator of transactions v1 writes it, of this coordinator epoch."""
     marker = messages.WriteTxnMarkersRequest.WritableTxnMarker
@@ -255,20 +255,20 @@ async def prepared(client: Client, name: str) -> None:
 
 
 KINDS = (
-    Kind(
+    BreakKind(
         "marker-lost",
         "a decided COMMIT whose marker was skipped (--later elsewhere, open)",
         make_marker_lost,
         brokers=2,
         takes=frozenset({"later", "outcome"}),
     ),
-    Kind(
+    BreakKind(
         "marker-twice",
         "of two commits (v1) one marker stands twice, the other's was skipped",
         make_marker_twice,
         brokers=2,
     ),
-    Kind(
+    BreakKind(
         "prepare-stuck",
         "a decided COMMIT whose partition's broker is frozen",
         make_prepare_stuck,

@@ -8,9 +8,9 @@ from eoctl.kafka.connection.failures import WireError
 from eoctl.lab import admin
 from eoctl.lab.admin import BROKER, TOPIC
 from eoctl.lab.breaks.owned import HOLD, held, longest_timeout
-from eoctl.lab.breaks.stage import Kind, Place, Stage, batch
+from eoctl.lab.breaks.stage import BreakKind, BreakPlace, Stage, batch
 from eoctl.lab.breaks.truth import GroundTruth, Ledger
-from eoctl.lab.client import Client, Record
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.producer import Producer
 
 # Roll a segment at the next write a second later; compact whatever is there.
@@ -57,13 +57,13 @@ async def make_mixed(stage: Stage) -> list[GroundTruth]:
     return truths
 
 
-async def _write_what_compaction_thins(stage: Stage, place: Place) -> Ledger:
+async def _write_what_compaction_thins(stage: Stage, place: BreakPlace) -> Ledger:
     """Every second key is written again later, so that the first version goes; aborted ones go."""
     client, count = stage.client, 2 * max(1, stage.options.records)
     ledger = await Ledger.begin(client, place.topic, place.partition)
     idempotent = await Producer.init(client)
     transactional = await Producer.init(client, f"{place.transactional_id}.ended")
-    again: list[Record] = []
+    again: list[NewRecord] = []
     for name in ("plain", "idempotent", "committed", "aborted"):
         records = batch(count, f"early-{name}")
         if name == "plain":
@@ -102,7 +102,9 @@ async def _compacted(client: Client, ledger: Ledger) -> None:
     await client.until(attempt, also=frozenset({"NOT_YET"}))
 
 
-async def _write_what_stays(stage: Stage, place: Place, ledger: Ledger) -> tuple[Producer, int]:
+async def _write_what_stays(
+    stage: Stage, place: BreakPlace, ledger: Ledger
+) -> tuple[Producer, int]:
     """Each kind of record where nothing is compacted any more, and an open transaction."""
     client, count = stage.client, stage.options.records
     idempotent = await Producer.init(client)
@@ -122,7 +124,7 @@ async def _write_what_stays(stage: Stage, place: Place, ledger: Ledger) -> tuple
 
 
 KINDS = (
-    Kind(
+    BreakKind(
         "mixed",
         "one partition with every kind of record, compacted holes and an open transaction",
         make_mixed,

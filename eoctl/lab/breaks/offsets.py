@@ -6,7 +6,7 @@ from eoctl.lab import admin
 from eoctl.lab.breaks.markers import REPAIR, decide_while_stopped, stoppable
 from eoctl.lab.breaks.orphans import ABORT, unverified
 from eoctl.lab.breaks.owned import Begun, longest_timeout
-from eoctl.lab.breaks.stage import Kind, Place, Stage, batch
+from eoctl.lab.breaks.stage import BreakKind, BreakPlace, Stage, batch
 from eoctl.lab.breaks.truth import STRAY_NOT_YET, GroundTruth, Ledger
 from eoctl.lab.client import GROUP
 from eoctl.lab.producer import Producer
@@ -16,7 +16,7 @@ OFFSETS = "__consumer_offsets"
 COMMITTED, PENDING = 2, 5
 
 
-async def _group_of(stage: Stage, place: Place, number: int) -> tuple[str, int]:
+async def _group_of(stage: Stage, place: BreakPlace, number: int) -> tuple[str, int]:
     """A group's name and its partition of `__consumer_offsets`."""
     group = stage.options.group or f"{place.topic}-group"
     if stage.options.count > 1:
@@ -25,7 +25,7 @@ async def _group_of(stage: Stage, place: Place, number: int) -> tuple[str, int]:
     return group, coordinator_partition(group, len(await stage.client.partitions(OFFSETS)))
 
 
-async def _committed_once(stage: Stage, place: Place, group: str) -> Producer:
+async def _committed_once(stage: Stage, place: BreakPlace, group: str) -> Producer:
     """An input, and a producer that committed the group's offset COMMITTED of it."""
     await stage.client.plain(place.topic, place.partition, batch(10, "input"))
     timeout_ms = await longest_timeout(stage)
@@ -103,14 +103,14 @@ async def make_offsets_orphan(stage: Stage) -> list[GroundTruth]:
 
 
 KINDS = (
-    Kind(
+    BreakKind(
         "offsets-marker-lost",
         "a decided COMMIT of a group's offsets whose marker was skipped",
         make_offsets_marker_lost,
         brokers=2,
         takes=frozenset({"group"}),
     ),
-    Kind(
+    BreakKind(
         "offsets-orphan",
         "a group's offset commit in a transaction that no coordinator owns",
         make_offsets_orphan,

@@ -16,7 +16,7 @@ from functools import partial
 from eoctl.lab import admin
 from eoctl.lab.admin import BROKER
 from eoctl.lab.breaks.owned import HOLD, held, longest_timeout
-from eoctl.lab.breaks.stage import Kind, Place, Stage, batch
+from eoctl.lab.breaks.stage import BreakKind, BreakPlace, Stage, batch
 from eoctl.lab.breaks.truth import GroundTruth, Ledger
 from eoctl.lab.client import Client
 from eoctl.lab.producer import Producer
@@ -48,7 +48,7 @@ async def make_orphan(stage: Stage) -> list[GroundTruth]:
     return truths
 
 
-async def _with_an_id_of_its_own(stage: Stage, place: Place) -> Place:
+async def _with_an_id_of_its_own(stage: Stage, place: BreakPlace) -> BreakPlace:
     """An earlier break of this partition has used its id, and so its producer id: take another."""
     name, number = place.transactional_id, 1
     if stage.options.transactional_id is None:
@@ -102,14 +102,14 @@ async def stray(
     )
 
 
-async def _fresh(stage: Stage, place: Place, _: Place) -> list[GroundTruth]:
+async def _fresh(stage: Stage, place: BreakPlace, _: BreakPlace) -> list[GroundTruth]:
     """The id never had a transaction; whoever owned it has been replaced since."""
     producer = await Producer.init(stage.client, place.transactional_id)
     ledger = await Ledger.begin(stage.client, place.topic, place.partition)
     return [await stray(stage, ledger, producer, "fresh", raised=True)]
 
 
-async def _marked(stage: Stage, place: Place, _: Place) -> list[GroundTruth]:
+async def _marked(stage: Stage, place: BreakPlace, _: BreakPlace) -> list[GroundTruth]:
     """An orphan whose id committed in this partition before."""
     producer = await Producer.init(stage.client, place.transactional_id)
     ledger = await Ledger.begin(stage.client, place.topic, place.partition)
@@ -119,7 +119,7 @@ async def _marked(stage: Stage, place: Place, _: Place) -> list[GroundTruth]:
     return [await stray(stage, ledger, producer, "marked", raised=True)]
 
 
-async def _nameless(stage: Stage, place: Place, _: Place) -> list[GroundTruth]:
+async def _nameless(stage: Stage, place: BreakPlace, _: BreakPlace) -> list[GroundTruth]:
     """A producer id of an idempotent producer: no transactional id ever had it."""
     plain = await Producer.init(stage.client)
     nobody = Producer(stage.client, plain.producer_id, plain.epoch, place.transactional_id)
@@ -131,7 +131,7 @@ async def _nameless(stage: Stage, place: Place, _: Place) -> list[GroundTruth]:
     return [await stray(stage, ledger, nobody, "nameless", verdict="unknown", repair=repair)]
 
 
-async def _late(stage: Stage, place: Place, home: Place) -> list[GroundTruth]:
+async def _late(stage: Stage, place: BreakPlace, home: BreakPlace) -> list[GroundTruth]:
     """The id committed elsewhere; then a write of that transaction arrives here."""
     producer = await Producer.init(stage.client, place.transactional_id)
     await producer.send(home.topic, home.partition, batch(stage.options.records, "in-time"))
@@ -141,7 +141,7 @@ async def _late(stage: Stage, place: Place, home: Place) -> list[GroundTruth]:
     return [await stray(stage, ledger, late, "late")]
 
 
-async def _foreign(stage: Stage, place: Place, home: Place) -> list[GroundTruth]:
+async def _foreign(stage: Stage, place: BreakPlace, home: BreakPlace) -> list[GroundTruth]:
     """The id has a transaction open, but not here."""
     timeout_ms = await longest_timeout(stage)
     producer = await Producer.init(stage.client, place.transactional_id, timeout_ms)
@@ -192,14 +192,14 @@ _MAKERS = {
 }
 
 KINDS = (
-    Kind(
+    BreakKind(
         "orphan",
         "a transaction that no coordinator owns (--kind fresh, marked, late, foreign, nameless)",
         make_orphan,
         takes=HOLD | {"variant", "age_seconds"},
         leaves_open=lambda options: options.hold and options.variant == "foreign",
     ),
-    Kind(
+    BreakKind(
         "idle-owner",
         "an orphan whose id is at rest and whose owner lives",
         make_idle_owner,

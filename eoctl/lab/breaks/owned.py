@@ -12,7 +12,7 @@ from typing import Any
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.failures import WireError
 from eoctl.lab import admin
-from eoctl.lab.breaks.stage import UNSTABLE, Kind, Options, Place, Stage, batch
+from eoctl.lab.breaks.stage import UNSTABLE, BreakKind, BreakPlace, Options, Stage, batch
 from eoctl.lab.breaks.truth import GroundTruth, Ledger
 from eoctl.lab.producer import Producer
 from recovery.errors import UnverifiedError
@@ -29,7 +29,7 @@ FENCED = frozenset({"INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
 class Begun:
     """An open transaction as its batches carry it; the producer's own epoch may move on."""
 
-    place: Place
+    place: BreakPlace
     ledger: Ledger
     producer: Producer
     producer_id: int
@@ -51,7 +51,7 @@ class Begun:
 
 
 async def begin(
-    stage: Stage, place: Place, producer: Producer, ledger: Ledger | None = None
+    stage: Stage, place: BreakPlace, producer: Producer, ledger: Ledger | None = None
 ) -> Begun:
     """Records before, an open transaction, records behind it. ledger: of what came before."""
     ledger = ledger or await Ledger.begin(stage.client, place.topic, place.partition)
@@ -256,29 +256,31 @@ def held(options: Options) -> bool:
 HOLD = frozenset({"hold", "timeout_ms"})
 
 KINDS = (
-    Kind("open", "a live transaction within its timeout", make_open, takes=HOLD, leaves_open=held),
-    Kind(
+    BreakKind(
+        "open", "a live transaction within its timeout", make_open, takes=HOLD, leaves_open=held
+    ),
+    BreakKind(
         "long",
         "a live transaction within its timeout; long by the reader's --long-after",
         make_long,
         takes=HOLD,
         leaves_open=held,
     ),
-    Kind(
+    BreakKind(
         "clock-ahead",
         "a live transaction whose coordinator's clock is 3 h ahead (needs a JDK)",
         make_clock_ahead,
         takes=HOLD,
         leaves_open=held,
     ),
-    Kind(
+    BreakKind(
         "overdue",
         "past its timeout, owner gone, still owned by its coordinator",
         make_overdue,
         settings={ABORT_CYCLE: "3600000"},
         takes=frozenset({"timeout_ms"}),
     ),
-    Kind(
+    BreakKind(
         "two-phase",
         "a transaction that another system will decide (KIP-939)",
         make_two_phase,
@@ -289,8 +291,8 @@ KINDS = (
         takes=frozenset({"hold"}),
         leaves_open=held,
     ),
-    Kind("zombie", "a producer fenced by a second one of its id", make_zombie),
-    Kind(
+    BreakKind("zombie", "a producer fenced by a second one of its id", make_zombie),
+    BreakKind(
         "offsets-pending",
         "a group's offset commit inside an open transaction",
         make_offsets_pending,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from eoctl.kafka.connection import messages
 from eoctl.lab import admin
 from eoctl.lab.breaks.truth import GroundTruth, Ledger
-from eoctl.lab.client import Client, Record
+from eoctl.lab.client import Client, NewRecord
 from eoctl.lab.producer import Producer
 from recovery.errors import RefusedError, UsageError
 
@@ -47,7 +47,7 @@ COMMON = frozenset({"topic", "partition", "count", "transactional_id", "records"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BreakPlace:
     """The place of one of `count` troubles, and the transactional id it uses."""
 
     topic: str
@@ -71,7 +71,7 @@ class Stage:
         per_trouble: int = 1,
         replicas: Sequence[int] = (),
         configs: Mapping[str, str] | None = None,
-    ) -> list[Place]:
+    ) -> list[BreakPlace]:
         """`count` x `per_trouble` places on their own partitions; makes the topics.
 
         replicas: the brokers that hold every partition, instead of all of them.
@@ -111,7 +111,7 @@ class Stage:
         ]
         return self._name(found)
 
-    async def _in_existing(self, topic: str, wanted: int) -> list[Place]:
+    async def _in_existing(self, topic: str, wanted: int) -> list[BreakPlace]:
         there = len(await self.client.partitions(topic))
         last = self.options.partition + wanted - 1
         if last >= there:
@@ -122,17 +122,17 @@ class Stage:
             )
         return self._name([self._place(topic, self.options.partition + i) for i in range(wanted)])
 
-    def _place(self, topic: str, partition: int) -> Place:
+    def _place(self, topic: str, partition: int) -> BreakPlace:
         # a dot, not a dash: `-1-0` at the end is how Flink's two-phase ids look
-        return Place(topic, partition, f"{topic}.{partition}")
+        return BreakPlace(topic, partition, f"{topic}.{partition}")
 
-    def _name(self, places: list[Place]) -> list[Place]:
+    def _name(self, places: list[BreakPlace]) -> list[BreakPlace]:
         given = self.options.transactional_id
         if given is None:
             return places
         if len(places) == 1:
-            return [Place(places[0].topic, places[0].partition, given)]
-        return [Place(p.topic, p.partition, f"{given}.{i}") for i, p in enumerate(places)]
+            return [BreakPlace(places[0].topic, places[0].partition, given)]
+        return [BreakPlace(p.topic, p.partition, f"{given}.{i}") for i, p in enumerate(places)]
 
     def variant(self, *known: str) -> str:
         """The sort that is asked for, else the first. Raises UsageError for one not known."""
@@ -174,7 +174,7 @@ Make = Callable[[Stage], Awaitable[list[GroundTruth]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class BreakKind:
     """One kind of trouble. settings: broker settings without which it cannot be made.
 
     A number must be at least the one named. takes: options beyond the common ones.
@@ -219,7 +219,7 @@ def _suffices(actual: str | None, wanted: str) -> bool:
     return actual == wanted
 
 
-def batch(count: int, name: str, age_seconds: float = 0.0) -> list[Record]:
+def batch(count: int, name: str, age_seconds: float = 0.0) -> list[NewRecord]:
     """`count` records with keys of their own: `name-0`, `name-1`, ..."""
     stamp = None
     if age_seconds:
@@ -227,6 +227,6 @@ def batch(count: int, name: str, age_seconds: float = 0.0) -> list[Record]:
 
         stamp = int((time.time() - age_seconds) * 1000)
     return [
-        Record(b"value %d of %s" % (i, name.encode()), f"{name}-{i}".encode(), stamp)
+        NewRecord(b"value %d of %s" % (i, name.encode()), f"{name}-{i}".encode(), stamp)
         for i in range(count)
     ]

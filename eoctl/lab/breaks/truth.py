@@ -7,7 +7,7 @@ It is never read back from what eoctl itself says.
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from eoctl.lab.client import NOT_NOW, Client, Record
+from eoctl.lab.client import NOT_NOW, Client, NewRecord
 from eoctl.lab.producer import Producer
 from recovery.errors import UnverifiedError
 from recovery.rows.row import Row
@@ -108,19 +108,19 @@ class Ledger:
             starts.append(self._held)
         return min(starts, default=self.end)
 
-    async def plain(self, records: Sequence[Record]) -> int:
+    async def plain(self, records: Sequence[NewRecord]) -> int:
         """Records without a producer id."""
         base = await self.client.plain(self.topic, self.partition, records)
         return self._note(base, len(records), "plain")
 
-    async def send(self, producer: Producer, records: Sequence[Record]) -> int:
+    async def send(self, producer: Producer, records: Sequence[NewRecord]) -> int:
         """Records of an idempotent producer, or in a producer's transaction."""
         base = await producer.send(self.topic, self.partition, records)
         if producer.transactional_id is None:
             return self._note(base, len(records), "idempotent")
         return self._note(base, len(records), "open", producer.producer_id)
 
-    async def stray(self, producer: Producer, records: Sequence[Record]) -> int:
+    async def stray(self, producer: Producer, records: Sequence[NewRecord]) -> int:
         """Transactional records that no coordinator is told of."""
         base = await self.client.until(
             lambda: producer.write(self.topic, self.partition, records), also=STRAY_NOT_YET

@@ -12,7 +12,7 @@ from eoctl.lab import admin
 from eoctl.lab.admin import TOPIC
 from eoctl.lab.breaks.markers import TRANSACTION_STATE, prepared, stoppable, write_marker
 from eoctl.lab.breaks.owned import HOLD, begin, held, longest_timeout
-from eoctl.lab.breaks.stage import Kind, Stage, batch
+from eoctl.lab.breaks.stage import BreakKind, Stage, batch
 from eoctl.lab.breaks.truth import GroundTruth, Ledger
 from eoctl.lab.client import GROUP, Client
 from eoctl.lab.producer import Producer
@@ -169,20 +169,20 @@ async def make_coordinator_fenced(stage: Stage) -> list[GroundTruth]:
 
 
 KINDS = (
-    Kind(
+    BreakKind(
         "holds-nothing",
         "an Ongoing id (v1) that wrote nothing (--kind added, offsets)",
         make_holds_nothing,
         takes=HOLD | {"variant", "group"},
         leaves_open=held,
     ),
-    Kind(
+    BreakKind(
         "prepare-holds-nothing",
         "a decided COMMIT, all markers written, its coordinator cannot finish",
         make_prepare_holds_nothing,
         brokers=3,
     ),
-    Kind(
+    BreakKind(
         "coordinator-fenced",
         "a decided COMMIT kept from its partition by a foreign marker (--kind held, contradicted)",
         make_coordinator_fenced,

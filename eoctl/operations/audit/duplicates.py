@@ -12,15 +12,15 @@ from typing import ClassVar
 
 from eoctl.engine.audit_reading import Failed, not_read, visible
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.audit.engine import Asked, Audit
-from eoctl.operations.audit.ranges import Reading, Resolved, resolve
+from eoctl.operations.audit.engine import Audit, AuditedRanges
+from eoctl.operations.audit.ranges import AuditOptions, Resolved, resolve
 from eoctl.operations.session.session import now_ms
 from recovery.audit.duplicates import Copies, Duplicate, Suspects, suspects_of
 from recovery.audit.request import DuplicatesFound, DuplicatesRequest, RecordsRead
 from recovery.errors import EoctlError
 from recovery.formats.columns import ColumnBatch
 from recovery.rows.answers import Answer, error_rows
-from recovery.rows.audit import AuditDuplicatesRow, Place
+from recovery.rows.audit import AuditDuplicatesRow, RecordPlace
 from recovery.selectors import Selector
 from recovery.shared.offset_bounds import Bound
 from recovery.shared.record_ids import RecordId, digests
@@ -45,11 +45,13 @@ class DuplicatesAudit(Audit[DuplicatesFound]):
     def found(self) -> type[DuplicatesFound]:
         return DuplicatesFound
 
-    async def look(self, cluster: Cluster) -> Asked:
+    async def look(self, cluster: Cluster) -> AuditedRanges:
         ranges, missing = await resolve(cluster, self.selectors, self.start, self.end)
-        return Asked(cluster.cluster_id, ranges, missing)
+        return AuditedRanges(cluster.cluster_id, ranges, missing)
 
-    async def read(self, cluster: Cluster, asked: Asked, reading: Reading) -> DuplicatesFound:
+    async def read(
+        self, cluster: Cluster, asked: AuditedRanges, reading: AuditOptions
+    ) -> DuplicatesFound:
         look = _Look(cluster, asked.ranges, reading)
         suspects = Suspects(asked.offsets)
         records, without_id = {r.key: 0 for r in asked.ranges}, {r.key: 0 for r in asked.ranges}
@@ -89,7 +91,7 @@ class DuplicatesAudit(Audit[DuplicatesFound]):
             shown=tuple(copies.duplicates()),
         )
 
-    def request(self, asked: Asked, reading: Reading) -> DuplicatesRequest:
+    def request(self, asked: AuditedRanges, reading: AuditOptions) -> DuplicatesRequest:
         return DuplicatesRequest(
             ranges=tuple(asked.ranges),
             most=reading.most,
@@ -99,7 +101,7 @@ class DuplicatesAudit(Audit[DuplicatesFound]):
             range_offsets=self.range_offsets,
         )
 
-    def answer(self, asked: Asked, found: DuplicatesFound) -> Answer:
+    def answer(self, asked: AuditedRanges, found: DuplicatesFound) -> Answer:
         read = [r for r in found.read if (r.topic, r.partition) not in found.unread]
         return Answer(
             schema="audit-duplicates",
@@ -123,7 +125,7 @@ class DuplicatesAudit(Audit[DuplicatesFound]):
 class _Look:
     """Reading the visible records of all ranges, as often as need be, the same ones each time."""
 
-    def __init__(self, cluster: Cluster, ranges: Sequence[Resolved], reading: Reading) -> None:
+    def __init__(self, cluster: Cluster, ranges: Sequence[Resolved], reading: AuditOptions) -> None:
         self._cluster, self._ranges, self._reading = cluster, ranges, reading
         self._size = 0
         self.failed: Failed = {}
@@ -168,7 +170,9 @@ def _row(one: Duplicate) -> AuditDuplicatesRow:
         same_value=one.same_value,
         partitions=one.partitions,
         places=[
-            Place(topic=p.topic, partition=p.partition, offset=p.offset, timestamp=p.timestamp)
+            RecordPlace(
+                topic=p.topic, partition=p.partition, offset=p.offset, timestamp=p.timestamp
+            )
             for p in one.places
         ],
         nearest_offsets=one.nearest,

@@ -15,24 +15,24 @@ from typing import ClassVar, Generic, TypeVar
 
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.audit.ranges import Reading
+from eoctl.operations.audit.ranges import AuditOptions
 from eoctl.operations.jobs.spark_launch import Show, Spark, launch
 from eoctl.operations.session.session import with_cluster
 from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from recovery.audit.facts import Coverage
-from recovery.audit.request import Found, Request, Resolved
+from recovery.audit.request import AuditRequest, AuditResult, Resolved
 from recovery.errors import IncompleteError
 from recovery.facts import Missing
 from recovery.rows.answers import Answer
 
 NAMED = 5  # topics in the summary of a job; of more the number
 
-F = TypeVar("F", bound=Found)
+F = TypeVar("F", bound=AuditResult)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AuditedRanges:
     """What is read. missing: what cannot be. covered: what coordinators decided, where that
     matters."""
 
@@ -45,7 +45,7 @@ class Asked:
     def offsets(self) -> int:
         return sum(r.end - r.start for r in self.ranges)
 
-    def unseen(self, found: Found) -> list[Missing]:
+    def unseen(self, found: AuditResult) -> list[Missing]:
         """All that is missing, what could not be read in the order of the ranges."""
         order = {r.key: number for number, r in enumerate(self.ranges)}
         failed = sorted(found.failed, key=lambda m: order[m.topic or "", m.partition or 0])
@@ -65,24 +65,24 @@ class Audit(ABC, Generic[F]):
         """What reading gives."""
 
     @abstractmethod
-    async def look(self, cluster: Cluster) -> Asked:
+    async def look(self, cluster: Cluster) -> AuditedRanges:
         """What there is to read."""
 
     @abstractmethod
-    async def read(self, cluster: Cluster, asked: Asked, reading: Reading) -> F:
+    async def read(self, cluster: Cluster, asked: AuditedRanges, reading: AuditOptions) -> F:
         """Read and judge it here."""
 
     @abstractmethod
-    def request(self, asked: Asked, reading: Reading) -> Request:
+    def request(self, asked: AuditedRanges, reading: AuditOptions) -> AuditRequest:
         """The request of a Spark job."""
 
     @abstractmethod
-    def answer(self, asked: Asked, found: F) -> Answer:
+    def answer(self, asked: AuditedRanges, found: F) -> Answer:
         """What a command answers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class AuditEngine:
     """asked: auto, local or spark. spark: the one to use, None where there is none."""
 
     asked: str = "local"
@@ -103,7 +103,11 @@ class Engine:
 
 
 def audited(
-    context: Context, seconds: float | None, audit: Audit[F], reading: Reading, engine: Engine
+    context: Context,
+    seconds: float | None,
+    audit: Audit[F],
+    reading: AuditOptions,
+    engine: AuditEngine,
 ) -> Answer:
     """The answer; which engine was chosen, and why, stands in it.
 
@@ -111,7 +115,7 @@ def audited(
     """
     bound = None if seconds is None else time.monotonic() + seconds
 
-    async def looked(cluster: Cluster) -> tuple[Asked, tuple[str, str], F | None]:
+    async def looked(cluster: Cluster) -> tuple[AuditedRanges, tuple[str, str], F | None]:
         asked = await audit.look(cluster)
         chosen = engine.choose(asked.offsets, audit.spark_offsets, reading.max_rate)
         here = chosen[0] == "local"
@@ -125,7 +129,7 @@ def audited(
     return replace(answer, extra={**answer.extra, "engine": name, "engine_why": why})
 
 
-async def here(cluster: Cluster, audit: Audit[F], reading: Reading) -> Answer:
+async def here(cluster: Cluster, audit: Audit[F], reading: AuditOptions) -> Answer:
     """The answer of the local engine."""
     asked = await audit.look(cluster)
     return audit.answer(asked, await audit.read(cluster, asked, reading))
@@ -135,9 +139,9 @@ def _on_spark(
     context: Context,
     seconds: float | None,
     audit: Audit[F],
-    request: Request,
-    engine: Engine,
-    asked: Asked,
+    request: AuditRequest,
+    engine: AuditEngine,
+    asked: AuditedRanges,
 ) -> F:
     assert engine.spark is not None
     if seconds is not None and seconds <= 0:

@@ -13,8 +13,8 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.operations.audit.mirror_offsets import checkpoints, offset_syncs
 from eoctl.operations.audit.mirror_reading import Both, PartitionMirror
-from eoctl.operations.audit.mirror_rows import Told, told
-from eoctl.operations.audit.ranges import Reading, Resolved, not_read, resolve
+from eoctl.operations.audit.mirror_rows import MirrorAnswer, told
+from eoctl.operations.audit.ranges import AuditOptions, Resolved, not_read, resolve
 from eoctl.operations.session.session import now_ms
 from eoctl.settings.context import Context
 from recovery.audit.mirror_pairs import Translated
@@ -30,7 +30,7 @@ from recovery.shared.offset_bounds import Bound
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class MirrorWish:
     """mirror: its topic. cluster: the mirror's, None = the source's own. start: in both logs.
 
     ignored: fields of records that are not compared. offset_syncs, checkpoints: their topics, None
@@ -46,7 +46,9 @@ class Wish:
     checkpoints: str | None = None
 
 
-async def audit_mirror(source: Cluster, own: Context, wish: Wish, reading: Reading) -> Answer:
+async def audit_mirror(
+    source: Cluster, own: Context, wish: MirrorWish, reading: AuditOptions
+) -> Answer:
     """Every record of the source's partitions against the mirror's partition of that number.
 
     own: the source's context. Raises UsageError for topics that are not there.
@@ -57,7 +59,9 @@ async def audit_mirror(source: Cluster, own: Context, wish: Wish, reading: Readi
         return await _audit(source, mirror, wish, reading)
 
 
-async def _audit(source: Cluster, mirror: Cluster, wish: Wish, reading: Reading) -> Answer:
+async def _audit(
+    source: Cluster, mirror: Cluster, wish: MirrorWish, reading: AuditOptions
+) -> Answer:
     topic = wish.source.literal
     assert topic is not None
     if topic == wish.mirror and source.cluster_id == mirror.cluster_id:
@@ -88,7 +92,7 @@ async def _audit(source: Cluster, mirror: Cluster, wish: Wish, reading: Reading)
     compared = tuple(name for name in FIELDS if name not in ignored)
     found = {r.partition: r for r in theirs}
     missing += _unmatched(mine, theirs, topic, wish.mirror, missing)
-    parts: list[Told] = []
+    parts: list[MirrorAnswer] = []
     rows: list[AuditMirrorRow] = []
     both = Both(source, mirror, reading, compared, explained(*compacted))
     for r in mine:

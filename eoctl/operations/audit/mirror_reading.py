@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.audit.ranges import Reading, Resolved, columns, seen_by_readers
+from eoctl.operations.audit.ranges import AuditOptions, Resolved, columns, seen_by_readers
 from recovery.audit.duplicates import known_time
 from recovery.audit.mirror_entries import Entries, RangeSums, joined
-from recovery.audit.mirror_pairs import Pairing, Run, Translated
+from recovery.audit.mirror_pairs import Pairing, PairRun, Translated
 from recovery.audit.mirror_places import Places, sorted_digests
-from recovery.audit.mirror_table import FIELDS, Difference, Kind, Outside
+from recovery.audit.mirror_table import FIELDS, Difference, MirrorFault, Outside
 from recovery.formats.columns import NO_TIMESTAMP, ColumnBatch
 from recovery.formats.mirror_maker import OffsetSync
 from recovery.shared.record_digests import key_ranges, record_digests
@@ -48,7 +48,7 @@ SyncSeen = tuple[OffsetSync, bytes | None, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class BothLogs:
     """What the logs of one partition say.
 
     counts, differences: as Judged. moved: pairs out of order; syncs: those in the range. head: of
@@ -67,8 +67,8 @@ class Seen:
     outside: int
     source_sums: RangeSums
     mirror_sums: RangeSums
-    moved: Sequence[Run]
-    counts: Mapping[Kind, int]
+    moved: Sequence[PairRun]
+    counts: Mapping[MirrorFault, int]
     differences: Sequence[Difference]
     ambiguous: bool
     syncs: Sequence[SyncSeen]
@@ -116,12 +116,12 @@ class Both:
 
     source: Cluster
     mirror: Cluster
-    reading: Reading
+    reading: AuditOptions
     compared: tuple[str, ...] = FIELDS
-    excused: frozenset[Kind] = frozenset()
+    excused: frozenset[MirrorFault] = frozenset()
     _size: int = field(default=0, init=False)
 
-    async def read(self, of: PartitionMirror) -> Seen:
+    async def read(self, of: PartitionMirror) -> BothLogs:
         """Compare one partition. Raises EoctlError where one of the logs can't be read."""
         clocks = "timestamp" in self.compared
         source_cut, mirror_cut = (of.cut(r, clocks=clocks) for r in (of.source, of.mirror))
@@ -162,7 +162,7 @@ class Both:
             excused=self.excused,
         )
         source_before = int(early.sum()) + pairing.source.dropped
-        return Seen(
+        return BothLogs(
             source=of.source,
             mirror=of.mirror,
             pairs=pairing.pairs,

@@ -4,9 +4,9 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eoctl.operations.audit.mirror_reading import Seen
+from eoctl.operations.audit.mirror_reading import BothLogs
 from eoctl.render.words import counted
-from recovery.audit.mirror_pairs import Run
+from recovery.audit.mirror_pairs import PairRun
 from recovery.audit.mirror_table import Difference, explained
 from recovery.facts import Missing
 from recovery.formats.mirror_maker import Checkpoint, OffsetSync
@@ -17,7 +17,7 @@ LONGEST_KEY = 1024  # bytes; longer ones are not shown
 
 
 @dataclass(slots=True)
-class Told:
+class MirrorAnswer:
     """What one partition adds to the answer. missing: what could not be proven there."""
 
     examined: MirrorExamined
@@ -28,8 +28,8 @@ class Told:
 
 
 def told(
-    seen: Seen, translated: Sequence[Checkpoint], compacted: tuple[bool, bool], most: int
-) -> Told:
+    seen: BothLogs, translated: Sequence[Checkpoint], compacted: tuple[bool, bool], most: int
+) -> MirrorAnswer:
     """The answer's part of one partition. compacted: source and mirror may have been. most: rows,
     0 or more."""
     topic, partition = seen.source.key
@@ -126,10 +126,10 @@ def told(
         ],
     )
     findings = sum(counts.values()) + (moved or 0) + len(wrong) + len(bad)
-    return Told(examined, rows, findings, missing, groups)
+    return MirrorAnswer(examined, rows, findings, missing, groups)
 
 
-def _syncs(seen: Seen, compacted: tuple[bool, bool]) -> tuple[list[OffsetSync], int]:
+def _syncs(seen: BothLogs, compacted: tuple[bool, bool]) -> tuple[list[OffsetSync], int]:
     """Syncs that name different records, and how many may name compacted ones."""
     wrong, unknown = [], 0
     for sync, mine, theirs in seen.syncs:
@@ -140,7 +140,7 @@ def _syncs(seen: Seen, compacted: tuple[bool, bool]) -> tuple[list[OffsetSync], 
     return wrong, unknown
 
 
-def _row(partition: int, one: Difference, seen: Seen) -> AuditMirrorRow:
+def _row(partition: int, one: Difference, seen: BothLogs) -> AuditMirrorRow:
     from eoctl.render.sanitise import readable
 
     key, timestamp = seen.shown(one)
@@ -178,7 +178,7 @@ def _plain(
     )
 
 
-def _moved(partition: int, run: Run) -> AuditMirrorRow:
+def _moved(partition: int, run: PairRun) -> AuditMirrorRow:
     return _plain(partition, "moved", run.source_first, run.mirror_first, run.records)
 
 

@@ -13,7 +13,7 @@ from recovery.selectors import Selector
 from recovery.shared.offset_bounds import Bound, range_problem
 
 __all__ = [
-    "Reading",
+    "AuditOptions",
     "Resolved",
     "as_resolved",
     "columns",
@@ -24,7 +24,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Reading(count.Reading):
+class AuditOptions(count.Reading):
     """How logs are read. most: rows of the answer."""
 
     most: int = 1000

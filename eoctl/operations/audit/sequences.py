@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from eoctl.engine.audit_reading import read_sequences
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.audit.engine import Asked, Audit
-from eoctl.operations.audit.ranges import Reading, resolve
+from eoctl.operations.audit.engine import Audit, AuditedRanges
+from eoctl.operations.audit.ranges import AuditOptions, resolve
 from eoctl.operations.session.session import now_ms
 from recovery.audit.request import (
     PartitionSequences,
@@ -41,15 +41,17 @@ class SequencesAudit(Audit[SequencesFound]):
     def found(self) -> type[SequencesFound]:
         return SequencesFound
 
-    async def look(self, cluster: Cluster) -> Asked:
+    async def look(self, cluster: Cluster) -> AuditedRanges:
         ranges, missing = await resolve(cluster, self.selectors, self.start, self.end)
-        return Asked(cluster.cluster_id, ranges, missing)
+        return AuditedRanges(cluster.cluster_id, ranges, missing)
 
-    async def read(self, cluster: Cluster, asked: Asked, reading: Reading) -> SequencesFound:
+    async def read(
+        self, cluster: Cluster, asked: AuditedRanges, reading: AuditOptions
+    ) -> SequencesFound:
         found = await read_sequences(cluster, asked.ranges, reading, reading.most)
         return joined_sequences([found], reading.most)
 
-    def request(self, asked: Asked, reading: Reading) -> SequencesRequest:
+    def request(self, asked: AuditedRanges, reading: AuditOptions) -> SequencesRequest:
         return SequencesRequest(
             ranges=tuple(asked.ranges),
             most=reading.most,
@@ -57,7 +59,7 @@ class SequencesAudit(Audit[SequencesFound]):
             max_rate=reading.max_rate,
         )
 
-    def answer(self, asked: Asked, found: SequencesFound) -> Answer:
+    def answer(self, asked: AuditedRanges, found: SequencesFound) -> Answer:
         ranges = {r.key: r for r in asked.ranges}
         examined = [_examined(ranges[p.topic, p.partition], p) for p in found.partitions]
         findings = sum(e.gaps + e.repeats + e.epochs_back for e in examined)

@@ -12,8 +12,8 @@ from typing import ClassVar
 from eoctl.engine.audit_reading import read_transactions
 from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.audit.engine import Asked, Audit
-from eoctl.operations.audit.ranges import Reading, Resolved, as_resolved
+from eoctl.operations.audit.engine import Audit, AuditedRanges
+from eoctl.operations.audit.ranges import AuditOptions, Resolved, as_resolved
 from eoctl.operations.inspect.history import read_state_logs, unread
 from eoctl.operations.inspect.lists import Scope, selected
 from eoctl.operations.session.session import now_ms
@@ -43,14 +43,16 @@ class TransactionsAudit(Audit[TransactionsFound]):
     def found(self) -> type[TransactionsFound]:
         return TransactionsFound
 
-    async def look(self, cluster: Cluster) -> Asked:
+    async def look(self, cluster: Cluster) -> AuditedRanges:
         logs = await read_state_logs(cluster, None, ())
         missing = [*logs.missing, *unread(logs)]
         covered = coverage(log for log in logs.logs if log.error is None)
         ranges, more = await _ranges(cluster, self.selectors, covered)
-        return Asked(cluster.cluster_id, ranges, [*missing, *more], covered)
+        return AuditedRanges(cluster.cluster_id, ranges, [*missing, *more], covered)
 
-    async def read(self, cluster: Cluster, asked: Asked, reading: Reading) -> TransactionsFound:
+    async def read(
+        self, cluster: Cluster, asked: AuditedRanges, reading: AuditOptions
+    ) -> TransactionsFound:
         whole, failed = await read_transactions(cluster, asked.ranges, reading)
         endings: dict[TopicPartition, dict[int, list[Ending]]] = {}
         for key, transactions in whole.items():
@@ -65,7 +67,7 @@ class TransactionsAudit(Audit[TransactionsFound]):
             torn=tuple(torn[: reading.most]),
         )
 
-    def request(self, asked: Asked, reading: Reading) -> TransactionsRequest:
+    def request(self, asked: AuditedRanges, reading: AuditOptions) -> TransactionsRequest:
         return TransactionsRequest(
             ranges=tuple(asked.ranges),
             most=reading.most,
@@ -75,7 +77,7 @@ class TransactionsAudit(Audit[TransactionsFound]):
             skew=self.skew,
         )
 
-    def answer(self, asked: Asked, found: TransactionsFound) -> Answer:
+    def answer(self, asked: AuditedRanges, found: TransactionsFound) -> Answer:
         covered = asked.covered
         unproven = [c for c in covered if c.ended or not c.whole]
         unseen = asked.unseen(found)

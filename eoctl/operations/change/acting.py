@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eoctl.operations.change.steps import (
+    Effect,
     Operation,
     Outcome,
-    Seen,
     StepOutcome,
     Walk,
     die_here_in_tests,
@@ -24,17 +24,17 @@ from eoctl.operations.session.session import now_ms
 from eoctl.settings.context import Context
 from eoctl.stores.journal import Journal, who
 from eoctl.stores.locks.lock import held_by, locked
-from recovery.change.journal import Entry, unfinished, ways_out
+from recovery.change.journal import JournalEntry, unfinished, ways_out
 from recovery.change.plan import Plan
 from recovery.errors import IncompleteError, RefusedError, UsageError
 
 __all__ = [
     "KINDS",
     "Door",
+    "Effect",
     "Opened",
     "Operation",
     "Outcome",
-    "Seen",
     "StepOutcome",
     "carry_out",
     "execute",
@@ -193,7 +193,7 @@ def lock_scope(plan: Plan) -> str:
     return "transactions" if plan.kind.startswith("txn-") else plan.scope
 
 
-def _begun(plan: Plan, undoes: str | None) -> Entry | None:
+def _begun(plan: Plan, undoes: str | None) -> JournalEntry | None:
     """The entry of this change that was begun and not finished, or else done by this very plan.
 
     Raises RefusedError where another change of the same scope is unfinished.
@@ -205,7 +205,7 @@ def _begun(plan: Plan, undoes: str | None) -> Entry | None:
             where=str(Journal().path),
             remedy="look at it, then move it away",
         )
-    same: Entry | None = None
+    same: JournalEntry | None = None
     for entry in unfinished(found.entries):
         there = entry.begun.data["plan"]
         if (there["cluster_id"], there["scope"]) != (plan.cluster_id, plan.scope):
@@ -227,7 +227,7 @@ def _begun(plan: Plan, undoes: str | None) -> Entry | None:
     return same
 
 
-def _at_work(entry: Entry, scope: str) -> RefusedError:
+def _at_work(entry: JournalEntry, scope: str) -> RefusedError:
     return RefusedError(
         f"{entry.id} is being carried out by {held_by(entry.begun.data['who'])}",
         where=scope,
@@ -245,7 +245,7 @@ def refuse_beside_running(cluster_id: str, scope: str) -> None:
             raise _at_work(entry, scope)
 
 
-def unfinished_entry(kind: str, cluster_id: str, scope: str) -> Entry | None:
+def unfinished_entry(kind: str, cluster_id: str, scope: str) -> JournalEntry | None:
     """What an earlier run of a command left unfinished, for the same command run again."""
     for entry in unfinished(Journal().find().entries):
         plan = entry.begun.data["plan"]
@@ -254,12 +254,12 @@ def unfinished_entry(kind: str, cluster_id: str, scope: str) -> Entry | None:
     return None
 
 
-def undo_plan(entry: Entry, context: Context, timeout: float | None) -> Plan:
+def undo_plan(entry: JournalEntry, context: Context, timeout: float | None) -> Plan:
     """The plan that puts back what an entry changed. Raises RefusedError where nothing can."""
     if entry.state in ("failed", "abandoned", "undone"):
         raise RefusedError(f"it is {entry.state}: there is nothing to undo", where=entry.id)
     plan = entry.plan
-    make: Callable[[Entry, Context, float | None], Plan] | None = getattr(
+    make: Callable[[JournalEntry, Context, float | None], Plan] | None = getattr(
         kind_module(plan.kind), "undo_plan", None
     )
     if make is None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from eoctl.operations.session.session import now_ms
 from eoctl.settings.context import Connect, Context, resolve, state_dir
 from eoctl.stores import plan_files
-from eoctl.stores.journal import Found, Journal
-from recovery.change.journal import Entry, Event
+from eoctl.stores.journal import Journal, JournalContent
+from recovery.change.journal import Event, JournalEntry
 from recovery.change.plan import Plan
 from recovery.errors import EoctlError, RefusedError
 from recovery.rows.answers import Answer
@@ -22,7 +22,7 @@ PLAN = "plan "  # before the name of a plan file, where an entry's id could stan
 MOST = 500  # of the journal's entries on a screen: the newest
 
 
-def journal_row(entry: Entry, found: Found) -> JournalRow:
+def journal_row(entry: JournalEntry, found: JournalContent) -> JournalRow:
     """One change as lists show it."""
     plan, who = entry.begun.data["plan"], entry.begun.data["who"]
     by = [event.data["by"] for event in entry.events if event.event == "undone"]
@@ -73,7 +73,7 @@ def event_row(event: Event, plan: Mapping[str, object]) -> JournalEventRow:
     )
 
 
-def damage(found: Found) -> list[ErrorRow]:
+def damage(found: JournalContent) -> list[ErrorRow]:
     """The journal's lines that cannot be read."""
     path = str(Journal().path)
     return [
@@ -150,7 +150,7 @@ def plan_of(about: str) -> Plan:
     return Journal().get(about).plan
 
 
-def entry_of(about: str) -> Entry:
+def entry_of(about: str) -> JournalEntry:
     """The journal entry, or the one that carried `plan FILE` out. Raises EoctlError."""
     if not about.startswith(PLAN):
         return Journal().get(about)

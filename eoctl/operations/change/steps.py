@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from eoctl.operations.session.session import now_ms
 from eoctl.stores.journal import Journal, Writer
-from recovery.change.journal import Entry, ways_out
+from recovery.change.journal import JournalEntry, ways_out
 from recovery.change.plan import Plan, Step
 from recovery.errors import EoctlError, Exit, IncompleteError, RefusedError, UnverifiedError
 from recovery.rows.answers import worst
@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Effect:
     """What a step's effect looks like. done: None when it cannot be seen.
 
     saw: what was read, for the journal (JSON without floats); detail: the same as a sentence.
@@ -67,7 +67,7 @@ class Operation(Protocol):
         """
         ...
 
-    async def verify(self, step: Step) -> Seen:
+    async def verify(self, step: Step) -> Effect:
         """Look whether it is done. Reads only, and does not wait for it."""
         ...
 
@@ -130,7 +130,7 @@ class Walk:
         plan: Plan,
         operation: Operation,
         ensure_held: Callable[[], None],
-        entry: Entry | None,
+        entry: JournalEntry | None,
         *,
         can_undo: bool = False,
     ) -> None:
@@ -143,7 +143,7 @@ class Walk:
         self._sent = entry is not None and entry.touched
         self._started = set[int]()
 
-    async def found_done(self, entry: Entry) -> Outcome | None:
+    async def found_done(self, entry: JournalEntry) -> Outcome | None:
         """The outcome if everything is still as this plan left it in a finished entry."""
         for number, step in self._steps():
             seen = await self._operation.verify(step)
@@ -202,7 +202,7 @@ class Walk:
         writer.finished()
         return self._outcome(writer.entry)
 
-    async def _look_what_is_done(self, writer: Writer, entry: Entry) -> None:
+    async def _look_what_is_done(self, writer: Writer, entry: JournalEntry) -> None:
         """Look at an unfinished entry: done steps stay so; the others must still be right."""
         started, done = entry.steps("step-started"), entry.steps("step-done")
         untouched = True
@@ -296,13 +296,13 @@ class Walk:
         except RefusedError as error:
             raise UnverifiedError(error.what, where=error.where, remedy=error.remedy) from None
 
-    async def _look(self, step: Step) -> Seen:
+    async def _look(self, step: Step) -> Effect:
         try:
             return await self._operation.verify(step)
         except EoctlError as error:
-            return Seen(None, None, error.sentence)
+            return Effect(None, None, error.sentence)
 
-    async def _wait_until_done(self, step: Step) -> Seen:
+    async def _wait_until_done(self, step: Step) -> Effect:
         end = time.monotonic() + SETTLE_SECONDS
         while True:
             seen = await self._look(step)
@@ -333,7 +333,7 @@ class Walk:
                 remedy="plan again",
             )
 
-    def _record_done(self, writer: Writer, number: int, seen: Seen, **data: Any) -> None:
+    def _record_done(self, writer: Writer, number: int, seen: Effect, **data: Any) -> None:
         if seen.beyond is not None:
             data["detail"] = seen.told
         self._record(writer, "step-done", step=number, saw=seen.saw, **data)
@@ -370,7 +370,7 @@ class Walk:
         step = self._plan.steps[number - 1]
         self._outcomes[number] = StepOutcome(number, step, status, detail)
 
-    def _note_done(self, number: int, status: Status, seen: Seen) -> None:
+    def _note_done(self, number: int, status: Status, seen: Effect) -> None:
         self._note(number, status if seen.beyond is None else "beyond-plan", seen.told)
 
     def _outcome(self, entry: str) -> Outcome:

@@ -18,14 +18,14 @@ from eoctl.engine import dedup_memory, dedup_task
 from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
-from eoctl.kafka.write.exactly_once import Position, Writer, committed, last_committed
-from eoctl.operations.change.steps import Seen, die_here_in_tests
+from eoctl.kafka.write.exactly_once import CommittedPosition, Writer, committed, last_committed
+from eoctl.operations.change.steps import Effect, die_here_in_tests
 from eoctl.operations.session.session import now_ms, with_cluster
 from eoctl.settings.context import Context
 from eoctl.stores.locks.lock import lock_words
 from recovery.change.plan import VALID_MS, Plan, Step
 from recovery.dedup.repeats import Tally
-from recovery.dedup.request import Job, Part, Wish, scattered_error
+from recovery.dedup.request import DedupJob, DedupPart, DedupWish, scattered_error
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import PartitionFacts
 from recovery.shared.source_numbers import Scattered
@@ -33,27 +33,27 @@ from recovery.shared.source_numbers import Scattered
 KIND = "dedup"
 DIGEST = "rule"  # the parameter of a step that holds the job's digest
 
-Progress = Callable[[str, int, int], None]
+DedupProgress = Callable[[str, int, int], None]
 """Called with (what, offsets read, offsets in all)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DedupRun:
     """What a run would read. topics: of each topic's name its id and how many partitions."""
 
-    wish: Wish
+    wish: DedupWish
     cluster_id: str
     topics: Mapping[str, Any]
-    parts: tuple[Part, ...]
+    parts: tuple[DedupPart, ...]
 
 
-async def find(cluster: Cluster, wish: Wish) -> Found | None:
+async def find(cluster: Cluster, wish: DedupWish) -> DedupRun | None:
     """What a run would read. None: there is nothing new.
 
     Raises RefusedError where a part of it is gone, the position was lost, or --follow is due.
     """
     topics = await _topics(cluster, wish)
-    job = Job.of(wish, topics)
+    job = DedupJob.of(wish, topics)
     inputs = await dedup_task.partitions(cluster, wish.source)
     outputs = await dedup_task.partitions(cluster, wish.output)
     places = [(wish.source, p.partition) for p in inputs]
@@ -79,15 +79,15 @@ async def find(cluster: Cluster, wish: Wish) -> Found | None:
         return None
     if cluster.cluster_id is None:
         raise IncompleteError("the brokers do not tell their cluster id", where=wish.source)
-    return Found(wish, cluster.cluster_id, topics, tuple(parts))
+    return DedupRun(wish, cluster.cluster_id, topics, tuple(parts))
 
 
-def plan(found: Found, tallies: Sequence[Tally], context: Context) -> Plan:
+def plan(found: DedupRun, tallies: Sequence[Tally], context: Context) -> Plan:
     """What would be copied. tallies: of each part, as either engine looked."""
     wish = found.wish
     total = sum(tallies, Tally())
     now = now_ms()
-    job = Job.of(wish, found.topics)
+    job = DedupJob.of(wish, found.topics)
     return Plan(
         kind=KIND,
         action="dedup",
@@ -106,25 +106,25 @@ def plan(found: Found, tallies: Sequence[Tally], context: Context) -> Plan:
     )
 
 
-def scope(wish: Wish) -> str:
+def scope(wish: DedupWish) -> str:
     """What one dedup at a time holds: two with one output would exclude each other's records."""
     return f"dedup {wish.output}"
 
 
-def is_wish(plan: Plan, wish: Wish) -> bool:
+def is_wish(plan: Plan, wish: DedupWish) -> bool:
     """Was the plan made for the same wish? How fast it is read does not matter."""
-    return Wish.of(plan.details["wish"]).settings == wish.settings
+    return DedupWish.of(plan.details["wish"]).settings == wish.settings
 
 
-def at_rate(plan: Plan, wish: Wish) -> Plan:
+def at_rate(plan: Plan, wish: DedupWish) -> Plan:
     """This plan, read as fast as is wished now."""
-    made = replace(Wish.of(plan.details["wish"]), max_rate=wish.max_rate)
+    made = replace(DedupWish.of(plan.details["wish"]), max_rate=wish.max_rate)
     return plan.model_copy(update={"details": {**plan.details, "wish": made.plain}})
 
 
-def part_of(step: Step) -> Part:
+def part_of(step: Step) -> DedupPart:
     """What a plan's step copies."""
-    return Part.model_validate({k: v for k, v in step.parameters.items() if k != DIGEST})
+    return DedupPart.model_validate({k: v for k, v in step.parameters.items() if k != DIGEST})
 
 
 def _words(tally: Tally) -> str:
@@ -139,7 +139,7 @@ def _words(tally: Tally) -> str:
     return text
 
 
-def _step(job: Job, part: Part, tally: Tally) -> Step:
+def _step(job: DedupJob, part: DedupPart, tally: Tally) -> Step:
     wish = job.wish
     empty = part.start == part.end
     return Step(
@@ -152,7 +152,7 @@ def _step(job: Job, part: Part, tally: Tally) -> Step:
     )
 
 
-async def _topics(cluster: Cluster, wish: Wish) -> dict[str, Any]:
+async def _topics(cluster: Cluster, wish: DedupWish) -> dict[str, Any]:
     """Both topics' ids and partition counts. Raises RefusedError where they do not fit."""
     if wish.source == wish.output:
         raise UsageError("a topic cannot be its own clean copy", where=wish.output)
@@ -177,18 +177,18 @@ def _there(topic: TopicMetadata | None, name: str) -> TopicMetadata:
     return topic
 
 
-def _part(facts: PartitionFacts, position: Position | None, job: Job) -> Part:
+def _part(facts: PartitionFacts, position: CommittedPosition | None, job: DedupJob) -> DedupPart:
     """What is read now. Raises RefusedError where a part of it is gone."""
     assert facts.log_start_offset is not None
     stable = dedup_task.stable(facts)
     if position is None:
         first = facts.log_start_offset
-        return Part(partition=facts.partition, begin=first, start=first, end=stable)
+        return DedupPart(partition=facts.partition, begin=first, start=first, end=stable)
     begin, end, seen = job.beside(position.metadata, f"{facts.topic}:{facts.partition}")
     end = max(end, stable) if job.wish.follow else end
     start = position.offset
     dedup_task.refuse_lost(facts, start, end)
-    return Part(partition=facts.partition, begin=begin, start=start, end=end, seen=seen)
+    return DedupPart(partition=facts.partition, begin=begin, start=start, end=end, seen=seen)
 
 
 @asynccontextmanager
@@ -209,7 +209,7 @@ class Here:
     def __init__(self, context: Context, memory: Path | None = None) -> None:
         self._context, self._memory = context, memory or dedup_memory.own_folder()
 
-    def plan(self, found: Found, seconds: float | None, progress: Progress) -> Plan:
+    def plan(self, found: DedupRun, seconds: float | None, progress: DedupProgress) -> Plan:
         """What would be copied, found by reading all of it within `seconds`.
 
         Raises RefusedError, with the reason, where the copy would not be right.
@@ -217,8 +217,10 @@ class Here:
         tallies = with_cluster(self._context, seconds, lambda c: self._look(c, found, progress))
         return plan(found, tallies, self._context)
 
-    async def _look(self, cluster: Cluster, found: Found, progress: Progress) -> list[Tally]:
-        wish, job = found.wish, Job.of(found.wish, found.topics)
+    async def _look(
+        self, cluster: Cluster, found: DedupRun, progress: DedupProgress
+    ) -> list[Tally]:
+        wish, job = found.wish, DedupJob.of(found.wish, found.topics)
         scattered = Scattered() if wish.by.kind == "source" else None
         tallies = []
         for part in found.parts:
@@ -244,8 +246,8 @@ class DedupOperation:
 
     def __init__(self, cluster: Cluster, context: Context, plan: Plan, memory: Path | None) -> None:
         self._cluster, self._context = cluster, context
-        self._wish = Wish.of(plan.details["wish"])
-        self._job = Job.of(self._wish, plan.observed["topics"])
+        self._wish = DedupWish.of(plan.details["wish"])
+        self._job = DedupJob.of(self._wish, plan.observed["topics"])
         self._memory = memory
 
     async def cluster_id(self) -> str:
@@ -287,20 +289,20 @@ class DedupOperation:
         finally:
             await asyncio.to_thread(writer.close)
 
-    async def _decided(self, part: Part) -> None:
+    async def _decided(self, part: DedupPart) -> None:
         """A commit is answered before its position is there: wait for that."""
         place = (self._wish.source, part.partition)
         await committed(self._cluster, self._wish.group, [place])
 
-    async def verify(self, step: Step) -> Seen:
+    async def verify(self, step: Step) -> Effect:
         """Is everything up to the step's end copied?"""
         self._cluster.forgive()
         place = (self._wish.source, int(step.parameters["partition"]))
         now, pending = await last_committed(self._cluster, self._wish.group, [place])
         found, name = now.get(place), f"{place[0]}:{place[1]}"
         if found is None:
-            return Seen(False, None, f"nothing of {name} is copied", final=not pending)
+            return Effect(False, None, f"nothing of {name} is copied", final=not pending)
         self._job.beside(found.metadata, name)
         done = found.offset >= step.parameters["end"]
         detail = f"{name} is copied up to offset {found.offset}"
-        return Seen(done, found.offset, detail, final=not pending)
+        return Effect(done, found.offset, detail, final=not pending)

@@ -14,20 +14,20 @@ from typing import Any
 from eoctl.engine import dedup_memory
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
-from eoctl.operations.dedup.copying import DedupOperation, Found, part_of, plan
+from eoctl.operations.dedup.copying import DedupOperation, DedupRun, part_of, plan
 from eoctl.operations.jobs.spark_launch import Show, Spark, launch
 from eoctl.operations.jobs.spark_step import Launch, access_of, launched
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
 from recovery.dedup.repeats import Tally
-from recovery.dedup.request import Part, Request, Wish
+from recovery.dedup.request import DedupPart, DedupRequest, DedupWish
 from recovery.errors import EoctlError
 
 JOB = "dedup"
 SPARK_OFFSETS = 5_000_000  # 20 to 50 us each to look and copy on one core; two sessions take 20 s
 
 
-def choose_engine(asked: str, parts: Sequence[Part], spark_there: bool) -> tuple[str, str]:
+def choose_engine(asked: str, parts: Sequence[DedupPart], spark_there: bool) -> tuple[str, str]:
     """local or spark, and why. asked: has been checked, and Spark is there if it is asked for."""
     if asked != "auto":
         return asked, "as asked"
@@ -41,7 +41,7 @@ def choose_engine(asked: str, parts: Sequence[Part], spark_there: bool) -> tuple
     return "spark", f"{offsets:,} offsets of {len(parts)} partitions pay for Spark jobs"
 
 
-def parts_of(plan: Plan) -> list[Part]:
+def parts_of(plan: Plan) -> list[DedupPart]:
     """What a plan copies."""
     return [part_of(step) for step in plan.steps]
 
@@ -60,7 +60,7 @@ class OnSpark:
         self._memory = dedup_memory.own_folder() if memory is None and here else memory
         self._shared = memory is not None
 
-    def plan(self, found: Found, seconds: float | None) -> Plan:
+    def plan(self, found: DedupRun, seconds: float | None) -> Plan:
         """As the local engine's: the same plan, or the same refusal."""
         wish = found.wish
         job = self._job(wish, found.topics, found.parts, found.cluster_id, copies=False)
@@ -89,10 +89,10 @@ class OnSpark:
             yield _Operation(cluster, context, plan, self)
 
     async def copied(
-        self, plan: Plan, parts: Sequence[Part], ensure_held: Callable[[], None]
+        self, plan: Plan, parts: Sequence[DedupPart], ensure_held: Callable[[], None]
     ) -> Mapping[str, Any]:
         """The tally of each partition, whose number is text: see `spark_jobs.dedup`."""
-        wish = Wish.of(plan.details["wish"])
+        wish = DedupWish.of(plan.details["wish"])
         job = self._job(wish, plan.observed["topics"], parts, plan.cluster_id, copies=True)
         cancel = threading.Event()
         result = await launched(job, self._context, self._spark, self._show, cancel, ensure_held)
@@ -101,14 +101,14 @@ class OnSpark:
 
     def _job(
         self,
-        wish: Wish,
+        wish: DedupWish,
         topics: Mapping[str, Any],
-        parts: Sequence[Part],
+        parts: Sequence[DedupPart],
         cluster_id: str,
         *,
         copies: bool,
     ) -> Launch:
-        request = Request(
+        request = DedupRequest(
             wish=wish.plain,
             topics=dict(topics),
             parts=tuple(parts),
@@ -127,7 +127,7 @@ class _Operation(DedupOperation):
     def __init__(self, cluster: Cluster, context: Context, plan: Plan, engine: OnSpark) -> None:
         super().__init__(cluster, context, plan, None)
         self._plan, self._engine = plan, engine
-        self._left: list[Part] = []
+        self._left: list[DedupPart] = []
         self._copied: Mapping[str, Any] | None = None
         self._failed: EoctlError | None = None
 

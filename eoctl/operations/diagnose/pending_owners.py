@@ -7,7 +7,7 @@ would end, while the group is held by a marker that got lost or by a batch of no
 from collections.abc import Mapping, Sequence
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read.committed import Place
+from eoctl.kafka.read.committed import CommitPlace
 from eoctl.operations.diagnose.judging import diagnose
 from eoctl.operations.diagnose.verdict_rows import remedy_argv
 from eoctl.operations.inspect.lists import Scope
@@ -24,7 +24,7 @@ OWNED = ("open", "long", "overdue", "two-phase")
 async def judged(
     cluster: Cluster,
     pending: Sequence[GroupOffsetFacts],
-    holders: Mapping[Place, Sequence[OpenTransaction]],
+    holders: Mapping[CommitPlace, Sequence[OpenTransaction]],
 ) -> tuple[PendingCommit, ...]:
     """Each pending commit with the id that is proven to own it, or with the way out there is."""
     names = sorted({h.name for found in holders.values() for h in found})

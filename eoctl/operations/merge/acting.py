@@ -16,7 +16,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.operations.change.acting import Door, Outcome, carry_out, unfinished_entry
-from eoctl.operations.change.steps import Seen
+from eoctl.operations.change.steps import Effect
 from eoctl.operations.merge.planning import (
     Merge,
     Reached,
@@ -27,7 +27,7 @@ from eoctl.operations.merge.planning import (
     thorough,
     visible,
 )
-from eoctl.operations.merge.replay import Job, PartitionReplay, Told
+from eoctl.operations.merge.replay import PartitionReplay, ReplayProgress, ReplayRun
 from eoctl.operations.session.session import now_ms
 from eoctl.operations.session.signals import ended_by_signals
 from eoctl.settings.context import Context
@@ -49,7 +49,7 @@ class Running:
     cancel: set it, and what was begun is committed and no more is begun.
     """
 
-    told: Told = lambda partition, done, total: None
+    told: ReplayProgress = lambda partition, done, total: None
     cancel: threading.Event = field(default_factory=threading.Event)
 
 
@@ -175,7 +175,7 @@ def start(
     door: Door,
     timeout: float | None = None,
     running: Running | None = None,
-    engine: "Engine | None" = None,
+    engine: "ReplayEngine | None" = None,
 ) -> Outcome:
     """Carry a permitted plan out; blocks. Raises what `acting.carry_out` raises.
 
@@ -203,7 +203,7 @@ async def opened(
     context: Context,
     seconds: float | None,
     running: Running | None = None,
-    engine: "Engine | None" = None,
+    engine: "ReplayEngine | None" = None,
 ) -> AsyncIterator["Replaying"]:
     """The operation of a plan, its cluster open."""
     settings = client_settings(context.properties, hosts=context.hosts, socks5=context.socks5)
@@ -261,7 +261,7 @@ class Replaying:
             n: seen.bounds((asked.topic, n), "read_committed")[1] for n in asked.partitions
         }
         failed = threading.Event()
-        job = Job(
+        job = ReplayRun(
             settings=self._cluster.settings,
             asked=asked,
             follow=p["follow"],
@@ -302,7 +302,7 @@ class Replaying:
         self._followed = job.follow
         return {"sent": {named((asked.topic, r.partition)): r.sent for r in replays}}
 
-    async def verify(self, step: Step) -> Seen:
+    async def verify(self, step: Step) -> Effect:
         """Is the position at the tip, and does the output hold exactly what leads there?"""
         self._cluster.forgive()
         asked = asked_again(step)
@@ -312,29 +312,29 @@ class Replaying:
         try:
             now = await reached(self._cluster, asked, given, seen)
         except RefusedError as error:
-            return Seen(False, None, error.sentence)
+            return Effect(False, None, error.sentence)
         # a position moves with each transaction that sends, the tip with each that extends the log
         untouched = all(
             self.planned.get(n) == (found.position.merge_offset, found.tip)
             for n, found in now.items()
         )
         if step.parameters["follow"] and not self._followed:
-            return Seen(False, None, "it follows until it is ended", untouched)
+            return Effect(False, None, "it follows until it is ended", untouched)
         for n, found in now.items():
             merge = (asked.topic, n)
             if found.at is None:
-                return Seen(False, saw, f"nothing was committed for {named(merge)}", untouched)
+                return Effect(False, saw, f"nothing was committed for {named(merge)}", untouched)
             begin = saw[named(merge)] = found.at.merge_offset
             tip = found.tip if self._tips is None else min(found.tip, self._tips[n])
             if begin < tip and not step.parameters["follow"]:
                 left = (await visible(self._cluster, seen, {merge: (begin, tip)}))[merge].data
                 if left:
                     text = f"{named(merge)}: {left} entries are not replayed yet"
-                    return Seen(False, saw, text, untouched)
-        return Seen(True, saw, f"{asked.output} holds every record of the log up to its tip once")
+                    return Effect(False, saw, text, untouched)
+        return Effect(True, saw, f"{asked.output} holds every record of the log up to its tip once")
 
 
-Engine = Callable[[Cluster, Running, int | None], Replaying]
+ReplayEngine = Callable[[Cluster, Running, int | None], Replaying]
 """Makes the operation that carries a plan out. The number: bytes a second, as plan_replay's."""
 
 

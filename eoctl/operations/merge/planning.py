@@ -22,7 +22,7 @@ from recovery.facts import Missing, PartitionFacts, TopicPartition
 from recovery.formats.counting import Counts
 from recovery.merge.log import Columns, MergeFormat, Tail, merge_format, merge_plan
 from recovery.merge.reading import beyond, entries_of, no_input, refuse_unreadable
-from recovery.merge.replay import Base, Position
+from recovery.merge.replay import Base, ReplayPosition
 from recovery.merge.rows import merge_plan_row
 from recovery.restart.observed import Counted, Log, LogEnd, Observed
 from recovery.restart.output_rules import final_end, written_by_one
@@ -101,7 +101,7 @@ def chosen(
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class MergeLook:
     """Offsets of all partitions, as their leaders gave them. missing: what was not seen.
 
     ends: two reads of merge log and output, some time apart, where they were asked for.
@@ -140,7 +140,7 @@ class Look:
         return final_end(self.ends[place])[0]
 
 
-async def look(cluster: Cluster, asked: Merge, *, twice: bool) -> Look:
+async def look(cluster: Cluster, asked: Merge, *, twice: bool) -> MergeLook:
     """Look at all topics. twice: and whether the ends of log and output are final.
 
     Raises UsageError for a topic that does not exist.
@@ -170,7 +170,7 @@ async def look(cluster: Cluster, asked: Merge, *, twice: bool) -> Look:
                     *place, f.topic_id, f.leader_epoch, f.log_start_offset, tuple(reads)
                 )
         facts = [f for f in facts if f.topic not in growing] + again
-    return Look({(f.topic, f.partition): f for f in facts}, tuple(missing), logs)
+    return MergeLook({(f.topic, f.partition): f for f in facts}, tuple(missing), logs)
 
 
 def _end(f: PartitionFacts, ends: Mapping[TopicPartition, int]) -> LogEnd:
@@ -179,7 +179,7 @@ def _end(f: PartitionFacts, ends: Mapping[TopicPartition, int]) -> LogEnd:
     return LogEnd(ends.get((f.topic, f.partition)), f.high_watermark, f.last_stable_offset)
 
 
-def partitions_of(asked: Merge, seen: Look) -> list[int]:
+def partitions_of(asked: Merge, seen: MergeLook) -> list[int]:
     """The merge log's partitions that are asked about. Raises UsageError for one that is not."""
     there = sorted(p for topic, p in seen.facts if topic == asked.topic)
     wanted = {*asked.partitions, *asked.bases} if asked.partitions else {*there, *asked.bases}
@@ -191,7 +191,7 @@ def partitions_of(asked: Merge, seen: Look) -> list[int]:
 
 async def visible(
     cluster: Cluster,
-    seen: Look,
+    seen: MergeLook,
     ranges: Mapping[TopicPartition, tuple[int, int]],
     writers: Mapping[TopicPartition, ProducerRuns] | None = None,
 ) -> dict[TopicPartition, Counts]:
@@ -234,7 +234,12 @@ async def visible(
 
 
 async def bases(
-    cluster: Cluster, asked: Merge, partitions: Sequence[int], seen: Look, *, certain: bool = True
+    cluster: Cluster,
+    asked: Merge,
+    partitions: Sequence[int],
+    seen: MergeLook,
+    *,
+    certain: bool = True,
 ) -> dict[int, Base]:
     """The commit that each partition's replay begins at: as asked, else from the application's
     store, else as an earlier replay began, else the beginning of all.
@@ -306,13 +311,13 @@ def _stored(
 
 async def _reached(
     cluster: Cluster, asked: Merge, partitions: Sequence[int]
-) -> dict[int, Position]:
+) -> dict[int, ReplayPosition]:
     """What earlier replays committed. Raises CorruptError for somebody else's commit."""
     if not partitions:
         return {}
     places = [(asked.topic, p) for p in partitions]
     found = await committed(cluster, asked.group, places)
-    return {p[1]: Position.committed(at.offset, at.metadata) for p, at in found.items()}
+    return {p[1]: ReplayPosition.committed(at.offset, at.metadata) for p, at in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,16 +326,16 @@ class Reached:
     before the first. entries, outputs: visible records from the base on, up to tip and end.
     position: where to go on."""
 
-    at: Position | None
+    at: ReplayPosition | None
     tip: int
     end: int
     entries: int
     outputs: int
-    position: Position
+    position: ReplayPosition
 
 
 async def reached(
-    cluster: Cluster, asked: Merge, given: Mapping[int, Base], seen: Look
+    cluster: Cluster, asked: Merge, given: Mapping[int, Base], seen: MergeLook
 ) -> dict[int, Reached]:
     """`seen` was looked at twice. Every output from a base on is the output of an entry from the
     base on, so what is there must be what an earlier replay's commit accounts for.
@@ -373,13 +378,18 @@ async def reached(
                 where=named(base.output),
                 remedy="look at the log with `eoctl merge verify`",
             )
-        position = at or Position(base.merge_offset, outputs, base)
+        position = at or ReplayPosition(base.merge_offset, outputs, base)
         found[p] = Reached(at, tip, end, entries, outputs, position)
     return found
 
 
 async def _refuse_forgotten(
-    cluster: Cluster, asked: Merge, seen: Look, base: Base, at: Position, there: tuple[int, int]
+    cluster: Cluster,
+    asked: Merge,
+    seen: MergeLook,
+    base: Base,
+    at: ReplayPosition,
+    there: tuple[int, int],
 ) -> None:
     """Did retention take what a replay has to count from its base? Raises RefusedError with the
     commit that it came to. there: partition, and the output's end before `at` was read."""
@@ -408,7 +418,7 @@ async def _refuse_forgotten(
     )
 
 
-def _written_by_one(asked: Merge, seen: Look, base: Base, found: Counted) -> None:
+def _written_by_one(asked: Merge, seen: MergeLook, base: Base, found: Counted) -> None:
     """Can the outputs from a base on be those of one deterministic application? By the rules of
     restarts. Raises RefusedError where not."""
     topic, partition = base.output
@@ -421,7 +431,7 @@ def _written_by_one(asked: Merge, seen: Look, base: Base, found: Counted) -> Non
 
 
 async def thorough(
-    cluster: Cluster, asked: Merge, given: Mapping[int, Base], seen: Look
+    cluster: Cluster, asked: Merge, given: Mapping[int, Base], seen: MergeLook
 ) -> list[MergePlanRow]:
     """The plan of each partition, its log read up to the tip: what it names has to be there.
 
@@ -459,7 +469,7 @@ def decoded(
 
 
 def first_to_read(
-    asked: Merge, seen: Look, merge: TopicPartition, place: TopicPartition, offset: int
+    asked: Merge, seen: MergeLook, merge: TopicPartition, place: TopicPartition, offset: int
 ) -> None:
     """May an input be read from this offset on? Raises RefusedError."""
     if place[0] not in asked.inputs or place not in seen.facts:

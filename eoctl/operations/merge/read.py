@@ -20,7 +20,7 @@ READ = 10_000  # messages in one call
 HELD_RECORDS, HELD_BYTES = 100_000, 32 << 20  # of one partition, before it is paused
 SILENT_SECONDS = 60.0  # nothing came, and it should have
 
-Run = tuple[TopicPartition, "list[Message]"]
+MessageRun = tuple[TopicPartition, "list[Message]"]
 
 
 class Stream:
@@ -59,7 +59,7 @@ class Stream:
         self._reads |= starts.keys()
         self._consumer.incremental_assign([Place(*p, offset) for p, offset in starts.items()])
 
-    def read(self, seconds: float) -> Iterator[Run]:
+    def read(self, seconds: float) -> Iterator[MessageRun]:
         """What came within `seconds`, in runs of one partition.
 
         Raises IncompleteError when a partition cannot be read, RefusedError when the offset to

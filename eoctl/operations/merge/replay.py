@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import ClientSettings
-from eoctl.kafka.write.exactly_once import Position as Committed
+from eoctl.kafka.write.exactly_once import CommittedPosition as Committed
 from eoctl.kafka.write.exactly_once import Writer
 from eoctl.operations.merge.planning import (
-    Look,
     Merge,
+    MergeLook,
     Reached,
     decoded,
     first_to_read,
@@ -38,7 +38,7 @@ from recovery.errors import (
     UnverifiedError,
 )
 from recovery.facts import TopicPartition
-from recovery.merge.log import Entry, merge_format
+from recovery.merge.log import MergeEntry, merge_format
 from recovery.merge.reading import beyond, goes_back, no_record
 from recovery.merge.replay import Base, Replay
 from recovery.shared.app_file import named
@@ -54,12 +54,12 @@ NEW = 50_000  # entries that are appended to the log in one transaction
 TRIES = 3  # without a commit in between
 MOST_BYTES = 1_000_000_000  # of a record: what the topic takes decides
 
-Told = Callable[[int, int, int], None]
+ReplayProgress = Callable[[int, int, int], None]
 """Called with a partition, entries done and entries in all, now and then, from any thread."""
 
 
 @dataclass(frozen=True)
-class Job:
+class ReplayRun:
     """What all partitions of a replay share. ensure_held: raises once the lock is lost."""
 
     settings: ClientSettings
@@ -67,7 +67,7 @@ class Job:
     follow: bool
     max_rate: float | None
     ensure_held: Callable[[], None]
-    told: Told
+    told: ReplayProgress
     stop: threading.Event = field(default_factory=threading.Event)
     read_only: bool = False
 
@@ -133,7 +133,7 @@ def _not_the_same(m: "Message", why: str) -> RefusedError:
 class PartitionReplay:
     """One partition's replay. `run` blocks; job.stop ends it after what was begun."""
 
-    def __init__(self, job: Job, base: Base, partition: int) -> None:
+    def __init__(self, job: ReplayRun, base: Base, partition: int) -> None:
         self._job, self.base = job, base
         self._merge = (job.asked.topic, partition)
         self._commits = 0
@@ -185,7 +185,7 @@ class PartitionReplay:
                 attempt.close()
             writer.close()
 
-    async def _start(self) -> tuple[Look, Reached, dict[TopicPartition, int]]:
+    async def _start(self) -> tuple[MergeLook, Reached, dict[TopicPartition, int]]:
         """The entry to go on from, and the next offset of each input that was named before it."""
         job, p = self._job, self.partition
         async with Cluster(job.settings, Deadline(None), read_only=job.read_only) as cluster:
@@ -208,9 +208,9 @@ class _Attempt:
     def __init__(
         self,
         owner: PartitionReplay,
-        job: Job,
+        job: ReplayRun,
         writer: _Copier,
-        seen: Look,
+        seen: MergeLook,
         now: Reached,
         following: Mapping[TopicPartition, int],
     ) -> None:
@@ -228,7 +228,7 @@ class _Attempt:
         self._log.add({self._merge: now.position.merge_offset})
         self._inputs = Stream(job.settings, isolation=job.asked.isolation, max_rate=job.max_rate)
         self._log_done = False
-        self._appended: deque[Entry] = deque()  # written to the log, not come back yet
+        self._appended: deque[MergeEntry] = deque()  # written to the log, not come back yet
         self._open = 0  # records of the open transaction
         self._began = 0.0
         self._in_transaction = False
@@ -319,7 +319,7 @@ class _Attempt:
                 named_offsets = named_offsets[:below]
             elif self._log_done:
                 for at, place, offset in zip(offsets, places, named_offsets, strict=True):
-                    self._refuse_foreign(at, Entry(*place, offset))
+                    self._refuse_foreign(at, MergeEntry(*place, offset))
             for place in set(places) - self._reads:
                 self._read_from(place, named_offsets[places.index(place)])
             self._replay.log_all(offsets, (places, named_offsets))
@@ -362,7 +362,7 @@ class _Attempt:
             self._reads.add(place)
             self._inputs.add({place: offset or 0})
 
-    def _refuse_foreign(self, offset: int, entry: Entry) -> None:
+    def _refuse_foreign(self, offset: int, entry: MergeEntry) -> None:
         """Beyond the tip there are only entries that were appended here, in their order."""
         if not self._appended or self._appended.popleft() != entry:
             raise RefusedError(
@@ -372,7 +372,7 @@ class _Attempt:
                 remedy="let one process alone extend a merge log",
             )
 
-    def _read_inputs(self, wanted: Entry | None, seconds: float) -> None:
+    def _read_inputs(self, wanted: MergeEntry | None, seconds: float) -> None:
         job, replay = self._job, self._replay
         if not self._reads:
             job.stop.wait(seconds)

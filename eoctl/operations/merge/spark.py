@@ -13,13 +13,13 @@ from eoctl.kafka.write.exactly_once import committed
 from eoctl.operations.jobs.spark_launch import Show, Spark
 from eoctl.operations.jobs.spark_step import Launch, launched
 from eoctl.operations.merge.acting import Replaying, Running, asked_again
-from eoctl.operations.merge.planning import Look, Merge, Reached, look, reached
+from eoctl.operations.merge.planning import Merge, MergeLook, Reached, look, reached
 from eoctl.operations.session.session import now_ms
 from eoctl.settings.context import Context, state_dir
 from recovery.change.plan import Plan, Step
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.merge.replay import Base
-from recovery.merge.request import Part, Request, log_of
+from recovery.merge.request import MergePart, ReplayRequest, log_of
 from recovery.shared.app_file import named
 from recovery.times import rfc3339
 
@@ -101,7 +101,7 @@ class _OnSpark(Replaying):
         )
         return {"sent": {named((request.merge, int(p))): n for p, n in result["sent"].items()}}
 
-    async def _request(self, asked: Merge) -> Request:
+    async def _request(self, asked: Merge) -> ReplayRequest:
         seen = await look(self._cluster, asked, twice=True)
         if seen.missing:
             raise IncompleteError(seen.missing[0].detail, where=seen.missing[0].topic)
@@ -114,7 +114,7 @@ class _OnSpark(Replaying):
         for n, now in now_there.items():
             raw = before.get((asked.topic, n))
             parts.append(
-                Part(
+                MergePart(
                     partition=n,
                     base=given[n],
                     position=now.position.merge_offset,
@@ -124,7 +124,7 @@ class _OnSpark(Replaying):
                 )
             )
         staging = (self._staging or state_dir() / "merge-staging").absolute()
-        return Request(
+        return ReplayRequest(
             merge=asked.topic,
             format=asked.format,
             inputs=asked.inputs,
@@ -142,7 +142,7 @@ class _OnSpark(Replaying):
         )
 
 
-def _logs(asked: Merge, seen: Look, now: Mapping[int, Reached]) -> Any:
+def _logs(asked: Merge, seen: MergeLook, now: Mapping[int, Reached]) -> Any:
     """Partitions of the log up to their tips, and inputs whose offsets are known."""
     logs = []
     for place, facts in sorted(seen.facts.items()):

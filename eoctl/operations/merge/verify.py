@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.merge.planning import Look, Merge, bases, look, partitions_of, visible
+from eoctl.operations.merge.planning import Merge, MergeLook, bases, look, partitions_of, visible
 from eoctl.operations.merge.read import Stream, read_log, silent
 from eoctl.operations.session.session import now_ms
 from recovery.errors import EoctlError, Exit
@@ -19,7 +19,7 @@ from recovery.rows.answers import Answer, error_rows
 from recovery.rows.merge import MergeFindingRow
 from recovery.shared.app_file import named
 
-Progress = Callable[[int, int, int], None]
+VerifyProgress = Callable[[int, int, int], None]
 """Called with a partition of the log, offsets done, offsets in all."""
 
 _STEP = 1000  # entries between two looks at what the inputs are to be told
@@ -31,7 +31,7 @@ async def verify(
     asked: Merge,
     *,
     max_rate: float | None = None,
-    progress: Progress | None = None,
+    progress: VerifyProgress | None = None,
 ) -> Answer:
     """Findings of the partitions asked about; what could not be looked at is in errors."""
     # An application may be running: it reads an input, then logs, then writes outputs. So the log
@@ -81,7 +81,7 @@ def _unseen(place: TopicPartition, error: EoctlError) -> Missing:
 
 
 async def _against_outputs(
-    cluster: Cluster, asked: Merge, seen: Look, partitions: Sequence[int]
+    cluster: Cluster, asked: Merge, seen: MergeLook, partitions: Sequence[int]
 ) -> tuple[list[MergeFindingRow], list[Missing]]:
     """More outputs than entries, from a commit to both ends?"""
     assert asked.output is not None
@@ -121,10 +121,10 @@ class _Checking:
         self,
         cluster: Cluster,
         asked: Merge,
-        looks: tuple[Look, Look],
+        looks: tuple[MergeLook, MergeLook],
         merge: TopicPartition,
         max_rate: float | None,
-        progress: Progress | None,
+        progress: VerifyProgress | None,
     ) -> None:
         self._settings = cluster.settings
         self._asked, self._merge = asked, merge

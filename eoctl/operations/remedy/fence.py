@@ -11,7 +11,7 @@ from typing import Any
 from eoctl.kafka.ask import collect, coordinators, groups
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.write import markers as repairs
-from eoctl.operations.change.steps import Seen
+from eoctl.operations.change.steps import Effect
 from eoctl.operations.diagnose.judging import diagnose
 from eoctl.operations.diagnose.owners import look_for_life
 from eoctl.operations.inspect import history
@@ -385,7 +385,7 @@ async def send(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) ->
     return {"end": name, "initialise": second.error}
 
 
-async def ended(cluster: Cluster, step: Step) -> Seen:
+async def ended(cluster: Cluster, step: Step) -> Effect:
     """Is it over? The coordinator says so, and each partition's leader."""
     p = step.parameters
     row = await described(cluster, step.target)
@@ -396,7 +396,7 @@ async def ended(cluster: Cluster, step: Step) -> Seen:
     )
     saw = _stand(row)
     if same or row.state.startswith("Prepare"):
-        return Seen(False, saw, f"{step.target} is still {row.state}", untouched=same)
+        return Effect(False, saw, f"{step.target} is still {row.state}", untouched=same)
     for name in p["partitions"]:
         topic, _, partition = name.rpartition(":")
         metadata = await cluster.metadata([topic])
@@ -404,16 +404,16 @@ async def ended(cluster: Cluster, step: Step) -> Seen:
         rows, _ = await collect.producers(cluster, found)
         here = rows.get((topic, int(partition)))
         if here is None:
-            return Seen(None, saw, f"{name} could not be read")
+            return Effect(None, saw, f"{name} could not be read")
         if any(
             r.producer_id == p["producer_id"]
             and r.current_txn_start_offset is not None
             and r.producer_epoch <= p["producer_epoch"]
             for r in here
         ):
-            return Seen(False, saw, f"its transaction is still open on {name}")
+            return Effect(False, saw, f"its transaction is still open on {name}")
     detail = f"{step.target} is {row.state}, epoch {row.producer_epoch}"
     beyond = None
     if p.get("outcome") != "commit":  # of a commit the markers tell
         beyond = beyond_fence(row, p["producer_id"], p["producer_epoch"])
-    return Seen(True, saw, detail, beyond=beyond)
+    return Effect(True, saw, detail, beyond=beyond)

@@ -16,7 +16,7 @@ from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.read import evidence
 from eoctl.kafka.read.fetch import Range, read_all
 from eoctl.kafka.write import markers as repairs
-from eoctl.operations.change.steps import Seen
+from eoctl.operations.change.steps import Effect
 from eoctl.operations.diagnose.judging import diagnose, look_again
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.remedy import raising as remedy_raise
@@ -380,7 +380,7 @@ async def _producers(cluster: Cluster, p: dict[str, Any]) -> Sequence[ProducerFa
     return here
 
 
-async def ended(cluster: Cluster, step: Step) -> Seen:
+async def ended(cluster: Cluster, step: Step) -> Effect:
     """Is it over? From DescribeProducers and the LSO."""
     p = step.parameters
     topic, partition = p["topic"], p["partition"]
@@ -392,12 +392,12 @@ async def ended(cluster: Cluster, step: Step) -> Seen:
     offsets, _ = await collect.partition_offsets(cluster, metadata.topics.values(), found)
     rows, _ = await collect.producers(cluster, found)
     if not offsets or offsets[0].error is not None or (topic, partition) not in rows:
-        return Seen(None, None, f"{topic}:{partition} could not be read")
+        return Effect(None, None, f"{topic}:{partition} could not be read")
     here = rows[topic, partition]
     lso = offsets[0].last_stable_offset
     open_here = any(r.producer_id == pid and r.current_txn_start_offset == start for r in here)
     if open_here:
-        return Seen(
+        return Effect(
             False, {"last_stable_offset": lso}, "the transaction is still open", untouched=True
         )
     others = [
@@ -406,14 +406,14 @@ async def ended(cluster: Cluster, step: Step) -> Seen:
         if r.current_txn_start_offset is not None and r.current_txn_start_offset <= start
     ]
     if lso is not None and lso <= start and not others:
-        return Seen(False, {"last_stable_offset": lso}, f"the LSO is still {lso}")
+        return Effect(False, {"last_stable_offset": lso}, f"the LSO is still {lso}")
     detail = f"the transaction is over, the LSO is {lso}"
     if others:
         detail += f", held by another transaction from {min(others)}"
     planned = step.parameters.get("end_offset")
     high = offsets[0].high_watermark
     if planned is None or high is None:
-        return Seen(True, {"last_stable_offset": lso}, detail)
+        return Effect(True, {"last_stable_offset": lso}, detail)
     end = await _end_of(cluster, topic, partition, pid, Range(topic, partition, planned, high))
     saw = {"last_stable_offset": lso, "planned_end": planned, "marker_offset": end.marker}
     if end.marker is None:
@@ -428,8 +428,8 @@ async def ended(cluster: Cluster, step: Step) -> Seen:
         )
         saw |= {"records_beyond": end.records, "first_beyond": end.first}
     else:
-        return Seen(True, saw, f"{detail}, its {end.outcome} marker is at offset {end.marker}")
-    return Seen(True, saw, detail, beyond=beyond)
+        return Effect(True, saw, f"{detail}, its {end.outcome} marker is at offset {end.marker}")
+    return Effect(True, saw, detail, beyond=beyond)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.write import markers as repairs
-from eoctl.operations.change.steps import Seen
+from eoctl.operations.change.steps import Effect
 from eoctl.operations.remedy.plan import ensure_held_first
 from recovery.change.plan import Step
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
@@ -147,7 +147,7 @@ def refused(name: str, where: str, timeout_ms: int) -> RefusedError:
     )
 
 
-async def ended(cluster: Cluster, step: Step) -> Seen:
+async def ended(cluster: Cluster, step: Step) -> Effect:
     """Is the id raised? Its coordinator says so."""
     p = step.parameters
     request = RaiseRequest(
@@ -155,8 +155,8 @@ async def ended(cluster: Cluster, step: Step) -> Seen:
     )
     row = await described(cluster, step.target)
     if row is None:
-        return Seen(True, {"state": None, "producer_epoch": None}, "no coordinator knows it")
+        return Effect(True, {"state": None, "producer_epoch": None}, "no coordinator knows it")
     saw = {"state": row.state, "producer_epoch": row.producer_epoch}
     told = f"{step.target} is {row.state}, producer id {row.producer_id} epoch {row.producer_epoch}"
     same = (row.producer_id, row.producer_epoch) == (p["producer_id"], p["producer_epoch"])
-    return Seen(is_raised(request, row), saw, told, untouched=same and row.state in CLOSED_STATES)
+    return Effect(is_raised(request, row), saw, told, untouched=same and row.state in CLOSED_STATES)

@@ -11,7 +11,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline, WireError
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.operations import remedy_commit
-from eoctl.operations.change.steps import Seen
+from eoctl.operations.change.steps import Effect
 from eoctl.operations.diagnose.judging import diagnose, look_again
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.remedy import fence as remedy_fence
@@ -140,7 +140,7 @@ class RemedyOperation:
                 f"no answer: {error.detail}", where=step.target, remedy="run the same again"
             ) from None
 
-    async def verify(self, step: Step) -> Seen:
+    async def verify(self, step: Step) -> Effect:
         """Is it over? From DescribeProducers and the LSO, or from the coordinator."""
         self._cluster.forgive()
         if step.action == "fence":

@@ -13,7 +13,7 @@ from recovery.selectors import Selector
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class MoveWish:
     """selectors: none = every partition that the group has committed, or that the file names."""
 
     group: str
@@ -21,7 +21,7 @@ class Wish:
     selectors: tuple[Selector, ...] = ()
 
 
-async def asked(cluster: Cluster, wish: Wish) -> AdHoc:
+async def asked(cluster: Cluster, wish: MoveWish) -> AdHoc:
     """The partitions meant. Raises RefusedError where there are none, IncompleteError."""
     places: list[TopicPartition]
     if wish.target.kind == "from-file":

@@ -14,7 +14,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.operations.change.acting import unfinished_entry
-from eoctl.operations.change.steps import Seen
+from eoctl.operations.change.steps import Effect
 from eoctl.operations.inspect.offsets import Reading
 from eoctl.operations.restart.observe import (
     PAUSE_SECONDS,
@@ -34,14 +34,14 @@ from eoctl.operations.restart.plan import (
     plan_of,
     writes_of,
 )
-from eoctl.operations.restart.request import Asked, asked_again
+from eoctl.operations.restart.request import RestartRequest, asked_again
 from eoctl.operations.session.session import now_ms, with_cluster
 from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from eoctl.stores.journal import Journal
 from eoctl.stores.locks.lock import lock_words
 from eoctl.stores.offsets.store import Contents, OffsetStore, Write, left, unsent
-from recovery.change.journal import Entry, unfinished
+from recovery.change.journal import JournalEntry, unfinished
 from recovery.change.plan import VALID_MS, Plan, Step, differences
 from recovery.errors import IncompleteError, RefusedError
 from recovery.shared.app_file import named
@@ -50,7 +50,7 @@ from recovery.shared.app_file import named
 async def plan(
     cluster: Cluster,
     context: Context,
-    asked: Asked,
+    asked: RestartRequest,
     *,
     pause: float = PAUSE_SECONDS,
     reading: Reading | None = None,
@@ -116,7 +116,7 @@ async def opened(
 class Restarting:
     """See `steps.Operation`."""
 
-    def __init__(self, plan: Plan, asked: Asked, cluster: Cluster, stores: Stores) -> None:
+    def __init__(self, plan: Plan, asked: RestartRequest, cluster: Cluster, stores: Stores) -> None:
         self._plan = plan
         self._asked = asked
         self._cluster = cluster
@@ -151,12 +151,12 @@ class Restarting:
         await store.write(todo, ensure_held, dissolve=step.parameters["dissolve"])
         return {"written": len(todo)}
 
-    async def verify(self, step: Step) -> Seen:
+    async def verify(self, step: Step) -> Effect:
         """Does the store hold it?"""
         self._cluster.forgive()
         store = _store_of(step, self._stores)
         if store is None:
-            return Seen(True, None, "nothing was to be written")
+            return Effect(True, None, "nothing was to be written")
         contents = await store.read()
         if step.action == "keep":
             return self._kept(contents, store)
@@ -164,23 +164,23 @@ class Restarting:
         try:
             todo = left(contents, writes)
         except RefusedError as error:
-            return Seen(False, None, error.what)
+            return Effect(False, None, error.what)
         if todo:
             places = ", ".join(named(w.place) for w in todo[:3])
             missing = f"{len(todo)} of {len(writes)} are not written: {places}"
-            return Seen(False, None, missing, untouched=len(todo) == len(writes))
+            return Effect(False, None, missing, untouched=len(todo) == len(writes))
         if step.parameters["dissolve"] and contents.exists and not contents.entries:
-            return Seen(False, None, f"{store.name} is still there")
+            return Effect(False, None, f"{store.name} is still there")
         saw = {named(w.place): w.after for w in writes}
-        return Seen(True, {"entries": saw}, f"{store.name}: new offsets written and read back")
+        return Effect(True, {"entries": saw}, f"{store.name}: new offsets written and read back")
 
-    def _kept(self, contents: Contents, store: OffsetStore) -> Seen:
+    def _kept(self, contents: Contents, store: OffsetStore) -> Effect:
         then = self._plan.details["target"]
         held = {named(e.place): e.kept for e in contents.entries}
         changed = differences(then, {place: held.get(place) for place in then})
         if changed:
-            return Seen(False, None, changed[0], untouched=True)  # nothing is written here
-        return Seen(True, None, f"{store.name}: read back, already as it is to be")
+            return Effect(False, None, changed[0], untouched=True)  # nothing is written here
+        return Effect(True, None, f"{store.name}: read back, already as it is to be")
 
 
 def _store_of(step: Step, stores: Stores) -> OffsetStore | None:
@@ -190,7 +190,7 @@ def _store_of(step: Step, stores: Stores) -> OffsetStore | None:
 # -- undo ------------------------------------------------------------------------------------------
 
 
-def undo_plan(entry: Entry, context: Context, seconds: float | None) -> Plan:
+def undo_plan(entry: JournalEntry, context: Context, seconds: float | None) -> Plan:
     """Puts back what an entry wrote: offsets, metadata, leader epochs, absence.
 
     An undo that was begun before is resumed. Raises RefusedError unless the store still holds
@@ -209,13 +209,13 @@ def undo_plan(entry: Entry, context: Context, seconds: float | None) -> Plan:
     return with_cluster(context, seconds, make)
 
 
-def begun_undo(entry: Entry) -> Entry | None:
+def begun_undo(entry: JournalEntry) -> JournalEntry | None:
     """An undo of this entry that was left unfinished."""
     found = unfinished(Journal().find().entries)
     return next((other for other in found if other.undoes == entry.id), None)
 
 
-async def _undo(entry: Entry, context: Context, stores: Stores) -> Plan:
+async def _undo(entry: JournalEntry, context: Context, stores: Stores) -> Plan:
     then = entry.plan
     steps = []
     for step in then.steps:
@@ -262,7 +262,9 @@ async def _undo(entry: Entry, context: Context, stores: Stores) -> Plan:
     )
 
 
-def _refuse_moved_on(entry: Entry, step: Step, contents: Contents, store: OffsetStore) -> None:
+def _refuse_moved_on(
+    entry: JournalEntry, step: Step, contents: Contents, store: OffsetStore
+) -> None:
     """The partitions that were left as they were must be so still: else the application ran."""
     if step.parameters["which"] != STORE or entry.plan.kind != KIND:
         return
@@ -274,7 +276,7 @@ def _refuse_moved_on(entry: Entry, step: Step, contents: Contents, store: Offset
 
 
 def _to_put_back(
-    entry: Entry, step: Step, contents: Contents, store: OffsetStore
+    entry: JournalEntry, step: Step, contents: Contents, store: OffsetStore
 ) -> tuple[Write, ...]:
     held = {e.place: e.kept for e in contents.entries}
     back, wrong = [], []
@@ -289,7 +291,7 @@ def _to_put_back(
     return tuple(back)
 
 
-def _refuse(entry: Entry, store: OffsetStore, changed: Sequence[str]) -> None:
+def _refuse(entry: JournalEntry, store: OffsetStore, changed: Sequence[str]) -> None:
     if changed:
         more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
         raise RefusedError(
@@ -323,7 +325,7 @@ def _key(which: str, store: OffsetStore) -> str:
 # -- the same command again ------------------------------------------------------------------------
 
 
-def going_on_with(plan: Plan) -> Entry | None:
+def going_on_with(plan: Plan) -> JournalEntry | None:
     """An unfinished entry of an earlier plan that leads to the same positions: a run of cron that
     was killed is ended by the next one, whose plan was made on what that run left behind.
 
@@ -344,7 +346,7 @@ def going_on_with(plan: Plan) -> Entry | None:
     return entry if same else None
 
 
-def is_abandoned(entry: Entry) -> bool:
+def is_abandoned(entry: JournalEntry) -> bool:
     """Was it closed meanwhile, because nothing of it had happened?"""
     return Journal().get(entry.id).state == "abandoned"
 
@@ -354,8 +356,8 @@ class Became:
     """What this host's journal says of a plan. applied: the entry that applied it; undone: the one
     that put that back. None: no entry."""
 
-    applied: Entry | None
-    undone: Entry | None
+    applied: JournalEntry | None
+    undone: JournalEntry | None
 
 
 def became(plan: Plan) -> Became:
@@ -367,7 +369,7 @@ def became(plan: Plan) -> Became:
     return Became(entry, backs[-1] if backs else None)
 
 
-def applied(plan: Plan) -> Entry:
+def applied(plan: Plan) -> JournalEntry:
     """The journal entry that applied a plan. Raises RefusedError."""
     entry = became(plan).applied
     if entry is not None:

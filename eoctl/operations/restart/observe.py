@@ -19,7 +19,7 @@ from eoctl.operations.diagnose import pending_owners
 from eoctl.operations.inspect.history import read_state_logs
 from eoctl.operations.inspect.lists import look_at_owners
 from eoctl.operations.inspect.offsets import Reading
-from eoctl.operations.restart.request import Asked
+from eoctl.operations.restart.request import RestartRequest
 from eoctl.stores.offsets.store import Contents, OffsetStore, open_store
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import PartitionFacts, ProducerFacts, TopicPartition
@@ -67,7 +67,7 @@ class Stores:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RestartLook:
     """Everything that was seen, and what follows from it. mirror: None without one."""
 
     observed: Observed
@@ -77,7 +77,7 @@ class Look:
 
 
 @asynccontextmanager
-async def opened_stores(cluster: Cluster, asked: Asked) -> AsyncIterator[Stores]:
+async def opened_stores(cluster: Cluster, asked: RestartRequest) -> AsyncIterator[Stores]:
     """The stores, closed at the end."""
     async with AsyncExitStack() as stack:
         found = [
@@ -93,12 +93,12 @@ async def opened_stores(cluster: Cluster, asked: Asked) -> AsyncIterator[Stores]
 
 async def look(
     cluster: Cluster,
-    asked: Asked,
+    asked: RestartRequest,
     stores: Stores,
     *,
     pause: float = PAUSE_SECONDS,
     reading: Reading | None = None,
-) -> Look:
+) -> RestartLook:
     """Observe and decide. pause: seconds between the two looks.
 
     Raises RefusedError (PendingError while commits of the group are not decided), IncompleteError.
@@ -107,7 +107,7 @@ async def look(
     observed = await observer.observe(pause)
     decision = asked.decide(observed)
     mirror = None if stores.mirror is None else await stores.mirror.read()
-    return Look(observed, decision, observer.contents, mirror)
+    return RestartLook(observed, decision, observer.contents, mirror)
 
 
 def refuse_members(contents: Contents, where: str) -> None:
@@ -123,7 +123,9 @@ def refuse_members(contents: Contents, where: str) -> None:
 
 
 class _Observer:
-    def __init__(self, cluster: Cluster, asked: Asked, stores: Stores, reading: Reading) -> None:
+    def __init__(
+        self, cluster: Cluster, asked: RestartRequest, stores: Stores, reading: Reading
+    ) -> None:
         self._cluster = cluster
         self._asked = asked
         self._store = stores.main

@@ -8,7 +8,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.inspect.lists import Scope, selected
 from eoctl.operations.inspect.offsets import Reading, against_logs
 from eoctl.operations.restart.request import read_app_file
-from eoctl.stores.offsets.store import Contents, Entry, open_store
+from eoctl.stores.offsets.store import Contents, StoreEntry, open_store
 from recovery.errors import EoctlError, UsageError
 from recovery.facts import GroupOffsetFacts, Missing
 from recovery.restart.store_words import WORDS, parse_store
@@ -91,7 +91,7 @@ def _facts(name: str, described: Store, contents: Contents) -> list[GroupOffsetF
     return facts + [o for o in contents.pending if (o.topic, o.partition) not in known]
 
 
-def _beside(entry: Entry) -> str | None:
+def _beside(entry: StoreEntry) -> str | None:
     """What belongs to the offset, as JSON; of the state only its size."""
     [row] = json.loads(dump_stored([entry.position]))["partitions"]
     del row["input"]

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from eoctl.operations.restart.observe import Look, Stores
-from eoctl.operations.restart.request import Asked
+from eoctl.operations.restart.observe import RestartLook, Stores
+from eoctl.operations.restart.request import RestartRequest
 from eoctl.operations.session.session import now_ms
 from eoctl.render.words import counted
 from eoctl.settings.context import Context
@@ -31,9 +31,9 @@ _DECISION = TypeAdapter(RestartPlan)
 
 
 def plan_of(
-    asked: Asked,
+    asked: RestartRequest,
     stores: Stores,
-    look: Look,
+    look: RestartLook,
     context: Context,
     *,
     pause: float,
@@ -86,12 +86,12 @@ def decision_of(plan: Plan) -> RestartPlan:
     return _DECISION.validate_json(json.dumps(plan.details["decision"]))
 
 
-def scope(stores: Stores, asked: Asked) -> str:
+def scope(stores: Stores, asked: RestartRequest) -> str:
     """What is changed one at a time."""
     return stores.main.name if stores.main is not None else f"application {asked.name}"
 
 
-def facts(stores: Stores, look: Look) -> dict[str, Any]:
+def facts(stores: Stores, look: RestartLook) -> dict[str, Any]:
     """What must still be so when the plan is applied, by subject."""
     decision, observed = look.decision, look.observed
     found: dict[str, Any] = {}
@@ -153,7 +153,7 @@ def summary(decision: RestartPlan) -> str:
     return f"{decision.app}: {', '.join(parts)}; {decision.guarantee}"
 
 
-def _writes(store: OffsetStore | None, look: Look) -> tuple[Write, ...]:
+def _writes(store: OffsetStore | None, look: RestartLook) -> tuple[Write, ...]:
     if store is None or look.contents is None:
         return ()
     held = {e.place: e.kept for e in look.contents.entries}
@@ -166,7 +166,7 @@ def _writes(store: OffsetStore | None, look: Look) -> tuple[Write, ...]:
     return tuple(found)
 
 
-def _mirrored(store: OffsetStore | None, look: Look) -> tuple[Write, ...]:
+def _mirrored(store: OffsetStore | None, look: RestartLook) -> tuple[Write, ...]:
     """A mirror gets the input offsets, for tools that look there; never anything else."""
     if store is None or look.mirror is None:
         return ()
@@ -181,7 +181,7 @@ def _mirrored(store: OffsetStore | None, look: Look) -> tuple[Write, ...]:
     return tuple(found)
 
 
-def _target(look: Look, writes: Sequence[Write]) -> dict[str, Kept | None]:
+def _target(look: RestartLook, writes: Sequence[Write]) -> dict[str, Kept | None]:
     """What the store holds of every input partition once the plan is applied."""
     if look.contents is None:
         return {}
@@ -190,7 +190,7 @@ def _target(look: Look, writes: Sequence[Write]) -> dict[str, Kept | None]:
     return {named(p): held.get(p) for p in places}
 
 
-def _producers(look: Look) -> dict[str, list[int]]:
+def _producers(look: RestartLook) -> dict[str, list[int]]:
     """The producers that had written each output before the plan, as far as they are known."""
     found: dict[str, set[int]] = {
         named((o.topic, o.partition)): {
@@ -218,7 +218,7 @@ def _step(
     )
 
 
-def _keep(store: OffsetStore | None, asked: Asked, subjects: tuple[str, ...]) -> Step:
+def _keep(store: OffsetStore | None, asked: RestartRequest, subjects: tuple[str, ...]) -> Step:
     holds = "there is no store" if store is None else f"{store.name} stays as it is"
     return Step(
         action="keep",

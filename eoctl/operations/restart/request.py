@@ -33,7 +33,7 @@ from recovery.shared.store_tables import (
 _SECRET = re.compile(rf"({SECRET_KEY.pattern}|passw|pwd)[^&;=\s?/@:]*\s*=", re.IGNORECASE)
 
 
-class Asked(Protocol):
+class RestartRequest(Protocol):
     """One restart to be planned.
 
     app: None without an application file. store: None where nothing is kept or written. topics:
@@ -147,7 +147,7 @@ class AdHoc:
         return {"group": self.group, "offsets": offsets}
 
 
-def asked_again(details: Mapping[str, Any]) -> Asked:
+def asked_again(details: Mapping[str, Any]) -> RestartRequest:
     """What `fixed` kept."""
     if "app" in details:
         return OfApp(App.model_validate_json(json.dumps(details["app"])))

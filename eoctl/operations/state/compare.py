@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from eoctl.operations.session.session import now_ms
 from eoctl.operations.state.rebuild import (
     NOT_COMPLETE,
-    Progress,
+    RebuildProgress,
     Wanted,
     not_complete,
     rebuild_state,
@@ -30,7 +30,7 @@ from recovery.rows.answers import Answer
 from recovery.rows.row import ErrorRow
 from recovery.rows.state import StateCompareRow, StateValue
 from recovery.state.changelogs.changelog import ChangelogFormat, changelog_format
-from recovery.state.compare import Compared, Found, Side
+from recovery.state.compare import Compared, EntryDifference, Side
 from recovery.state.manifest import Manifest, ManifestDigest
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def compare(
     context: Callable[[], Context],
     asked: Comparison,
     timeout: float | None,
-    progress: Progress | None = None,
+    progress: RebuildProgress | None = None,
 ) -> Answer:
     """context: called only for `live`. Raises UsageError, RefusedError."""
     left = StateRows(_folder(asked.a), state_folder.read(asked.a))
@@ -83,7 +83,7 @@ def _live(
     left: StateRows,
     asked: Comparison,
     timeout: float | None,
-    progress: Progress | None,
+    progress: RebuildProgress | None,
 ) -> Iterator[StateRows]:
     """These changelogs, rebuilt from what they hold now, for as long as it is looked at."""
     manifest = left.manifest
@@ -235,7 +235,7 @@ def _row(
     )
 
 
-def _entry(place: TopicPartition | None, found: Found) -> StateCompareRow:
+def _entry(place: TopicPartition | None, found: EntryDifference) -> StateCompareRow:
     return StateCompareRow(
         topic=place[0] if place else None,
         partition=place[1] if place else None,

@@ -14,7 +14,7 @@ from eoctl.kafka.connection.properties import client_settings
 from eoctl.operations.change import acting
 from eoctl.operations.change.steps import Operation
 from eoctl.operations.session.session import now_ms
-from eoctl.operations.state.delivery import Source, Wish, source
+from eoctl.operations.state.delivery import DeliveredState, DeliveryWish, source
 from eoctl.operations.state.into_table import IntoTable
 from eoctl.operations.state.into_topic import IntoTopic
 from eoctl.settings.context import Context
@@ -36,7 +36,7 @@ class Delivery(Operation, Protocol):
         ...
 
 
-async def plan(wish: Wish, context: Context, seconds: float | None) -> Plan | None:
+async def plan(wish: DeliveryWish, context: Context, seconds: float | None) -> Plan | None:
     """What would be written; an earlier run's plan where that is unfinished. None: all is there.
 
     Raises RefusedError, with the reason, where the delivery would not be right.
@@ -73,21 +73,21 @@ async def plan(wish: Wish, context: Context, seconds: float | None) -> Plan | No
     )
 
 
-def _asked(plan: Plan) -> tuple[Wish, Any]:
-    return Wish(**plan.steps[0].parameters["wish"]), plan.observed["state"]
+def _asked(plan: Plan) -> tuple[DeliveryWish, Any]:
+    return DeliveryWish(**plan.steps[0].parameters["wish"]), plan.observed["state"]
 
 
 @asynccontextmanager
 async def opened(plan: Plan, context: Context, seconds: float | None) -> AsyncIterator[Operation]:
     """The operation that carries a delivery's plan out."""
-    wish = Wish(**plan.steps[0].parameters["wish"])
+    wish = DeliveryWish(**plan.steps[0].parameters["wish"])
     async with _delivery(wish, source(wish), context, seconds) as delivery:
         yield delivery
 
 
 @asynccontextmanager
 async def _delivery(
-    wish: Wish, found: Source, context: Context, seconds: float | None
+    wish: DeliveryWish, found: DeliveredState, context: Context, seconds: float | None
 ) -> AsyncIterator[Delivery]:
     """A table needs no cluster: its plan counts for the one that the state is of."""
     if wish.topic is None:

@@ -25,7 +25,7 @@ _FORMS = "topic:NAME or sql:URL#TABLE"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DeliveryWish:
     """What is delivered where. folder: absolute, or a manifest in it that has another name.
     changelog: of a state made from several.
 
@@ -98,7 +98,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Source:
+class DeliveredState:
     """One changelog's part of a finished state. sha256: of its manifest."""
 
     rows: StateRows
@@ -150,7 +150,7 @@ def _records(count: int) -> str:
     return f"{count:,} record{'' if count == 1 else 's'}"
 
 
-def source(wish: Wish) -> Source:
+def source(wish: DeliveryWish) -> DeliveredState:
     """The state that a wish names. Raises UsageError; RefusedError where it is not proven."""
     path = Path(wish.folder)
     state_folder.read(path)  # its own sentence where there is none
@@ -173,7 +173,7 @@ def source(wish: Wish) -> Source:
             where=str(folder),
             remedy="--accept-incomplete delivers it nevertheless",
         )
-    found = Source(
+    found = DeliveredState(
         StateRows(folder, manifest),
         wish.changelog or topics[0],
         hashlib.sha256(content).hexdigest(),

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from eoctl.operations.change.steps import Seen, die_here_in_tests
-from eoctl.operations.state.delivery import Source, Wish
+from eoctl.operations.change.steps import Effect, die_here_in_tests
+from eoctl.operations.state.delivery import DeliveredState, DeliveryWish
 from eoctl.stores.offsets.sql import SqlOffsets
 from eoctl.stores.offsets.store import Kept, Write
 from eoctl.stores.state.marks import Marks, marks, sorted_marks
@@ -25,7 +25,7 @@ from recovery.state.changelogs.changelog import changelog_format
 class IntoTable:
     """See `steps.Operation`: a step for each partition, or a single one with restart offsets."""
 
-    def __init__(self, wish: Wish, found: Source) -> None:
+    def __init__(self, wish: DeliveryWish, found: DeliveredState) -> None:
         self._wish, self._source = wish, found
         self._columns = _columns(found)
         self._table = StateTable(wish.store, self._columns)
@@ -195,13 +195,13 @@ class IntoTable:
         )
         return {"rows": sum(len(found) for found in live.values())}
 
-    async def verify(self, step: Step) -> Seen:
+    async def verify(self, step: Step) -> Effect:
         """Are the state's rows there and no others? Read back, and compared by digest."""
         if self._offsets is not None:
             before = await self._before()
             for topic, p, _, after in step.parameters["offsets"]:
                 if before.get((topic, p)) != after:
-                    return Seen(False, before.get((topic, p)), f"{topic}:{p} is not stored so")
+                    return Effect(False, before.get((topic, p)), f"{topic}:{p} is not stored so")
         live = await self._live()
         wanted = [step.parameters["partition"]] if self._offsets is None else [*live]
         saw: dict[str, Any] = {}
@@ -212,9 +212,9 @@ class IntoTable:
             same = found.marks.tolist() == live[p].tolist()
             if found.digest != part.digest.digest() or not same:
                 detail = f"partition {p} has {found.digest.rows:,} rows, not those of the state"
-                return Seen(False, saw, detail)
+                return Effect(False, saw, detail)
         rows = sum(one["rows"] for one in saw.values())
-        return Seen(True, saw, f"{self.name} holds the state's {rows:,} rows")
+        return Effect(True, saw, f"{self.name} holds the state's {rows:,} rows")
 
 
 def _going(others: int) -> str:
@@ -225,7 +225,7 @@ def _going(others: int) -> str:
     )
 
 
-def _columns(found: Source) -> dict[str, str]:
+def _columns(found: DeliveredState) -> dict[str, str]:
     """The state's columns and what they are. Raises IncompleteError for one with no SQL type."""
     import pyarrow as pa
 
@@ -261,7 +261,7 @@ def _columns(found: Source) -> dict[str, str]:
     return columns
 
 
-def _options(found: Source) -> dict[str, Any]:
+def _options(found: DeliveredState) -> dict[str, Any]:
     options = dict(found.manifest.options)
     if found.changelog in found.manifest.retention_ms:
         options["retention_ms"] = found.manifest.retention_ms[found.changelog]

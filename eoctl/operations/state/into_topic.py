@@ -17,10 +17,10 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.properties import ClientSettings
 from eoctl.kafka.read.columns import read_columns
 from eoctl.kafka.read.count import Cuts, count
-from eoctl.kafka.write.exactly_once import Position, Writer, committed, last_committed
-from eoctl.operations.change.steps import SETTLE_SECONDS, Seen
+from eoctl.kafka.write.exactly_once import CommittedPosition, Writer, committed, last_committed
+from eoctl.operations.change.steps import SETTLE_SECONDS, Effect
 from eoctl.operations.session.session import now_ms
-from eoctl.operations.state.delivery import Source, Wish
+from eoctl.operations.state.delivery import DeliveredState, DeliveryWish
 from eoctl.operations.state.sending import Sending
 from recovery.change.plan import Step
 from recovery.errors import IncompleteError, RefusedError
@@ -40,7 +40,7 @@ class IntoTopic:
     """See `steps.Operation`: a step for each partition."""
 
     def __init__(
-        self, cluster: Cluster, settings: ClientSettings, wish: Wish, found: Source
+        self, cluster: Cluster, settings: ClientSettings, wish: DeliveryWish, found: DeliveredState
     ) -> None:
         assert wish.topic is not None
         self._cluster, self._settings = cluster, settings
@@ -215,7 +215,7 @@ class IntoTopic:
                 sending.send(rows.slice(low, AT_ONCE))
             sending.end()  # reading the next rows may take longer than a transaction may be open
 
-    async def verify(self, step: Step) -> Seen:
+    async def verify(self, step: Step) -> Effect:
         """Are all rows there, and nothing else? Read back, and compared by digest."""
         self._cluster.forgive()
         p, rows = int(step.parameters["partition"]), int(step.parameters["rows"])
@@ -223,20 +223,22 @@ class IntoTopic:
         now, facts = await self._last_committed(), (await self._facts())[p]
         there = self._rows_of(now.get((self._topic, p)), step.parameters["topic_id"], facts)
         if there is None:
-            return Seen(False, None, f"nothing is delivered to {place}", untouched=True)
+            return Effect(False, None, f"nothing is delivered to {place}", untouched=True)
         if there < rows:
-            return Seen(False, there, f"{there:,} of {rows:,} rows are in {place}")
+            return Effect(False, there, f"{there:,} of {rows:,} rows are in {place}")
         if facts.last_stable_offset != facts.high_watermark:
-            return Seen(False, there, f"a transaction is open in {place}")
+            return Effect(False, there, f"a transaction is open in {place}")
         found = await self._digest(facts)
         wanted = self._source.partitions[p].digest.digest()
         saw = {"rows": found.rows, "sha256_sum": found.hex}
         if found != wanted:
             detail = f"{place} has {found.rows:,} records and not the state's digest: others write"
-            return Seen(False, saw, detail)
-        return Seen(True, saw, f"{place} holds the state's {rows:,} rows, digest {found.hex[:16]}…")
+            return Effect(False, saw, detail)
+        return Effect(
+            True, saw, f"{place} holds the state's {rows:,} rows, digest {found.hex[:16]}…"
+        )
 
-    async def _last_committed(self) -> dict[TopicPartition, Position]:
+    async def _last_committed(self) -> dict[TopicPartition, CommittedPosition]:
         places = [(self._topic, p) for p in self._source.partitions]
         return (await last_committed(self._cluster, self._group, places))[0]
 
@@ -250,7 +252,7 @@ class IntoTopic:
         return json.dumps(found, separators=(",", ":"))
 
     def _rows_of(
-        self, position: Position | None, topic_id: str | None, facts: PartitionFacts
+        self, position: CommittedPosition | None, topic_id: str | None, facts: PartitionFacts
     ) -> int | None:
         """How many rows are committed; None where this delivery may begin.
 

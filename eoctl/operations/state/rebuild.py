@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from eoctl.engine.local import LocalEngine
-from eoctl.engine.rebuild import RANGE_OFFSETS, Engine, Request, rebuild
+from eoctl.engine.rebuild import RANGE_OFFSETS, RebuildEngine, RebuildRequest, rebuild
 from eoctl.engine.rebuild_task import MEMORY_BYTES, READERS
 from eoctl.kafka.ask import configs
 from eoctl.kafka.connection.access import Access
@@ -47,10 +47,10 @@ NOT_COMPLETE = "NOT_PROVABLY_COMPLETE"
 EARLY = 2  # workers started before it is known how many there is work for
 SPARK_OFFSETS = 200_000_000  # below, a session takes longer to start than several cores save
 
-Progress = Callable[[int, int, int], None]
+RebuildProgress = Callable[[int, int, int], None]
 """Called with bytes read, offsets done and offsets in all."""
 
-SparkEngine = Callable[[Request, Access], Manifest]
+SparkEngine = Callable[[RebuildRequest, Access], Manifest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def rebuild_state(
     context: Context,
     wanted: Wanted,
     timeout: float | None,
-    progress: Progress | None = None,
+    progress: RebuildProgress | None = None,
     spark: SparkEngine | None = None,
 ) -> Answer:
     """Make the state. spark: runs a request there, where the engine asked for allows it."""
@@ -111,7 +111,7 @@ def rebuild_state(
             processes.start(EARLY)  # they load while the cut is made
         asked = with_cluster(context, timeout, lambda c: _request(c, wanted, at))
         if left is not None:
-            asked = _resumed(asked, Request.from_json(left), wanted, at)
+            asked = _resumed(asked, RebuildRequest.from_json(left), wanted, at)
         state_folder.begin(wanted.output, asked.to_json(), left)
         engine, why = choose_engine(wanted.engine, asked, spark is not None)
         if engine == "spark":
@@ -119,7 +119,7 @@ def rebuild_state(
             manifest = spark(asked, access)
         else:
             moved.total = sum(p.end - p.start for p in asked.cut.places().values())
-            run: Engine = processes
+            run: RebuildEngine = processes
             manifest = rebuild(asked, access, run, "local")
     return answer(manifest, wanted.output, why)
 
@@ -127,7 +127,7 @@ def rebuild_state(
 class _Moved:
     """Adds up what workers have read, for a Progress."""
 
-    def __init__(self, progress: Progress | None) -> None:
+    def __init__(self, progress: RebuildProgress | None) -> None:
         self._progress = progress
         self._read = self._done = self.total = 0
 
@@ -138,7 +138,7 @@ class _Moved:
             self._progress(self._read, self._done, self.total)
 
 
-def choose_engine(asked: str, request: Request, spark_there: bool) -> tuple[str, str]:
+def choose_engine(asked: str, request: RebuildRequest, spark_there: bool) -> tuple[str, str]:
     """local or spark, and why."""
     offsets = sum(p.end - p.start for p in request.cut.places().values())
     if asked != "auto":
@@ -150,7 +150,7 @@ def choose_engine(asked: str, request: Request, spark_there: bool) -> tuple[str,
     return "spark", f"{offsets} offsets pay for a Spark session"
 
 
-async def _request(cluster: Cluster, wanted: Wanted, at: cuts.At) -> Request:
+async def _request(cluster: Cluster, wanted: Wanted, at: cuts.At) -> RebuildRequest:
     """Everything resolved."""
     topics = wanted.changelogs
     cut = await cuts.resolve(cluster, topics, at, wanted.wait_seconds)
@@ -172,7 +172,7 @@ async def _request(cluster: Cluster, wanted: Wanted, at: cuts.At) -> Request:
         base = None if why is not None else str(wanted.since.absolute())
         if why is not None:
             notes.append(f"everything was read, not only what came since: {why}")
-    return Request(
+    return RebuildRequest(
         base=base,
         cut=cut,
         format=wanted.format,
@@ -237,7 +237,9 @@ def _retention(
     return retention, f"{key} less the day that Kafka Streams adds"
 
 
-def _resumed(asked: Request, left: Request, wanted: Wanted, at: cuts.At) -> Request:
+def _resumed(
+    asked: RebuildRequest, left: RebuildRequest, wanted: Wanted, at: cuts.At
+) -> RebuildRequest:
     """The unfinished request that is in the folder, if it is the same. Raises RefusedError."""
     same = (
         _logs(asked.cut) == _logs(left.cut)

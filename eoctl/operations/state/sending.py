@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from eoctl.kafka.write.exactly_once import Position, Writer
+from eoctl.kafka.write.exactly_once import CommittedPosition, Writer
 from eoctl.operations.change.steps import die_here_in_tests
 from recovery.facts import TopicPartition
 
@@ -59,7 +59,7 @@ class Sending:
         self._ensure_held()
         if self._until is None:
             self._writer.begin()
-        self._writer.commit({self._place: Position(rows, self._metadata)})
+        self._writer.commit({self._place: CommittedPosition(rows, self._metadata)})
         self.commits += 1
         self.rows, self._open, self._until = rows, 0, None
         die_here_in_tests(f"deliver-committed-{self.commits}")

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from eoctl.engine.rebuild import Request
+from eoctl.engine.rebuild import RebuildRequest
 from eoctl.kafka.connection.access import Access
 from eoctl.operations.jobs.spark_launch import Show, Spark, launch
 from eoctl.settings.context import Context
@@ -14,10 +14,10 @@ from recovery.state.manifest import Manifest
 
 def on_spark(
     spark: Spark, context: Context, show: Show, seconds: float | None = None
-) -> Callable[[Request, Access], Manifest]:
+) -> Callable[[RebuildRequest, Access], Manifest]:
     """What runs a request as a Spark job; its errors and interrupts are those of `launch`."""
 
-    def run(request: Request, access: Access) -> Manifest:
+    def run(request: RebuildRequest, access: Access) -> Manifest:
         topics = ", ".join(t.topic for t in request.cut.topics)
         launch(
             "rebuild",

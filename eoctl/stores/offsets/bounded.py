@@ -26,7 +26,7 @@ class LostError(Exception):
     """A change was sent, its answer never came. args: what was told instead."""
 
 
-class Job:
+class BlockingCall:
     """One blocking call. sent: something that changes the store was sent. heard: when the store
     answered last, or else the call began."""
 
@@ -54,10 +54,10 @@ class Job:
             return self.sent
 
 
-async def bounded(call: Callable[[Job], Result], seconds: float) -> Result:
+async def bounded(call: Callable[[BlockingCall], Result], seconds: float) -> Result:
     """`call` in a daemon thread of its own. Raises what it raises, and SilentError once nothing was
     heard for `seconds`."""
-    job = Job()
+    job = BlockingCall()
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from eoctl.stores.offsets.bounded import Job, SilentError, bounded
+from eoctl.stores.offsets.bounded import BlockingCall, SilentError, bounded
 from eoctl.stores.offsets.json_object import EMPTY, entries_of, kept_of, written
 from eoctl.stores.offsets.store import (
     Contents,
@@ -54,7 +54,7 @@ class FileOffsets:
     async def write(
         self, writes: Sequence[Write], ensure_held: EnsureHeld, *, dissolve: bool = False
     ) -> None:
-        def work(job: Job) -> None:
+        def work(job: BlockingCall) -> None:
             self._write(job, writes, ensure_held, dissolve=dissolve)
 
         try:
@@ -86,7 +86,7 @@ class FileOffsets:
             raise CorruptError("it is no text", where=self.name) from None
 
     def _write(
-        self, job: Job, writes: Sequence[Write], ensure_held: EnsureHeld, *, dissolve: bool
+        self, job: BlockingCall, writes: Sequence[Write], ensure_held: EnsureHeld, *, dissolve: bool
     ) -> None:
         try:
             path = self._path.resolve()  # a link stays a link

@@ -17,8 +17,8 @@ from eoctl.kafka.write.commit import Committed, NotSentError
 from eoctl.stores.offsets.store import (
     Contents,
     EnsureHeld,
-    Entry,
     Kept,
+    StoreEntry,
     Write,
     held_before,
     left,
@@ -107,13 +107,13 @@ class GroupOffsets:
             pending=tuple(o for o in group.offsets if o.pending),
         )
 
-    def _entry(self, o: GroupOffsetFacts) -> Entry:
+    def _entry(self, o: GroupOffsetFacts) -> StoreEntry:
         kept = {
             "offset": o.committed_offset,
             "leader_epoch": o.leader_epoch,
             "metadata": o.metadata or "",
         }
-        return Entry(self._position((o.topic, o.partition), kept), kept)
+        return StoreEntry(self._position((o.topic, o.partition), kept), kept)
 
     def _position(self, place: TopicPartition, kept: Kept) -> StoredPartition:
         where = f"{self.name}, {place[0]}:{place[1]}"

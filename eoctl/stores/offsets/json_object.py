@@ -4,10 +4,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from eoctl.stores.offsets.store import Entry, Kept, Write
+from eoctl.stores.offsets.store import Kept, StoreEntry, Write
 from recovery.restart.stored import (
-    Position,
     StoredPartition,
+    StoredPosition,
     as_kept,
     dump_stored,
     next_positions,
@@ -15,15 +15,16 @@ from recovery.restart.stored import (
 )
 
 
-def entries_of(text: str, position: Position, where: str) -> tuple[Entry, ...]:
+def entries_of(text: str, position: StoredPosition, where: str) -> tuple[StoreEntry, ...]:
     """The object's entries, sorted. Raises CorruptError."""
     kept = sorted(parse_stored(text, where), key=lambda p: p.input.place)
     return tuple(
-        Entry(at, _plain(p)) for at, p in zip(next_positions(kept, position), kept, strict=True)
+        StoreEntry(at, _plain(p))
+        for at, p in zip(next_positions(kept, position), kept, strict=True)
     )
 
 
-def kept_of(at: StoredPartition, position: Position) -> Kept:
+def kept_of(at: StoredPartition, position: StoredPosition) -> Kept:
     """A position as it stands in the object."""
     return _plain(as_kept([at], position)[0])
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from eoctl.stores.offsets.bounded import SilentError, bounded
-from eoctl.stores.offsets.store import Contents, EnsureHeld, Entry, Kept, Write
+from eoctl.stores.offsets.store import Contents, EnsureHeld, Kept, StoreEntry, Write
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.formats import spark_checkpoint
 from recovery.formats.reader import CorruptError
@@ -54,7 +54,7 @@ class SparkOffsets:
         return Contents(
             exists=True,
             entries=tuple(
-                Entry(
+                StoreEntry(
                     StoredPartition(
                         input=StoredOffset(topic=topic, partition=partition, offset=offset)
                     ),

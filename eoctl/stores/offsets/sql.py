@@ -8,14 +8,14 @@ Nothing counts before the COMMIT, so only a COMMIT whose answer was lost leaves 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from eoctl.stores.offsets.bounded import Job, LostError, SilentError, bounded
+from eoctl.stores.offsets.bounded import BlockingCall, LostError, SilentError, bounded
 from eoctl.stores.offsets.sql_database import Database
 from eoctl.stores.offsets.sql_table import Mapped, opened_table, position_of, row_of
 from eoctl.stores.offsets.store import (
     Contents,
     EnsureHeld,
-    Entry,
     Kept,
+    StoreEntry,
     Write,
     held_before,
     refuse_differences,
@@ -78,7 +78,7 @@ class SqlOffsets:
     async def write(
         self, writes: Sequence[Write], ensure_held: EnsureHeld, *, dissolve: bool = False
     ) -> None:
-        def work(job: Job) -> None:
+        def work(job: BlockingCall) -> None:
             try:
                 self._connected(lambda c: self._write(c, job, writes, ensure_held), writing=True)
             except _RepliedError as error:
@@ -101,7 +101,11 @@ class SqlOffsets:
             engine.dispose()
 
     def _write(
-        self, connection: "Connection", job: Job, writes: Sequence[Write], ensure_held: EnsureHeld
+        self,
+        connection: "Connection",
+        job: BlockingCall,
+        writes: Sequence[Write],
+        ensure_held: EnsureHeld,
     ) -> None:
         from sqlalchemy.exc import SQLAlchemyError
 
@@ -179,7 +183,7 @@ class SqlOffsets:
         return Contents(
             exists=True,
             entries=tuple(
-                Entry(position, found[position.input.place])
+                StoreEntry(position, found[position.input.place])
                 for position in next_positions(at, self._described.position)
             ),
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.stores.offsets.bounded import Job, LostError, SilentError, bounded
+from eoctl.stores.offsets.bounded import BlockingCall, LostError, SilentError, bounded
 from recovery.change.plan import differences
 from recovery.errors import (
     EoctlError,
@@ -42,7 +42,7 @@ ANSWER_SECONDS = 10.0  # how long a store may stay silent
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StoreEntry:
     """One input partition: `position` in positions (the next offset), `kept` as it stands there."""
 
     position: StoredPartition
@@ -63,12 +63,12 @@ class Contents:
     """
 
     exists: bool
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[StoreEntry, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     pending: tuple[GroupOffsetFacts, ...] = ()
     spark: Checkpoint | None = None
 
-    def at(self, place: TopicPartition) -> Entry | None:
+    def at(self, place: TopicPartition) -> StoreEntry | None:
         return next((entry for entry in self.entries if entry.place == place), None)
 
 
@@ -175,7 +175,7 @@ def unsent() -> Iterator[None]:
 async def write_at_once(
     store: OffsetStore,
     writes: Sequence[Write],
-    work: Callable[[Job], None],
+    work: Callable[[BlockingCall], None],
     seconds: float,
     lost: str,
 ) -> None:

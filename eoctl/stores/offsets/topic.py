@@ -17,13 +17,13 @@ from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.read import fetch
 from eoctl.kafka.read.fetch import READ_COMMITTED, READ_UNCOMMITTED, Chunk, Range
 from eoctl.kafka.read.visible import visible_records
-from eoctl.stores.offsets.bounded import Job, SilentError, bounded
+from eoctl.stores.offsets.bounded import BlockingCall, SilentError, bounded
 from eoctl.stores.offsets.json_object import EMPTY, entries_of, kept_of, written
 from eoctl.stores.offsets.store import (
     Contents,
     EnsureHeld,
-    Entry,
     Kept,
+    StoreEntry,
     Write,
     held_before,
     look_for,
@@ -196,7 +196,7 @@ class TopicOffsets:
         return Contents(
             exists=bool(last),
             entries=tuple(
-                Entry(p, kept_of(p, self._described.position))
+                StoreEntry(p, kept_of(p, self._described.position))
                 for p in next_positions(kept, self._described.position)
             ),
         )
@@ -282,7 +282,7 @@ class TopicOffsets:
             raise RefusedError(f"{error.detail}; nothing was written", where=self.name) from None
 
     def _produced(
-        self, job: Job, value: str | None, partition: int | None, ensure_held: EnsureHeld
+        self, job: BlockingCall, value: str | None, partition: int | None, ensure_held: EnsureHeld
     ) -> tuple[int, int] | None:
         from confluent_kafka import KafkaException
 

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from eoctl.stores.locks.zookeeper_session import Session
-from eoctl.stores.offsets.bounded import Job, LostError, SilentError, bounded
+from eoctl.stores.offsets.bounded import BlockingCall, LostError, SilentError, bounded
 from eoctl.stores.offsets.json_object import EMPTY, entries_of, kept_of, written
 from eoctl.stores.offsets.store import (
     Contents,
     EnsureHeld,
-    Entry,
     Kept,
+    StoreEntry,
     Write,
     held_before,
     refuse_differences,
@@ -66,7 +66,7 @@ class ZooKeeperOffsets:
         self.name = f"ZooKeeper {session.shown}{described.path}"
 
     async def read(self) -> Contents:
-        def work(job: Job) -> Contents:
+        def work(job: BlockingCall) -> Contents:
             session = self._session()
             try:
                 return self._contents(self._read(session))
@@ -122,7 +122,7 @@ class ZooKeeperOffsets:
                 raise CorruptError(f"the node {path!r} holds no offset: {text!r}", where=self.name)
             kept[topic, int(number)] = {"offset": int(text)}
         entries = tuple(
-            Entry(self._position(place, kept[place]), kept[place]) for place in sorted(kept)
+            StoreEntry(self._position(place, kept[place]), kept[place]) for place in sorted(kept)
         )
         return Contents(self._path in tree.folders, entries)
 
@@ -151,7 +151,7 @@ class ZooKeeperOffsets:
     async def write(
         self, writes: Sequence[Write], ensure_held: EnsureHeld, *, dissolve: bool = False
     ) -> None:
-        def work(job: Job) -> None:
+        def work(job: BlockingCall) -> None:
             session = self._session()
             try:
                 self._write(session, job, writes, ensure_held, dissolve=dissolve)
@@ -163,7 +163,7 @@ class ZooKeeperOffsets:
     def _write(
         self,
         session: Session,
-        job: Job,
+        job: BlockingCall,
         writes: Sequence[Write],
         ensure_held: EnsureHeld,
         *,
@@ -241,7 +241,9 @@ class ZooKeeperOffsets:
             if len(session.ask(session.client.get_children_async(group))) == 1:
                 transaction.delete(group)
 
-    def _send(self, session: Session, job: Job, transaction: Any, interruptions: int) -> None:
+    def _send(
+        self, session: Session, job: BlockingCall, transaction: Any, interruptions: int
+    ) -> None:
         """Raises RefusedError: nothing was written; LostError: nobody knows."""
         from kazoo.exceptions import (
             KazooException,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from eoctl.stores.offsets.bounded import Job, SilentError, bounded
+from eoctl.stores.offsets.bounded import BlockingCall, SilentError, bounded
 from eoctl.stores.offsets.sql import SqlOffsets
 from eoctl.stores.offsets.sql_database import Database
 from eoctl.stores.offsets.sql_table import identifiers
@@ -48,7 +48,7 @@ class _SaidError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TableRows:
     """What a partition's rows in the table are. marks: sorted."""
 
     digest: Digest
@@ -94,7 +94,7 @@ class StateTable:
         """The rows of each partition of the state. Raises RefusedError for one it has not."""
         return await self._reading(lambda connection, job: self._count(connection, job, live))
 
-    async def found(self, partition: int) -> Found:
+    async def found(self, partition: int) -> TableRows:
         """The partition's rows as they are."""
         return await self._reading(lambda connection, job: self._found(connection, job, partition))
 
@@ -111,7 +111,7 @@ class StateTable:
         Raises RefusedError where nothing was written, IncompleteError where some was.
         """
 
-        def work(job: Job) -> None:
+        def work(job: BlockingCall) -> None:
             with self._connected(writing=True) as connection:
                 for table in rows:
                     for low in range(0, len(table), ROWS_AT_ONCE):
@@ -140,7 +140,7 @@ class StateTable:
         """
         store = SqlOffsets(offsets[0], None, SILENT_SECONDS)
 
-        def work(job: Job) -> None:
+        def work(job: BlockingCall) -> None:
             with (
                 self._connected(writing=True) as connection,
                 self._transaction(connection, job, ensure_held),
@@ -227,7 +227,9 @@ class StateTable:
                 remedy="give it that primary key",
             )
 
-    def _count(self, connection: "Connection", job: Job, live: Marks) -> dict[int, Counted]:
+    def _count(
+        self, connection: "Connection", job: BlockingCall, live: Marks
+    ) -> dict[int, Counted]:
         import numpy as np
         from sqlalchemy import func, select
 
@@ -254,7 +256,7 @@ class StateTable:
         columns = [(n, table.c[n]) for n in self.marked]
         return [c if n == "key" else func.coalesce(c, -1) for n, c in columns]
 
-    def _found(self, connection: "Connection", job: Job, partition: int) -> Found:
+    def _found(self, connection: "Connection", job: BlockingCall, partition: int) -> TableRows:
         import pyarrow as pa
         from sqlalchemy import func, select
 
@@ -269,7 +271,7 @@ class StateTable:
             rows = [dict(zip(names, row, strict=False)) for row in part]
             total += digest(partition, pa.Table.from_pylist(rows, schema=rows_schema()))
             made.append(marks(row[len(names) :] for row in part))
-        return Found(total, sorted_marks(made))
+        return TableRows(total, sorted_marks(made))
 
     def _put(self, connection: "Connection", rows: "pa.Table") -> None:
         values = rows.to_pylist()
@@ -286,7 +288,11 @@ class StateTable:
         connection.execute(made, values)
 
     def _delete(
-        self, connection: "Connection", job: Job, partition: int, keep: "NDArray[np.bytes_]"
+        self,
+        connection: "Connection",
+        job: BlockingCall,
+        partition: int,
+        keep: "NDArray[np.bytes_]",
     ) -> None:
         """All rows of the partition are written: one with another mark is of another state."""
         from sqlalchemy import bindparam, func, or_, select, tuple_
@@ -314,15 +320,17 @@ class StateTable:
                 job.answered()
             after = [tuple_(*keys) > tuple_(*part[-1][1:])]
 
-    def _streamed(self, connection: "Connection", job: Job, asked: Any) -> Iterator[Sequence[Any]]:
+    def _streamed(
+        self, connection: "Connection", job: BlockingCall, asked: Any
+    ) -> Iterator[Sequence[Any]]:
         """Rows, some at a time, never all of them in memory."""
         options = {"stream_results": True, "yield_per": _LOOKED_AT_ONCE}
         for part in connection.execute(asked, execution_options=options).partitions():
             job.answered()
             yield part
 
-    async def _reading(self, use: Callable[["Connection", Job], Result]) -> Result:
-        def work(job: Job) -> Result:
+    async def _reading(self, use: Callable[["Connection", BlockingCall], Result]) -> Result:
+        def work(job: BlockingCall) -> Result:
             with self._connected(writing=False) as connection:
                 return use(connection, job)
 
@@ -331,10 +339,10 @@ class StateTable:
         except (SilentError, _SaidError) as error:
             raise UnreachableError(str(error), where=self.name) from None
 
-    async def _writing(self, work: Callable[[Job], None]) -> None:
+    async def _writing(self, work: Callable[[BlockingCall], None]) -> None:
         sent = False
 
-        def watched(job: Job) -> None:
+        def watched(job: BlockingCall) -> None:
             nonlocal sent
             try:
                 work(job)
@@ -358,7 +366,7 @@ class StateTable:
 
     @contextmanager
     def _transaction(
-        self, connection: "Connection", job: Job, ensure_held: EnsureHeld
+        self, connection: "Connection", job: BlockingCall, ensure_held: EnsureHeld
     ) -> Iterator[None]:
         """Committed at its end, if the lock is still held and nobody gave it up."""
         held_before(ensure_held, written=job.sent)

@@ -31,7 +31,7 @@ class CheckpointKey(NamedTuple):
     type: str
 
 
-class Position(NamedTuple):
+class SamzaPosition(NamedTuple):
     """A task's position in a stream's partition: the last offset it has processed."""
 
     system: str
@@ -62,7 +62,7 @@ def decode_key(key: bytes | None) -> CheckpointKey:
         raise CorruptError(f"it has no {error}", where="key of a Samza checkpoint") from None
 
 
-def decode_positions(value: bytes | None) -> tuple[Position, ...]:
+def decode_positions(value: bytes | None) -> tuple[SamzaPosition, ...]:
     """The inputs of a checkpoint, V1 or V2, sorted. Raises CorruptError."""
     where = "value of a Samza checkpoint"
     found = _object(value, where)
@@ -70,7 +70,7 @@ def decode_positions(value: bytes | None) -> tuple[Position, ...]:
     try:
         return tuple(
             sorted(
-                Position(
+                SamzaPosition(
                     str(entry["system"]),
                     str(entry["stream"]),
                     int(entry["partition"]),

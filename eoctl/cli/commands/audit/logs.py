@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eoctl.cli.commands.audit.views import DUPLICATES, SEQUENCES, TRANSACTIONS
-from eoctl.cli.commands.dedup import By, Source
+from eoctl.cli.commands.dedup import By, RecordSource
 from eoctl.cli.commands.offsets import MaxRate, NoCrc, range_bounds
 from eoctl.cli.emit import View, emit
 from eoctl.cli.options import Connection, Format
 from eoctl.cli.progress import reading_progress
 from eoctl.cli.spark import JobProgress, SparkOptions
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read.count import Progress
-from eoctl.operations.audit.ranges import Reading
+from eoctl.kafka.read.count import CountProgress
+from eoctl.operations.audit.ranges import AuditOptions
 from eoctl.operations.session.session import with_cluster
 from recovery.errors import UsageError
 from recovery.rows.answers import Answer
@@ -75,7 +75,7 @@ class Reads:
         connection: Connection,
         output: Format,
         view: View,
-        look: Callable[[Cluster, Reading], Awaitable[Answer]],
+        look: Callable[[Cluster, AuditOptions], Awaitable[Answer]],
     ) -> int:
         """Ask the cluster and write the answer; its exit status."""
         with reading_progress("reading") as progress:
@@ -95,7 +95,7 @@ class Reads:
         audit: "Audit[Any]",
     ) -> int:
         """The answer of an audit by one of the engines."""
-        from eoctl.operations.audit.engine import Engine, audited
+        from eoctl.operations.audit.engine import AuditEngine, audited
 
         asked, spark = on.engine()
         with reading_progress("reading") as progress, JobProgress() as show:
@@ -104,14 +104,14 @@ class Reads:
                 connection.seconds(None),
                 audit,
                 self._reading(progress),
-                Engine(asked, spark, show),
+                AuditEngine(asked, spark, show),
             )
         emit(answer, view, output)
         return answer.exit_status
 
-    def _reading(self, progress: Progress | None) -> Reading:
+    def _reading(self, progress: CountProgress | None) -> AuditOptions:
         rate = None if self.max_rate is None else byte_rate(self.max_rate, where="--max-rate")
-        return Reading(not self.no_crc, rate, progress, self.most)
+        return AuditOptions(not self.no_crc, rate, progress, self.most)
 
 
 def sequences(
@@ -152,7 +152,7 @@ def duplicates(
     on: SparkOptions,
     ranges: Ranges,
     reads: Reads,
-    source: Source,
+    source: RecordSource,
     by: By,
 ) -> int:
     """Duplicate records: where they stand, how often, how far apart."""

@@ -81,7 +81,7 @@ def mirror(
     ] = None,
 ) -> int:
     """Records that a mirror lacks, has twice, changed or out of order; MirrorMaker's offsets."""
-    from eoctl.operations.audit.mirror import Wish, audit_mirror
+    from eoctl.operations.audit.mirror import MirrorWish, audit_mirror
 
     selector = parse_selector(source)
     if selector.literal is None:
@@ -105,7 +105,7 @@ def mirror(
             where=source,
             remedy="name its topic, --source-alias, or its cluster with --mirror-context",
         )
-    wish = Wish(
+    wish = MirrorWish(
         source=selector,
         mirror=copy or (selector.literal if alias is None else f"{alias}.{selector.literal}"),
         cluster=other,

@@ -14,7 +14,7 @@ from recovery.rows.audit import (
     AuditSequencesRow,
     AuditTransactionsRow,
     NamedMarker,
-    Place,
+    RecordPlace,
 )
 from recovery.rows.mirror import AuditMirrorRow
 from recovery.times import rfc3339
@@ -134,7 +134,7 @@ TRANSACTIONS = View(
 )
 
 
-def _by_topic(places: Iterable[Place]) -> Iterator[str]:
+def _by_topic(places: Iterable[RecordPlace]) -> Iterator[str]:
     """`0@51,148 1@84 of orders`: offsets first, as a narrow terminal shows only the beginning."""
     for topic, there in groupby(places, attrgetter("topic")):
         each = (

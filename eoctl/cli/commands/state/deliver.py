@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from eoctl.cli.dialog.acting import Change, Execute
+from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.options import Connection, Format
 from eoctl.operations.change import acting
-from eoctl.operations.state.delivery import Wish
+from eoctl.operations.state.delivery import DeliveryWish
 from eoctl.settings.context import Context
 from eoctl.stores.state.folder import MANIFEST
 from recovery.change.plan import Plan
@@ -82,11 +82,11 @@ class Delivering:
         found += ["--accept-incomplete"] if self.accept_incomplete else []
         return found + (["--without-headers"] if self.without_headers else [])
 
-    def wish(self, folder: Path, into: str, changelog: str | None = None) -> Wish:
+    def wish(self, folder: Path, into: str, changelog: str | None = None) -> DeliveryWish:
         """folder: or its manifest. Raises UsageError."""
         if folder.name == MANIFEST and folder.is_file():
             folder = folder.parent
-        wish = Wish(
+        wish = DeliveryWish(
             folder=str(folder.absolute()),
             into=into,
             changelog=changelog,
@@ -122,10 +122,10 @@ def deliver(
     if plan is None:
         print("all of it is there already", file=sys.stderr)
         return Exit.OK
-    return Change("state-deliver", plan, context).carry_out(said, output, seconds)
+    return CommandChange("state-deliver", plan, context).carry_out(said, output, seconds)
 
 
-def planned(wish: Wish, context: Context, seconds: float | None) -> Plan | None:
+def planned(wish: DeliveryWish, context: Context, seconds: float | None) -> Plan | None:
     """The plan, also of an earlier run that is unfinished; None when all is there."""
     from eoctl.operations.state import deliver as operations
 

@@ -12,7 +12,7 @@ import typer
 
 from eoctl.cli.commands.offsets import MaxRate, NoCrc
 from eoctl.cli.commands.state.deliver import INTO, Delivering, planned
-from eoctl.cli.dialog.acting import Change, Execute
+from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.emit import View, emit, names
 from eoctl.cli.options import FORMATS, Connection, Format
 from eoctl.cli.progress import Progress
@@ -238,7 +238,7 @@ class _Onward:
             else:
                 words = ("state", "deliver", str(self.folder), "--into", self.into)
                 again = (*plan.argv, *words, *self.how.words())
-                change = Change("state-deliver", plan, context, words=again)
+                change = CommandChange("state-deliver", plan, context, words=again)
                 if for_eyes:
                     status = change.carry_out(said, output, seconds)
                 else:
@@ -264,7 +264,7 @@ def _options(given: "list[str] | tuple[()]") -> dict[str, str]:
 
 
 @contextmanager
-def _progress() -> Iterator[operations.Progress | None]:
+def _progress() -> Iterator[operations.RebuildProgress | None]:
     """Bytes, offsets and the time left on one changing line of a terminal."""
     if not sys.stderr.isatty():
         yield None
