@@ -164,6 +164,22 @@ def test_a_mixed_one_whose_deadline_is_not_known(missing: str) -> None:
     assert remedies.wait_for_commit(case()).deadline is None
 
 
+def test_a_mixed_one_says_what_its_commit_does_to_the_earlier_data() -> None:
+    def told(outcome: str) -> tuple[str, str]:
+        made = Decision("orders", outcome, PID, EPOCH + 1, (P,), 0, 5, NOW, 2, NOW - 1000, None)
+        history = replace(past(record()), decisions=(made,), markers_from=0)
+        remedy = remedies.wait_for_commit(case(row(), history=history))
+        return remedy.does, dict(remedy.refused)["resolve"]
+
+    does, resolve = told("commit")
+    assert "saves the earlier, committed data" in does
+    assert "--owner-is-gone" in resolve
+    does, resolve = told("abort")
+    assert "its commit would deliver it" in does
+    assert "--owner-is-gone" not in resolve
+    assert "that is its owner's choice" in remedies.wait_for_commit(case(row())).does
+
+
 def test_only_a_leader_that_never_answered_leaves_it_to_the_coordinator() -> None:
     """Seen in one of two looks it may show what is open: then the partition was not seen."""
     c = case(row("PrepareCommit"), twice=True)

@@ -346,3 +346,45 @@ def test_only_an_overdue_one_is_its_coordinators_to_abort() -> None:
     assert overdue.remedy.does != long.remedy.does
     assert "coordinator" in overdue.remedy.does
     assert "coordinator" not in long.remedy.does
+
+
+def test_a_deadline_needs_a_start_and_a_timeout_and_is_by_its_coordinators_clock() -> None:
+    for unknown in ({"start_timestamp": None}, {"timeout_ms": None}):
+        v = judge_id(look("Ongoing", row=row("Ongoing", **unknown)))
+        assert (v.deadline, v.deadline_in) == (None, None)
+    ahead = judge_id(look("Ongoing", ahead=7_000))
+    assert ahead.deadline_in == START + 60_000 - (NOW + 7_000)
+
+
+def test_ours_before_its_limit_by_the_skew_says_nothing_either() -> None:
+    seen = look("Ongoing", over_timeout=None, over_long=False, collected_at=START + 55_000)
+    assert judge_id(seen, None, record("Ongoing"), Settings(clock_skew=5_000)).rule == (
+        "clock-not-seen"
+    )
+
+
+def test_how_many_looks_it_stands_on() -> None:
+    assert judge_id(look()).samples == 1
+    assert twice(look()).samples == 2
+
+
+def test_ten_epochs_are_caught_up_by_moves_and_only_where_nothing_else_refuses() -> None:
+    ten = twice(look(named=(named(P, coordinator=15), named(Q))), record(version=0))
+    assert (ten.remedy.action, "10 times" in ten.remedy.does) == ("restart-coordinator", True)
+    both = look(named=(named(P, coordinator=6), named(Q, epoch=EPOCH + 1)))
+    assert twice(both, record(version=0)).remedy.action == "none"
+
+
+def test_what_runs_is_told_with_whose_clock_and_with_partitions_that_are_hidden() -> None:
+    def said(seen: IdFacts, kept: StateRecord | None) -> dict[str, Any]:
+        return {e.code: e for e in twice(seen, kept).evidence}
+
+    late = look("Ongoing", over_timeout=True)
+    whole = said(late, record("Ongoing"))
+    assert "partitions-hidden" not in whole
+    assert "compared by its coordinator's clock" in whole["running"].text
+    assert "partitions-hidden" not in said(late, None)
+    hidden = said(replace(late, row=row("Ongoing", partitions=(P,))), record("Ongoing"))
+    assert hidden["partitions-hidden"].data == {"partitions": ["t:1"]}
+    ours = look("Ongoing", over_timeout=None, over_long=None)
+    assert "compared by our clock" in said(ours, record("Ongoing"))["running"].text

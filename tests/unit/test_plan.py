@@ -285,6 +285,21 @@ def test_differences_name_the_place_and_both_values(
     assert all(a.startswith(b) for a, b in zip(found, said, strict=True))
 
 
+def test_a_long_value_is_cut_only_beyond_120_characters() -> None:
+    """The JSON text of 118 letters has 120 characters with its quotes."""
+    (whole,) = differences({"a": "x" * 118}, {"a": 1})
+    assert whole == f'a: was "{"x" * 118}" when planned, is 1 now'
+    (short,) = differences({"a": "x" * 119}, {"a": 1})
+    assert short == f'a: was "{"x" * 118}… when planned, is 1 now'
+
+
+def test_a_plan_cannot_be_changed_in_place() -> None:
+    plan = make()
+    for value, name in ((plan, "kind"), (plan.steps[0], "action")):
+        with pytest.raises(ValidationError, match="frozen"):
+            setattr(value, name, "other")
+
+
 @given(st.dictionaries(st.text(max_size=4), JSON), st.dictionaries(st.text(max_size=4), JSON))
 def test_no_difference_means_equal(then: dict[str, Any], now: dict[str, Any]) -> None:
     equal = json.dumps(then, sort_keys=True) == json.dumps(now, sort_keys=True)

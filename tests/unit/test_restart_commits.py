@@ -195,6 +195,14 @@ def test_the_commits_own_decision_is_compacted_away_and_a_later_one_is_left() ->
     assert shown(V2, decision(OUT, epoch=2, version=2)) is Shown.NOTHING, "it came before"
 
 
+def test_what_is_left_of_later_transactions_shows_nothing_where_its_order_is_not_known() -> None:
+    earlier = replace(V1, last=False)
+    assert shown(earlier, decision(GROUP, OUT), decision(OUT)) is Shown.NOTHING
+    assert shown(replace(V1, marker_epoch=None), decision(OUT)) is Shown.NOTHING
+    with_group = decision(GROUP, epoch=2, version=2)
+    assert shown(V2, with_group, decision(OUT, epoch=4, version=2)) is Shown.LATER
+
+
 def test_the_decision_of_v2_is_known_by_its_epoch() -> None:
     mine, later = decision(GROUP, OUT, epoch=3, version=2), decision(GROUP, epoch=4, version=2)
     assert shown(V2, mine, later) is Shown.DECISION

@@ -11,10 +11,13 @@ import pytest
 from eoctl.stores.journal import Journal
 from recovery.change.journal import Event
 from recovery.diagnose.case import looks_precommitted
+from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import PartitionFacts, TransactionFacts
 from recovery.formats.coordinator import coordinator_partition
 from recovery.inspect.observation import Sample, Settings
 from recovery.remedy.repairs import remedy_allowed
+from recovery.restart.observed import Log, LogEnd
+from recovery.restart.output_rules import final_end
 from tests.unit.test_verdicts import CASES, HOME, SETTINGS, P, Q, judged, live, lost, short
 from tests.unit.transaction_model import Eyes, history, start_batch
 
@@ -161,3 +164,15 @@ def test_append_waits_for_whoever_holds_the_journal(tmp_path: Path) -> None:
     thread.join(10)
     assert not thread.is_alive()
     assert journal.path.read_bytes().count(b"\n") == 2
+
+
+def ends(*offsets: int) -> Log:
+    return Log("t", 0, None, 0, 0, tuple(LogEnd(o, o, o) for o in offsets))
+
+
+def test_an_end_is_final_when_two_looks_agree() -> None:
+    assert final_end(ends(7, 7))[0] == 7
+    with pytest.raises(IncompleteError, match="read only once"):
+        final_end(ends(7))
+    with pytest.raises(RefusedError, match="it moved from 7 to 9 meanwhile"):
+        final_end(ends(7, 8, 9))
