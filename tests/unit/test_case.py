@@ -166,9 +166,12 @@ def test_a_mixed_one_whose_deadline_is_not_known(missing: str) -> None:
 
 def test_a_mixed_one_says_what_its_commit_does_to_the_earlier_data() -> None:
     def told(outcome: str) -> tuple[str, str]:
-        made = Decision("orders", outcome, PID, EPOCH + 1, (P,), 0, 5, NOW, 2, NOW - 1000, None)
-        history = replace(past(record()), decisions=(made,), markers_from=0)
-        remedy = remedies.wait_for_commit(case(row(), history=history))
+        made = Decision("orders", outcome, PID, EPOCH + 1, (P,), 0, 5, NOW, 2, NOW - 9000, None)
+        later = past(record(producer_epoch=EPOCH + 1))
+        history = replace(later, decisions=(made,), markers_from=0)
+        c = case(row(producer_epoch=EPOCH + 1), history=history)
+        assert c.lost == (made,)
+        remedy = remedies.wait_for_commit(c)
         return remedy.does, dict(remedy.refused)["resolve"]
 
     does, resolve = told("commit")
