@@ -1,8 +1,11 @@
 """A feed's end: whatever ends it is said on the screen, and nothing of it outlives the app."""
 
+import asyncio
 import errno
 import threading
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -90,3 +93,23 @@ def test_a_feed_that_is_stopped_at_once_asks_nothing(wait: float) -> None:
     broken.wake()
     assert not feeds()
     assert not asked
+
+
+def test_one_kind_of_rounds_takes_a_twentieth_of_the_time_at_most() -> None:
+    """Two run side by side: a tenth together, however short the interval is."""
+    periods: list[float] = []
+
+    async def ask() -> SimpleNamespace:
+        return SimpleNamespace(cost=0.04)
+
+    async def test() -> None:
+        rounds = AskingFeed(0.01, None, ascii_only=True)._rounds(
+            ask,  # type: ignore[arg-type]
+            lambda _, period: periods.append(period),
+        )
+        with suppress(TimeoutError):
+            await asyncio.wait_for(rounds, 1.2)
+
+    asyncio.run(test())
+    assert 1 <= len(periods) <= 2
+    assert periods[0] >= 0.8

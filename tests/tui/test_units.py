@@ -9,13 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eoctl.operations.change.steps import Outcome, StepOutcome
 from eoctl.render.width import cells
+from recovery.change.plan import Step
 from recovery.errors import UsageError
 from tests.share import share
 from tests.tui.driving import RECORDINGS
 from tests.tui.large import AT, large
 from tui.feed.frame import Builder
 from tui.feed.recording import Writer, read, shifted
+from tui.screens.change import _outcome_lines
 from tui.screens.views import VIEWS
 from tui.widgets.table_state import Filter, TableState
 from tui.widgets.tables import Column, TableData, TableRow, fitted, layout, narrowed, table_data
@@ -187,3 +190,15 @@ def test_an_id_that_holds_no_partition_has_a_row_and_a_page_of_its_own() -> None
     assert {row.cells[1] for row in others} == {"open"}
     said = "".join(text for line in frame.says for text, _ in line)
     assert "1 overdue" in said
+
+
+def test_what_a_broker_says_of_a_step_cannot_write_on_the_screen() -> None:
+    """An outcome's detail may quote an answer: no escape, no line of its own, no markup."""
+    step = Step(action="abort", target="t:0", parameters={}, does="aborts", stands_on=("t:0",))
+    said = "refused: \x1b[2J\x1b]0;owned\x07 [/x] \u202etxen\n step 2 done"
+    outcome = Outcome("entry-1", [StepOutcome(1, step, "refused", said)])
+    for width in (20, 80):
+        lines = ["".join(text for text, _ in line) for line in _outcome_lines(outcome, width)]
+        assert all(line.isprintable() for line in lines)
+        assert "\u202e" not in "".join(lines)
+        assert not any(line.startswith(" step 2") for line in lines)

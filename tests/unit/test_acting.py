@@ -465,3 +465,13 @@ def test_a_kind_that_this_version_does_not_know_is_told() -> None:
     with pytest.raises(UsageError, match="does not carry out plans of kind 'state-sink'"):
         kind_module("state-sink")
     assert set(KINDS) >= {"txn-abort", "txn-fence", "txn-resolve", "txn-many", "restart"}
+
+
+def test_each_step_of_many_is_looked_at_right_before_it_is_sent(cells: Cells) -> None:
+    """While b is written somebody writes a, which the plan stands on."""
+    cells.run("set", "b=7", "a=5", "--independent", "--out", "plan.json")
+    done = cells.run("apply", "plan.json", *ACT, "-o", "json", CELL_TROUBLE="zombie:b")
+    steps = {s["target"]: s for s in json.loads(done.stdout)["rows"][0]["steps"]}
+    assert {name: step["status"] for name, step in steps.items()} == {"b": "done", "a": "refused"}
+    assert "a value: was 1 when planned, is 99 now" in steps["a"]["detail"]
+    assert "a=5" not in cells.writes
