@@ -104,7 +104,7 @@ def test_one_kind_of_rounds_takes_a_twentieth_of_the_time_at_most() -> None:
 
     async def test() -> None:
         rounds = AskingFeed(0.01, None, ascii_only=True)._rounds(
-            ask,  # type: ignore[arg-type]
+            ask,
             lambda _, period: periods.append(period),
         )
         with suppress(TimeoutError):
