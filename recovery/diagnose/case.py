@@ -530,6 +530,11 @@ class Case:
         return (now - since) / 1000, clock
 
     @property
+    def made_anew(self) -> bool:
+        """The two looks saw topics of different ids: each is of a log of its own."""
+        return len({s.partition.topic_id for s in self.samples} - {None}) > 1
+
+    @property
     def leaderless(self) -> tuple[str, ...]:
         """Partitions in the Prepare* record that have no leader that answers, or were not asked."""
         row, record = self.preparing, self.prepared

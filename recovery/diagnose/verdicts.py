@@ -167,6 +167,12 @@ RULES: tuple[Rule, ...] = (
         "grant DESCRIBE on the topic, or wait until the partition has a leader",
     ),
     _unknown(
+        "topic-made-anew",
+        lambda c: c.made_anew,
+        lambda c: f"the topic of {c.about.name} was deleted and made anew between the two looks",
+        "ask again: what is open there now is of another log",
+    ),
+    _unknown(
         "producers-not-seen",
         lambda c: not c.decided_unseen and any(s.producers is None for s in c.samples),
         lambda c: (

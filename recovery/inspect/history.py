@@ -136,6 +136,8 @@ class History:
     stand outside its present home.
     named_since, named_before: offsets of that partition; a decision from the first on is about the
     present topic, one below the second about an earlier topic of the same name (topic ids seen).
+    lost_end: a log that names the producer id lost an end that this host's cache holds: its epochs
+    may have come again.
     cached_until: records of that partition below this offset were kept by this host's cache.
     markers: the producer's in the data log from markers_from on, up to which no offset before the
     start batch is missing (a compacted topic loses markers); None = the data log was not read.
@@ -154,6 +156,7 @@ class History:
     moved: str | None = None
     named_since: int | None = None
     named_before: int = 0
+    lost_end: bool = False
     cached_until: int = 0
     markers: tuple[Marker, ...] = ()
     markers_from: int | None = None
@@ -223,6 +226,7 @@ def read_history(
         moved=_moved(records, partitions, pid, confirmed_ids),
         named_since=seen.since if seen else None,
         named_before=seen.before if seen else 0,
+        lost_end=any(log.cut_epoch is not None for log in naming),
         cached_until=max(kept.values(), default=0),
         markers=tuple(sorted(markers, key=lambda m: m.offset)),
         markers_from=markers_from,

@@ -84,7 +84,10 @@ def _by_order(history: History, start: StartBatch, start_offset: int) -> list[De
 
 
 def topic_unclear(history: History, start: StartBatch, start_offset: int) -> bool:
-    """Tell whether v1 decisions name the topic, and maybe an earlier topic of the same name.
+    """Tell whether decisions name the topic, and maybe an earlier topic of the same name.
+
+    Those of v1, of any number of transactions an epoch; those of v2 if a log lost the end that
+    holds them, since its epochs then come again, so that a later batch bears one of theirs.
 
     A marker of any decision in this log identifies it for all later ones. A log that begins at 0,
     misses no offset and has none is another log, or lost every marker in one outage: neither
@@ -92,6 +95,12 @@ def topic_unclear(history: History, start: StartBatch, start_offset: int) -> boo
     was seen before them can.
     """
     doubtful = _by_order(history, start, start_offset)
+    if history.lost_end:
+        doubtful += [
+            d
+            for d in history.decisions
+            if d.source == "forgotten" and d.producer_epoch > start.producer_epoch
+        ]
     if not doubtful or history.markers_from != 0:
         return False
     if any(

@@ -151,6 +151,8 @@ def test_what_one_broker_can_hold(lab: Lab) -> None:
     # a leader that is lost between two questions; DESCRIBE that is taken away between them
     unled = replace(orphan.second, partition=replace(orphan.partition, error="NOT_LEADER"))
     assert rule_of(orphan, second=unled) == "partition-not-seen"
+    another = replace(orphan.second, partition=replace(orphan.partition, topic_id="another"))
+    assert rule_of(orphan, second=another) == "topic-made-anew"
     undescribed = replace(orphan.second, topic_describe=False)
     assert rule_of(orphan, second=undescribed) == "topic-not-described"
     # a marker that the followers do not have yet: held, and nobody's transaction is open

@@ -2,7 +2,7 @@
 
 import pytest
 
-from recovery.rights import (
+from recovery.inspect.rights import (
     ACL_ALL,
     CLUSTER_ALTER,
     IDS_WRITE,

@@ -1075,6 +1075,32 @@ def _() -> Verdict:
     return judged(live()[0], eyes=Eyes(no_leader=frozenset({P})))
 
 
+@unknown("the topic was made anew between the looks: a stray of the same place", "topic-made-anew")
+def _() -> Verdict:
+    w = World()
+    i = w.init("orders", 2, 3_600_000)
+    w.write(i, P)
+    w.end(i, "commit", lost=[P])
+
+    def remade() -> None:
+        w.remake(P)
+        w.stray(i, P)
+
+    return judged(w, between=remade)
+
+
+@unknown("the log lost its end, its epochs came again, the topic is another", "history-replaced")
+def _() -> Verdict:
+    w = World()
+    i = w.init("orders", 2, 3_600_000)
+    w.write(i, P)
+    w.end(i, "commit")
+    w.cut(i, seen=True)
+    w.remake(P)
+    w.stray(i, P)
+    return judged(w)
+
+
 @unknown("the start batch was deleted", "start-batch-not-read")
 def _() -> Verdict:
     w = World()

@@ -465,6 +465,7 @@ def sample(w: World, tp: Tp, eyes: Eyes, settings: Settings) -> Sample:
     led = tp not in eyes.no_leader and eyes.topic_describe
     partition = PartitionFacts(
         *tp,
+        topic_id=log.topic_id,
         leader=1 if led else None,
         last_stable_offset=min(starts, default=log.end) if led else None,
         high_watermark=log.end if led else None,

@@ -19,7 +19,7 @@ from eoctl.kafka.connection.waiting import in_thread
 from eoctl.kafka.read.committed import with_offsets
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import GroupFacts, TopicPartition
-from recovery.rights import missing_right
+from recovery.inspect.rights import missing_right
 
 CALL_SECONDS = 60.0
 DECIDED_SECONDS = 90.0  # a writer's timeout of 60 s, and the coordinator looks every 10 s

@@ -8,16 +8,23 @@ could change the cluster is sent; what only trying would tell is `None`, with wh
 import uuid
 from collections.abc import Mapping, Sequence
 
-from eoctl.kafka import acls
-from eoctl.kafka.acls import ALTER, CLUSTER_ACTION, DELETE, DESCRIBE, DESCRIBE_CONFIGS, READ, WRITE
-from eoctl.kafka.ask import coordinators, groups
+from eoctl.kafka.ask import acls, coordinators, groups
+from eoctl.kafka.ask.acls import (
+    ALTER,
+    CLUSTER_ACTION,
+    DELETE,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    READ,
+    WRITE,
+)
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from eoctl.operations.session.session import now_ms
 from eoctl.render.words import counted
 from eoctl.settings.context import Context
-from recovery import rights
 from recovery.facts import Missing
+from recovery.inspect import rights
 from recovery.rows.answers import Answer
 from recovery.rows.row import ContextTestRow
 

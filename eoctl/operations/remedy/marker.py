@@ -38,6 +38,7 @@ from recovery.facts import ProducerFacts, TransactionFacts, Transactions
 from recovery.formats.batches import batch_headers
 from recovery.formats.records import ControlType, marker
 from recovery.inspect.observation import OpenTransaction, Settings
+from recovery.inspect.rights import missing_right
 from recovery.remedy.repairs import (
     MarkerRequest,
     marker_for,
@@ -45,7 +46,6 @@ from recovery.remedy.repairs import (
     remedy_allowed,
     still_able_to_write,
 )
-from recovery.rights import missing_right
 from recovery.selectors import parse_selector
 
 

@@ -18,8 +18,8 @@ from recovery.change.plan import Step
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import TransactionFacts
 from recovery.inspect.observation import CLOSED_STATES
+from recovery.inspect.rights import missing_right
 from recovery.remedy.repairs import RaiseRequest, is_raised
-from recovery.rights import missing_right
 from recovery.times import format_duration
 
 ACTION = "raise-id"

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline, WireError
 from eoctl.kafka.connection.properties import client_settings
-from eoctl.operations import remedy_commit
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.diagnose.judging import diagnose, look_again
 from eoctl.operations.inspect.lists import Scope
+from eoctl.operations.remedy import commit as remedy_commit
 from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise

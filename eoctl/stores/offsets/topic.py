@@ -35,8 +35,8 @@ from recovery.facts import PartitionFacts, TopicPartition
 from recovery.formats.coast import decode_changelog
 from recovery.formats.reader import CorruptError
 from recovery.formats.records import Record
+from recovery.inspect.rights import missing_right
 from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition, next_positions
-from recovery.rights import missing_right
 from recovery.shared.app_file import App
 from recovery.shared.store_tables import TopicStore
 

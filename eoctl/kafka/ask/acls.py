@@ -11,7 +11,7 @@ from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from recovery.facts import Missing
-from recovery.rights import Acl
+from recovery.inspect.rights import Acl
 
 # org.apache.kafka.common.acl.AclOperation, .AclPermissionType, .resource.ResourceType, .PatternType
 READ, WRITE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS = 3, 4, 6, 7, 8, 9, 10
