@@ -3,6 +3,7 @@
 Each process stays below 1 GiB, and the sentence says where the batch stands and how large it is.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -65,6 +66,16 @@ def test_a_command_that_meets_a_bomb_says_where_and_stays_small(
     ]
     if engine == "local":
         commands.append(("dedup", name, topic(lab1), "--by", "key"))
+        merge = ("--merge-log", merge_log_of(lab1, topic(lab1), name), "--format", "json")
+        merge = (*merge, "--input", name, "--output-topic", topic(lab1))
+        commit = ("--from-merge-offset", "0:0", "--output-offset", "0:0")
+        for words, ended in (
+            (("merge", "verify", *merge), 3),
+            (("merge", "replay", *merge, *commit, "--execute", "--yes"), 6),  # five are sent
+        ):  # librdkafka reads those, and bounds what a batch may expand to by itself
+            status, stderr, peak = measured(lab1, tmp_path, words)
+            assert (status, "_BAD_COMPRESSION" in stderr) == (ended, True), (words, stderr)
+            assert peak < PEAK_KIB, (words, peak)
     for words in commands:
         status, stderr, peak = measured(lab1, tmp_path, words)
         assert status == 3, (words, stderr)
@@ -79,6 +90,18 @@ def test_a_command_that_meets_a_bomb_says_where_and_stays_small(
         assert peak < PEAK_KIB, (words, peak)
     counted = measured(lab1, tmp_path, ("offsets", "count", f"{name}:0", "earliest", "lso"))
     assert (counted[0], counted[2] < PEAK_KIB) == (0, True)  # headers say it
+
+
+def merge_log_of(lab: Lab, log: str, source: str) -> str:
+    """Entries that name each record of the source, the bombs too; the log's topic."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": lab.bootstrap_servers})
+    for offset in range(ORDINARY + BOMBS):
+        entry = {"topic": source, "partition": 0, "offset": offset}
+        producer.produce(log, json.dumps(entry).encode(), partition=0)
+    assert producer.flush(30) == 0
+    return log
 
 
 def measured(lab: Lab, folder: Path, words: tuple[str, ...]) -> tuple[int, str, int]:

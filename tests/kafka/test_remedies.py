@@ -42,6 +42,10 @@ POINTS = (
 
 def test_abort_frees_readers_and_drops_only_its_records(lab3: Lab) -> None:
     [orphan] = break_(lab3, "orphan", hold=False)
+    end = time.monotonic() + 30
+    while eoctl("txn", "list", lab=lab3).status != 0:  # coordinators load after a broker's return
+        assert time.monotonic() < end
+        time.sleep(0.2)
     dropped = sum(o.content == "open" for o in orphan.offsets)
     visible = sum(o.content in ("plain", "committed", "idempotent") for o in orphan.offsets)
     before = read_committed(lab3, orphan.topic, orphan.partition)
