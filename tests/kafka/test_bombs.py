@@ -66,28 +66,28 @@ def test_a_command_that_meets_a_bomb_says_where_and_stays_small(
     ]
     if engine == "local":
         commands.append(("dedup", name, topic(lab1), "--by", "key"))
-        merge = ("--merge-log", merge_log_of(lab1, topic(lab1), name), "--format", "json")
-        merge = (*merge, "--input", name, "--output-topic", topic(lab1))
+        log, output = merge_log_of(lab1, topic(lab1), name), topic(lab1)
+        places = ("--input", name, "--output-topic", output)
+        merge = ("--merge-log", log, "--format", "json", *places)
         commit = ("--from-merge-offset", "0:0", "--output-offset", "0:0")
-        for words, ended in (
-            (("merge", "verify", *merge), 3),
-            (("merge", "replay", *merge, *commit, "--execute", "--yes"), 6),  # five are sent
-        ):  # librdkafka reads those, and bounds what a batch may expand to by itself
+        replay: tuple[str, ...] = ("merge", "replay", *merge, *commit, "--execute", "--yes")
+        for words, ended in ((("merge", "verify", *merge), 3), (replay, 6)):  # five are sent
+            # librdkafka reads those, and bounds what a batch may expand to by itself
             status, stderr, peak = measured(lab1, tmp_path, words)
             assert (status, "_BAD_COMPRESSION" in stderr) == (ended, True), (words, stderr)
             assert peak < PEAK_KIB, (words, peak)
-    for words in commands:
-        status, stderr, peak = measured(lab1, tmp_path, words)
-        assert status == 3, (words, stderr)
-        bound = "64 MiB" if "-X" in words else "128 MiB"
+    for told in commands:
+        status, stderr, peak = measured(lab1, tmp_path, told)
+        assert status == 3, (told, stderr)
+        bound = "64 MiB" if "-X" in told else "128 MiB"
         said = [line for line in stderr.splitlines() if f"expands to more than {bound}" in line]
-        assert len(said) == 1, (words, stderr)
+        assert len(said) == 1, (told, stderr)
         assert name in said[0]
         assert f"offset {ORDINARY}" in said[0]
         assert f"({codec})" in said[0]
         assert "a batch of " in said[0]
         assert EXPANDED_PROPERTY in said[0]
-        assert peak < PEAK_KIB, (words, peak)
+        assert peak < PEAK_KIB, (told, peak)
     counted = measured(lab1, tmp_path, ("offsets", "count", f"{name}:0", "earliest", "lso"))
     assert (counted[0], counted[2] < PEAK_KIB) == (0, True)  # headers say it
 
