@@ -8,7 +8,7 @@ import typer
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.restart.adhoc import MoveWish, asked
-from eoctl.operations.restart.request import AdHoc
+from eoctl.operations.restart.request import AdHoc, read_text
 from eoctl.operations.session.session import now_ms
 from recovery.errors import UsageError
 from recovery.restart.adhoc import Target
@@ -99,7 +99,8 @@ class AdHocTarget:
             back = duration(self.by_duration, where="--by-duration")
             found.append(Target("by-duration", now_ms() - round(back * 1000)))
         if self.from_file is not None:
-            found.append(Target("from-file", offsets=self._read(self.from_file, group)))
+            offsets = import_csv(read_text(self.from_file), str(self.from_file), group)
+            found.append(Target("from-file", offsets=offsets))
         if len(found) != 1:
             names = "--to-earliest, --to-latest-stable, --to-lso, --to-offset, --to-datetime, "
             names += "--by-duration, --shift-by, --to-current, --from-file"
@@ -109,13 +110,3 @@ class AdHocTarget:
 
             print(f"{found[0].kind} {rfc3339(found[0].value)}", file=sys.stderr)
         return found[0]
-
-    @staticmethod
-    def _read(path: Path, group: str) -> dict[tuple[str, int], int]:
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
-        except UnicodeDecodeError:
-            raise UsageError("is not UTF-8 text", where=str(path)) from None
-        return import_csv(text, str(path), group)

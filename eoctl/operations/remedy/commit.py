@@ -232,16 +232,9 @@ async def _step(
     return Step(
         action=ACTION,
         target=name,
-        parameters={
+        parameters=remedy_fence.request_of(row, seen, end.version, initialise=init is not None)
+        | {
             "outcome": "commit",
-            "end_version": end.version,
-            "initialise": init is not None,
-            "producer_id": row.producer_id,
-            "producer_epoch": row.producer_epoch,
-            "timeout_ms": row.timeout_ms,
-            "coordinator": row.coordinator,
-            "start_timestamp": row.start_timestamp,
-            "partitions": [f"{t}:{p}" for t, p in seen.partitions],
             "partition": mixed.about.name,
             "start_offset": mixed.about.start_offset,
             "ends": {j.about.name: j.partition.high_watermark for j in seen.mine},

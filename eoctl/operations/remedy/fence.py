@@ -98,15 +98,8 @@ async def _fence_step(
     return Step(
         action="fence",
         target=name,
-        parameters={
-            "end_version": end.version,
-            "initialise": init is not None,
-            "producer_id": row.producer_id,
-            "producer_epoch": row.producer_epoch,
-            "timeout_ms": row.timeout_ms,
-            "coordinator": row.coordinator,
-            "start_timestamp": row.start_timestamp,
-            "partitions": [f"{t}:{p}" for t, p in seen.partitions],
+        parameters=request_of(row, seen, end.version, initialise=init is not None)
+        | {
             "owner_is_gone": wish.owner_is_gone,
             "is_stopped": wish.is_stopped,
         },
@@ -122,6 +115,25 @@ async def _fence_step(
         about=[await told(cluster, j, "abort") for j in seen.mine],
         harms=(harm,),
     )
+
+
+def request_of(
+    row: TransactionFacts, seen: "Judgement", end_version: int, *, initialise: bool
+) -> dict[str, Any]:
+    """Return what `send` and `ended` need of a step: the transaction as it was seen, and the way.
+
+    initialise: InitProducerId follows EndTxn, since that version leaves the epoch to its owner.
+    """
+    return {
+        "end_version": end_version,
+        "initialise": initialise,
+        "producer_id": row.producer_id,
+        "producer_epoch": row.producer_epoch,
+        "timeout_ms": row.timeout_ms,
+        "coordinator": row.coordinator,
+        "start_timestamp": row.start_timestamp,
+        "partitions": [f"{t}:{p}" for t, p in seen.partitions],
+    }
 
 
 async def _raise_idle(cluster: Cluster, row: TransactionFacts, wish: Wish) -> Step:

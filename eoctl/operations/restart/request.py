@@ -156,15 +156,19 @@ def asked_again(details: Mapping[str, Any]) -> RestartRequest:
     return AdHoc(details["group"], target, tuple(sorted(offsets)))
 
 
-def read_app_file(path: Path) -> OfApp:
-    """The application of a file. Paths in it are relative to its folder. Raises UsageError."""
+def read_text(path: Path) -> str:
+    """The text of a file that somebody names. Raises UsageError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
     except UnicodeDecodeError:
         raise UsageError("is not UTF-8 text", where=str(path)) from None
-    app = parse_app_file(text, str(path))
+
+
+def read_app_file(path: Path) -> OfApp:
+    """The application of a file. Paths in it are relative to its folder. Raises UsageError."""
+    app = parse_app_file(read_text(path), str(path))
     folder = path.absolute().parent
     stores: dict[str, Store | None] = {}
     for table in ("store", "mirror"):
