@@ -39,11 +39,11 @@ class Selector:
         return self.literal is not None
 
     def matches_topic(self, topic: str) -> bool:
-        """Does any partition of this topic match?"""
+        """Return True if any partition of this topic matches."""
         return self.pattern.fullmatch(topic) is not None
 
     def matches(self, topic: str, partition: int) -> bool:
-        """Is this partition meant?"""
+        """Return True if this partition is selected."""
         return self.matches_topic(topic) and (
             self.partitions is None
             or any(low <= partition <= high for low, high in self.partitions)

@@ -138,7 +138,7 @@ def _judged(app: "Dashboard") -> "list[TxnHangingRow]":
 
 
 def leaving_needs_an_answer(app: "Dashboard") -> bool:
-    """Is a change being made? Then ask whether to leave all the same."""
+    """Return True after asking whether to leave, if a change is being made."""
     from tui.screens.change import ChangeScreen
 
     acts = any(isinstance(screen, ChangeScreen) and screen.acting for screen in app.screen_stack)

@@ -30,7 +30,7 @@ def aged(app: "Shell", collected_at: int | None, kind: str) -> tuple[str, str]:
 
 
 def is_stale(app: "Shell", collected_at: int | None, kind: str) -> bool:
-    """Older than three intervals of its kind of round?"""
+    """Return True if the data is older than three intervals of its kind of round."""
     if collected_at is None or app.frame is None or app.feed.label:
         return False  # a bundle is all of one time
     limit = STALE_INTERVALS * app.frame.snapshot.intervals.get(kind, app.feed.interval)
@@ -164,7 +164,7 @@ def page_answer(app: "Shell") -> "Answer | None":
 
 
 def has_answered(app: "Shell") -> bool:
-    """Does the screen show what it is about? A table always does: its keys are its rows'."""
+    """Return True if the screen shows its subject. A table always does: its keys are its rows'."""
     return app.place.view.kind != "page" or page_answer(app) is not None
 
 

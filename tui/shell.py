@@ -131,7 +131,7 @@ class Shell(App[str]):
 
     @property
     def may_change(self) -> bool:
-        """May anything be changed from here? Not read-only, not from a recording."""
+        """Return True if this dashboard may change anything: not read-only, and not a recording."""
         s = self.frame.snapshot if self.frame else None
         return not (self.feed.replay or s is None or s.read_only)
 

@@ -1,4 +1,4 @@
-"""Is a lab ready? Every broker is asked over the wire whether it sees all of them."""
+"""Readiness of a lab: every broker is asked over the wire whether it sees all the others."""
 
 import asyncio
 import time

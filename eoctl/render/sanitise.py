@@ -30,7 +30,7 @@ def escaped(character: str) -> str:
 
 
 def hidden(text: str) -> list[bool]:
-    """Per character: must it be escaped to be seen, and to do nothing?
+    """Return True for each character that must be escaped to be visible and harmless.
 
     True for controls, format characters (bidi, zero width, BOM), surrogates, private and
     unassigned ones, every blank but the plain space (all of these: `str.isprintable`, Unicode of

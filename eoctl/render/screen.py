@@ -13,7 +13,7 @@ _ASSUMED_WIDTH = 80  # of a terminal that does not tell
 
 @dataclass(frozen=True)
 class Screen:
-    """width: cells of a line, or None off a terminal. colour: may ANSI colours be sent?
+    """width: cells of a line, or None off a terminal. colour: True if ANSI colours may be sent.
     ascii_only: the output's encoding cannot carry every character."""
 
     width: int | None = None

@@ -55,7 +55,7 @@ class Column:
 
     @property
     def right(self) -> bool:
-        """Right-aligned?"""
+        """True if the cells are right-aligned."""
         return (self.align or ("right" if self.kind in ("number", "age") else "left")) == "right"
 
 

@@ -1,4 +1,4 @@
-"""Was a change left unfinished? Asked at every start of eoctl, so nothing heavy is loaded here."""
+"""Find changes that were left unfinished. Each start of eoctl asks, so nothing heavy is loaded."""
 
 from contextlib import suppress
 

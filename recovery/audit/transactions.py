@@ -125,8 +125,10 @@ def _by_epoch(endings: Endings) -> _ByEpoch:
 
 
 def _raised_twice(d: Decision, by_epoch: _ByEpoch, known: set[tuple[int, int]]) -> bool:
-    """Did an abort of Kafka 4.0.0 raise the epoch twice? Then no data is one below it, and that two
-    below was not ended by a marker or decision of its own."""
+    """Return True if an abort of Kafka 4.0.0 raised the epoch twice.
+
+    Then no data has the epoch one below, and no marker or decision of its own ended that two below.
+    """
     pid, epoch = d.producer_id, d.producer_epoch
     if d.outcome != "abort" or (pid, epoch - 2) in known:
         return False

@@ -157,12 +157,12 @@ class JournalEntry:
 
     @property
     def touched(self) -> bool:
-        """May anything have been sent?"""
+        """True if anything may have been sent."""
         return bool(self.steps("step-started"))
 
 
 def ways_out(entry: str, *, can_undo: bool) -> str:
-    """Say how an unfinished entry is ended. can_undo: can its kind of change be put back?"""
+    """Say how an unfinished entry is ended. can_undo: its kind of change can be put back."""
     resume, close = f"eoctl journal resume {entry}", "--abandon --execute"
     if can_undo:
         return (

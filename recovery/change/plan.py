@@ -126,7 +126,7 @@ class Plan(BaseModel):
         )
 
     def same_change(self, other: "Plan") -> bool:
-        """Do both do the same, whatever each was planned on?"""
+        """Return True if both plans do the same, whatever each was planned on."""
         return self._change() == other._change()
 
     def check_expiry(self, now: int) -> None:

@@ -76,7 +76,7 @@ class Deduplicator:
         return self._ids.forgotten
 
     def judge(self, records: ColumnBatch) -> "NDArray[np.bool_]":
-        """bool[n]: is it copied? Raises RefusedError where the rule does not hold here."""
+        """Return bool[n]: the records to copy. Raises RefusedError where the rule does not hold."""
         by_number = self._wanted.kind == "source"
         copied = self._by_number(records) if by_number else self._by_id(records)
         count = int(copied.sum())

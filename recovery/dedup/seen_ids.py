@@ -151,7 +151,7 @@ class SeenIds:
         return found
 
     def _near(self, offsets: Any, clock: Any) -> Any:
-        """Is what was seen so far behind within the horizon? Numbers, or arrays of them."""
+        """Return True if a record is within the horizon. Takes numbers, or arrays of them."""
         if self._horizon_offsets is not None:
             return offsets <= self._horizon_offsets
         return clock <= (_EVER if self._horizon_ms is None else self._horizon_ms)

@@ -213,7 +213,7 @@ class Case:
         return -left // cycle
 
     def past(self, limit: int | None, said: frozenset[str] | None) -> bool | None:
-        """Does the owner run longer than `limit` ms? None: cannot tell.
+        """Return True if the owner runs longer than `limit` ms, None if nobody can tell.
 
         said: what the coordinators' own clocks say. Without it our clock against the start time,
         only beyond the skew, in both directions.

@@ -123,7 +123,7 @@ class IdCase:
         return tuple(p for p in self.first.named or () if p.open_from is not None)
 
     def past(self, said: bool | None, limit: int | None) -> bool | None:
-        """Does it run longer than `limit` ms? None: cannot tell.
+        """Return True if the transaction runs longer than `limit` ms, None if nobody can tell.
 
         said: what its coordinator's own clock says. Without it our clock, only beyond the skew.
         """

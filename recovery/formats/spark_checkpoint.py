@@ -40,12 +40,12 @@ class Checkpoint:
 
     @property
     def in_flight(self) -> bool:
-        """Will the last batch be run again?"""
+        """True if the last batch will be run again."""
         return self.batch is not None and self.batch != self.committed
 
 
 def relevant(name: str) -> bool:
-    """Is this file, named relative to the directory, one that `read` looks at?"""
+    """Return True if `read` looks at this file, named relative to the directory."""
     return name == "metadata" or bool(_BATCH.fullmatch(name) or _SOURCE.fullmatch(name))
 
 

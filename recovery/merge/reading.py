@@ -57,7 +57,7 @@ def no_input(merge: TopicPartition, place: TopicPartition) -> RefusedError:
 
 
 def refuse_unreadable(place: TopicPartition, offset: int, bounds: tuple[int, int]) -> None:
-    """Can an input be read from this offset on? bounds: its log start and its end for a reader.
+    """Refuse to read an input from an offset outside bounds: its log start, its end for a reader.
 
     Raises RefusedError.
     """

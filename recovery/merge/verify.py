@@ -1,4 +1,4 @@
-"""Is a merge log whole and true? Entry by entry against the inputs, in bounded memory.
+"""Verify a merge log entry by entry against its inputs, in bounded memory.
 
 Feed `entry` in the log's order, ask `needs` which offsets of the inputs must be told, tell them
 with `input`, take what was found with `findings`; and again, in steps of any size. At the end
@@ -172,7 +172,7 @@ class MergeVerifier:
 def output_ahead(
     merge: TopicPartition, tip: int, entries: int, output: TopicPartition, outputs: int
 ) -> MergeFindingRow | None:
-    """Where each entry makes exactly one output: are there more outputs than entries? The log is
+    """Report more outputs than entries where each entry makes exactly one output. The log is
     written first, so that would be outputs in an order which is recorded nowhere."""
     if outputs <= entries:
         return None

@@ -228,7 +228,7 @@ def raise_first(
 
 
 def is_raised(request: RaiseRequest, now: TransactionFacts | None) -> bool:
-    """Is what the raise aborted over, and can the earlier owner not write with the old epoch?
+    """Return True if what the raise aborted is over and the earlier owner's epoch is fenced.
 
     now: None = no coordinator knows the id. Another producer id: the epochs of the old one were
     exhausted (KIP-360).

@@ -190,8 +190,11 @@ def _left_later(
     decisions: Sequence[TransactionValue],
     group: TopicPartition,
 ) -> bool:
-    """The commit's own decision is gone (compaction takes the older first): is one that is left a
-    later transaction, with this output and without the group's partition?"""
+    """Return True if a decision that is left is a later transaction's than the commit's own.
+
+    It names this output and not the group's partition. Compaction takes the older decision first,
+    so the commit's own is gone then.
+    """
     epoch = commit.marker_epoch
     if epoch is None or (not commit.is_v2 and any(group in d.partitions for d in decisions)):
         return False

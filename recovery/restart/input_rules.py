@@ -11,7 +11,7 @@ from recovery.shared.app_file import Isolation, named
 
 
 def identity(stored: StoredOffset, log: Log, observed: Observed) -> tuple[Check, ...]:
-    """Is it the same log in which the offset was stored? Cluster, topic id, leader epochs.
+    """Check that the offset was stored in this very log: by cluster, topic id and leader epochs.
 
     Raises RefusedError, with the offset of the divergence.
     """
@@ -59,7 +59,7 @@ def identity(stored: StoredOffset, log: Log, observed: Observed) -> tuple[Check,
 
 
 def readable(offset: int, log: Log, isolation: Isolation) -> Check:
-    """Is everything from `offset` on still there, and `offset` not above what a reader may see?
+    """Check that all from `offset` on still exists, and `offset` is not above what readers may see.
 
     Raises RefusedError. Compaction: see `whole`.
     """

@@ -110,7 +110,7 @@ def _all_named(
 
 
 def _feeds(app: App, observed: Observed, place: TopicPartition, merged: TopicPartition) -> bool:
-    """Is it an input partition of this merge log's task?"""
+    """Return True if the place is an input partition of this merge log's task."""
     exists = place[0] in app.inputs and place[1] < observed.partition_counts[place[0]]
     return exists and merged[1] in {output[1] for output in app.outputs_of(place)}
 

@@ -21,7 +21,7 @@ from recovery.restart.stored import StoredPartition
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What became of the offsets [start, end)? producers: and who wrote them?"""
+    """Ask what became of the offsets [start, end). producers: also who wrote them."""
 
     topic: str
     partition: int
@@ -32,7 +32,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """From `start`, which offset comes after the `records`-th visible data record?
+    """Ask which offset follows the `records`-th visible data record from `start` on.
 
     uncommitted: visible to read_uncommitted, up to the high watermark; else up to the LSO.
     """
@@ -46,7 +46,7 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class TimeAt:
-    """Which timestamp (epoch ms) has the first data record at or after `offset`?"""
+    """Ask for the timestamp (epoch ms) of the first data record at or after `offset`."""
 
     topic: str
     partition: int
@@ -55,7 +55,7 @@ class TimeAt:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAt:
-    """Which offset has the first record that is not older than `instant` (epoch ms)?"""
+    """Ask for the offset of the first record that is not older than `instant` (epoch ms)."""
 
     topic: str
     partition: int
@@ -73,7 +73,7 @@ class EpochEnd:
 
 @dataclass(frozen=True, slots=True)
 class MergeTail:
-    """What do the entries [start, end) of a merge log's partition name?"""
+    """Ask what the entries [start, end) of a merge log's partition name."""
 
     topic: str
     partition: int
@@ -83,7 +83,7 @@ class MergeTail:
 
 @dataclass(frozen=True, slots=True)
 class ChangelogTip:
-    """What does the last data record below `end` of a changelog's partition carry?"""
+    """Ask what the last data record below `end` of a changelog's partition carries."""
 
     topic: str
     partition: int
@@ -92,7 +92,7 @@ class ChangelogTip:
 
 @dataclass(frozen=True, slots=True)
 class CommitOf:
-    """Which record of `__consumer_offsets` holds the group's commit of this input partition?"""
+    """Ask which record of `__consumer_offsets` holds the group's commit of this input partition."""
 
     topic: str
     partition: int
@@ -100,7 +100,7 @@ class CommitOf:
 
 @dataclass(frozen=True, slots=True)
 class InCommit:
-    """What shows that this output was written in the transaction of a commit?
+    """Ask what shows that this output was written in the transaction of a commit.
 
     start, end: the output's log.
     """

@@ -95,7 +95,7 @@ def counted_range(
 def written_by_one(
     found: Counted, stored: StoredOutput, log: Log, app: App, observed: Observed
 ) -> tuple[Check, ...]:
-    """Can n be the outputs of one deterministic application? Raises RefusedError where not."""
+    """Check that the n outputs can be one deterministic application's. Raises RefusedError."""
     where = named(log.place)
     producers = found.producers
     if producers is None:
@@ -175,7 +175,7 @@ def _stored_producer(stored: StoredOutput, producers: Producers, log: Log) -> li
 def _exclusive(
     producers: Producers, stored: StoredOutput, app: App, observed: Observed, where: str
 ) -> Check:
-    """Did only this application write? Proven only where the store names the one producer: a
+    """Check that only this application wrote. Proven only where the store names the one producer: a
     process that was started anew has another id, so all that wrote are shown."""
     owners, ids = observed.owners, producers.producer_ids
     told = some(
@@ -222,7 +222,7 @@ def _refuse_two_applications(
 
 
 def _fenced(producers: Producers, stored: StoredOutput, log: Log, observed: Observed) -> Check:
-    """Can the old process still write? Without a transactional id it cannot be fenced.
+    """Check whether the old process can still write: without a transactional id nothing fences it.
 
     One that wrote nothing after the commit may hang, with records that it sends once it wakes up:
     those that the broker remembers and the stored one are judged too.

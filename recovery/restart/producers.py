@@ -61,8 +61,8 @@ class Producers:
 
 
 def ended_a_transaction(producer: ProducerFacts) -> bool:
-    """While nothing is open in its partition: does this producer write in transactions? One that
-    has no marker there never did."""
+    """Return True if a producer with nothing open in its partition writes in transactions: one
+    without a marker never did."""
     return producer.coordinator_epoch is not None and producer.coordinator_epoch >= 0
 
 

@@ -79,7 +79,7 @@ class DropFirst:
         return cls((topic, partition), n, end, planned, look(topic, partition, start))
 
     def sends(self) -> bool:
-        """Is the next output to be sent? False for the first n."""
+        """Return True if the next output is to be sent: not for the first n."""
         if self.left:
             self.left -= 1
             return False

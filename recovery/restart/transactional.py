@@ -83,7 +83,7 @@ def _with_offset(
 def _together(
     observed: Observed, commit: GroupCommit, ends: Mapping[TopicPartition, int]
 ) -> tuple[Promise, list[Check]]:
-    """Were the outputs in the transaction of the commit?"""
+    """Say whether the outputs were in the transaction of the commit, with the checks behind it."""
     checks = each(partial(_in_commit, observed, commit, o, end) for o, end in ends.items())
     if any(c.held is False for c in checks):
         because = "outputs were committed after the group's offset, in transactions without it"
@@ -179,7 +179,7 @@ def _written(app: App, observed: Observed, output: TopicPartition, end: int) -> 
 
 
 def _in_transactions(app: App, observed: Observed, output: TopicPartition) -> Check:
-    """n = 0 holds only for outputs inside the transaction: who wrote there outside of one?"""
+    """Check who wrote outside of a transaction, since n = 0 holds only for outputs inside one."""
     where, log = named(output), observed.log(output)
     if log.producers is None:
         text = "which producers wrote outside of transactions could not be seen"

@@ -47,7 +47,7 @@ class JobRow(Row):
 
     @property
     def mark(self) -> str | None:
-        """`!`: it failed, look. `?`: it did its work, and could not prove the result."""
+        """Mark a failed job `!`, and one that could not prove its result `?`."""
         if self.state in ("failed", "lost"):
             return "!"
         return "?" if self.state == "succeeded" and self.exit_status == Exit.INCOMPLETE else None

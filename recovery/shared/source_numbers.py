@@ -135,7 +135,7 @@ class Chunk(NamedTuple):
 
 
 class Scattered:
-    """One bit per source offset: did the record's outputs all go to one partition?
+    """One bit per source offset, which shows a record whose outputs went to two partitions.
 
     Numbers per output partition are blind to a repeat that went to another partition, as happens
     when their number was changed. Memory: 1/8 byte per source offset and output partition.

@@ -370,7 +370,7 @@ def check(spark: "SparkSession", folder: Path, tasks: int) -> None:
 
 
 def _holds(probe: Path, token: str) -> bool:
-    """Is the file there, and may this process read it? It is another user's, perhaps."""
+    """Return True if the file exists and this process may read it: it may be another user's."""
     try:
         return probe.read_text() == token
     except OSError:

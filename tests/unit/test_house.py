@@ -40,3 +40,15 @@ def test_where_is_what_names_files_that_exist() -> None:
     )
     assert len(named) > 20
     assert [n for n in named if not (ROOT / n).exists() and not (ROOT / f"{n}.py").exists()] == []
+
+
+def test_docstrings_ask_no_questions() -> None:
+    """A first sentence says what a thing is or does; a question leaves the answer to the reader."""
+    asking = [
+        f"{path}:{node.body[0].lineno}"
+        for _, path in modules()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and re.search(r"\w\?", ast.get_docstring(node) or "")
+    ]
+    assert asking == []

@@ -209,7 +209,7 @@ SPARK = next(i for i, c in enumerate(views.PARTITIONS.columns) if c.kind == "spa
 
 
 def same(a: object, b: object) -> bool:
-    """Two models with the same values? pydantic's own comparison takes three times as long."""
+    """Return True if two models hold equal values, three times as fast as pydantic's own way."""
     if a is b:
         return True
     return isinstance(a, Row) and isinstance(b, Row) and a.__dict__ == b.__dict__

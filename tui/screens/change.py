@@ -64,7 +64,7 @@ def carry_out(ready: Ready, typed: str) -> "Outcome":
 
 
 class ChangeScreen(Asking[bool]):
-    """Plan, typed word, result. Its result: was anything sent? make: runs in a thread."""
+    """Plan, typed word, outcome. It returns True if anything was sent. make: runs in a thread."""
 
     DEFAULT_CSS = "Change Vertical { max-width: 110; height: 80%; }"
     BINDINGS: ClassVar[list[BindingType]] = [

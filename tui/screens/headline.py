@@ -147,13 +147,15 @@ def group_rows(s: "Snapshot") -> list[OffsetsShowRow]:
 
 
 def at_the_lso(g: OffsetsShowRow) -> bool:
-    """Has the group read all that its readers may see, and more is held back from them?"""
+    """Return True if the group has read all that its readers may see, and more is held back."""
     return g.lag is not None and g.lag <= 0 and (g.lag_hw or 0) > g.lag
 
 
 def stuck(g: OffsetsShowRow, hanging: Iterable[TxnHangingRow]) -> bool:
-    """Is the group held up by a transaction that is a finding? By one within its limits it is
-    held up for a moment, again and again: that is how exactly-once works."""
+    """Return True if a transaction that is a finding holds the group up.
+
+    One within its limits does so for a moment, again and again: that is how exactly-once works.
+    """
     return any(
         ((h.topic, h.partition) == (g.topic, g.partition) and at_the_lso(g))
         or (g.group in h.groups and bool(g.pending))

@@ -138,7 +138,7 @@ def bindings() -> list[Binding]:
 
 
 def exists(key: Key, view: View, *, replay: bool, may_change: bool, answered: bool = True) -> bool:
-    """Does the key exist on this screen? answered: a page shows what it is about already."""
+    """Return True if the key exists on this screen. answered: the page shows its subject."""
     if key.changes and not may_change:
         return False
     if key.subject and view.kind == "page" and not answered:

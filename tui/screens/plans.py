@@ -44,7 +44,7 @@ def undo(about: str) -> Ready:
 
 
 def verify(about: str) -> Ready:
-    """Is everything as the plan leaves it? Only looks. Raises EoctlError."""
+    """Look whether everything is as the plan leaves it. Raises EoctlError."""
     from eoctl.operations.change import changes
     from eoctl.operations.change.acting import kind_module
 
@@ -73,7 +73,7 @@ def verify(about: str) -> Ready:
 
 
 def _verify_restart(plan: "Plan", context: "Context") -> Ready:
-    """As `restart verify`: also, did a zombie commit over it, or write behind the counted end?"""
+    """Look like `restart verify`, also for a zombie's commit or write behind the counted end."""
     from eoctl.operations.restart.verify import verify as look_again
     from eoctl.operations.session.session import with_cluster
     from recovery.rows.restart import RestartVerifyRow

@@ -24,7 +24,7 @@ class Filter:
         return cls(text, re.compile(text.removeprefix("!"), re.IGNORECASE), inverted)
 
     def keeps(self, row: TableRow) -> bool:
-        """Is the row shown?"""
+        """Return True if the row is shown."""
         return bool(self.pattern.search("  ".join(row.cells))) != self.inverted
 
 

@@ -66,7 +66,7 @@ class TableRow:
         return self.judged.remedy.command if self.judged else None
 
     def looks_like(self, other: "TableRow") -> bool:
-        """Is it drawn the same?"""
+        """Return True if the row is drawn alike."""
         return self is other or (self.cells == other.cells and self.mark == other.mark)
 
 

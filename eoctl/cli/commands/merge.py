@@ -258,7 +258,7 @@ def verify(
     app: AppFile = None,
     max_rate: MaxRate = None,
 ) -> int:
-    """Is a merge log whole and true? Every entry against its input, the tip against the output."""
+    """Hold every entry of a merge log against its input, and the tip against the output."""
     from eoctl.operations.merge.verify import verify as verified
 
     merge, rate = asked.merge(app), _rate(max_rate)

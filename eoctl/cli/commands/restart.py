@@ -224,7 +224,7 @@ def undo(connection: Connection, output: Format, said: Execute, file: PlanFile) 
 
 
 def verify(connection: Connection, output: Format, file: PlanFile, pause: Pause = None) -> int:
-    """Look again after a pause: did a zombie commit over it, or write behind the counted end?"""
+    """Look again after a pause: for a zombie's commit over the plan, or a write behind its end."""
     made = _read(file)
     wait = _seconds(pause, 5.0)
     seconds = connection.seconds(ACTING_SECONDS)

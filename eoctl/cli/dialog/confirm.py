@@ -7,7 +7,7 @@ from recovery.errors import RefusedError
 
 
 def ask(question: str, word: str) -> bool:
-    """Was exactly `word` typed? Raises RefusedError where nobody can be asked."""
+    """Return True if exactly `word` was typed. Raises RefusedError where nobody can be asked."""
     if not sys.stdin.isatty():
         raise RefusedError(
             "not confirmed: stdin is no terminal", remedy="add --yes to act without a question"

@@ -409,7 +409,7 @@ def _last_base(scan: HeaderScan) -> int:
 
 
 def _continues(kept: LogPart, buffers: Sequence[bytes]) -> bool | None:
-    """Is the first batch read the last one kept? False: another stands there. None: none does.
+    """Return True if the first batch read is the last one kept, False if it is another one.
 
     Compaction takes batches, and it notes in one with a tombstone when that may go.
     """

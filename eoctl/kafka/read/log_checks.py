@@ -1,4 +1,4 @@
-"""What a reader asks of a leader's log: does it go on as before, and is it all here?"""
+"""Checks that a leader's log goes on where the reader left it, and that nothing is missing."""
 
 from collections.abc import Mapping
 from functools import partial

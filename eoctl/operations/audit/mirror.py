@@ -149,7 +149,7 @@ def _of(found: Sequence[Checkpoint], partition: int) -> list[Checkpoint]:
 async def _settings(
     source: Cluster, mirror: Cluster, topic: str, copy: str
 ) -> tuple[tuple[bool, bool], bool]:
-    """May the source, and the mirror, be compacted; and has the mirror times of its own?"""
+    """Return which of (source, mirror) may be compacted, and if the mirror has its own times."""
     keys = ("cleanup.policy", "message.timestamp.type")
     mine, _ = await topic_configs(source, [topic], keys)
     theirs, _ = await topic_configs(mirror, [copy], keys)

@@ -75,7 +75,7 @@ def kind_module(kind: str) -> Any:
 
 
 def can_undo(kind: str) -> bool:
-    """Can this kind of change be put back? A marker that is written cannot."""
+    """Return True if this kind of change can be put back. A marker that is written cannot."""
     return kind in KINDS and hasattr(kind_module(kind), "undo_plan")
 
 
@@ -83,7 +83,7 @@ def can_undo(kind: str) -> bool:
 class Door:
     """What the operator said, at the command line or in the dashboard.
 
-    confirm(question, word): did the operator type exactly the word? argv: for the journal.
+    confirm(question, word): True if the operator typed exactly the word. argv: for the journal.
     """
 
     context: Context
@@ -95,7 +95,7 @@ class Door:
 
 
 def permit(plan: Plan, door: Door, undoes: str | None = None) -> bool:
-    """May it be carried out? False: only shown. Asks the operator where that is due.
+    """Return True if a plan may be carried out, False if it is only shown; ask where that is due.
 
     undoes: the journal entry that this plan puts back.
     Raises RefusedError: read-only, expired (unless it was begun in time), another plan than was

@@ -111,7 +111,7 @@ class Outcome:
 
     @property
     def already_done(self) -> bool:
-        """Did this run find everything done, and send nothing?"""
+        """True if this run found every step done and sent nothing."""
         return all(step.status == "already-done" for step in self.steps)
 
     @property
@@ -122,7 +122,7 @@ class Outcome:
 class Walk:
     """One walk through the steps of a plan. entry: the one to go on with, else a new one.
 
-    can_undo: can this kind of change be put back?
+    can_undo: True if this kind of change can be put back.
     """
 
     def __init__(

@@ -112,7 +112,7 @@ def scope(wish: DedupWish) -> str:
 
 
 def is_wish(plan: Plan, wish: DedupWish) -> bool:
-    """Was the plan made for the same wish? How fast it is read does not matter."""
+    """Return True if the plan was made for this wish. The rate of reading does not matter."""
     return DedupWish.of(plan.details["wish"]).settings == wish.settings
 
 
@@ -295,7 +295,7 @@ class DedupOperation:
         await committed(self._cluster, self._wish.group, [place])
 
     async def verify(self, step: Step) -> Effect:
-        """Is everything up to the step's end copied?"""
+        """Look whether everything up to the step's end is copied."""
         self._cluster.forgive()
         place = (self._wish.source, int(step.parameters["partition"]))
         now, pending = await last_committed(self._cluster, self._wish.group, [place])

@@ -280,7 +280,7 @@ async def _since_when(
 async def _decided_long_ago(
     cluster: Cluster, look: IdFacts, record: StateRecord | None, settings: Settings
 ) -> bool | None:
-    """Is it in Prepare* for longer than stuck_after? None: cannot tell.
+    """Return True if the id is in Prepare* for longer than stuck_after, None if nobody can tell.
 
     Its coordinator appended the Prepare* record by its own clock, as it noted the start: so
     that clock is asked whether the transaction runs longer than stuck_after and the time between.

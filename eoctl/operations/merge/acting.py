@@ -303,7 +303,7 @@ class Replaying:
         return {"sent": {named((asked.topic, r.partition)): r.sent for r in replays}}
 
     async def verify(self, step: Step) -> Effect:
-        """Is the position at the tip, and does the output hold exactly what leads there?"""
+        """Look whether the position is at the tip and the output holds exactly what leads there."""
         self._cluster.forgive()
         asked = asked_again(step)
         seen = await look(self._cluster, asked, twice=True)

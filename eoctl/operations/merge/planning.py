@@ -1,4 +1,4 @@
-"""`merge verify` and `merge plan`: is a merge log whole and true, and what would a replay do?
+"""`merge verify` checks a merge log against its inputs; `merge plan` says what a replay does.
 
 A merge log's partition p records the order in which inputs were merged into the output's partition
 p. The rules are in `recovery.merge_*`; this looks at the cluster and reads. `replay`:
@@ -391,8 +391,11 @@ async def _refuse_forgotten(
     at: ReplayPosition,
     there: tuple[int, int],
 ) -> None:
-    """Did retention take what a replay has to count from its base? Raises RefusedError with the
-    commit that it came to. there: partition, and the output's end before `at` was read."""
+    """Refuse if retention deleted records that a replay must count from its base.
+
+    Raises RefusedError, which names the commit that the replay came to. there: partition, and the
+    output's end before `at` was read.
+    """
     p, end = there
     starts = [((asked.topic, p), base.merge_offset), (base.output, base.output_offset)]
     gone = [
@@ -419,8 +422,8 @@ async def _refuse_forgotten(
 
 
 def _written_by_one(asked: Merge, seen: MergeLook, base: Base, found: Counted) -> None:
-    """Can the outputs from a base on be those of one deterministic application? By the rules of
-    restarts. Raises RefusedError where not."""
+    """Refuse outputs from a base on that are not one deterministic application's, by the rules of
+    restarts. Raises RefusedError."""
     topic, partition = base.output
     app = asked.app or App(
         name=asked.topic, strategy="merge-log", inputs=asked.inputs, outputs=(topic,)
@@ -471,7 +474,7 @@ def decoded(
 def first_to_read(
     asked: Merge, seen: MergeLook, merge: TopicPartition, place: TopicPartition, offset: int
 ) -> None:
-    """May an input be read from this offset on? Raises RefusedError."""
+    """Refuse if an input cannot be read from this offset on. Raises RefusedError."""
     if place[0] not in asked.inputs or place not in seen.facts:
         raise no_input(merge, place)
     refuse_unreadable(place, offset, seen.bounds(place, asked.isolation))

@@ -83,7 +83,7 @@ def _unseen(place: TopicPartition, error: EoctlError) -> Missing:
 async def _against_outputs(
     cluster: Cluster, asked: Merge, seen: MergeLook, partitions: Sequence[int]
 ) -> tuple[list[MergeFindingRow], list[Missing]]:
-    """More outputs than entries, from a commit to both ends?"""
+    """Report outputs that have no entry, from a commit to the ends of both logs."""
     assert asked.output is not None
     rows: list[MergeFindingRow] = []
     missing: list[Missing] = []

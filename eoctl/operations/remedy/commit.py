@@ -272,7 +272,7 @@ def _delivered(j: Judged, stake: dict[str, Any], *, apart: bool) -> str:
 
 
 async def ended(cluster: Cluster, step: Step) -> Effect:
-    """Is it over, and by a COMMIT marker on each partition? From the coordinator and the logs."""
+    """Look whether a COMMIT marker ended it on each partition: by its coordinator and the logs."""
     seen = await remedy_fence.ended(cluster, step)
     if not seen.done:
         return seen

@@ -398,7 +398,7 @@ async def send(cluster: Cluster, step: Step, ensure_held: Callable[[], None]) ->
 
 
 async def ended(cluster: Cluster, step: Step) -> Effect:
-    """Is it over? The coordinator says so, and each partition's leader."""
+    """Look whether the transaction is over, by its coordinator and each partition's leader."""
     p = step.parameters
     row = await described(cluster, step.target)
     same = (

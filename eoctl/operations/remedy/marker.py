@@ -381,7 +381,7 @@ async def _producers(cluster: Cluster, p: dict[str, Any]) -> Sequence[ProducerFa
 
 
 async def ended(cluster: Cluster, step: Step) -> Effect:
-    """Is it over? From DescribeProducers and the LSO."""
+    """Look whether the transaction is over, by DescribeProducers and the LSO."""
     p = step.parameters
     topic, partition = p["topic"], p["partition"]
     pid, start = p["producer_id"], p["start_offset"]

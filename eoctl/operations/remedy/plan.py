@@ -41,7 +41,7 @@ class Planned:
 
 
 def is_wish(plan: Plan, wish: Wish) -> bool:
-    """Does a plan do what is asked for now? An unfinished one of another transaction does not."""
+    """Return True if a plan does what is requested now: one of another transaction does not."""
     step = plan.steps[-1]  # the marker, or the one step of a fence
     p = step.parameters
     if wish.action == "fence":

@@ -148,7 +148,7 @@ def refused(name: str, where: str, timeout_ms: int) -> RefusedError:
 
 
 async def ended(cluster: Cluster, step: Step) -> Effect:
-    """Is the id raised? Its coordinator says so."""
+    """Look whether the id's epoch is raised, by its coordinator."""
     p = step.parameters
     request = RaiseRequest(
         step.target, p["producer_id"], p["producer_epoch"], p["timeout_ms"], p["above"], None

@@ -141,7 +141,7 @@ class RemedyOperation:
             ) from None
 
     async def verify(self, step: Step) -> Effect:
-        """Is it over? From DescribeProducers and the LSO, or from the coordinator."""
+        """Look whether the step's transaction is over, by its leader or its coordinator."""
         self._cluster.forgive()
         if step.action == "fence":
             return await remedy_fence.ended(self._cluster, step)

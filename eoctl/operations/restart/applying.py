@@ -62,9 +62,9 @@ async def plan(
 
 
 def check(plan: Plan, context: Context, seconds: float | None) -> None:
-    """Would it be carried out now? Raises RefusedError that names what changed.
+    """Refuse a plan that could not be applied now. Raises RefusedError that names what changed.
 
-    Of a plan that is begun or applied there is nothing to say here.
+    A plan that is begun or applied is not checked.
     """
     plan.check_expiry(now_ms())
     for entry in Journal().find().entries:
@@ -152,7 +152,7 @@ class Restarting:
         return {"written": len(todo)}
 
     async def verify(self, step: Step) -> Effect:
-        """Does the store hold it?"""
+        """Look whether the store holds the step's positions."""
         self._cluster.forgive()
         store = _store_of(step, self._stores)
         if store is None:
@@ -302,7 +302,7 @@ def _refuse(entry: JournalEntry, store: OffsetStore, changed: Sequence[str]) -> 
 
 
 async def _store_facts(plan: Plan, stores: Stores) -> dict[str, Any]:
-    """For each store that the steps write: is it there, and what does it hold?"""
+    """Return for each store that the steps write whether it exists, and what it holds."""
     found: dict[str, Any] = {}
     for step in plan.steps:
         store = _store_of(step, stores)
@@ -347,7 +347,7 @@ def going_on_with(plan: Plan) -> JournalEntry | None:
 
 
 def is_abandoned(entry: JournalEntry) -> bool:
-    """Was it closed meanwhile, because nothing of it had happened?"""
+    """Return True if the entry was closed because nothing of it had happened."""
     return Journal().get(entry.id).state == "abandoned"
 
 

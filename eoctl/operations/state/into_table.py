@@ -196,7 +196,7 @@ class IntoTable:
         return {"rows": sum(len(found) for found in live.values())}
 
     async def verify(self, step: Step) -> Effect:
-        """Are the state's rows there and no others? Read back, and compared by digest."""
+        """Read the table back, and compare its rows with the state's by digest."""
         if self._offsets is not None:
             before = await self._before()
             for topic, p, _, after in step.parameters["offsets"]:

@@ -216,7 +216,7 @@ class IntoTopic:
             sending.end()  # reading the next rows may take longer than a transaction may be open
 
     async def verify(self, step: Step) -> Effect:
-        """Are all rows there, and nothing else? Read back, and compared by digest."""
+        """Read the topic back, and compare its rows with the state's by digest."""
         self._cluster.forgive()
         p, rows = int(step.parameters["partition"]), int(step.parameters["rows"])
         place = f"{self._topic}:{p}"

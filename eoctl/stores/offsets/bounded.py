@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 class SilentError(Exception):
-    """No answer in time. sent: had something that changes the store been sent?"""
+    """No answer in time. sent: True if something that changes the store had been sent."""
 
     def __init__(self, seconds: float, *, sent: bool) -> None:
         super().__init__(f"no answer within {seconds:g} s")
@@ -48,7 +48,7 @@ class BlockingCall:
             self.sent = True
 
     def give_up(self) -> bool:
-        """From now on nothing is sent; was something?"""
+        """Send nothing from now on, and return True if something was sent before."""
         with self._lock:
             self._given_up = True
             return self.sent

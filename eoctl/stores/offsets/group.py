@@ -193,7 +193,7 @@ class GroupOffsets:
         *,
         empty: bool = False,
     ) -> commit.Ready:
-        """Before each sending: is the lock held? Before another one also: read and compare."""
+        """Check the lock before each sending; before a second one also read and compare."""
 
         async def ready(again: bool) -> None:
             if again:

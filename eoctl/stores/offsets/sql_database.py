@@ -101,16 +101,16 @@ class Database:
 
     @staticmethod
     def rolled_back(error: "SQLAlchemyError") -> bool:
-        """Is this answer to COMMIT a no? A lost connection (08) or a server's end (57) is none.
+        """Return True if this answer to COMMIT is a no. A lost connection or server is none.
 
-        Source: PostgreSQL's manual, appendix A, classes of SQLSTATE.
+        Source: PostgreSQL's manual, appendix A: SQLSTATE classes 08 (connection), 57 (end).
         """
         state = getattr(getattr(error, "orig", None), "sqlstate", None)
         return state is not None and state[:2] not in ("08", "57")
 
     @staticmethod
     def is_duplicate(error: "SQLAlchemyError") -> bool:
-        """Was a unique key violated?"""
+        """Return True if a unique key was violated."""
         orig = getattr(error, "orig", None)
         name = getattr(orig, "sqlite_errorname", "")
         duplicates = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY")

@@ -57,7 +57,7 @@ class StoreEntry:
 class Contents:
     """What one read of a store showed.
 
-    exists: is there such a group, node, file, key or table at all? entries: all of them, sorted,
+    exists: there is such a group, node, file, key or table. entries: all of them, sorted,
     whatever their topics. facts: what else must not change meanwhile (a group: type, state and
     members). pending: a group's commits that an open transaction holds. spark: the checkpoint.
     """
@@ -100,7 +100,7 @@ class OffsetStore(Protocol):
 
     @property
     def compares(self) -> bool:
-        """Does the store itself compare and set? Else: read, compare, write, read again."""
+        """True if the store compares and sets. Else eoctl reads, compares, writes, reads again."""
         ...
 
     async def read(self) -> Contents:
@@ -196,7 +196,7 @@ async def write_at_once(
 
 
 async def look_for(store: OffsetStore, writes: Sequence[Write], lost: str) -> None:
-    """The answer to these writes did not come: does the store hold them? Raises UnverifiedError
+    """Look whether the store holds writes whose answer did not come. Raises UnverifiedError
     where it does not, or cannot be read."""
     try:
         if not left(await store.read(), writes):

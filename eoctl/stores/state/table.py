@@ -84,7 +84,7 @@ class StateTable:
         self.name = f"{self._database.shown} table {described.table}"
 
     async def check(self) -> None:
-        """Is the table there, with the state's columns and their unique key?
+        """Check that the table exists with the state's columns and their unique key.
 
         Raises IncompleteError, RefusedError.
         """
