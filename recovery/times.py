@@ -134,7 +134,7 @@ def rfc3339(millis: int | None) -> str | None:
 
 
 def describe_instant(millis: int, now: int) -> str:
-    """How an instant was read, for the echo on stderr: `2026-11-21T12:16:20.000Z (2h ago)`."""
+    """Say how an instant was read, for stderr: `2026-11-21T12:16:20.000Z (2h ago)`."""
     away = now - millis
     if away == 0:
         relation = "now"

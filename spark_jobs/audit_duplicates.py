@@ -153,7 +153,7 @@ class _Pieces:
     def _read(
         self, number: int, of: "Callable[[ColumnBatch], pa.RecordBatch]"
     ) -> "Generator[pa.RecordBatch, None, tuple[Missing, ...]]":
-        """What `of` makes of a piece's records, until they cannot be read; why not."""
+        """Apply `of` to a piece's records until they cannot be read; say why not."""
         piece = self.pieces[number]
 
         async def seen(cluster: Cluster) -> AsyncGenerator[ColumnBatch | EoctlError, None]:
@@ -208,7 +208,7 @@ Judge = Callable[["Iterator[pa.RecordBatch]"], "Iterator[pa.RecordBatch]"]
 
 
 def _suspected(expected: int) -> Judge:
-    """What says which ids may stand more than once, of all records that have them."""
+    """Return what finds ids that may stand more than once, of all records that have them."""
 
     def suspected(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         import numpy as np
@@ -227,7 +227,7 @@ def _suspected(expected: int) -> Judge:
 
 
 def _copies(pieces: Sequence[Resolved], most: int) -> Judge:
-    """What judges the records of some ids, which come by id, in the order of partitions."""
+    """Return what judges records that come by id, in the order of partitions."""
 
     def judged(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         copies = Copies(most)

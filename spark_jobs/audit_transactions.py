@@ -53,7 +53,7 @@ def work(
 def _reader(
     spark: "SparkSession", asked: TransactionsRequest, access: Access, done: audits.Done
 ) -> audits.Give:
-    """What gives the endings of a partition, by producer id and in their order."""
+    """Return what gives the endings of a partition, by producer id and in their order."""
     ranges = asked.ranges
     reading = audits.reading(spark, asked, len(ranges))
 
@@ -80,7 +80,7 @@ def _reader(
 
 
 def _judge(asked: TransactionsRequest) -> Any:
-    """What judges the endings of some producer ids, which come by id, partition and order."""
+    """Return what judges endings that come by producer id, partition and order."""
     places = [r.key for r in asked.ranges]
     covered, skew, most = of_producers(asked.covered), asked.skew, asked.most
 

@@ -50,7 +50,7 @@ class StageProgress:
         self._number, self._name = -1, ""
 
     def stage(self, name: str) -> Done:
-        """What is read from now on."""
+        """Begin a stage, which the progress names from now on."""
         self._number, self._name = self._number + 1, name
         if executors.is_connect(self._spark):  # which has nothing that counts across tasks
             self._tell(self._number, lambda: None)
@@ -60,7 +60,7 @@ class StageProgress:
         return done.add
 
     def end(self) -> None:
-        """All is done."""
+        """End the progress: everything is read."""
         self._tell(self._stages, lambda: self._offsets)
 
     def _tell(self, stages_done: int, records: Callable[[], int | None]) -> None:
@@ -79,21 +79,21 @@ class StageProgress:
 
 
 def reading(spark: "SparkSession", request: AuditRequest, tasks: int) -> Reading:
-    """How each of so many tasks reads: those that run at once keep the rate together."""
+    """Return how each of so many tasks reads: those that run at once share the rate."""
     if request.max_rate is None:
         return Reading(request.check_crc)
     return Reading(request.check_crc, request.max_rate / executors.at_once(spark, tasks))
 
 
 def buckets(request: AuditRequest) -> int:
-    """Into how many tasks what was read is divided to be judged."""
+    """Return into how many tasks the judging is divided."""
     return max(1, math.ceil(request.offsets / BUCKET_OFFSETS))
 
 
 def stream(
     access: Access, make: Callable[[Cluster], AsyncGenerator[T, None]]
 ) -> Generator[T, None, None]:
-    """In a task: what an asynchronous generator that is given an open cluster yields."""
+    """Yield, in a task, what an asynchronous generator with an open cluster yields."""
 
     async def given() -> AsyncGenerator[T, None]:
         async with (
@@ -116,7 +116,7 @@ def stream(
 def frame(
     spark: "SparkSession", give: Give, count: int, ddl: str, refusals: executors.Refusals
 ) -> "DataFrame":
-    """What tasks 0 to count - 1 give, a task each.
+    """Return a frame of what tasks 0 to count - 1 give, a task each.
 
     An EoctlError that no retry mends is told to `refusals`, any other is Spark's to retry.
     """
@@ -152,7 +152,7 @@ def beside(piece: int, found: AuditResult, ddl: str) -> "pa.RecordBatch":
 
 
 def told(found: AuditResult) -> str:
-    """What was found, as `answers` takes it."""
+    """Return findings as `answers` takes them."""
     return json.dumps({"answer": found.model_dump(mode="json")})
 
 
@@ -163,7 +163,7 @@ def answers(
     what: str,
     refusals: executors.Refusals,
 ) -> tuple[list[F], list[bytes]]:
-    """What a frame of ANSWER holds: findings, by piece, and contents.
+    """Return what a frame of ANSWER holds: findings, by piece, and contents.
 
     Raises the errors of tasks, and IncompleteError where the driver takes no more from them.
     """

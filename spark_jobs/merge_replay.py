@@ -158,7 +158,7 @@ Range = tuple[int, str, int, int, int]
 def _judged(
     asked: ReplayRequest, found: list[tuple[Sources, Sources, int]]
 ) -> tuple[list[Range], list[int]]:
-    """What is read of the inputs for each part, and how many entries each has.
+    """Return what is read of the inputs for each part, and how many entries each has.
 
     Raises RefusedError where the log names what cannot be read, or not in its order.
     """
@@ -265,7 +265,7 @@ def _joined_in_order(
 def _refuse_other_rows(
     asked: ReplayRequest, files: list[staging.StagedFile], entries: Iterable[int]
 ) -> None:
-    """As many rows are staged as entries were counted. Raises RefusedError."""
+    """Refuse if other rows are staged than entries were counted. Raises RefusedError."""
     rows = [f.rows for f in files]
     expected = [n - part.drop_left for n, part in zip(entries, asked.parts, strict=True)]
     if rows != expected:

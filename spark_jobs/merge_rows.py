@@ -20,7 +20,7 @@ Through = Callable[[Iterator[Any]], Iterator[Any]]
 
 
 def decode(form: str, topic: str, numbers: Mapping[int, int]) -> Through:
-    """For mapInArrow: the log's records as entries. numbers: partition of the log -> part."""
+    """Return a mapInArrow function: the log's records as entries. numbers: partition -> part."""
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa

@@ -71,13 +71,13 @@ class SparkEngine:
             yield pickle.loads(base64.b64decode(answer))  # noqa: S301 - our own task wrote it
 
     def _check(self, tasks: int) -> None:
-        """Once for all that this session writes beside each other: it is a job of Spark's."""
+        """Try once, by a Spark job, whether workers write where this session reads."""
         own = self._folder.is_mount()
         parent = self._folder if own else self._folder.resolve().parent
         executors.check_within(self._spark, self._folder, parent, tasks)
 
     def _looking(self, tasks: "Sequence[Task]", told: Path) -> Callable[[], dict[str, Any]]:
-        """What gives the progress of these tasks."""
+        """Return what gives the progress of these tasks."""
         total = sum(getattr(t, "end", 0) - getattr(t, "start", 0) for t in tasks)
         reading, stage = total > 0, self._stages
         stages = max(stage, 2 if getattr(tasks[0], "in_parts", False) else 1)

@@ -174,7 +174,7 @@ def check_options(given: Mapping[str, str]) -> None:
 
 
 def choice(given: Mapping[str, str]) -> Choice:
-    """What to give of each record. Raises UsageError."""
+    """Return the columns to give of each record. Raises UsageError."""
     headers_only = _flag(given, "headers_only")
     known = source_columns.BATCH if headers_only else source_columns.RECORD
     named = [c.strip() for c in given.get("columns", "").split(",") if c.strip()]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def sort(app: "Dashboard", letter: str) -> None:
-    """By the column of this letter: the highest first; again, the lowest first."""
+    """Sort by the column of this letter: highest first; pressed again, lowest first."""
     state = app.table.state
     if letter == UNSORTED:
         state.sort, state.descending = None, False
@@ -117,7 +117,7 @@ def why_argv(about: str) -> list[str]:
 
 
 def _recover_argv(app: "Shell", row: "TableRow | None", connection: list[str]) -> list[str]:
-    """What the cursor's form starts, still without what it asks for, or what was started."""
+    """Return what the cursor's form starts, with gaps where it asks, or what was started."""
     from tui.screens.forms import BY_NAME as FORMS
     from tui.screens.forms import command_of
 

@@ -64,7 +64,7 @@ def change(app: "Dashboard", title: str, what: str, saying: str) -> None:
 
 
 def _meant(app: "Dashboard", page: str) -> str | None:
-    """What the page is about, or what the cursor's row opens."""
+    """Return the page's subject, or what the cursor's row opens."""
     if app.place.view.name == page:
         return app.place.about if head.has_answered(app) else None
     row = app.table.current

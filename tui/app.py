@@ -291,7 +291,7 @@ class Dashboard(Shell):
         )
 
     def other_cluster(self, name: str) -> None:
-        """`:ctx`: the same screens of another cluster."""
+        """Show the same screens of another cluster (`:ctx`)."""
         if self.connect is None:
             self.say("a recording has one cluster", "look")
             return

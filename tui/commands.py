@@ -33,7 +33,7 @@ def filter_done(app: "Dashboard", text: str | None) -> None:
 
 
 def command_as_typed(app: "Dashboard", text: str) -> None:
-    """What could be meant stands in the status line."""
+    """Run a typed command; its suggestions stand in the status line."""
     found = completions(text.split(" ")[0])
     app.say("  ".join(found) if found else "no such command", "dim" if found else "look")
 

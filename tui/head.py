@@ -38,7 +38,7 @@ def is_stale(app: "Shell", collected_at: int | None, kind: str) -> bool:
 
 
 def looked_at(s: "Snapshot | None") -> int | None:
-    """When the offsets were read."""
+    """Return when the offsets were read."""
     return s.partitions.collected_at if s is not None and s.partitions else None
 
 
@@ -66,7 +66,7 @@ def head_lines(app: "Shell", width: int) -> tuple[Line, Line]:
 
 
 def _seen_at(app: "Shell") -> str:
-    """When a bundle was made: all of it is of then."""
+    """Return when a bundle was made: all of it is from that moment."""
     from recovery.times import rfc3339
 
     told = rfc3339(app.feed.now()) if app.frame else None

@@ -95,7 +95,7 @@ class Shell(App[str]):
         yield self.foot
 
     def tick(self) -> None:
-        """Once a second, and after each frame: ages and staleness."""
+        """Renew ages and staleness, once a second and after each frame."""
         self.renew_recover()
         self.tell_wants()
         self.head.show(head.head_lines(self, self.size.width))

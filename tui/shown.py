@@ -38,7 +38,7 @@ def page(app: "Shell") -> Make:
 
 
 def beside(app: "Shell") -> Make:
-    """What stands beside the list: about the cursor's row."""
+    """Return the pane beside the list, about the cursor's row."""
     row = app.table.current
     source = row.source if row else None
     if app.place.view in (PLANS, JOBS):

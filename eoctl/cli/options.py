@@ -66,7 +66,7 @@ class Connection:
     ] = None
 
     def over(self, before: "Connection") -> "Connection":
-        """These options, and from `before` what they leave open."""
+        """Return these options, with gaps filled from `before`."""
         return Connection(
             self.context or before.context,
             self.bootstrap_server or before.bootstrap_server,

@@ -63,7 +63,7 @@ async def read_sequences(
 async def read_transactions(
     cluster: Cluster, ranges: Sequence[Resolved], reading: Reading
 ) -> tuple[dict[TopicPartition, PartitionTransactions], tuple[Missing, ...]]:
-    """What the partitions that could be read hold of transactions, and those that could not."""
+    """Return what the readable partitions hold of transactions, and which were unreadable."""
     found = {r.key: PartitionTransactions(r.start) for r in ranges}
     ends = {r.key: r.end for r in ranges}
 

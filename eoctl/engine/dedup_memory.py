@@ -38,7 +38,7 @@ def save(
 def load(
     folder: Path, job: str, partition: int, settings: str, most: int
 ) -> tuple[int, dict[str, Any]] | None:
-    """(position, memory) of the same settings, not beyond offset `most`; None where none serves."""
+    """Return (position, memory) kept with these settings, up to offset `most`, or None."""
     try:
         content = json.loads(_path(folder, job, partition).read_bytes())
         if content["settings"] != settings or content["position"] > most:

@@ -41,7 +41,7 @@ async def look(
     scattered: Scattered | None = None,
     progress: CopyProgress | None = None,
 ) -> Tally:
-    """What a copy of the part would do. memory: the folder that keeps what was seen.
+    """Return what copying the part would do. memory: the folder that keeps the ids seen.
 
     scattered: takes in which source records have outputs here. Raises RefusedError, with the
     reason, where the copy would not be right, IncompleteError.
@@ -54,8 +54,10 @@ async def look(
 
 
 async def left(cluster: Cluster, job: DedupJob, part: DedupPart) -> DedupPart | None:
-    """What is not copied of a part, None when all is. Raises RefusedError where another job is at
-    work."""
+    """Return the uncopied rest of a part, None without one.
+
+    Raises RefusedError where another job is at work.
+    """
     place = (job.wish.source, part.partition)
     name = f"{place[0]}:{place[1]}"
     # before the position: what another attempt writes in between comes with one
@@ -108,7 +110,7 @@ async def copy(
 
 
 async def partitions(cluster: Cluster, topic: str) -> list[PartitionFacts]:
-    """All partitions by number, all offsets known. Raises IncompleteError."""
+    """Return all partitions of a topic by number, with all offsets. Raises IncompleteError."""
     topics = (await cluster.metadata([topic])).topics.values()
     asked = [p for t in topics for p in t.partitions]
     facts, missing = await collect.partition_offsets(cluster, topics, asked)
@@ -334,7 +336,7 @@ class _Copy:
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the open transaction may still take; None: none is open."""
+        """Return for how long the open transaction may still run, None if none is open."""
         return None if self._until is None else max(0.0, self._until - time.monotonic())
 
     def commit(self, position: int, seen: int) -> None:

@@ -236,7 +236,7 @@ def _by_place(rows: Iterable[TaskRow]) -> dict[TopicPartition, list[TaskRow]]:
 def _bucket_tasks(
     request: RebuildRequest, by_place: Mapping[TopicPartition, list[TaskRow]], form: ChangelogFormat
 ) -> dict[str, Task]:
-    """For each partition read in ranges: its buckets, as many tasks as it had ranges."""
+    """Return the bucket tasks of each partition read in ranges: as many as it had ranges."""
     found: dict[str, Task] = {}
     for (topic, partition), rows in by_place.items():
         if len(rows) == 1:
@@ -270,7 +270,7 @@ def _seen(form: ChangelogFormat, rows: Sequence[TaskRow]) -> Mapping[str, Any]:
 async def _look_again(
     request: RebuildRequest, access: Access, by_place: Mapping[TopicPartition, list[TaskRow]]
 ) -> tuple[CutJudgement, dict[TopicPartition, PartitionFacts]]:
-    """What the cut divides, and the logs as they are now.
+    """Return what the cut divides, and the logs as they are after reading.
 
     Raises RefusedError when a log changed below the cut.
     """

@@ -303,7 +303,7 @@ def peak_bytes() -> int:
 
 
 def versions() -> dict[str, str]:
-    """What did the work, for the manifest."""
+    """Return the versions of what did the work, for the manifest."""
     import numpy as np
     import pyarrow as pa
 

@@ -55,7 +55,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
 
 @cache
 def _banner(path: Path, modified: int) -> str:
-    """Kept while the launcher is the same file: each of Kafka's tools asks anew."""
+    """Return what `java -version` says, kept while the launcher is the same file."""
     try:
         done = subprocess.run(
             [path, "-version"], capture_output=True, text=True, timeout=30, check=False

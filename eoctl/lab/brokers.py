@@ -122,7 +122,7 @@ def _is_free(port: int) -> bool:
 
 
 def settings(node: Node, nodes: Sequence[Node], data: Path) -> dict[str, str]:
-    """What every broker of a lab is told, before --secure adds to it and --set overrides it."""
+    """Return each broker's settings, before --secure adds to them and --set overrides them."""
     copies = str(min(3, len(nodes)))
     least = "2" if len(nodes) == 3 else "1"
     clients = {name: port for name, port in node.ports.items() if name != CONTROLLER}

@@ -63,14 +63,14 @@ class Lab:
 
     @property
     def bootstrap_servers(self) -> str:
-        """All brokers, at the listener that `client_properties()` is for."""
+        """Return all brokers' addresses, at the listener that `client_properties()` is for."""
         record = self.record
         return record.bootstrap_servers(_default_listener(record))
 
     def client_properties(
         self, user: str = users.ADMIN, listener: str | None = None, mechanism: str | None = None
     ) -> dict[str, str]:
-        """What a client needs to connect, spelled as librdkafka does.
+        """Return the properties that a client needs to connect, in librdkafka's names.
 
         user, listener and mechanism are a secure lab's (`users.USERS`, `secure.LISTENERS`).
         Raises UsageError for one that it does not have.
@@ -89,11 +89,11 @@ class Lab:
         return brokers.data_folder(self.folder, broker_id)
 
     def broker_log(self, broker_id: int) -> Path:
-        """What the broker logs."""
+        """Return the broker's log."""
         return brokers.broker_log(self.folder, broker_id)
 
     def status(self) -> LabStatus:
-        """What of the lab runs now."""
+        """Return which processes of the lab run now."""
         record = self.record
         answering = ready.answering(record)
 

@@ -144,7 +144,7 @@ class LabJob:
         _flush(producer)
 
     def run(self, die_after: int | None = None) -> Outcome:
-        """Process what is there. die_after: SIGKILL after so many outputs of this run."""
+        """Process the input as it is. die_after: SIGKILL after so many outputs of this run."""
         self.prepare()
         self._die_after = die_after
         with sqlite3.connect(self.store) as store:
@@ -177,7 +177,7 @@ class LabJob:
         return self.dump
 
     def look(self) -> Outcome:
-        """What is there, against what must be."""
+        """Compare the outputs with those that an uninterrupted run makes."""
         found = [[r.value for r in self._records(OUTPUT, p, 0)] for p in range(PARTITIONS)]
         wanted = [[priced(sale(p, n)) for n in range(SALES)] for p in range(PARTITIONS)]
         return Outcome(
@@ -219,7 +219,7 @@ class LabJob:
         self._commit(p, position, producer, store, changed)
 
     def _start(self, p: int) -> tuple[int, DropFirst | None]:
-        """From the plan's variables; else at the beginning, where nothing was written yet."""
+        """Start from the plan's variables, else at the beginning, where nothing was written yet."""
         if any(name.startswith("EOCTL_RESTART_") for name in self._environment):
             drop = DropFirst.from_env(self._environment, OUTPUT, p, self._seen)
             return restart_offset(self._environment, INPUT, p), drop
@@ -251,7 +251,7 @@ class LabJob:
         store: sqlite3.Connection,
         changed: dict[str, tuple[int, int]],
     ) -> None:
-        """Output, then state, then the pair: what is committed is there."""
+        """Commit output, then state, then the pair: a committed pair has its output and state."""
         from confluent_kafka import Consumer, TopicPartition
 
         _flush(producer)

@@ -81,7 +81,7 @@ class LabSpec:
 
     @property
     def text(self) -> str:
-        """In words, for sentences."""
+        """Return the specification in words, for sentences."""
         words = [f"Kafka {self.kafka_version}"]
         words.append("1 broker" if self.brokers == 1 else f"{self.brokers} brokers")
         if self.port is not None:
@@ -140,7 +140,7 @@ class LabRecord(BaseModel):
 
     @property
     def processes(self) -> list[Process]:
-        """All that were started."""
+        """Return all processes that were started."""
         keeper = self.zookeeper.process if self.zookeeper else None
         return [*self.broker_processes, *([keeper] if keeper else [])]
 
@@ -156,7 +156,7 @@ class LabRecord(BaseModel):
         return f"{HOST}:{node.ports[listener]}"
 
     def bootstrap_servers(self, listener: str) -> str:
-        """All brokers at one of their listeners."""
+        """Return all brokers' addresses at one of their listeners."""
         return ",".join(self.address(node, listener) for node in self.nodes)
 
     def with_node(self, node: Node) -> "LabRecord":

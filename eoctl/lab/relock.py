@@ -30,7 +30,7 @@ _WITH_DESCRIPTORS = """\
 
 
 def wanted(kafka_version: str) -> list[Jar]:
-    """What a lab starts from: broker, tools, and a logger so that brokers leave logs."""
+    """Return the jars that a lab starts from: broker, tools, and a logger for broker logs."""
     modules = [("org.apache.kafka", "kafka_2.13", kafka_version)]
     if not kafka_version.startswith("2."):  # before 3.0 the tools were part of the broker
         modules.append(("org.apache.kafka", "kafka-tools", kafka_version))
@@ -42,7 +42,7 @@ def wanted(kafka_version: str) -> list[Jar]:
 
 
 def resolve(kafka_version: str, java: Java) -> list[Jar]:
-    """All jars of a version, by what the repository says they depend on."""
+    """Return all jars of a version, by the dependencies that the repository names."""
     with tempfile.TemporaryDirectory() as folder:
         staging = Path(folder)
         settings = staging / "with-descriptors.xml"

@@ -68,13 +68,13 @@ def secure_folder(folder: Path) -> Path:
 
 
 def passwords(folder: Path) -> dict[str, str]:
-    """Each user's password, and under `key` the one of the encrypted keys."""
+    """Return each user's password, and under `key` that of the encrypted keys."""
     found: dict[str, str] = json.loads((secure_folder(folder) / "passwords.json").read_text())
     return found
 
 
 def scram_users(folder: Path) -> list[str]:
-    """What `kafka-storage.sh format --add-scram` is told (KIP-900)."""
+    """Return the arguments of `kafka-storage.sh format --add-scram` (KIP-900)."""
     known = passwords(folder)
     return [
         f"{mechanism}=[name={user},password={known[user]}]"
@@ -84,7 +84,7 @@ def scram_users(folder: Path) -> list[str]:
 
 
 def broker_settings(folder: Path) -> dict[str, str]:
-    """What --secure adds to every broker's settings."""
+    """Return what --secure adds to each broker's settings."""
     home, known = secure_folder(folder), passwords(folder)
     protocols = [f"{name}:{protocol}" for name, (protocol, _) in LISTENERS.items()]
     told = {
@@ -132,7 +132,7 @@ def client_properties(
     listener: str | None = None,
     mechanism: str | None = None,
 ) -> dict[str, str]:
-    """How `user` signs in at `listener`, spelled as librdkafka does. Raises UsageError."""
+    """Return how `user` signs in at `listener`, in librdkafka's names. Raises UsageError."""
     listener = listener or DEFAULT_LISTENER
     protocol, mechanisms = _known(user, listener)
     home = secure_folder(folder)

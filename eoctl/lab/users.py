@@ -92,7 +92,7 @@ async def _grant(properties: Mapping[str, str]) -> None:
 
 
 async def _known(connection: Connection, deadline: Deadline) -> int:
-    """How many ACLs the broker applies."""
+    """Return how many ACLs the broker applies."""
     everything = messages.DescribeAclsRequest(
         resource_type_filter=ANY,
         resource_name_filter=None,

@@ -49,7 +49,7 @@ class Envelope:
         return f"eoctl.{self.name}/v1"
 
     def head(self) -> dict[str, object]:
-        """All but rows and errors."""
+        """Return all fields but rows and errors."""
         return {
             "schema": self.schema,
             "cluster_id": self.cluster_id,

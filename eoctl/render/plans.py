@@ -34,7 +34,7 @@ def _left_out(plan: Plan) -> list[Mapping[str, Any]]:
 
 
 def _judged(step: Step) -> Iterator[tuple[str, str]]:
-    """What a remedy's step was judged from, and who is harmed by it."""
+    """Say what a remedy's step was judged from, and who is harmed by it."""
     for row in step.about:
         yield "on", subject(row)
         yield "records", _records(row)

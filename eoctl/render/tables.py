@@ -69,7 +69,7 @@ def render_table(
     colour: bool = False,
     ascii_only: bool = False,
 ) -> list[str]:
-    """The lines of a table, without newlines; the header is there even when no row is.
+    """Return the lines of a table, without newlines; it has its header even without rows.
 
     width: cells of the terminal, or None off a terminal: then nothing is cut and a missing mark is
     `-` like every null, so that all lines have the same fields. wide: never cut, and the columns

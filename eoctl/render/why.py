@@ -38,7 +38,7 @@ def why_lines(
 
 
 def _first(title: str, seen: str, width: int | None, dots: str) -> list[str]:
-    """What it is about and how it was seen: one line, or where that is too long one each."""
+    """Return the subject and how it was seen: on one line, or where that is too long on two."""
     line = f"{title}    {seen}"
     if width is None or cells(line) <= width:
         return [line]

@@ -129,7 +129,7 @@ class Context:
 def _warnings(
     asked: Connect, config: ConfigFile, name: str | None, properties: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """What is less safe than it seems: a guard that an option drops, a check that is off."""
+    """Return what is less safe than it seems: a guard that an option drops, a check that is off."""
     found = []
     dropped = os.environ.get("EOCTL_CONTEXT") or _chosen_context() or config.context
     entry = contexts(config).get(dropped) if name is None and dropped else None
@@ -176,7 +176,7 @@ def load_config() -> ConfigFile:
 
 
 def contexts(config: ConfigFile) -> dict[str, ContextFile]:
-    """All named clusters: the config file's, and running labs under names it does not take."""
+    """List named clusters: the config file's, and running labs whose names it does not take."""
     found: dict[str, ContextFile] = {}
     try:
         files = sorted((state_dir() / "contexts").glob("*.json"))

@@ -23,7 +23,7 @@ def local_path(given: str | Path) -> Path:
 
 
 def full_disk(error: BaseException) -> IncompleteError | None:
-    """What to say where no file can be written any more; None for any other error."""
+    """Return the sentence for a disk that is full, None for any other error."""
     text = str(error)
     no_temporary = isinstance(error, FileNotFoundError) and "No usable temporary" in text
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)

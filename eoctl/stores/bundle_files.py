@@ -143,7 +143,7 @@ class Bundle:
 
     @property
     def missing(self) -> list[Missing]:
-        """All that could not be seen."""
+        """Return all that could not be seen."""
         parts = (
             self.offsets.facts.missing,
             self.producers.facts.missing,
@@ -297,7 +297,7 @@ def read(path: Path) -> tuple[Bundle, str]:
 
 
 def _checksum(path: Path, header: bytes) -> str:
-    """What a bundle's first line says. Raises UsageError."""
+    """Return the checksum in a bundle's first line. Raises UsageError."""
     if not header.endswith(b"\n"):
         raise _damaged(path, "it is not two lines")
     try:

@@ -173,7 +173,7 @@ def _plain(name: str) -> str:
 
 
 def _seen(folder: Path) -> dict[str, Any]:
-    """What `StateCache.sight` wrote in this folder; nothing where that is damaged."""
+    """Read what `StateCache.sight` wrote in this folder; nothing where it is damaged."""
     try:
         found = json.loads((folder / "topics.json").read_text(encoding="utf-8"))
         _numbers(found.get("ends", {}))
@@ -186,7 +186,7 @@ def _seen(folder: Path) -> dict[str, Any]:
 
 
 def _shares(seen: Mapping[str, Any], present: Mapping[str, str]) -> bool:
-    """Tell whether one of the topics seen is there today, with the same id."""
+    """Return True if one of the topics seen exists today with the same id."""
     return any(present.get(topic) in ids for topic, ids in seen.get("topics", {}).items())
 
 

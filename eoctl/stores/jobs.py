@@ -129,7 +129,7 @@ class JobFolder:
                 os.close(descriptor)
 
     def reports(self) -> list[dict[str, Any]]:
-        """All lines of progress that can be read."""
+        """Return all progress lines that can be read."""
         found: list[dict[str, Any]] = []
         with suppress(OSError):
             for line in self.progress.read_bytes().splitlines():

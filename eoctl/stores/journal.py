@@ -210,7 +210,7 @@ class Journal:
             ) from None
 
     def find(self) -> JournalContent:
-        """All entries, oldest first. Raises IncompleteError when there is one but unreadable."""
+        """Return all entries, oldest first. Raises IncompleteError for an unreadable journal."""
         reading = self.read()
         found = entries(reading.events)
         running = frozenset(e.id for e in unfinished(found) if _locked(self.marker(e.id)))

@@ -38,7 +38,7 @@ class Serde(NamedTuple):
 
 
 def serde(text: str, where: str) -> Serde:
-    """What a --key-serde or --value-serde says. Raises UsageError."""
+    """Parse a --key-serde or --value-serde. Raises UsageError."""
     kind, _, rest = text.partition(":")
     if not rest:
         if text in NUMBERS:

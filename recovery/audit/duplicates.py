@@ -213,7 +213,7 @@ class Copies:
         self._same[one.digest].add(one)
 
     def end(self) -> None:
-        """No more records of the ids that were added so far."""
+        """End the ids that were added so far: no more records of them follow."""
         for same in self._same.values():
             if same.copies > 1:
                 self.findings += 1

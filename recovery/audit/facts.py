@@ -70,7 +70,7 @@ class _Id:
 
 
 def coverage(logs: Iterable[StateLog]) -> list[Coverage]:
-    """What is covered of every id, by id."""
+    """Return what is covered of each id."""
     found: list[Coverage] = []
     for log in logs:
         ids: dict[str, _Id] = {}

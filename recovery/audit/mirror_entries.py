@@ -27,7 +27,7 @@ class Entries:
 
 
 def joined(parts: Sequence[Entries]) -> Entries:
-    """All of them, in this order."""
+    """Return all parts joined, in this order."""
     import numpy as np
 
     if not parts:

@@ -204,7 +204,7 @@ class Pairing:
             self.in_order()  # it may be that only order was lost: refused before memory is
 
     def finish(self) -> tuple[Entries, Entries]:
-        """What has no partner: in the source, in the mirror. After all was added."""
+        """Return what has no partner, in source and in mirror. Called after all was added."""
         self._join()
         source, mirror = (joined([s.old, s.newcomers]) for s in (self.source, self.mirror))
         return source, mirror

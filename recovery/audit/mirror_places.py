@@ -157,7 +157,7 @@ class Places:
 
 
 def sorted_digests(digests: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
-    """Each once, as `Places` wants them."""
+    """Return each digest once, sorted as `Places` wants them."""
     import numpy as np
 
     ordered = digests[np.lexsort((digests[:, 1], digests[:, 0]))]

@@ -76,7 +76,7 @@ class Table:
     fields: "dict[str, NDArray[np.uint64]]"
 
     def _number(self, side: int) -> "NDArray[np.int64]":
-        """How many places each group has on a side."""
+        """Return how many places each group has on a side."""
         import numpy as np
 
         return np.bincount(self.group[self.side == side], minlength=len(self.start))

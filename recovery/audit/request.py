@@ -129,7 +129,7 @@ class DuplicatesFound(AuditResult):
 
 
 def joined_sequences(found: Sequence[SequencesFound], most: int) -> SequencesFound:
-    """What tasks found, in the order of the ranges."""
+    """Join the findings of tasks, in the order of the ranges."""
     partitions, left = [], most
     for one in (p for f in found for p in f.partitions):
         kept = one.findings[:left]
@@ -139,7 +139,7 @@ def joined_sequences(found: Sequence[SequencesFound], most: int) -> SequencesFou
 
 
 def joined_transactions(found: Sequence[TransactionsFound], most: int) -> TransactionsFound:
-    """What tasks found, each with producer ids of its own."""
+    """Join the findings of tasks, each with producer ids of its own."""
     torn = sorted((t for f in found for t in f.torn), key=rank)
     return TransactionsFound(
         failed=_failed(found),
@@ -150,7 +150,7 @@ def joined_transactions(found: Sequence[TransactionsFound], most: int) -> Transa
 
 
 def joined_duplicates(found: Sequence[DuplicatesFound], most: int) -> DuplicatesFound:
-    """What tasks found, each with ids of its own."""
+    """Join the findings of tasks, each with ids of its own."""
     return DuplicatesFound(
         failed=_failed(found),
         findings=sum(f.findings for f in found),

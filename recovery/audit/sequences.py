@@ -83,7 +83,7 @@ class SequenceAudit:
 
     @property
     def findings(self) -> list[Finding]:
-        """By offset, at most as many as asked for."""
+        """Return the findings by offset, at most as many as asked for."""
         return sorted(self._findings, key=lambda finding: finding.offset)
 
     @property

@@ -90,7 +90,7 @@ class PartitionTransactions:
 
 
 def _marks(buffer: Buffer, scan: HeaderScan, rows: "NDArray[np.intp]") -> list[Mark | None]:
-    """What these control batches say; None for one that ends no transaction."""
+    """Return what these control batches say; None for one that ends no transaction."""
     import numpy as np
 
     if not len(rows):

@@ -75,7 +75,7 @@ def rank(torn: Torn) -> tuple[int, int, TopicPartition]:
 
 
 def of_producers(covered: Iterable[Coverage]) -> dict[int, list[Coverage]]:
-    """By producer id, what is covered of its decisions alone."""
+    """Return what is covered of each producer id's decisions."""
     found: dict[int, list[Coverage]] = {}
     for c in covered:
         decisions: dict[int, list[Decision]] = {}
@@ -139,7 +139,7 @@ def _raised_twice(d: Decision, by_epoch: _ByEpoch, known: set[tuple[int, int]]) 
 
 
 def _judge_v2(d: Decision, by_epoch: _ByEpoch, epoch: int) -> list[Torn]:
-    """By epoch: that of the data, which is only this transaction's."""
+    """Judge by the data's epoch, which under v2 is only this transaction's."""
     wrong: list[tuple[str, TopicPartition, Ending]] = []
     right: list[tuple[TopicPartition, Ending]] = []
     for place in d.partitions:
@@ -162,7 +162,7 @@ def _fault(d: Decision, mark: Mark | None) -> str | None:
 
 
 def _without_decision(by_epoch: _ByEpoch, known: set[tuple[int, int]]) -> list[Torn]:
-    """What the partitions prove alone, where no decision is left.
+    """Return what the partitions prove alone, where no decision is left.
 
     A commit with the epoch above that of its data is v2's, and its only transaction: an abort
     elsewhere tears it. A marker two epochs above was meant for another transaction, but for an

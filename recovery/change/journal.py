@@ -96,7 +96,7 @@ class JournalText:
 
 
 def read(data: bytes) -> JournalText:
-    """All events of a journal file's bytes, torn or damaged as it may be."""
+    """Read all events of a journal file's bytes, which may be torn or damaged."""
     events: list[Event] = []
     bad: list[int] = []
     position = whole = last_good = 0
@@ -136,7 +136,7 @@ class JournalEntry:
 
     @property
     def state(self) -> State:
-        """By the last closing event; a change that was done can still be undone."""
+        """State by the last closing event; a change that was done can still be undone."""
         states = [_CLOSED_BY[e.event] for e in self.events if e.event in _CLOSED_BY]
         return states[-1] if states else "unfinished"
 

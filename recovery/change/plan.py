@@ -105,7 +105,7 @@ class Plan(BaseModel):
         return _hash(self._change() | {"observed": self.observed})
 
     def _change(self) -> dict[str, object]:
-        """What is done, whatever it stands on and however it is told."""
+        """Return what the plan does, without its evidence and words."""
         words = {"does", "about", "harms"}
         steps = [step.model_dump(mode="json", exclude=words) for step in self.steps]
         fields = {"kind", "cluster_id", "scope", "independent"}
@@ -137,7 +137,7 @@ class Plan(BaseModel):
             )
 
     def changed(self, now: Mapping[str, object], steps: Iterable[Step]) -> list[str]:
-        """What of the facts that these steps stand on is no longer so: a sentence each."""
+        """Return a sentence for each fact that these steps stand on and that no longer holds."""
         keys = sorted({key for step in steps for key in step.stands_on})
         return differences(
             {key: self.observed[key] for key in keys},

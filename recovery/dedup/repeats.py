@@ -40,7 +40,7 @@ class Tally:
         return self._each(other, 1)
 
     def since(self, before: "Tally") -> "Tally":
-        """What was added after `before`."""
+        """Return what was added after `before`."""
         return self._each(before, -1)
 
     def _each(self, other: "Tally", sign: int) -> "Tally":
@@ -130,7 +130,7 @@ class Deduplicator:
 
 
 def visible(records: ColumnBatch) -> ColumnBatch:
-    """What a read_committed reader sees of them, each as it can be written again.
+    """Return what a read_committed reader sees, each record as it can be written again.
 
     Raises RefusedError for a record of an open transaction, and for one that a copy would change.
     """

@@ -42,7 +42,7 @@ class DedupWish:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What must stay the same from run to run."""
+        """Return what must stay the same from run to run."""
         rule: dict[str, Any] = {
             "rule": RULE,
             "id": self.by.text,
@@ -70,7 +70,7 @@ class DedupWish:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """As JSON values; `of` makes the wish of them again."""
+        """Return the wish as JSON values; `of` makes the wish of them again."""
         rate = None if self.max_rate is None else int(self.max_rate)
         return self.settings | {"follow": self.follow, "max_rate": rate}
 
@@ -124,7 +124,7 @@ class DedupJob:
         return json.dumps(found, separators=(",", ":"))
 
     def beside(self, metadata: str, where: str) -> "Beside":
-        """What `metadata` wrote. Raises RefusedError for anybody else's."""
+        """Parse what `metadata` wrote. Raises RefusedError for anybody else's."""
         try:
             found = json.loads(metadata)
             digest = found["dedup"]

@@ -107,7 +107,7 @@ class SeenIds:
         self.forgotten = 0
 
     def __len__(self) -> int:
-        """How many ids are remembered."""
+        """Return how many ids are remembered."""
         return sum(len(s.ids) for s in self._segments) + len(self._open)
 
     def first_seen(
@@ -184,7 +184,7 @@ class SeenIds:
         self._segments = kept
 
     def dump(self) -> dict[str, Any]:
-        """All that is remembered as JSON values; `load` gives the same back."""
+        """Return all that is remembered as JSON values; `load` takes them back."""
         self._close()
         return {
             "clock": self._clock,

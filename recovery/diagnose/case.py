@@ -340,7 +340,7 @@ class Case:
 
     @property
     def topic_unclear(self) -> bool:
-        """v1 decisions name the topic, and may be about an earlier topic of the same name."""
+        """Return True if v1 decisions may be about an earlier topic of the same name."""
         past, start, offset = self._past, self.start, self.about.start_offset
         return bool(past and start and offset is not None and topic_unclear(past, start, offset))
 
@@ -467,7 +467,7 @@ class Case:
 
     @property
     def nothing_decided_below(self) -> bool:
-        """No older, decided transaction of the id lies under the open one (it would be `mixed`).
+        """Return True if no decided transaction of the id lies under the open one (`mixed`).
 
         On v2 each transaction has its own epoch, so an owner that fits is the only one.
         """

@@ -97,12 +97,12 @@ class Diagnosis:
 
     @property
     def findings(self) -> tuple[Judged | JudgedId, ...]:
-        """What a judging command ends with exit status 1 for."""
+        """Return the verdicts for which a judging command ends with exit status 1."""
         return tuple(j for j in self.everything if j.verdict.name in FINDINGS)
 
     @property
     def unknown(self) -> tuple[Judged | JudgedId, ...]:
-        """What could not be judged: exit status 3."""
+        """Return what could not be judged: exit status 3."""
         return tuple(j for j in self.everything if j.verdict.name == "unknown")
 
     @property

@@ -46,7 +46,7 @@ def about_batch(c: Case) -> list[Evidence]:
 
 
 def about_row(c: Case, row: TransactionFacts) -> Evidence:
-    """What a coordinator says of an id."""
+    """Say what a coordinator answered about an id."""
     names = "names" if c.about.topic_partition in (row.partitions or ()) else "does not name"
     return Evidence(
         "coordinator",
@@ -63,7 +63,7 @@ def about_row(c: Case, row: TransactionFacts) -> Evidence:
 
 
 def no_owner(c: Case) -> Evidence:
-    """How completely the owner was looked for."""
+    """Say how completely the owner was looked for."""
     coordinators = c.newest.transactions.coordinators
     seen = min(sum(x.seen for x in s.transactions.coordinators) for s in c.samples)
     apart = c.newest.collected_at - c.first.collected_at
@@ -127,7 +127,7 @@ def nobody(c: Case) -> list[Evidence]:
 
 
 def by_cache(c: Case) -> list[Evidence]:
-    """That this host's cache decided: another host may answer `unknown`."""
+    """Say that this host's cache decided: another host may answer `unknown`."""
     if not c.cache_decides or c.history is None:
         return []
     why = "a decision that the cluster's own log does not hold any more"
@@ -152,7 +152,7 @@ def earlier_marker(c: Case) -> list[Evidence]:
 
 
 def running_time(c: Case) -> list[Evidence]:
-    """How long the owner's transaction runs, when it ends, and whether its owner lives."""
+    """Say how long the owner's transaction runs, when it ends, and whether its owner lives."""
     row = c.ongoing
     if row is None:
         return rows_here(c)
@@ -191,7 +191,7 @@ def whose_clock(ahead: int | None) -> str:
 
 
 def _ends(c: Case, row: TransactionFacts) -> Evidence:
-    """When its coordinator aborts it by itself (Kafka: abortTimedOutTransactions)."""
+    """Say when its coordinator aborts it by itself (Kafka: abortTimedOutTransactions)."""
     left, cycle, code = c.deadline_in, c.abort_cycle, "deadline"
     data = {"deadline": c.deadline, "left_ms": left, "cycle_ms": cycle}
     if is_two_phase(row):
@@ -267,7 +267,7 @@ def _life(c: Case) -> list[Evidence]:
 
 
 def clock(c: Case) -> list[Evidence]:
-    """That the coordinator's clock disagrees with ours."""
+    """Say that the coordinator's clock disagrees with ours."""
     row = c.preparing or c.ongoing
     if row is None or c.ahead is None or abs(c.ahead) <= c.settings.clock_skew:
         return []

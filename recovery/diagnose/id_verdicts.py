@@ -400,7 +400,7 @@ def judge_id(
 
 
 def _about(c: IdCase) -> Evidence:
-    """What its coordinator says of it, and which partitions it names."""
+    """Say what its coordinator answered, and which partitions it names."""
     row = c.row
     places = c.recorded if c.recorded is not None else row.partitions or ()
     named = ", ".join(f"{topic}:{number}" for topic, number in places) or "no partition"

@@ -243,7 +243,7 @@ def last_batch(buffer: Buffer) -> BatchHeader | None:
 
 
 def scan_headers(buffer: Buffer) -> HeaderScan:
-    """All headers of the whole batches in `buffer` as numpy columns: the fast way to count.
+    """Return all headers of the whole batches in `buffer` as numpy columns, to count fast.
 
     Raises as `batch_headers` does.
     """

@@ -423,7 +423,7 @@ def _contents(buffer: Buffer, batches: Batches) -> Iterator[_Content]:
 
 
 def _explained(buffer: Buffer, scan: HeaderScan, row: int) -> CorruptError:
-    """What is wrong with a batch, as the exact decoder says it."""
+    """Return what is wrong with a batch, as the exact decoder says it."""
     header = header_at(buffer, int(scan.positions[row]))
     try:
         for _ in records(buffer, header):

@@ -66,7 +66,7 @@ class OffsetValue(NamedTuple):
 
 
 def decode_key(key: bytes) -> OffsetKey | OtherKey:
-    """What the record is about. Raises CorruptError when an offset's key is cut."""
+    """Decode the subject of a record. Raises CorruptError when an offset's key is cut."""
     reader = Reader(key, "key of a __consumer_offsets record")
     kind = reader.int16()
     if kind not in _OFFSET_COMMITS:

@@ -26,7 +26,7 @@ class CorruptError(IncompleteError):
     """Bytes that are not what their format says; the question on them cannot be answered."""
 
     def within(self, where: str) -> Self:
-        """This finding, with the place that only the caller knows (a partition, a file)."""
+        """Return this finding with the place that only the caller knows (a partition, a file)."""
         inner = f"{where}, {self.where}" if self.where else where
         return type(self)(self.what, where=inner, remedy=self.remedy)
 

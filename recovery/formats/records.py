@@ -87,7 +87,7 @@ def records(buffer: Buffer, header: BatchHeader) -> Iterator[Record]:
 
 
 def marker(buffer: Buffer, header: BatchHeader) -> Marker | None:
-    """What the control batch at `header.position` says; None when compaction emptied it.
+    """Return the marker at `header.position`, None when compaction emptied its batch.
 
     Raises CorruptError as `records` and `control_record` do.
     """

@@ -234,7 +234,7 @@ def read_history(
 
 
 def names(record: StateRecord, pid: int) -> bool:
-    """This record is the producer id's, or says that its id bore it before or will bear it next."""
+    """Return True if the record is the producer id's, or its id bore it before or bears it next."""
     v = record.value
     return isinstance(v, TransactionValue) and pid in (
         v.producer_id,
@@ -359,7 +359,7 @@ def _moved(
 def _not_in(
     forgotten: Sequence[StateRecord], records: Sequence[StateRecord], ids: Collection[str]
 ) -> list[StateRecord]:
-    """What only the cache knows of these ids."""
+    """Return what only the cache knows of these ids."""
     there = {(r.partition, r.offset, r.value) for r in records}
     return [
         r

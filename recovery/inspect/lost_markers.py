@@ -204,7 +204,7 @@ def _ahead(
     skew: int,
     near: Decision,
 ) -> tuple[int, int] | None:
-    """By how much the data leader's clock is ahead of the coordinator's: least, most (ms).
+    """Return by how much the data leader's clock is ahead of the coordinator's: least, most (ms).
 
     Measured near the decision asked about and under the same leaders as all that is ordered, on
     epochs whose markers are as many as their decisions, each after data: each is one's own. None:

@@ -81,7 +81,7 @@ class LastCommits:
 
     @property
     def found(self) -> Mapping[TopicPartition, GroupCommit]:
-        """By input partition. One that is not here has no commit that counts."""
+        """Return the commits by input partition. One that is missing has no commit that counts."""
         newest = set(self._last_marker.values())
         return {
             place: replace(commit, last=commit.marker_at in newest)

@@ -155,7 +155,7 @@ def _input(app: App, observed: Observed, place: TopicPartition) -> tuple[Basis, 
 
 
 def _output_of(app: App, observed: Observed, place: TopicPartition, output: TopicPartition) -> None:
-    """What one output needs to be looked at; the decision is made for all of its inputs at once."""
+    """Look at one output; the decision is made for all of its inputs at once."""
     basis = _basis(app, observed, place)
     stored = next(o for o in basis.outputs if o.place == output)
     decided = decide_output(stored, (place,), app, observed, basis.stored, ordered=True)
@@ -228,7 +228,7 @@ def _because(app: App, outputs: tuple[OutputDecision, ...], drops: int) -> str:
 def _outputs(
     app: App, observed: Observed, bases: Mapping[TopicPartition, Basis]
 ) -> tuple[OutputDecision, ...]:
-    """Each output partition once, whatever number of inputs feeds it."""
+    """Return each output partition once, whatever number of inputs feeds it."""
     feeds: dict[TopicPartition, list[tuple[TopicPartition, StoredOutput]]] = {}
     for place, basis in bases.items():
         for stored in basis.outputs:
@@ -260,7 +260,7 @@ def _outputs(
 
 
 def _comes_again(observed: Observed, basis: Basis, place: TopicPartition) -> Check:
-    """If outputs are dropped, the input records that they came from must all come again."""
+    """Check that, if outputs are dropped, all input records that they came from come again."""
     why = "the same outputs would not come again, n would drop others"
     start, log = basis.input.offset, observed.log(place)
     return whole(start, max(start, log.last_stable_offset), log, observed, why=why)

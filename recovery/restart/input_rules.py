@@ -112,7 +112,7 @@ def whole(
 
 
 def visible(want: Count, isolation: Isolation, observed: Observed) -> int:
-    """How many data records of a range the application gets to see."""
+    """Return how many data records of a range the application gets to see."""
     counts = observed.count(want).counts
     if isolation == "read_uncommitted":
         return counts.data + counts.aborted + counts.open

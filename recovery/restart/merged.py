@@ -116,7 +116,7 @@ def _feeds(app: App, observed: Observed, place: TopicPartition, merged: TopicPar
 
 
 def _commit(app: App, observed: Observed, place: TopicPartition, merged: TopicPartition) -> int:
-    """The merge offset of a task's commit; all of its inputs must hold the same."""
+    """Return the merge offset of a task's commit, which all of its inputs must share."""
     found: dict[int, TopicPartition] = {}
     for entry in observed.stored:
         outputs = app.outputs_of(entry.input.place)

@@ -212,7 +212,7 @@ class Unobserved(Exception):  # noqa: N818  (a question, no error)
 
 
 def each(looks: Iterable[Callable[[], A]]) -> list[A]:
-    """What all of them give. Raises Unobserved with the questions of all of them at once."""
+    """Return all answers. Raises Unobserved with the questions of all of them at once."""
     found: list[A] = []
     wants: dict[Want, None] = {}
     for look in looks:
@@ -269,7 +269,7 @@ class Observed:
         return found
 
     def stored_at(self, place: TopicPartition) -> StoredPartition | None:
-        """What the store holds for an input partition."""
+        """Return what the store holds for an input partition."""
         return self._by_place.get(place)
 
     def count(self, want: Count) -> Counted:

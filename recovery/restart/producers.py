@@ -45,7 +45,7 @@ class Producers:
 
     @property
     def producer_ids(self) -> tuple[int, ...]:
-        """In the order in which they first appear among visible records."""
+        """Return producer ids in the order of their first visible records."""
         return tuple(dict.fromkeys(run.producer_id for run in self.runs))
 
     @property
@@ -125,7 +125,7 @@ class ProducerRuns:
 
     @property
     def found(self) -> Producers:
-        """What was added until now."""
+        """Return what was added until now."""
         return Producers(tuple(self._runs), tuple(self._gaps), dict(self._first), dict(self._last))
 
 

@@ -119,7 +119,7 @@ def parse_stored(text: str, where: str) -> tuple[StoredPartition, ...]:
 
 
 def dump_stored(partitions: Iterable[StoredPartition]) -> str:
-    """The JSON object, compact, its keys in a fixed order; `parse_stored` gives the same back."""
+    """Return compact JSON with keys in a fixed order; `parse_stored` takes it back."""
     return json.dumps({"partitions": [_plain(p) for p in partitions]}, separators=(",", ":"))
 
 
@@ -153,7 +153,7 @@ def dump_metadata(outputs: Sequence[StoredOutput]) -> str:
 def next_positions(
     partitions: Iterable[StoredPartition], position: StoredPosition
 ) -> tuple[StoredPartition, ...]:
-    """What a store keeps as positions: the next offset to read, and to write.
+    """Return what a store keeps as positions: the next offset to read, and to write.
 
     Raises CorruptError where that is below 0.
     """

@@ -48,7 +48,7 @@ def transactional(app: App, observed: Observed, place: TopicPartition) -> Basis:
 def _with_offset(
     app: App, observed: Observed, entry: StoredPartition, ends: Mapping[TopicPartition, int]
 ) -> tuple[Promise, list[Check]]:
-    """What the record of the group's commit proves."""
+    """Check what the record of the group's commit proves."""
     place, name = entry.input.place, "commit-in-transaction"
     where = named(place)
     commit = observed.commit_of(CommitOf(*place))
@@ -161,7 +161,7 @@ def _all_written(app: App, observed: Observed, ends: Mapping[TopicPartition, int
 
 
 def _written(app: App, observed: Observed, output: TopicPartition, end: int) -> str | None:
-    """What the application wrote to an output since its base, as a sentence; None: nothing."""
+    """Say what the application wrote to an output since its base; None: nothing."""
     log, said = observed.log(output), app.base_of(output)
     start = log.log_start_offset if said is None else said
     if said is None and start > 0:

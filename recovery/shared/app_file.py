@@ -61,7 +61,7 @@ class App(Table):
     merge: MergeLog | None = None
 
     def outputs_of(self, place: TopicPartition) -> tuple[TopicPartition, ...]:
-        """What an input partition feeds: as mapped, else its own number in every output."""
+        """Return the outputs of an input partition: as mapped, else its number in each output."""
         mapped = self.mapping.get(named(place))
         if mapped is None:
             return tuple((topic, place[1]) for topic in self.outputs)

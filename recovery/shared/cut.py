@@ -215,7 +215,7 @@ def _unmarked(last: Mapping[str, Any]) -> bool:
 def differences(
     cut: Cut, now: Iterable[tuple[TopicPartition, str | None, int | None, int | None]]
 ) -> list[str]:
-    """What makes the offsets of a cut mean something else now: sentences.
+    """Return sentences on what gives the offsets of a cut another meaning now.
 
     now: place, topic id, log start and leader epoch, read again. A leader epoch that rose is no
     difference as long as the log below was not cut off, which the reader has checked.

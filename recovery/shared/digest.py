@@ -39,7 +39,7 @@ class Digest:
 
     @classmethod
     def of(cls, rows: int, text: str) -> "Digest":
-        """From `rows` and `hex`."""
+        """Make a digest from its `rows` and `hex`."""
         return cls(rows, int(text, 16))
 
     @classmethod

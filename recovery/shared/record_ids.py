@@ -53,7 +53,7 @@ class RecordId:
 
     @property
     def text(self) -> str:
-        """As it was asked for."""
+        """Return the ids' kind as the operator typed it."""
         return f"{self.kind}:{self.name}" if self.name else self.kind
 
 
@@ -128,7 +128,7 @@ def value_digests(records: ColumnBatch) -> "NDArray[np.uint64]":
 
 
 def source_numbers(names: SourceHeaders, records: ColumnBatch) -> Iterator[Number | None]:
-    """What each record says that it was made of; None where one of the headers is not there.
+    """Return each record's source as its headers name it, None where a header is missing.
 
     Raises RefusedError for a header that holds no number.
     """

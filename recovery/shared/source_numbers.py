@@ -99,7 +99,7 @@ class SourceNumbers:
             source.complete = False
 
     def dump(self) -> list[list[object]]:
-        """All of it as JSON values; `load` gives the same back."""
+        """Return everything as JSON values; `load` takes them back."""
         return [
             [topic, partition, source.complete, [[*at, source.digests[at]] for at in source.window]]
             for (topic, partition), source in self._sources.items()
@@ -162,14 +162,14 @@ class Scattered:
                 self._note(number, other, partition)
 
     def chunks(self) -> Iterator[Chunk]:
-        """All of it; `add_chunk` takes it in elsewhere."""
+        """Yield everything in chunks, which `add_chunk` takes in elsewhere."""
         for (topic, source), by_number in self._seen.items():
             for number, by_partition in by_number.items():
                 for partition, bits in by_partition.items():
                     yield Chunk(topic, source, number, partition, bytes(bits))
 
     def add_chunk(self, chunk: Chunk) -> None:
-        """What one partition holds of a chunk, all at once."""
+        """Add a chunk that another process made."""
         by_number = self._seen.setdefault((chunk.topic, chunk.source), {})
         by_partition = by_number.setdefault(chunk.number, {})
         mine = int.from_bytes(chunk.bits, "little")

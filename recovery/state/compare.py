@@ -53,7 +53,7 @@ class Compared:
         *,
         timestamps: bool = True,
     ) -> None:
-        """Rows of the same keys of both sides, columns timestamp, key and value at least.
+        """Compare rows of the same keys of both sides: columns timestamp, key and value at least.
 
         An entry is known by what `form` identifies. timestamps: whether they count. Raises
         ValueError where a side has an entry twice.

@@ -123,7 +123,7 @@ def _held(rows: "pa.Table | pa.RecordBatch | None") -> int:
 
 
 def key_hash(keys: "pa.Array") -> "NDArray[np.uint64]":
-    """A hash of each key, the same wherever it is computed; uint64[n].
+    """Hash each key, alike wherever it is computed; uint64[n].
 
     A polynomial of the key's bytes, then Murmur's last mixing. Null counts as empty.
     """

@@ -173,7 +173,7 @@ def compacted_from_above(
     *,
     at_instant: bool = False,
 ) -> tuple[str, bool] | None:
-    """What records above a cut may have cost it, and whether a segment is known to have closed.
+    """Say what records above a cut may have cost it, and if a segment is known to have closed.
 
     Compaction keeps the last record of a key, wherever a cut lies: with the cut at 1000, K at 50
     and at 500 go once K at 5000 may be cleaned with them. None where nothing can be gone so: a

@@ -50,7 +50,7 @@ class Sample:
 def check_samples(
     context: str, seen: Observed, rows: Iterable[CheckRow], *, complete: bool, seconds: float
 ) -> list[Sample]:
-    """All metrics of a cluster that answered. seconds: the check's duration."""
+    """Return all metrics of a cluster that answered. seconds: the check's duration."""
     d, t = seen.diagnosis, seen.transactions
     held = [p.held for p in d.partitions if p.held]
     ages = [j.verdict.age_seconds for j in holders(d) if j.verdict.age_seconds is not None]

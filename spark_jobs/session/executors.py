@@ -56,7 +56,7 @@ def is_connect(spark: "SparkSession") -> bool:
 
 
 def at_once(spark: "SparkSession", tasks: int) -> int:
-    """How many of so many tasks run at once, at most: those that share a rate."""
+    """Return how many of so many tasks run at once, at most: those share a rate."""
     if is_connect(spark):
         return max(1, tasks)
     context = spark.sparkContext
@@ -64,7 +64,7 @@ def at_once(spark: "SparkSession", tasks: int) -> int:
 
 
 def slots(master: str, parallelism: int) -> int | None:
-    """How many tasks run at once at most; None: it is a cluster, which does not tell.
+    """Return how many tasks run at once at most; None for a cluster, which does not tell.
 
     parallelism: Spark's default one, which anybody may set below what local[*] runs.
     """
@@ -144,14 +144,14 @@ class Refusals:
             self._told = spark.sparkContext.accumulator([], added)
 
     def tried(self, function: Callable[[Any], Any], argument: Any) -> dict[str, Any]:
-        """In a task: its answer, or what `told` makes of its error."""
+        """Return, in a task, the answer, or what `told` makes of its error."""
         try:
             return {"answer": function(argument)}
         except EoctlError as error:
             return self.told(error)
 
     def told(self, error: EoctlError) -> dict[str, Any]:
-        """In a task: an error that lasts, as `raise_first` takes it.
+        """Return, in a task, a lasting error as `raise_first` takes it.
 
         Raises one that may pass, for Spark to try again.
         """
@@ -315,7 +315,7 @@ def of_ours(text: str) -> EoctlError | None:
 
 
 def _describe(spark: "SparkSession", what: str | None) -> None:
-    """What Spark's pages call the jobs that follow."""
+    """Set the description of the jobs that follow on Spark's pages."""
     if not is_connect(spark):
         spark.sparkContext.setLocalProperty("spark.job.description", what)  # type: ignore[arg-type]
 

@@ -75,8 +75,10 @@ class Attempt(TakingOver):
     def mark(
         self, row: int, last: staging.Row | None
     ) -> Mapping[TopicPartition, CommittedPosition]:
-        """What is committed with the rows before `row`; last: the one right before it, None where
-        the transaction has none."""
+        """Return the commit's metadata for rows before `row`.
+
+        last: the row right before it, None where the transaction has none.
+        """
         work = self.work
         said = work.batch, work.manifest, row, work.file.rows, markers.now_ms(), work.run
         marker = Marker(*said)

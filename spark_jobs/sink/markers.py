@@ -58,7 +58,7 @@ class Marker:
 
     @property
     def position(self) -> CommittedPosition:
-        """As it is committed: next_row is the offset, the rest the metadata."""
+        """Return the position as committed: next_row is the offset, the rest the metadata."""
         rest = {
             "b": self.batch,
             "m": self.manifest,

@@ -40,7 +40,7 @@ class TakingOver(ABC):
 
     @abstractmethod
     def position(self) -> int | None:
-        """What to begin with, None when nothing is left to commit. Raises RefusedError."""
+        """Return where to begin, None when nothing is left to commit. Raises RefusedError."""
 
     @abstractmethod
     def _send_from(self, position: int) -> None:
@@ -48,7 +48,7 @@ class TakingOver(ABC):
 
     @abstractmethod
     def _answer(self, takeovers: int) -> Any:
-        """What `run` gives in the end. takeovers: how often it began again."""
+        """Return what `run` gives in the end. takeovers: how often it began again."""
 
     def run(self) -> Any:
         """Raises RefusedError where the position forbids it, IncompleteError where Kafka fails."""

@@ -274,7 +274,7 @@ def _take_over(
 def _refuse_changes(
     manifest: Manifest, topic: str, now: TopicMetadata, marker_topic: TopicMetadata | None
 ) -> None:
-    """What was staged speaks of topics as they were. Raises RefusedError."""
+    """Refuse a batch that was staged for topics that changed since. Raises RefusedError."""
     job = manifest.job
     if manifest.topic != topic:
         raise RefusedError(
@@ -372,7 +372,7 @@ def _send(
 
 
 def _judged(works: list[attempt.Work], found: dict[int, Marker]) -> dict[int, Marker]:
-    """All markers, each judged. Raises RefusedError."""
+    """Return all markers, each judged. Raises RefusedError."""
     job = works[0].job
     if absent := [w.partition for w in works if w.partition not in found]:
         raise attempt.expired(job, absent)

@@ -77,7 +77,7 @@ class AskingFeed:
         self._stopped = False
 
     def collection(self) -> "Collection":
-        """What is asked; made in the feed's thread."""
+        """Make the collection that is asked, in the feed's thread."""
         raise NotImplementedError
 
     def start(self, post: Post) -> None:
@@ -94,7 +94,7 @@ class AskingFeed:
             self._thread.join(1.0)
 
     def want(self, **changes: object) -> None:
-        """What the screen asks for beyond the rest (fields of Wants); asked for at once."""
+        """Ask at once for what the screen needs beyond the rest (fields of Wants)."""
         if any(self._wanted.get(name) != value for name, value in changes.items()):
             self._wanted = {**self._wanted, **changes}
             self.wake()
@@ -110,7 +110,7 @@ class AskingFeed:
         self._call(self._set_woken)
 
     def _call(self, what: Callable[[], object]) -> None:
-        """In the feed's thread, if that asks still."""
+        """Call in the feed's thread, if it still runs."""
         if self._loop is not None:
             with suppress(RuntimeError):  # its loop is closed: it has ended
                 self._loop.call_soon_threadsafe(what)
@@ -262,7 +262,7 @@ class BundleFeed(AskingFeed):
         """It stands still anyway."""
 
     def now(self) -> int:
-        """When the bundle was made: in it nothing grows old."""
+        """Return when the bundle was made: nothing in it grows old."""
         return self._now
 
 

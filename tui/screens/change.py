@@ -174,7 +174,7 @@ def _outcome_lines(found: "Outcome", width: int) -> list[Line]:
 
 
 def plan_lines(plan: "Plan", width: int) -> list[Line]:
-    """What it does, where, under which lock, until when; whole, however narrow."""
+    """Return what a plan does, where, under which lock, until when; nothing is cut."""
     lines: list[Line] = [
         ((f" {plan.action.upper()} on {visible(plan.context)}", "act"),
          (f"  cluster {visible(plan.cluster_id)}", "dim")),

@@ -20,7 +20,7 @@ MARKS = {"unfinished": "!", "failed": "!", "unusable": "?"}
 
 
 def plans_table(s: "Snapshot", text: Text) -> TableData:
-    """What is unfinished first, then plans, then the journal, the newest first."""
+    """Return the table: unfinished changes first, then plans, then the journal, newest first."""
     now = s.taken_at
     rows = [_entry_row(r, now, text) for r in rows_of(s.journal, JournalRow)]
     rows.reverse()

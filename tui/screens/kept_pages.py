@@ -24,7 +24,7 @@ ROLES = {"unfinished": "look", "failed": "act", "lost": "act", "running": "key",
 
 
 def beside(source: object, width: int) -> list[Line]:
-    """What stands beside the list of plans or jobs."""
+    """Return the pane beside the list of plans or jobs."""
     if isinstance(source, JournalRow):
         return [
             _state_line(source.state, source.id),

@@ -125,7 +125,7 @@ COMMANDS: tuple[Command, ...] = (
 
 
 def bindings() -> list[Binding]:
-    """For App.BINDINGS: the list above, a digit per screen, a shifted letter per column."""
+    """Return App.BINDINGS: the list above, a digit per screen, a shifted letter per column."""
     made = [
         Binding(",".join(k.keys), k.action, k.help, show=False, priority=k.priority) for k in KEYS
     ]

@@ -148,7 +148,7 @@ def _broker(b: object) -> TableRow:
 
 
 def _unseen(s: "Snapshot") -> dict[tuple[str, str], dict[str, ErrorRow]]:
-    """What no answer could see: by kind of thing and error, then by name."""
+    """Return what no answer could see: by kind and error, then by name."""
     found: dict[tuple[str, str], dict[str, ErrorRow]] = {}
     for answer in (s.partitions, s.transactions, s.groups, s.producers, s.hanging):
         for e in answer.errors if answer else ():

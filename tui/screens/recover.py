@@ -31,7 +31,7 @@ MARKS = {"running": "", "done": ""}
 
 
 def recover_table(runs: Sequence[Run], *, may_change: bool) -> TableData:
-    """What was started here, the newest first, then the forms that exist."""
+    """Return the table: what was started here, newest first, then the forms."""
     rows = [_run_row(number, run) for number, run in enumerate(runs)]
     rows.reverse()
     for form in FORMS:
@@ -49,7 +49,7 @@ def recover_table(runs: Sequence[Run], *, may_change: bool) -> TableData:
 
 
 def beside(says: str, told: str, width: int) -> list[Line]:
-    """What the form at the cursor does, whole, and the command it starts."""
+    """Return what the form at the cursor does, whole, and the command that it starts."""
     lines: list[Line] = []
     if says:
         lines = [((part, "text"),) for part in wrapped(says, width - 1, " ")]
@@ -215,7 +215,7 @@ class RunScreen(Asking[None]):
 
     @property
     def word_wanted(self) -> str:
-        """What the operator types: as Plan.word."""
+        """Return what the operator types (see Plan.word)."""
         assert self._plan is not None
         return f"{self._plan['action']}-{self._plan['sha256'][:4]}"
 

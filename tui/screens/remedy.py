@@ -19,7 +19,7 @@ ACTIONS = ("abort", "fence", "resolve", "write-prepared-marker")
 
 
 def wish_of(row: TxnHangingRow) -> "Wish":
-    """What its remedy asks for; the same as the command that the row names."""
+    """Return what a row's remedy requests, like the command that the row names."""
     from eoctl.operations.remedy.remedies import Wish
 
     action = row.remedy.action

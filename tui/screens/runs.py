@@ -78,7 +78,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """In words."""
+        """Return the run's state in words."""
         if self._ended is None:
             return "running"
         return "done" if self._ended == 0 else f"exit {self._ended}"

@@ -88,7 +88,7 @@ class Bar(Drawn):
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """What is shown."""
+        """Return the lines shown."""
         return self._lines
 
     def render_line(self, y: int) -> Strip:

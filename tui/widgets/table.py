@@ -44,7 +44,7 @@ class Table(Drawn, can_focus=True):
         self.on_cursor()
 
     def renew(self, data: TableData) -> None:
-        """Newer rows of the same screen."""
+        """Show newer rows of the same screen."""
         state = self.state
         old = [self._at(y) for y in range(self.room)]
         order = state.order
@@ -70,7 +70,7 @@ class Table(Drawn, can_focus=True):
         self.refresh(Region(0, 0, self.size.width, HEAD_LINES))
 
     def settle(self) -> None:
-        """Filter and sort anew, the cursor's row on the same line of the screen if it can be."""
+        """Filter and sort anew, and keep the cursor's row on its line of the screen if possible."""
         state = self.state
         line = state.order.index(state.cursor) - state.top if state.cursor in state.order else 0
         state.settle()

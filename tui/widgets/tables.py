@@ -71,7 +71,7 @@ class TableRow:
 
 
 def urgency(row: TableRow) -> int:
-    """To sort by: what must be acted on, what may be wrong, what cannot be told, the rest."""
+    """Return the sort key: act first, then what may be wrong, what cannot be told, the rest."""
     return ("!!", "!", "?").index(row.mark) if row.mark else 3
 
 
@@ -196,7 +196,7 @@ def narrowed(spark: str, size: int) -> str:
 def sorted_rows(
     rows: Sequence[TableRow], column: int | None, *, descending: bool
 ) -> Sequence[TableRow]:
-    """By one column, None last; or as they are."""
+    """Sort rows by one column, None last; without a column keep their order."""
     if column is None:
         return rows
     known = [row for row in rows if row.sort[column] is not None]

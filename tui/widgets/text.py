@@ -9,7 +9,7 @@ from tui.widgets.lines import Line
 
 
 def error_lines(errors: Iterable[ErrorRow], width: int, *, named: bool = False) -> list[Line]:
-    """What an answer could not see. named: with the thing that it could not see."""
+    """Return what an answer could not see. named: with the thing that it could not see."""
     return [
         ((part, "unknown"),)
         for e in errors
@@ -41,7 +41,7 @@ def wrapped(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def _fits(text: str, room: int) -> int:
-    """How many characters fit."""
+    """Return how many characters fit."""
     end = min(len(text), room)
     while cells(text[:end]) > room:
         end -= 1

@@ -23,7 +23,7 @@ class Trend:
         self._newest = 0
 
     def add(self, at_ms: int, held: Mapping[str, int]) -> None:
-        """What each held partition holds, by name; one that is not named holds nothing."""
+        """Add what each held partition holds, by name; one that is not named holds nothing."""
         bucket = at_ms // BUCKET_MS
         if bucket < self._newest:
             return

@@ -143,7 +143,7 @@ def _run(
 
 
 def _worst(results: Sequence[Result]) -> Exit:
-    """As elsewhere, but a finding beats what is only incomplete."""
+    """Return the exit status of the worst result: a finding beats an incomplete answer here."""
     statuses = [
         r.exit_status if isinstance(r, EoctlError) else r.answer.exit_status for r in results
     ]
@@ -186,7 +186,7 @@ def _notes(answer: Answer) -> list[ErrorRow]:
 
 
 def _nagios(named: Sequence[Context], results: Sequence[Result]) -> str:
-    """What stands behind the state, then `|` and the perfdata of all rules."""
+    """Return the text behind the state, then `|` and the perfdata of all rules."""
     words: list[str] = []
     data: list[str] = []
     rules = 0

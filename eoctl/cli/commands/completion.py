@@ -134,7 +134,7 @@ class Typed:
 
 
 def offers(line: Line) -> Offers:
-    """What fits at the cursor. Raises EoctlError where nothing can be known."""
+    """Return what fits at the cursor. Raises EoctlError where nothing can be known."""
     from eoctl.cli.main import build, watch_words
     from eoctl.cli.tree import TREE
 

@@ -352,7 +352,7 @@ class _Replay(CommandChange):
 
     @contextmanager
     def _running(self) -> "Iterator[tuple[Running, ReplayEngine | None]]":
-        """How it is watched, and what carries it out."""
+        """Return how the replay is watched and what carries it out."""
         from eoctl.operations.merge.acting import Running
         from eoctl.operations.merge.spark import on_spark
 
@@ -371,7 +371,7 @@ def _rate(text: str | None) -> float | None:
 
 @contextmanager
 def _progress(what: str) -> Iterator["_Line | None"]:
-    """All partitions together on one changing line of a terminal; nothing elsewhere."""
+    """Show all partitions on one changing line of a terminal, and nothing elsewhere."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -69,7 +69,7 @@ class OpenHere:
         without_proof: bool = False,
         owner_is_gone: bool = False,
     ) -> operations.Wish:
-        """What is asked for. Raises UsageError when a part of it is not named."""
+        """Return what is requested. Raises UsageError when a part of it is not named."""
         return operations.Wish(
             action,
             partition=self.name(),

@@ -82,7 +82,7 @@ def _unescaped(escape: str) -> str:
 
 
 def inserted(line: Line, value: str) -> str | None:
-    """What bash must put in place of what it replaces, to make the word `value`.
+    """Return the text that bash must insert at the cursor to make the word `value`.
 
     None where that is impossible: `value` does not begin with what stays, or holds what cannot
     stand in the quote that is open. An open quote is closed by readline itself.

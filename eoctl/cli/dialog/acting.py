@@ -141,7 +141,7 @@ def plan_lines(plan: Plan) -> list[str]:
 
 
 def executing(words: Sequence[str]) -> list[str]:
-    """This command with --execute: before `--`, behind which all words are arguments."""
+    """Return this command with --execute before `--`, behind which all words are arguments."""
     at = words.index("--") if "--" in words else len(words)
     return [*words[:at], "--execute", *words[at:]]
 

@@ -50,7 +50,7 @@ async def group_operations(
 
 
 async def acls_of_ids(cluster: Cluster) -> list[Acl]:
-    """All ACLs on transactional ids. Raises WireError: NO_AUTHORIZER where all may do all."""
+    """List all ACLs on transactional ids. Raises WireError: NO_AUTHORIZER where all may do all."""
     question = messages.DescribeAclsRequest(
         resource_type_filter=_TRANSACTIONAL_ID,
         resource_name_filter=None,

@@ -282,7 +282,7 @@ def _producer(topic: str, partition: int, row: Any) -> ProducerFacts:
 async def offsets_at(
     cluster: Cluster, wanted: Sequence[PartitionMetadata], instants: Iterable[int]
 ) -> tuple[dict[TopicPartition, dict[int, int]], list[Missing]]:
-    """For each partition: instant → offset of the first record not older (ListOffsets).
+    """Return for each partition: instant → offset of the first record not older (ListOffsets).
 
     An instant after all records is left out; a partition that was not told is not in the result.
     """

@@ -244,7 +244,7 @@ async def described(
 
 
 async def _homes(cluster: Cluster, ids: Sequence[str]) -> dict[str, int]:
-    """The broker that coordinates each id, where all brokers name the same (FindCoordinator).
+    """Return the broker that coordinates each id, where all brokers agree (FindCoordinator).
 
     A broker hashes by the number of partitions that it saw when it started.
     """

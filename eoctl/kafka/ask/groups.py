@@ -163,7 +163,7 @@ async def _homes_by_asking(
 
 
 async def list_groups(cluster: Cluster) -> tuple[list[GroupFacts], list[Missing]]:
-    """All groups by name, with type and state as far as the brokers tell (KIP-518, KIP-848).
+    """List all groups by name, with type and state as far as brokers tell (KIP-518, KIP-848).
 
     A group counts only from the broker that coordinates it. See `describe_groups` for members.
     """

@@ -69,7 +69,7 @@ def _decided(row: TransactionFacts) -> bool:
 async def _places(
     cluster: Cluster, wanted: Sequence[TopicPartition]
 ) -> dict[TopicPartition, tuple[PartitionMetadata | None, PartitionFacts]]:
-    """Each partition's metadata, None where it is not described, and its offsets or the error."""
+    """Return each partition's metadata (None: not described), and its offsets or the error."""
     if not wanted:
         return {}
     metadata = await cluster.metadata(sorted({topic for topic, _ in wanted}))
@@ -88,7 +88,7 @@ async def _places(
 
 
 async def _min_in_sync(cluster: Cluster) -> int | None:
-    """How many replicas of `__transaction_state` must be in sync; None where it is hidden."""
+    """Return min.insync.replicas of `__transaction_state`, None where it is hidden."""
     found, _ = await configs.topic_configs(cluster, [TRANSACTION_STATE], [MIN_IN_SYNC])
     value = found.get(TRANSACTION_STATE, {}).get(MIN_IN_SYNC)
     return int(value) if value is not None and value.isdigit() else None

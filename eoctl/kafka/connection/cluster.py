@@ -165,7 +165,7 @@ class Cluster:
         return self._bootstrap.features.get("transaction.version", 0)
 
     def silence(self) -> Deadline:
-        """How long one broker may stay silent: the request timeout within the whole deadline."""
+        """Return how long one broker may stay silent: the request timeout, within the deadline."""
         return self.deadline.within(self.settings.request_timeout_ms / 1000)
 
     async def _first_to_answer(self, servers: Sequence[tuple[str, int]]) -> Connection:
@@ -237,7 +237,7 @@ class Cluster:
         )
 
     def _adopt_bootstrap(self) -> None:
-        """If the bootstrap address is a broker's own, its connection now serves that broker."""
+        """Keep the bootstrap connection for a broker whose own address it is."""
         for b in self.brokers.values():
             if self._bootstrap_address == (b.host, b.port) and b.id not in self._connections:
                 assert self._bootstrap is not None

@@ -114,7 +114,7 @@ def _configuration(
 def _token_giver(
     settings: ClientSettings, failures: list[WireError]
 ) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:
-    """What confluent-kafka calls for a token: (token, expiry in epoch s, principal, extensions)."""
+    """Return the callback for tokens: (token, expiry in epoch s, principal, extensions)."""
     from eoctl.kafka.connection.sasl import OAuthBearer
 
     mechanism = settings.sasl

@@ -224,5 +224,5 @@ def _base64url(data: bytes) -> str:
 
 
 def failed(detail: str, remedy: str | None) -> WireError:
-    """No token, so no authentication."""
+    """Return the error of a sign-in for which there is no token."""
     return WireError("AUTHENTICATION_FAILED", detail, remedy)

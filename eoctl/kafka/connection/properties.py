@@ -187,7 +187,7 @@ def _most_expanded(given: Mapping[str, str]) -> int | None:
 
 
 def librdkafka_properties(settings: ClientSettings) -> Properties:
-    """These settings in librdkafka's names. A token comes by oauth_cb (confluent.py).
+    """Return these settings in librdkafka's names. A token comes by oauth_cb (confluent.py).
 
     Raises UsageError for a host map or SOCKS proxy: librdkafka has neither.
     """

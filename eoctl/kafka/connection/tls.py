@@ -63,7 +63,7 @@ class Tls:
         return context
 
     def librdkafka_properties(self) -> dict[str, str]:
-        """These settings in librdkafka's names."""
+        """Return these settings in librdkafka's names."""
         made = {
             "ssl.endpoint.identification.algorithm": "https" if self.check_hostname else "none",
             "enable.ssl.certificate.verification": "true" if self.verify else "false",
@@ -263,7 +263,7 @@ def _unfold(text: str) -> str:
 
 
 def _certificates_only(text: str) -> str:
-    """What `keytool -list -rfc` and `openssl pkcs12` write around certificates is left out."""
+    """Drop what `keytool -list -rfc` and `openssl pkcs12` write around certificates."""
     blocks = re.findall(
         r"-----BEGIN (?:TRUSTED )?CERTIFICATE-----.*?-----END (?:TRUSTED )?CERTIFICATE-----",
         text,

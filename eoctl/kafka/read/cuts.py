@@ -95,8 +95,10 @@ async def behind(
     below: Mapping[TopicPartition, Mapping[str, Mapping[str, Any]]],
     max_rate: float | None,
 ) -> dict[TopicPartition, dict[int, Behind]]:
-    """What each producer wrote first at or above each partition's end, up to the high watermark
-    that the cut saw: its data, its marker."""
+    """Return what each producer wrote first behind each partition's end of the cut.
+
+    That is its first data and first marker, up to the high watermark that the cut saw.
+    """
     found: dict[TopicPartition, dict[int, Behind]] = {}
     for place, p in cut.places().items():
         if p.high_watermark <= p.end:

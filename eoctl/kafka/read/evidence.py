@@ -147,7 +147,7 @@ async def markers(
     wanted: Sequence[OpenTransaction],
     partitions: Mapping[TopicPartition, PartitionFacts],
 ) -> dict[OpenTransaction, Markers]:
-    """Each producer's markers in the data log before and after its start batch.
+    """Read each producer's markers in the data log before and after its start batch.
 
     At most MARKER_WINDOW offsets and MARKER_CHUNKS responses back; `first` says from where.
     """
@@ -266,7 +266,7 @@ async def state_logs(
     transactional_ids: Collection[str] | None = (),
     cache: Cache | None = None,
 ) -> list[StateLog]:
-    """These partitions of `__transaction_state`, read from log start to high watermark.
+    """Read these partitions of `__transaction_state` from log start to high watermark.
 
     With the records of these producer ids and transactional ids (None = of all). What the cache
     has is not read again: its last batch is, and must be the same. If it is not there, the leader
@@ -348,14 +348,14 @@ async def _go_on(
 
 
 async def _former(cluster: Cluster, cache: Cache | None) -> Sequence[Former]:
-    """What only the cache knows. All topics are described only where there is an earlier log."""
+    """Return what only the cache knows: topics are described only if there is an earlier log."""
     if cache is None:
         return ()
     return cache.former(await topic_ids(cluster) if cache.has_earlier else {})
 
 
 async def topic_ids(cluster: Cluster) -> dict[str, str]:
-    """Each visible topic's id; none of brokers below 2.8, which give no ids."""
+    """Return each visible topic's id; none from brokers below 2.8, which give no ids."""
     metadata = await cluster.metadata(None)
     return {t.name: t.topic_id for t in metadata.topics.values() if t.topic_id is not None}
 

@@ -74,7 +74,7 @@ async def read_all(
     partition_bytes: int = PARTITION_BYTES,
     most_chunks: int | None = None,
 ) -> tuple[dict[TopicPartition, list[Chunk]], dict[TopicPartition, Ended]]:
-    """All chunks of small ranges, in memory, and how each range ended."""
+    """Read all chunks of small ranges into memory, and say how each range ended."""
     chunks: dict[TopicPartition, list[Chunk]] = {r.key: [] for r in ranges}
     ended: dict[TopicPartition, Ended] = {}
     async for item in read(

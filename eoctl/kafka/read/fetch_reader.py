@@ -145,7 +145,7 @@ class Reader:
         error: str,
         leaders: Mapping[TopicPartition, tuple[int | None, int]],
     ) -> str | None:
-        """That it is not the leader's disk that failed, where that is so."""
+        """Say that remote storage failed and not the leader's disk, where that is so."""
         leader = leaders[r.key][0]
         if error not in NOT_GIVEN or leader is None:
             return None
@@ -175,7 +175,7 @@ class Reader:
         todo: Mapping[TopicPartition, Range],
         leaders: Mapping[TopicPartition, tuple[int | None, int]],
     ) -> dict[TopicPartition, tuple[str, str]]:
-        """Partitions whose new leader does not have what was read."""
+        """Return the partitions whose new leader lacks records that were read."""
         wanted = {
             key: (leader, epoch, self._epochs[key])
             for key in todo
@@ -272,7 +272,7 @@ class Reader:
         mine: dict[TopicPartition, Range],
         moved: dict[TopicPartition, Range],
     ) -> Iterator[Chunk | Ended]:
-        """What to hand on of one partition's part of an answer; what is left of it in `mine`."""
+        """Return what to hand on of one partition's answer, and leave the rest in `mine`."""
         key = (p.topic, p.partition)
         r = mine.pop(key)
         if p.error_code:

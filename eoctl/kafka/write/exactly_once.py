@@ -50,7 +50,7 @@ class CommittedPosition(NamedTuple):
 async def committed(
     cluster: Cluster, group: str, places: Sequence[TopicPartition]
 ) -> dict[TopicPartition, CommittedPosition]:
-    """What the group committed, none of it pending; a place without a commit is left out.
+    """Return the group's commits, none of them pending; a place without one is left out.
 
     Waits while a transaction that holds a newer one is being decided. Raises IncompleteError when
     that does not end, or they cannot be read.
@@ -68,7 +68,7 @@ async def committed(
 async def last_committed(
     cluster: Cluster, group: str, places: Sequence[TopicPartition]
 ) -> tuple[dict[TopicPartition, CommittedPosition], bool]:
-    """What the group committed last, and whether an open transaction holds something newer.
+    """Return the group's last commits, and whether an open transaction holds newer ones.
 
     For a look before `Writer.open`, which ends such a transaction: a process that was killed
     leaves it open until its timeout. Raises IncompleteError when they cannot be read.

@@ -22,7 +22,7 @@ NOT_PROVEN = (
 
 
 async def _lose_commits(stage: Stage, victim: int) -> list[Begun]:
-    """As `marker-lost` does."""
+    """Lose the victim's COMMIT markers, as `marker-lost` does."""
     begun = []
     for place in await stage.places(replicas=[victim]):
         timeout_ms = await longest_timeout(stage)

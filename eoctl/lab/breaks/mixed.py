@@ -105,7 +105,7 @@ async def _compacted(client: Client, ledger: Ledger) -> None:
 async def _write_what_stays(
     stage: Stage, place: BreakPlace, ledger: Ledger
 ) -> tuple[Producer, int]:
-    """Each kind of record where nothing is compacted any more, and an open transaction."""
+    """Write each kind of record into the part that is not compacted, and an open transaction."""
     client, count = stage.client, stage.options.records
     idempotent = await Producer.init(client)
     transactional = await Producer.init(client, f"{place.transactional_id}.ended")

@@ -63,7 +63,7 @@ async def begin(
 
 
 async def longest_timeout(stage: Stage) -> int:
-    """What --timeout-ms asks for, else what transaction.max.timeout.ms allows."""
+    """Return --timeout-ms, else the longest that transaction.max.timeout.ms allows."""
     if stage.options.timeout_ms is not None:
         return stage.options.timeout_ms
     broker = stage.client.any_broker
@@ -249,7 +249,7 @@ async def make_offsets_pending(stage: Stage) -> list[GroundTruth]:
 
 
 def held(options: Options) -> bool:
-    """What is left open gets a process that owns it, unless that is not wanted."""
+    """Give an open transaction a process that owns it, unless the options refuse one."""
     return options.hold
 
 

@@ -52,7 +52,7 @@ async def _commit(producers: list[Producer]) -> None:
 
 
 def _tell(answer: Path, content: dict[str, Any]) -> None:
-    """In one step: whoever waits sees all of it or nothing."""
+    """Write the answer in one step: whoever waits sees all of it or nothing."""
     fresh = answer.with_suffix(".new")
     fresh.write_text(json.dumps(content), encoding="utf-8")
     fresh.replace(answer)

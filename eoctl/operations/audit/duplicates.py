@@ -123,7 +123,7 @@ class DuplicatesAudit(Audit[DuplicatesFound]):
 
 
 class _Look:
-    """Reading the visible records of all ranges, as often as need be, the same ones each time."""
+    """A pass over the visible records of all ranges: each pass reads the same records."""
 
     def __init__(self, cluster: Cluster, ranges: Sequence[Resolved], reading: AuditOptions) -> None:
         self._cluster, self._ranges, self._reading = cluster, ranges, reading
@@ -153,7 +153,7 @@ class _Look:
                 self.fail(r, error)
 
     def fail(self, r: Resolved, error: EoctlError) -> None:
-        """This partition cannot be judged: it is read no further."""
+        """Give up a partition that cannot be judged: it is read no further."""
         self.failed.setdefault(r.key, not_read(r.key, error))
 
 

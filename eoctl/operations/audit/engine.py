@@ -46,7 +46,7 @@ class AuditedRanges:
         return sum(r.end - r.start for r in self.ranges)
 
     def unseen(self, found: AuditResult) -> list[Missing]:
-        """All that is missing, what could not be read in the order of the ranges."""
+        """Return everything missing, with unreadable ranges in the ranges' order."""
         order = {r.key: number for number, r in enumerate(self.ranges)}
         failed = sorted(found.failed, key=lambda m: order[m.topic or "", m.partition or 0])
         return [*self.missing, *failed]
@@ -66,7 +66,7 @@ class Audit(ABC, Generic[F]):
 
     @abstractmethod
     async def look(self, cluster: Cluster) -> AuditedRanges:
-        """What there is to read."""
+        """Return the ranges to read."""
 
     @abstractmethod
     async def read(self, cluster: Cluster, asked: AuditedRanges, reading: AuditOptions) -> F:
@@ -78,7 +78,7 @@ class Audit(ABC, Generic[F]):
 
     @abstractmethod
     def answer(self, asked: AuditedRanges, found: F) -> Answer:
-        """What a command answers."""
+        """Return the command's answer."""
 
 
 @dataclass(frozen=True, slots=True)

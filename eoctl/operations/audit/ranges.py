@@ -33,7 +33,10 @@ class AuditOptions(count.Reading):
 async def resolve(
     cluster: Cluster, selectors: Sequence[Selector], start: Bound, end: Bound
 ) -> tuple[list[Resolved], list[Missing]]:
-    """The ranges of the partitions named, and what cannot be read: named in vain, out of range."""
+    """Return the ranges of the partitions named, and what cannot be read.
+
+    That is a selector that names nothing, and an offset out of range.
+    """
     facts, ranges, missing = await offsets.bounded(cluster, selectors, start, end)
     found: list[Resolved] = []
     for f in facts:

@@ -189,7 +189,7 @@ async def carry_out(
 
 
 def lock_scope(plan: Plan) -> str:
-    """What one change at a time holds: all remedies of a cluster exclude each other."""
+    """Return the lock's scope: all remedies of a cluster exclude each other."""
     return "transactions" if plan.kind.startswith("txn-") else plan.scope
 
 
@@ -246,7 +246,7 @@ def refuse_beside_running(cluster_id: str, scope: str) -> None:
 
 
 def unfinished_entry(kind: str, cluster_id: str, scope: str) -> JournalEntry | None:
-    """What an earlier run of a command left unfinished, for the same command run again."""
+    """Return the entry that an earlier run left unfinished, for the same command run again."""
     for entry in unfinished(Journal().find().entries):
         plan = entry.begun.data["plan"]
         if (plan["kind"], plan["cluster_id"], plan["scope"]) == (kind, cluster_id, scope):

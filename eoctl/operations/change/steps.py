@@ -78,7 +78,7 @@ class Together(Operation, Protocol):
     ask for their own answer."""
 
     def left(self, steps: Sequence[Step]) -> None:
-        """These are to be done: all that were not found done. Called before the first perform."""
+        """Take the steps that were not found done. Called before the first perform."""
         ...
 
 

@@ -43,7 +43,7 @@ async def collect(
     history: bool,
     on_part: Callable[[str], None] | None = None,
 ) -> Bundle:
-    """All that the read commands see. history: of all transactional ids, not only of held ones.
+    """Collect all that the read commands see. history: of all ids, not only of held ones.
 
     on_part: called with a few words on what is looked at next.
     """

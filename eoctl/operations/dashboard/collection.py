@@ -282,7 +282,7 @@ async def _committed(cluster: Cluster) -> tuple[list[GroupFacts], list[Missing]]
 def _groups(
     source: Source, facts: Facts, found: Sequence[GroupFacts], missing: Sequence[Missing]
 ) -> Answer:
-    """As `offsets show`, against the partitions of the same round."""
+    """Return the rows of `offsets show`, against the partitions of the same round."""
     rows = offsets_show_rows(
         [o for g in found for o in g.offsets],
         {(p.topic, p.partition): p for p in facts.partitions},

@@ -48,7 +48,7 @@ class DedupRun:
 
 
 async def find(cluster: Cluster, wish: DedupWish) -> DedupRun | None:
-    """What a run would read. None: there is nothing new.
+    """Return the run that a dedup would read, None if there is nothing new.
 
     Raises RefusedError where a part of it is gone, the position was lost, or --follow is due.
     """
@@ -107,7 +107,7 @@ def plan(found: DedupRun, tallies: Sequence[Tally], context: Context) -> Plan:
 
 
 def scope(wish: DedupWish) -> str:
-    """What one dedup at a time holds: two with one output would exclude each other's records."""
+    """Return the lock's scope: two dedups with one output would exclude each other's records."""
     return f"dedup {wish.output}"
 
 
@@ -117,13 +117,13 @@ def is_wish(plan: Plan, wish: DedupWish) -> bool:
 
 
 def at_rate(plan: Plan, wish: DedupWish) -> Plan:
-    """This plan, read as fast as is wished now."""
+    """Return this plan, read at the rate that is requested now."""
     made = replace(DedupWish.of(plan.details["wish"]), max_rate=wish.max_rate)
     return plan.model_copy(update={"details": {**plan.details, "wish": made.plain}})
 
 
 def part_of(step: Step) -> DedupPart:
-    """What a plan's step copies."""
+    """Return the part that a plan's step copies."""
     return DedupPart.model_validate({k: v for k, v in step.parameters.items() if k != DIGEST})
 
 
@@ -178,7 +178,7 @@ def _there(topic: TopicMetadata | None, name: str) -> TopicMetadata:
 
 
 def _part(facts: PartitionFacts, position: CommittedPosition | None, job: DedupJob) -> DedupPart:
-    """What is read now. Raises RefusedError where a part of it is gone."""
+    """Return the part to read now. Raises RefusedError where some of it is deleted."""
     assert facts.log_start_offset is not None
     stable = dedup_task.stable(facts)
     if position is None:
@@ -290,7 +290,7 @@ class DedupOperation:
             await asyncio.to_thread(writer.close)
 
     async def _decided(self, part: DedupPart) -> None:
-        """A commit is answered before its position is there: wait for that."""
+        """Wait for a part's committed position: a commit is answered before it is visible."""
         place = (self._wish.source, part.partition)
         await committed(self._cluster, self._wish.group, [place])
 

@@ -28,7 +28,7 @@ SPARK_OFFSETS = 5_000_000  # 20 to 50 us each to look and copy on one core; two 
 
 
 def choose_engine(asked: str, parts: Sequence[DedupPart], spark_there: bool) -> tuple[str, str]:
-    """local or spark, and why. asked: has been checked, and Spark is there if it is asked for."""
+    """Choose local or spark, and say why. asked: checked already; if spark, it is installed."""
     if asked != "auto":
         return asked, "as asked"
     offsets = sum(part.end - part.start for part in parts)
@@ -42,7 +42,7 @@ def choose_engine(asked: str, parts: Sequence[DedupPart], spark_there: bool) -> 
 
 
 def parts_of(plan: Plan) -> list[DedupPart]:
-    """What a plan copies."""
+    """Return the parts that a plan copies."""
     return [part_of(step) for step in plan.steps]
 
 
@@ -61,7 +61,7 @@ class OnSpark:
         self._shared = memory is not None
 
     def plan(self, found: DedupRun, seconds: float | None) -> Plan:
-        """As the local engine's: the same plan, or the same refusal."""
+        """Return the plan that the local engine would make, or raise its refusal."""
         wish = found.wish
         job = self._job(wish, found.topics, found.parts, found.cluster_id, copies=False)
         result = launch(

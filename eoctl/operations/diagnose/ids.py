@@ -142,7 +142,7 @@ def _completed(look: IdFacts, record: StateRecord | None) -> bool:
 async def _described(
     cluster: Cluster, rows: Sequence[TransactionFacts]
 ) -> tuple[list[TransactionFacts], list[Missing]]:
-    """These ids described, as far as they are still open. One that ended meanwhile is no gap."""
+    """Describe these ids as far as they are still open: one that ended meanwhile is no gap."""
     found, missing = await coordinators.described(cluster, rows)
     ended = {
         t.transactional_id
@@ -158,7 +158,7 @@ async def _described(
 async def _look(
     cluster: Cluster, rows: Sequence[TransactionFacts], settings: Settings
 ) -> list[IdFacts]:
-    """What the coordinators and their clocks say of each id; its partitions are not asked yet."""
+    """Ask coordinators and their clocks about each id, and no partition yet."""
     at = now_ms()
     past = await past_limits(cluster, rows, settings)
 
@@ -202,7 +202,7 @@ async def _asked_further(
     records: dict[str, StateRecord],
     settings: Settings,
 ) -> list[IdFacts]:
-    """What some verdicts need: the partitions, the coordinator's log, and since when decided."""
+    """Ask for what some verdicts need: the partitions, the state log, the time of decision."""
     wanted = [look.row for look in looks if _further(look, settings)]
     if not wanted:
         return list(looks)

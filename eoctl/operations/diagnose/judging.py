@@ -119,7 +119,7 @@ async def diagnose(
 async def look_again(
     cluster: Cluster, before: Sequence[Judged], settings: Settings
 ) -> list[Judged | None]:
-    """Each judged once more on a fresh second look; None: it is over.
+    """Judge each once more on a fresh second look; None: it is over.
 
     For the moment before a remedy acts: first look and history are those of `before`.
     """
@@ -234,7 +234,7 @@ def _late(rows: Sequence[TransactionFacts], past: Past) -> list[TransactionFacts
 
 
 def _open_transactions(look: _Look, held: Collection[TopicPartition]) -> list[OpenTransaction]:
-    """Each producer's open transaction on each partition; one of None where nobody could tell.
+    """Return each producer's open transaction per partition, None where nobody could tell.
 
     On a partition that was not seen at all: those of ids in Prepare* that name it.
     """
@@ -332,7 +332,7 @@ async def _histories(
     facts: dict[TopicPartition, PartitionFacts],
     topics: Sequence[TopicMetadata],
 ) -> tuple[dict[OpenTransaction, History], list[Missing]]:
-    """What `__transaction_state` and, for transactions v1, the data logs' markers say."""
+    """Read what `__transaction_state` and, for transactions v1, the data logs' markers say."""
     partitions = await coordinators.state_partitions(cluster)
     if isinstance(partitions, Missing):
         return {}, [partitions]

@@ -26,7 +26,7 @@ async def judged(
     pending: Sequence[GroupOffsetFacts],
     holders: Mapping[CommitPlace, Sequence[OpenTransaction]],
 ) -> tuple[PendingCommit, ...]:
-    """Each pending commit with the id that is proven to own it, or with the way out there is."""
+    """Return each pending commit with its proven owner, or with the way out."""
     names = sorted({h.name for found in holders.values() for h in found})
     verdicts: dict[OpenTransaction, Verdict] = {}
     if names:

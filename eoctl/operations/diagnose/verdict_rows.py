@@ -176,7 +176,7 @@ def hanging_answer(
 
 
 def unknown_as_missing(d: Diagnosis) -> list[Missing]:
-    """Each transaction that could not be judged makes the answer incomplete."""
+    """List transactions that could not be judged: each makes the answer incomplete."""
     return [
         Missing(
             scope="transaction",
@@ -233,7 +233,7 @@ def status_rows(d: Diagnosis, groups: dict[str, int] | None = None) -> list[Stat
 
 
 def _worst(judged: Sequence[Judged | JudgedId]) -> tuple[str, str]:
-    """What to look at first, and the words after `eoctl` that tell its story."""
+    """Return what to look at first, and the command line that tells its story."""
     held = [j for j in judged if isinstance(j, Judged)]
     if held:
         first = max(held, key=lambda j: j.partition.held or 0).about

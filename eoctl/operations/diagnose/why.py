@@ -64,7 +64,7 @@ async def why(
 async def _of_group(
     source: Source, context: Context, group: str, settings: Settings, sample_interval: float
 ) -> Answer:
-    """What holds up a group: on the partitions it reads, and on its own `__consumer_offsets` one.
+    """Judge what holds up a group: on its inputs, and on its partition of `__consumer_offsets`.
 
     That partition serves many groups: only transactions with this group in the keys of their open
     batches hold it. Until such a one ends, no member learns where to read on.
@@ -176,7 +176,7 @@ def _answer(
 async def _of_id(
     source: Source, context: Context, name: str, settings: Settings, sample_interval: float
 ) -> Answer:
-    """What one transactional id holds; a row without a partition where that is nothing."""
+    """Judge what one transactional id holds; it has a row without a partition if nothing."""
     d = await source.diagnose(Scope(), settings, sample_interval=sample_interval)
     missing, notes = list(d.missing), []
     holds = {
@@ -466,7 +466,7 @@ async def _healthy(
     facts: Sequence[GroupFacts],
     group: str | None,
 ) -> list[WhyRow]:
-    """What was named and is not held: said so, with each group's lag."""
+    """Say which selected partitions are not held, with each group's lag."""
     look = await source.look(replace(scope, internal=True))
     here = facts
     if group is None:

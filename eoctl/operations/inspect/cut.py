@@ -19,7 +19,7 @@ At = Cut | Bound
 
 
 def parse_at(text: str) -> At:
-    """What --at says. Raises UsageError."""
+    """Parse --at. Raises UsageError."""
     path = Path(text)
     if text.endswith(".json") or path.is_file():
         try:

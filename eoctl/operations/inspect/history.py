@@ -66,7 +66,7 @@ def unread(found: StateLogs) -> list[Missing]:
 async def read_state_logs(
     cluster: Cluster, ids: Sequence[str] | None, producer_ids: Sequence[int]
 ) -> StateLogs:
-    """All logs, with the records of these ids and of the ids of these producer ids. None = of all.
+    """Read all logs for these ids and for all ids that bore these producer ids. None = all ids.
 
     An id lives where its records are: its hash may point elsewhere since partitions were added.
     """

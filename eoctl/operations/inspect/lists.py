@@ -51,7 +51,7 @@ class Scope:
 async def selected(
     cluster: Cluster, scope: Scope
 ) -> tuple[ClusterMetadata, list[PartitionMetadata], list[Missing]]:
-    """The partitions that `scope` names, by topic and number; what it names in vain."""
+    """Return the partitions that `scope` names, sorted, and the selectors that matched nothing."""
     metadata = await cluster.metadata(topics_named(scope))
     return metadata, *choose(metadata, scope)
 
@@ -245,7 +245,10 @@ class TxnFilter:
 
     @property
     def states_meant(self) -> tuple[str, ...]:
-        """With longer_than only open ones: the brokers' duration filter keeps ended ids too."""
+        """Return the states to list: with longer_than only open ones.
+
+        The brokers' duration filter keeps ended ids too.
+        """
         if self.longer_than is None or self.states:
             return self.states
         return tuple(sorted(OPEN_STATES))

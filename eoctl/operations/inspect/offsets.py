@@ -35,7 +35,7 @@ async def count_offsets(
     end: Bound,
     reading: Reading,
 ) -> Answer:
-    """What became of every offset in [start, end) of the partitions named."""
+    """Count what became of each offset in [start, end) of the partitions named."""
     if start.kind == end.kind == "offset" and start.value > end.value:
         raise UsageError(f"the range runs backwards: {start.value} is above {end.value}")
     facts, ranges, missing = await bounded(cluster, selectors, start, end)

@@ -23,7 +23,7 @@ JOB_VARIABLE = "EOCTL_JOB"  # in the environment of all that a job starts: its i
 
 
 def list_jobs() -> list[JobRow]:
-    """All jobs known here, the oldest first. A folder without a readable record is left out."""
+    """List the jobs known here, oldest first. A folder without a readable record is left out."""
     rows = []
     for folder in Jobs().all():
         with suppress(UsageError):

@@ -46,7 +46,7 @@ class Spark:
 
     @property
     def where(self) -> str:
-        """As jobs are listed: the address of a remote without its parameters (a token, say)."""
+        """Return the master, or a remote's address without its parameters (a token, say)."""
         if self.remote:
             return without_parameters(self.remote)
         return _with_retries(self.master or f"local[{os.cpu_count() or 1}]")

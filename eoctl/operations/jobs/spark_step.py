@@ -29,7 +29,7 @@ class _EndedError(Exception):
 
 
 def access_of(context: Context) -> Access:
-    """How a job reaches the context's cluster."""
+    """Return how a job reaches the context's cluster."""
     return Access(dict(context.properties), dict(context.hosts), context.socks5)
 
 

@@ -54,7 +54,7 @@ class Running:
 
 
 def scope_of(asked: Merge) -> str:
-    """What one replay at a time holds."""
+    """Return the lock's scope: one replay at a time."""
     return f"merge log {asked.topic}"
 
 
@@ -148,7 +148,7 @@ def _does(asked: Merge, now: Mapping[int, Reached], *, follow: bool) -> str:
 
 
 def _topic_ids(facts: Mapping[Any, Any]) -> dict[str, Any]:
-    """Each topic's id: none of them may be made anew meanwhile."""
+    """Return each topic's id: none of them may be made anew meanwhile."""
     return {topic: {"topic_id": f.topic_id} for (topic, _), f in sorted(facts.items())}
 
 
@@ -216,7 +216,7 @@ async def opened(
 
 
 def asked_again(step: Step) -> Merge:
-    """What a plan's step asks for."""
+    """Return the request that a plan's step keeps."""
     p = step.parameters
     given = {int(number): (base[0], base[1]) for number, base in p["bases"].items()}
     return Merge(
@@ -243,7 +243,7 @@ class Replaying:
         return self._cluster.cluster_id or ""
 
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
-        """The topics are still the same ones; `perform` looks at all the rest once it is alone."""
+        """Check that no topic was made anew; `perform` checks the rest under its lock."""
         self._cluster.forgive()
         found: dict[str, object] = {}
         for step in steps:

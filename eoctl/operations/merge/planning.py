@@ -195,7 +195,7 @@ async def visible(
     ranges: Mapping[TopicPartition, tuple[int, int]],
     writers: Mapping[TopicPartition, ProducerRuns] | None = None,
 ) -> dict[TopicPartition, Counts]:
-    """What is in each range; it must be whole. writers: told who wrote it.
+    """Read what is in each range; it must be whole. writers: told who wrote it.
 
     Raises RefusedError, IncompleteError.
     """
@@ -312,7 +312,7 @@ def _stored(
 async def _reached(
     cluster: Cluster, asked: Merge, partitions: Sequence[int]
 ) -> dict[int, ReplayPosition]:
-    """What earlier replays committed. Raises CorruptError for somebody else's commit."""
+    """Return what earlier replays committed. Raises CorruptError for somebody else's commit."""
     if not partitions:
         return {}
     places = [(asked.topic, p) for p in partitions]
@@ -337,8 +337,10 @@ class Reached:
 async def reached(
     cluster: Cluster, asked: Merge, given: Mapping[int, Base], seen: MergeLook
 ) -> dict[int, Reached]:
-    """`seen` was looked at twice. Every output from a base on is the output of an entry from the
-    base on, so what is there must be what an earlier replay's commit accounts for.
+    """Count how far earlier replays got; `seen` was looked at twice.
+
+    Every output from a base on is the output of an entry from the base on, so the outputs must be
+    what an earlier replay's commit accounts for.
 
     Raises RefusedError where it is not, or where an end is not final; IncompleteError.
     """
@@ -455,7 +457,7 @@ async def thorough(
 
 
 def scan(cluster: Cluster, asked: Merge, merge: TopicPartition, start: int, end: int) -> Tail:
-    """What the entries of [start, end) name. Raises RefusedError for a record that is none."""
+    """Read what the entries of [start, end) name. Raises RefusedError for a malformed record."""
     tail, form = Tail(), merge_format(asked.format)
     for messages in read_log(cluster.settings, merge, start, end):
         tail.add_all(decoded(form, merge, messages)[1])
@@ -481,7 +483,7 @@ def first_to_read(
 
 
 async def plan(cluster: Cluster, asked: Merge) -> Answer:
-    """What a replay would read and drop, a row for each partition of the log."""
+    """Return what a replay would read and drop, a row for each partition of the log."""
     seen = await look(cluster, asked, twice=True)
     given = await bases(cluster, asked, partitions_of(asked, seen), seen)
     rows = await thorough(cluster, asked, given, seen)

@@ -60,7 +60,7 @@ class Stream:
         self._consumer.incremental_assign([Place(*p, offset) for p, offset in starts.items()])
 
     def read(self, seconds: float) -> Iterator[MessageRun]:
-        """What came within `seconds`, in runs of one partition.
+        """Read for `seconds`, and return records in runs of one partition.
 
         Raises IncompleteError when a partition cannot be read, RefusedError when the offset to
         read next is not in the log.
@@ -101,7 +101,7 @@ class Stream:
 
     @property
     def owed(self) -> float:
-        """For how many seconds nothing more is to be read, by the rate."""
+        """Return for how many seconds the rate forbids to read."""
         return max(0.0, self._paid_until - time.monotonic())
 
     def balance(self, waiting: Callable[[TopicPartition], int], place: TopicPartition) -> None:

@@ -144,7 +144,7 @@ class PartitionReplay:
         return self._merge[1]
 
     def run(self) -> None:
-        """To the tip as it is at the beginning, or, following, until it is stopped.
+        """Replay to the tip as it is at the beginning or, following, until stopped.
 
         Raises RefusedError (fenced, a log that is not true, another's outputs), and IncompleteError
         or UnverifiedError when the cluster fails again and again: run the same again.
@@ -268,7 +268,7 @@ class _Attempt:
             self._in_transaction, self._open, self._began = True, 0, time.monotonic()
 
     def _commit(self) -> None:
-        """What was sent and the position after it, together."""
+        """Commit the records sent and the position after them, together."""
         self._begin()
         self._job.ensure_held()
         position = self._replay.position
@@ -336,7 +336,7 @@ class _Attempt:
         self._inputs.add({place: min(offset, self._next.get(place, offset))})
 
     def _come_to_tip(self) -> None:
-        """All of the log is read; to follow, the inputs that it did not name are read as well."""
+        """End a replay that read the whole log; to follow, read the inputs that it did not name."""
         if self._log_done:
             return
         self._log_done = True

@@ -40,7 +40,7 @@ def check_engine(asked: str, *, follow: bool) -> None:
 def choose_engine(
     asked: str, plan: Plan, spark_there: bool, *, follow: bool = False
 ) -> tuple[str, str]:
-    """local or spark, and why. asked: has been checked, and Spark is there if it is asked for."""
+    """Choose local or spark, and say why. asked: checked already; if spark, it is installed."""
     if asked != "auto":
         return asked, "as asked"
     if follow:

@@ -99,7 +99,7 @@ async def observe(
 
 
 def facts(row: TransactionFacts, seen: remedy_fence.Judgement) -> dict[str, Any]:
-    """What must be the same when it is sent; a move of the producer anywhere is a sign of life."""
+    """Return what must not change before it is sent; a move of the producer is a sign of life."""
     everything = remedy_fence.facts(row, seen, Wish("resolve"))
     lost = {
         j.about.name: [j.about.start_offset, j.verdict.decision.offset]
@@ -255,7 +255,7 @@ async def _step(
 
 
 def _delivered(j: Judged, stake: dict[str, Any], *, apart: bool) -> str:
-    """What this commit delivers of one partition. apart: only what is undecided was counted."""
+    """Return what this commit delivers of one partition. apart: only undecided ones counted."""
     least = "" if stake["whole"] else "at least "
     text = f"{j.about.name}: delivers {least}{counted(stake['records'], 'record')}"
     if stake["records"]:

@@ -157,7 +157,7 @@ async def _raise_idle(cluster: Cluster, row: TransactionFacts, wish: Wish) -> St
 
 
 async def done_before(cluster: Cluster, wish: Wish) -> str | None:
-    """How an earlier run ended it, when the id is still exactly as that run left it; else None."""
+    """Return how an earlier run ended it, if the id is still as that run left it, else None."""
     assert wish.transactional_id is not None
     row = await described(cluster, wish.transactional_id)
     change = ("txn-fence", cluster.cluster_id, f"id {wish.transactional_id}")
@@ -190,7 +190,7 @@ class Judgement:
 
 
 def facts(row: TransactionFacts, seen: Judgement, wish: Wish) -> dict[str, Any]:
-    """What must be the same when the fence is sent.
+    """Return what must not change before the fence is sent.
 
     wrote: where its producer stands on each partition; a move of it is a sign of life. Left out
     where the operator said that its owner is gone.
@@ -267,7 +267,7 @@ async def judged_for(
 
 
 async def partitions_of(cluster: Cluster, row: TransactionFacts) -> tuple[TopicPartition, ...]:
-    """All partitions of the open transaction, proven by its Ongoing record.
+    """Return all partitions of the open transaction, proven by its Ongoing record.
 
     A coordinator leaves those out whose topic we may not DESCRIBE, without an error: none visible,
     or fewer than the record names, is not "none". Raises RefusedError, IncompleteError.

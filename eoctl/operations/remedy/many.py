@@ -112,7 +112,7 @@ async def _fences(
     verdicts: Collection[str],
     interval: float,
 ) -> dict[str, Plan | EoctlError]:
-    """Each id's fence, or why there is none; a few at once, since each takes two looks."""
+    """Plan each id's fence or say why there is none; a few at once, as each takes two looks."""
     wishes = {
         r.transactional_id: Wish(
             "fence",

@@ -101,7 +101,7 @@ async def plan(
 
 
 def _hits(steps: Sequence[Step], wish: Wish) -> str:
-    """What is typed: the partition, an outcome that is not evident, an application shut out."""
+    """Return what is typed: partition, an outcome that is not evident, an owner shut out."""
     words = [wish.outcome] if wish.outcome else []
     words += ["without-proof"] if wish.without_proof else []
     words.append(steps[-1].target)
@@ -143,7 +143,7 @@ def refuse(judged: Judged, wish: Wish) -> None:
 
 
 def facts(judged: Judged) -> dict[str, Any]:
-    """What must be the same when the marker is written."""
+    """Return what must not change before the marker is written."""
     row = judged.newest.producer(judged.about.producer_id or 0)
     decision = judged.verdict.decision
     return {
@@ -443,7 +443,7 @@ class End:
 
 
 async def end_of(cluster: Cluster, name: str, producer_id: int, planned: int) -> End:
-    """How a transaction that was open up to the planned end ended on a partition (`orders:3`)."""
+    """Return how a transaction that was open up to the planned end ended on a partition."""
     topic, _, number = name.rpartition(":")
     metadata = await cluster.metadata([topic])
     found = [p for p in metadata.topics[topic].partitions if p.partition == int(number)]

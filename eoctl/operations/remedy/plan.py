@@ -129,7 +129,7 @@ def ensure_held_first(ensure_held: Callable[[], None], where: str) -> None:
 
 
 async def told(cluster: Cluster, judged: Judged, outcome: str) -> dict[str, Any]:
-    """What a step is judged from, for the plan and the journal. outcome: what the step makes of it.
+    """Return a step's evidence for plan and journal. outcome: what the step makes of it.
 
     dropped, freed: data records; None where they could not be counted. counted_whole: false =
     at least so many.

@@ -63,7 +63,7 @@ def subject(name: str) -> str:
 
 
 def facts(row: TransactionFacts) -> dict[str, Any]:
-    """What must be the same when the id is raised."""
+    """Return what must not change before the id is raised."""
     return {
         "state": row.state,
         "producer_id": row.producer_id,

@@ -88,7 +88,7 @@ def _key(key: bytes | None) -> str:
 
 
 def costs(told: Mapping[str, Any], outcome: str) -> tuple[str, ...]:
-    """What is lost if the outcome is wrong: that of this one first, then of the other."""
+    """Return what is lost if the outcome is wrong, and then what the other one would lose."""
     stake = told["at_stake"]
     records = f"{'' if stake['whole'] else 'at least '}{stake['records']} records"
     if stake["records"]:

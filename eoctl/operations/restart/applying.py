@@ -326,8 +326,9 @@ def _key(which: str, store: OffsetStore) -> str:
 
 
 def going_on_with(plan: Plan) -> JournalEntry | None:
-    """An unfinished entry of an earlier plan that leads to the same positions: a run of cron that
-    was killed is ended by the next one, whose plan was made on what that run left behind.
+    """Return an unfinished entry of an earlier plan that leads to the same positions.
+
+    The next run of cron ends what a killed run began, although its plan was made later.
 
     One that sent nothing is closed: this plan takes its place. Raises RefusedError while it runs.
     """
@@ -361,7 +362,7 @@ class Became:
 
 
 def became(plan: Plan) -> Became:
-    """What became of a plan: applied from here, undone, or neither."""
+    """Return what became of a plan: applied from here, undone, or neither."""
     entries = Journal().find().entries
     mine = [e for e in entries if e.begun.data["sha256"] == plan.sha256 and e.plan.kind == KIND]
     entry = mine[-1] if mine else None

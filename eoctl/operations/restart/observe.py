@@ -384,7 +384,7 @@ class _Observer:
     async def _in_commits(
         self, wants: Sequence[InCommit]
     ) -> tuple[dict[InCommit, Shown], dict[InCommit, str]]:
-        """By the decisions of the ids that committed; then, under v2, by the outputs themselves."""
+        """Answer by the decisions of the ids that committed; under v2 also by the outputs."""
         pids = {w.commit.producer_id for w in wants if w.commit.producer_id is not None}
         owners = await look_at_owners(self._cluster, sorted(pids))
         ids = sorted({t.transactional_id for t in owners.rows if t.producer_id in pids})
@@ -405,8 +405,7 @@ class _Observer:
         return found, unseen
 
     async def _owned(self, observed: Observed) -> Observed:
-        """Of the transactional producers that wrote the outputs, or may still: whose they are, and
-        which cannot write any more."""
+        """Find whose the transactional producers of the outputs are, and which cannot write."""
         epochs: dict[int, int] = {}
 
         def at_least(pid: int, epoch: int) -> None:

@@ -92,7 +92,7 @@ def _facts(name: str, described: Store, contents: Contents) -> list[GroupOffsetF
 
 
 def _beside(entry: StoreEntry) -> str | None:
-    """What belongs to the offset, as JSON; of the state only its size."""
+    """Return what belongs to the offset, as JSON; of the state only its size."""
     [row] = json.loads(dump_stored([entry.position]))["partitions"]
     del row["input"]
     if entry.position.state is not None:

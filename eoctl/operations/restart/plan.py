@@ -87,12 +87,12 @@ def decision_of(plan: Plan) -> RestartPlan:
 
 
 def scope(stores: Stores, asked: RestartRequest) -> str:
-    """What is changed one at a time."""
+    """Return the lock's scope."""
     return stores.main.name if stores.main is not None else f"application {asked.name}"
 
 
 def facts(stores: Stores, look: RestartLook) -> dict[str, Any]:
-    """What must still be so when the plan is applied, by subject."""
+    """Return what must still hold when the plan is applied, by subject."""
     decision, observed = look.decision, look.observed
     found: dict[str, Any] = {}
     if stores.main is not None and look.contents is not None:
@@ -182,7 +182,7 @@ def _mirrored(store: OffsetStore | None, look: RestartLook) -> tuple[Write, ...]
 
 
 def _target(look: RestartLook, writes: Sequence[Write]) -> dict[str, Kept | None]:
-    """What the store holds of every input partition once the plan is applied."""
+    """Return what the store holds of each input partition once the plan is applied."""
     if look.contents is None:
         return {}
     held = {e.place: e.kept for e in look.contents.entries} | {w.place: w.after for w in writes}

@@ -57,7 +57,7 @@ class RestartRequest(Protocol):
     def wanted(self, observed: Observed) -> tuple[Want, ...]: ...
     def decide(self, observed: Observed) -> RestartPlan: ...
     def fixed(self, decision: RestartPlan) -> Mapping[str, Any]:
-        """As a plan keeps it, with every offset decided."""
+        """Return the request as a plan keeps it, with each offset decided."""
         ...
 
 
@@ -148,7 +148,7 @@ class AdHoc:
 
 
 def asked_again(details: Mapping[str, Any]) -> RestartRequest:
-    """What `fixed` kept."""
+    """Return the request that `fixed` kept."""
     if "app" in details:
         return OfApp(App.model_validate_json(json.dumps(details["app"])))
     offsets = {parse_place(text): offset for text, offset in details["offsets"].items()}

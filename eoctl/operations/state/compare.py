@@ -85,7 +85,7 @@ def _live(
     timeout: float | None,
     progress: RebuildProgress | None,
 ) -> Iterator[StateRows]:
-    """These changelogs, rebuilt from what they hold now, for as long as it is looked at."""
+    """Yield these changelogs, rebuilt from what they hold now, while they are compared."""
     manifest = left.manifest
     folder = Path(tempfile.mkdtemp(prefix="eoctl-compare-"))
     try:

@@ -32,12 +32,12 @@ class Delivery(Operation, Protocol):
     def name(self) -> str: ...
 
     async def steps(self) -> Sequence[Step]:
-        """What is to be done. Raises RefusedError where the place does not fit."""
+        """Return the steps. Raises RefusedError where the target does not fit."""
         ...
 
 
 async def plan(wish: DeliveryWish, context: Context, seconds: float | None) -> Plan | None:
-    """What would be written; an earlier run's plan where that is unfinished. None: all is there.
+    """Plan what to write, or return an unfinished run's plan. None: everything is delivered.
 
     Raises RefusedError, with the reason, where the delivery would not be right.
     """

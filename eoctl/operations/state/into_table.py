@@ -151,7 +151,7 @@ class IntoTable:
         }
 
     async def _before(self) -> dict[tuple[str, int], Kept]:
-        """What is stored for the places that matter."""
+        """Return what is stored for the places that matter."""
         wanted = self._after()
         found = await self._offsets_store.read()
         return {e.place: dict(e.kept) for e in found.entries if e.place in wanted}

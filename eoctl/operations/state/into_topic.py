@@ -190,7 +190,7 @@ class IntoTopic:
         return {"sent": sending.rows - sending.first, "rows": sending.rows}
 
     async def _begin(self, step: Step, p: int, sending: "Sending") -> int:
-        """How many rows are there. Raises RefusedError for what this delivery did not write."""
+        """Return how many rows are written. Raises RefusedError for rows of another writer."""
         place = (self._topic, p)
         now, facts = await committed(self._cluster, self._group, [place]), await self._facts()
         rows = self._rows_of(now.get(place), step.parameters["topic_id"], facts[p])
@@ -243,7 +243,7 @@ class IntoTopic:
         return (await last_committed(self._cluster, self._group, places))[0]
 
     def _digest_of(self, topic_id: str | None, p: int) -> str:
-        """What must stay the same from attempt to attempt."""
+        """Return a digest of what must not change from attempt to attempt."""
         text = json.dumps([self._source.facts, self._topic, topic_id, p], sort_keys=True)
         return hashlib.sha256(text.encode("utf-8")).hexdigest()[:32]
 
@@ -254,7 +254,7 @@ class IntoTopic:
     def _rows_of(
         self, position: CommittedPosition | None, topic_id: str | None, facts: PartitionFacts
     ) -> int | None:
-        """How many rows are committed; None where this delivery may begin.
+        """Return how many rows are committed, None where this delivery may begin.
 
         Raises RefusedError for what it did not write.
         """
@@ -276,7 +276,7 @@ class IntoTopic:
         )
 
     async def _facts(self) -> dict[int, PartitionFacts]:
-        """All partitions, all offsets known. Raises IncompleteError."""
+        """Return all partitions with all offsets. Raises IncompleteError."""
         topics = (await self._cluster.metadata([self._topic])).topics.values()
         asked = [p for t in topics for p in t.partitions]
         facts, missing = await collect.partition_offsets(self._cluster, topics, asked)
@@ -305,7 +305,7 @@ class IntoTopic:
         return counted[self._topic, p][0].data
 
     async def _digest(self, facts: PartitionFacts) -> Digest:
-        """The digest of all visible records; what was read already is not read again."""
+        """Return the digest of all visible records; records read before are not read again."""
         end = facts.last_stable_offset or 0
         key = (facts.partition, end)
         if key not in self._read:

@@ -215,7 +215,7 @@ async def _why_full(
 def _retention(
     wanted: Wanted, found: Mapping[str, Mapping[str, str | None]]
 ) -> tuple[dict[str, int], str | None]:
-    """Each changelog's retention in ms, and where it is from; nothing where the format has none."""
+    """Return each changelog's retention (ms) and its source; none where the format has none."""
     form = changelog_format(wanted.format, wanted.options)
     if not form.needs_retention:
         if wanted.retention_ms is not None:
@@ -240,7 +240,7 @@ def _retention(
 def _resumed(
     asked: RebuildRequest, left: RebuildRequest, wanted: Wanted, at: cuts.At
 ) -> RebuildRequest:
-    """The unfinished request that is in the folder, if it is the same. Raises RefusedError."""
+    """Return the folder's unfinished request if it equals this one. Raises RefusedError."""
     same = (
         _logs(asked.cut) == _logs(left.cut)
         and (asked.format, asked.options, asked.retention, asked.reader)

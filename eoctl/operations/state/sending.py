@@ -55,7 +55,7 @@ class Sending:
             self.commit(self.rows + self._open)
 
     def commit(self, rows: int) -> None:
-        """Commit what was sent, and that so many rows are there now."""
+        """Commit the rows sent, and with them how many rows are written in all."""
         self._ensure_held()
         if self._until is None:
             self._writer.begin()

@@ -15,7 +15,7 @@ from recovery.state.manifest import Manifest
 def on_spark(
     spark: Spark, context: Context, show: Show, seconds: float | None = None
 ) -> Callable[[RebuildRequest, Access], Manifest]:
-    """What runs a request as a Spark job; its errors and interrupts are those of `launch`."""
+    """Return what runs a request as a Spark job; errors and interrupts are those of `launch`."""
 
     def run(request: RebuildRequest, access: Access) -> Manifest:
         topics = ", ".join(t.topic for t in request.cut.topics)

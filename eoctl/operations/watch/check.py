@@ -95,7 +95,7 @@ async def check(
 async def _observe(
     source: Source, limits: Thresholds, settings: Settings, sample_interval: float
 ) -> Observed:
-    """All that the rules which are on need, and no more."""
+    """Look at all that the enabled rules need, and no more."""
     d = await source.diagnose(Scope(), settings, sample_interval=sample_interval)
     within = limits.producer_id_expiry
     transactions = await source.transactions(TxnFilter(), describe=within is not None)

@@ -108,7 +108,7 @@ class OffsetStore(Protocol):
         ...
 
     def kept(self, position: StoredPartition) -> Kept:
-        """How it keeps this entry. Raises RefusedError where it has no room for all of it."""
+        """Return how the store keeps this entry. Raises RefusedError where it cannot hold it."""
         ...
 
     async def write(

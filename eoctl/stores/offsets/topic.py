@@ -177,7 +177,7 @@ class TopicOffsets:
         return _Found(ends, highs, places[0][1], text)
 
     async def _changelog(self) -> Contents:
-        """What the last record of each partition carries."""
+        """Return what the last record of each partition carries."""
         app = self._app
         last = await self._last(await self._partitions(), None)
         if app is None:

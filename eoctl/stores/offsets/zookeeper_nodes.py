@@ -46,7 +46,7 @@ def commit(client: Any, transaction: Any, may_be_sent: Callable[[], bool]) -> An
 def create(
     session: Session, transaction: Any, path: str, data: bytes, made: dict[str, Any]
 ) -> None:
-    """Create a node, the missing ones above it too, with the rights of the nearest that is there.
+    """Create a node and its missing parents, with the ACL of the nearest one that exists.
 
     made: nodes that this operation makes already, with their rights.
     """
@@ -76,7 +76,7 @@ def create(
 
 
 def get_all(session: Session, paths: Sequence[str]) -> dict[str, tuple[bytes, int]]:
-    """Data and version of the nodes that are there."""
+    """Return data and version of those nodes that exist."""
     from kazoo.exceptions import NoNodeError
 
     asked = [(path, session.client.get_async(path)) for path in paths]

@@ -110,7 +110,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def not_written(path: Path, error: OSError) -> EoctlError:
-    """What to raise where a file of a state cannot be written."""
+    """Return the error for a file of a state that cannot be written."""
     why = os.strerror(error.errno) if error.errno else str(error)
     if error.errno not in _FULL:
         return UsageError(f"cannot be written: {why}", where=str(path))
@@ -145,7 +145,7 @@ def write_run(folder: Path, name: str, buckets: Iterable["pa.Table"]) -> str:
 
 
 def _write_tables(file: Any, tables: Iterable["pa.Table"]) -> None:
-    """As record batches of one Arrow file."""
+    """Write tables as record batches of one Arrow file."""
     import pyarrow as pa
 
     writer: Any = None

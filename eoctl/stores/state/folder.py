@@ -91,7 +91,7 @@ class Attempts:
         return row
 
     def keep(self, key: str, row: TaskRow) -> None:
-        """From now on the task is done. Raises RefusedError when its files are not seen here."""
+        """Record the task as done. Raises RefusedError when its files are not visible here."""
         for path, size in (*((f.path, f.size) for f in row.files), *((r, None) for r in row.runs)):
             if not _there(self._folder / path, size):
                 raise RefusedError(
@@ -103,7 +103,7 @@ class Attempts:
 
 
 def _there(path: Path, size: int | None) -> bool:
-    """True if a file is there, with its size where that is known."""
+    """Return True if a file exists, with its size where that is known."""
     try:
         return path.stat().st_size == size or size is None
     except OSError:
@@ -112,7 +112,7 @@ def _there(path: Path, size: int | None) -> bool:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """At work in a folder, which is made, as the only one.
+    """Hold a folder, which is made if it is missing, as the only one.
 
     Raises RefusedError, UsageError; IncompleteError: disk full.
 

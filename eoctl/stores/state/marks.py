@@ -26,7 +26,7 @@ def marks(rows: Iterable[Sequence[Any]]) -> "NDArray[np.bytes_]":
 
 
 def sorted_marks(parts: Iterable["NDArray[np.bytes_]"]) -> "NDArray[np.bytes_]":
-    """All of them, sorted."""
+    """Return all marks, sorted."""
     import numpy as np
 
     return np.sort(np.concatenate([np.empty(0, f"S{SIZE}"), *parts]))

@@ -57,7 +57,7 @@ class StateRows:
         return pa.concat_tables(found or [pa.Table.from_batches([], schema=rows_schema())])
 
     def all_rows(self, place: TopicPartition) -> Iterator["pa.Table"]:
-        """All rows with all columns, a row group at a time."""
+        """Yield all rows with all columns, a row group at a time."""
         import pyarrow.parquet as pq
 
         self._check_rows(place)
@@ -123,7 +123,7 @@ class StateRows:
             )
 
     def _fit(self, place: TopicPartition) -> int:
-        """How many rows BYTES_AT_ONCE hold."""
+        """Return how many rows fit into BYTES_AT_ONCE."""
         import pyarrow.parquet as pq
 
         rows, size = 0, 0

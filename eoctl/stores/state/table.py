@@ -132,7 +132,7 @@ class StateTable:
         *,
         replace: bool,
     ) -> None:
-        """All rows, no others, and the restart offsets, in one transaction.
+        """Replace all rows, and the restart offsets with them, in one transaction.
 
         rows: of a partition. offsets: their table, compared and set. replace: other rows are
         deleted, else refused. Raises RefusedError where nothing was written, UnverifiedError where
@@ -294,7 +294,7 @@ class StateTable:
         partition: int,
         keep: "NDArray[np.bytes_]",
     ) -> None:
-        """All rows of the partition are written: one with another mark is of another state."""
+        """Delete a partition's rows with another mark: they are another state's."""
         from sqlalchemy import bindparam, func, or_, select, tuple_
 
         table = self._table

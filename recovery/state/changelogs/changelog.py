@@ -67,15 +67,15 @@ class ChangelogFormat:
         return None
 
     def observe(self, rows: "pa.RecordBatch", seen: Seen) -> Seen:
-        """What to remember after these records, by rising offset, tombstones included."""
+        """Return what to remember of these records, by rising offset, tombstones included."""
         return seen
 
     def merge(self, first: Seen, second: Seen) -> Seen:
-        """What two ranges of a partition have seen, together."""
+        """Join what two ranges of a partition have seen."""
         return {**first, **second}
 
     def identity(self, rows: "pa.RecordBatch | pa.Table") -> "pa.LargeBinaryArray":
-        """What the last offset wins for."""
+        """Return the columns of which the last offset wins."""
         return rows.column("key")
 
     def finish(self, rows: "pa.Table", seen: Seen) -> "pa.Table":

@@ -21,7 +21,7 @@ from recovery.times import rfc3339
 
 
 def _with_engine(text: str, answer: Answer) -> str:
-    """And who read it, and why that engine."""
+    """Add to a closing sentence which engine read, and why that one."""
     extra = answer.extra
     return with_gaps(f"{text}; by the {extra['engine']} engine ({extra['engine_why']})", answer)
 

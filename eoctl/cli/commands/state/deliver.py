@@ -126,7 +126,7 @@ def deliver(
 
 
 def planned(wish: DeliveryWish, context: Context, seconds: float | None) -> Plan | None:
-    """The plan, also of an earlier run that is unfinished; None when all is there."""
+    """Return the plan, or an unfinished run's plan; None when everything is delivered."""
     from eoctl.operations.state import deliver as operations
 
     async def bounded() -> Plan | None:
