@@ -48,6 +48,8 @@ class PartitionTransactions:
             return
         self.next_offset = int(last[inside][-1]) + 1
         rows = np.flatnonzero(inside & scan.has(TRANSACTIONAL))
+        if not len(rows):
+            return
         pid = scan.column("producer_id")[rows]
         order = np.argsort(pid, kind="stable")  # within an id by offset
         rows, pid = rows[order], pid[order]
@@ -55,7 +57,7 @@ class PartitionTransactions:
         epoch = scan.column("producer_epoch")[rows]
         # neighbours that are data of one transaction go together
         joined = ~control[1:] & ~control[:-1] & (pid[1:] == pid[:-1]) & (epoch[1:] == epoch[:-1])
-        first = np.flatnonzero(np.concatenate(([True], ~joined))) if len(rows) else rows
+        first = np.flatnonzero(np.concatenate(([True], ~joined)))
         behind = np.append(first[1:], len(rows))
         times = scan.column("max_timestamp")
         marks = iter(_marks(buffer, scan, rows[first][control[first]]))

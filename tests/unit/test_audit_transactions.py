@@ -305,3 +305,21 @@ def test_markers_that_are_not_written_as_usual_are_read_all_the_same() -> None:
         (2, "commit", 5, 8),
     ]
     assert found.repeated_markers == 3
+
+
+def test_answers_without_any_transaction_end_none() -> None:
+    """Plain data that is alone in what a broker answered says nothing, and is passed over."""
+    items = [Item(0, 5), Item(1, 6)]
+    answers = [
+        batch(0, items),
+        batch(2, items, producer=(7, 1, 0), transactional=True),
+        batch(4, items, producer=(8, 0, 0)),
+        marker(6, 7, COMMIT, epoch=1),
+        batch(7, items),
+    ]
+    found = PartitionTransactions(0)
+    for answer in answers:
+        found.add(answer, scan_headers(answer), 9)
+    assert found.next_offset == 9
+    [(pid, (data, mark))] = found.endings()
+    assert (pid, data and (data.first, data.last), mark and mark.offset) == (7, (2, 3), 6)
