@@ -3,39 +3,23 @@
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from eoctl.cli.options import Format
 from eoctl.render import envelope as formats
+from eoctl.render.columns.table import Table
 from eoctl.render.sanitise import visible
-from eoctl.render.tables import Column, choose_columns, render_table, sort_rows
+from eoctl.render.tables import choose_columns, render_table, sort_rows
 from recovery.rows.answers import Answer
-from recovery.rows.row import ErrorRow, Row
+from recovery.rows.row import ErrorRow
 
 _ROW = "(row)"  # the row itself, carried along while its cells are sorted
 
 
-@dataclass(frozen=True)
-class View:
-    """How a command's rows look: table columns, cells from a row, names, the closing sentence."""
-
-    columns: Sequence[Column]
-    cells: Callable[[Any], Mapping[str, object]]
-    name_keys: Sequence[str]
-    fields: Sequence[str]
-    summary: Callable[[Answer], str]
-    heading: Callable[[Answer], str | None] = lambda answer: None
-
-
-def names(model: type[Row]) -> tuple[str, ...]:
-    """A row's fields as JSON and CSV name them."""
-    return tuple(f.serialization_alias or name for name, f in model.model_fields.items())
-
-
 def emit(
-    answer: Answer, view: View, output: Format, *, prefix: Mapping[str, object] | None = None
+    answer: Answer, view: Table, output: Format, *, prefix: Mapping[str, object] | None = None
 ) -> None:
     """Write one answer. prefix: {"context": name} where several clusters were asked."""
     out = sys.stdout
@@ -64,7 +48,7 @@ def emit(
             answer.rows, view.fields, headers=not output.no_headers, safe=output.csv_safe
         )
     elif kind == "name":
-        lines = formats.name_lines(answer.rows, view.name_keys)
+        lines = formats.name_lines(answer.rows, view.names)
     else:
         lines = table(answer, view, output)
     for line in lines:
@@ -80,7 +64,7 @@ def emit(
         print(visible(view.summary(answer), spaces=False), file=sys.stderr)
 
 
-def table(answer: Answer, view: View, output: Format) -> list[str]:
+def table(answer: Answer, view: Table, output: Format) -> list[str]:
     """The lines of the table, heading first."""
     on_terminal = sys.stdout.isatty()
     rows = [view.cells(row) for row in answer.rows]

@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from eoctl.cli.emit import View, emit
+from eoctl.cli.emit import emit
 from eoctl.cli.options import Connection, Output
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.live import Live
 from eoctl.operations.inspect.source import Source
 from eoctl.operations.session.session import repeat_with_cluster, with_cluster
+from eoctl.render.columns.table import Table
 from eoctl.settings.context import Context
 from recovery.errors import EoctlError, Exit, UsageError
 from recovery.rows.answers import Answer, worst
@@ -23,7 +24,7 @@ AskedOf = Callable[[Source, Context], Awaitable[Result]]
 OfContext = AskedOf[Answer]
 
 
-def show(connection: Connection, output: Output, view: View, operation: Operation) -> int:
+def show(connection: Connection, output: Output, view: Table, operation: Operation) -> int:
     """Run `operation` on the one cluster named and write its answer; the exit status."""
     if (path := connection.bundle()) is not None:
         return _show_bundle(path, output, view, lambda source, _: operation(source))
@@ -33,14 +34,14 @@ def show(connection: Connection, output: Output, view: View, operation: Operatio
 def show_live(
     connection: Connection,
     output: Output,
-    view: View,
+    view: Table,
     operation: Callable[[Cluster], Awaitable[Answer]],
 ) -> int:
     """Like `show`, for questions that a bundle cannot answer: it is refused."""
     return _show(connection.one(), connection, output, view, operation)
 
 
-def _show_bundle(path: Path, output: Output, view: View, operation: OfContext) -> int:
+def _show_bundle(path: Path, output: Output, view: Table, operation: OfContext) -> int:
     """Like `show`, with a bundle that answers in the cluster's place."""
     if output.interval is not None:
         raise UsageError("a bundle does not change", where="--watch", remedy="leave it out")
@@ -75,7 +76,7 @@ def _show(
     context: Context,
     connection: Connection,
     output: Output,
-    view: View,
+    view: Table,
     operation: Callable[[Cluster], Awaitable[Answer]],
 ) -> int:
     if output.interval is None:
@@ -89,7 +90,7 @@ def _watch(
     context: Context,
     connection: Connection,
     output: Output,
-    view: View,
+    view: Table,
     operation: Callable[[Cluster], Awaitable[Answer]],
 ) -> int:
     assert output.interval is not None
@@ -112,7 +113,7 @@ def _watch(
 def show_all(
     connection: Connection,
     output: Output,
-    view: View,
+    view: Table,
     operation: OfContext,
     *,
     all_contexts: bool,
@@ -165,7 +166,7 @@ _NOT_RUN = EoctlError("did not run")
 
 
 def _emit_each(
-    named: Sequence[Context], results: Sequence[Answer | EoctlError], view: View, output: Output
+    named: Sequence[Context], results: Sequence[Answer | EoctlError], view: Table, output: Output
 ) -> int:
     statuses: list[Exit] = []
     for context, result in zip(named, results, strict=True):

@@ -8,15 +8,16 @@ never a number, a partition, an age or a command. Plain strings, no Rich: quick 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from eoctl.render import words
 from eoctl.render.sanitise import hidden, visible
 from eoctl.render.width import cells, cut_end, cut_middle
 from recovery.errors import UsageError
 from recovery.quoting import quoted
+from recovery.times import rfc3339
 
-CellKind = Literal["name", "partition", "number", "mark", "age", "text", "command"]
+CellKind = Literal["name", "partition", "number", "word", "time", "mark", "age", "text", "command"]
 Row = Mapping[str, object]
 
 URGENCY = ("!!", "!", "?")  # act, look, cannot tell; other marks come after
@@ -29,10 +30,14 @@ _LEAST = 8  # cells that a name keeps, however narrow the terminal
 class Column:
     """One column. key: of the row's value. title: upper case; "" for marks.
 
+    value makes the value from a row; None: it is the row's field named `key`.
+
     kind says how a value is shown and cut:
     name       text, cut in the middle
     partition  `topic:3`, cut within the topic
     number     an integer in plain digits, or text that is never cut; right-aligned
+    word       text that is never cut; left-aligned
+    time       epoch milliseconds, shown in RFC 3339
     mark       `!!`, `!`, `?`, `<<`, `>>`, or None
     age        seconds or `words.Age`; right-aligned
     text       a sentence, cut at its end
@@ -47,7 +52,7 @@ class Column:
     key: str
     title: str
     kind: CellKind = "text"
-    align: Literal["left", "right"] | None = None
+    value: Callable[[Any], object] | None = None
     min_width: int = 0
     wide_only: bool = False
     spare: Literal["null", "zero", "any"] = "null"
@@ -56,7 +61,12 @@ class Column:
     @property
     def right(self) -> bool:
         """True if the cells are right-aligned."""
-        return (self.align or ("right" if self.kind in ("number", "age") else "left")) == "right"
+        return self.kind in ("number", "age")
+
+    def of(self, row: object) -> object:
+        """Return the row's value in this column."""
+        value: Any = self.value(row) if self.value else getattr(row, self.key)
+        return rfc3339(value) if self.kind == "time" else value
 
 
 def render_table(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from recovery.errors import Exit
 from recovery.facts import Missing
@@ -23,7 +24,7 @@ class Answer:
     collected_at: int
     rows: Sequence[Row]
     errors: Sequence[ErrorRow] = ()
-    extra: Mapping[str, object] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
     judging: bool = False
     finding: bool = False
     finding_first: bool = False

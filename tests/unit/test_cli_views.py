@@ -1,33 +1,64 @@
-"""Every view shows something: a table without columns is a page of empty lines."""
+"""Every table shows something, and every cell can be made of a row of its model."""
 
 import pkgutil
+import types
 from importlib import import_module
+from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
+from pydantic import BaseModel
 
-import eoctl.cli
-from eoctl.cli.commands.audit.views import DUPLICATES, MIRROR, SEQUENCES, TRANSACTIONS
-from eoctl.cli.commands.state.look import SHOW
-from eoctl.cli.emit import View
+import eoctl.render.columns
+from eoctl.cli.commands.lab import TRUTHS
+from eoctl.render.columns.audit import DUPLICATES, MIRROR, SEQUENCES, TRANSACTIONS
+from eoctl.render.columns.state import SHOW
+from eoctl.render.columns.table import Table
 from recovery.rows.answers import Answer
 from recovery.rows.audit import AuditDuplicatesRow, RecordPlace
 from recovery.rows.row import Row
 from recovery.rows.state import StateShowRow
 
-OWN_LINES = {"restart.PLAN"}  # shown by eoctl.render.restart
-VIEWS = {
-    f"{found.name}.{name}": value
-    for found in pkgutil.iter_modules(eoctl.cli.__path__)
-    for name, value in vars(import_module(f"eoctl.cli.{found.name}")).items()
-    if isinstance(value, View) and f"{found.name}.{name}" not in OWN_LINES
-}
+OWN_LINES = {"restart.PLAN", "change.PLAN", "diagnose.WHY"}  # shown as pages
+TABLES = {
+    f"{module.name}.{name}": value
+    for module in pkgutil.iter_modules(eoctl.render.columns.__path__)
+    for name, value in vars(import_module(f"eoctl.render.columns.{module.name}")).items()
+    if isinstance(value, Table)
+} | {"lab.TRUTHS": TRUTHS}
 
 
-@pytest.mark.parametrize("name", sorted(VIEWS))
-def test_a_view_has_columns_and_names(name: str) -> None:
-    view = VIEWS[name]
-    assert [c.title for c in view.columns if c.title]
-    assert view.fields
+def example(annotation: Any, *, full: bool) -> Any:
+    """A value of a field's type; full: not None where there is another choice."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        fields = annotation.model_fields
+        values = {name: example(field.annotation, full=full) for name, field in fields.items()}
+        return annotation.model_construct(**values)
+    origin, choices = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return choices[0]
+    if origin in (Union, types.UnionType):
+        some = [choice for choice in choices if choice is not type(None)]
+        return example(some[0], full=full) if full or len(some) == len(choices) else None
+    if origin in (list, tuple):
+        return [example(choices[0], full=full)] if full else []
+    if origin is dict:
+        return {}
+    return None if annotation is Any else annotation()
+
+
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_every_cell_is_made_of_a_row(name: str, full: bool) -> None:
+    table = TABLES[name]
+    cells = table.cells(example(table.model, full=full))
+    assert list(cells) == [column.key for column in table.columns]
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_a_table_has_columns_and_fields(name: str) -> None:
+    table = TABLES[name]
+    assert bool([c.title for c in table.columns if c.title]) is (name not in OWN_LINES)
+    assert table.fields
 
 
 NOTHING: dict[str, object] = {
@@ -41,7 +72,7 @@ NUMBERS = ("transactions", "partitions", "records", "without_id", "repeats")
 
 
 @pytest.mark.parametrize("view", [SEQUENCES, TRANSACTIONS, DUPLICATES, MIRROR])
-def test_an_audit_says_how_many_of_its_findings_are_shown(view: View) -> None:
+def test_an_audit_says_how_many_of_its_findings_are_shown(view: Table) -> None:
     for found, told in ((3, False), (4_000, True)):
         extra = NOTHING | dict.fromkeys(NUMBERS, 0) | {"findings": found}
         text = view.summary(Answer("audit", None, 0, [Row()] * 3, extra=extra))

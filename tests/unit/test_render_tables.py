@@ -168,7 +168,7 @@ SCREENS: list[tuple[list[Column], Rows]] = [
             MARK,
             Column("output", "OUTPUT", "partition"),
             Column("drop_first", "DROP FIRST", "number"),
-            Column("counted_in", "COUNTED IN", "number", align="left", min_width=21),
+            Column("counted_in", "COUNTED IN", "word", min_width=21),
             Column("leader_epoch", "LEADER EPOCH", "number"),
             Column("fed_by", "FED BY", "partition"),
         ],
@@ -250,7 +250,7 @@ def test_wide_never_cuts_and_shows_more() -> None:
 def test_what_says_nothing_goes_before_a_line_is_too_long() -> None:
     columns = [
         MARK,
-        Column("id", "ID", "number", align="left"),
+        Column("id", "ID", "word"),
         Column("pid", "PID", "number"),
         Column("held", "HELD", "number", spare="zero"),
         Column("steps", "STEPS", "number", spare="any"),

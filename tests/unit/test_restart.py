@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eoctl.render.restart import lines
+from eoctl.render.columns.restart import lines
 from recovery.errors import RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.restart.adhoc import Target, decide_adhoc, wanted_adhoc

@@ -1,54 +1,19 @@
 """`bundle create`, `bundle open`: an incident in one file."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from eoctl.cli.commands.inspect import with_gaps
-from eoctl.cli.emit import View, emit
+from eoctl.cli.emit import emit
 from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, Format
 from eoctl.cli.progress import ChangingLine
 from eoctl.operations.dashboard import bundle as operation
 from eoctl.operations.session.session import with_cluster
-from eoctl.render.tables import Column
+from eoctl.render.columns.watch import BUNDLE
 from recovery.errors import UsageError
-from recovery.rows.answers import Answer
-from recovery.rows.check import BundlePartRow
-from recovery.times import rfc3339
 
-
-def _cells(row: BundlePartRow) -> Mapping[str, object]:
-    return {
-        "mark": "?" if row.not_seen else None,
-        "part": row.part,
-        "count": row.count,
-        "not_seen": row.not_seen or None,
-        "detail": row.detail,
-    }
-
-
-def _summary(answer: Answer) -> str:
-    where = answer.extra["context"] or answer.extra["bootstrap_servers"]
-    text = f"{answer.extra['file']}: {where}, seen {rfc3339(answer.collected_at)}"
-    return with_gaps(f"{text}, sha256 {answer.extra['sha256']}", answer)
-
-
-PARTS = View(
-    columns=(
-        Column("mark", "", "mark"),
-        Column("part", "PART", "text"),
-        Column("count", "COUNT", "number"),
-        Column("not_seen", "NOT SEEN", "number"),
-        Column("detail", "DETAIL", "text"),
-    ),
-    cells=_cells,
-    name_keys=("part",),
-    fields=tuple(BundlePartRow.model_fields),
-    summary=_summary,
-)
 CREATE_SECONDS = 600.0  # 10,000 partitions took 91 s
 File = Annotated[Path, typer.Argument(metavar="FILE")]
 
@@ -86,12 +51,12 @@ def create(
             ),
         )
     answer = operation.create(seen, file)
-    emit(answer, PARTS, output)
+    emit(answer, BUNDLE, output)
     return answer.exit_status
 
 
 def open_(output: Format, file: File) -> int:
     """Verify the checksum of FILE and say what is in it."""
     answer = operation.opened(file)
-    emit(answer, PARTS, output)
+    emit(answer, BUNDLE, output)
     return answer.exit_status

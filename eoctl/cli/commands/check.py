@@ -1,14 +1,13 @@
 """`check`: for cron, Prometheus's textfile collector and Nagios."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from eoctl.cli.commands.inspect import with_gaps
-from eoctl.cli.emit import View, emit, error_line
+from eoctl.cli.emit import emit, error_line
 from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, Format
 from eoctl.cli.runner import of_bundle, run_each
@@ -17,7 +16,7 @@ from eoctl.operations.inspect.source import Source
 from eoctl.operations.session.session import now_ms, with_cluster
 from eoctl.operations.watch import check as operation
 from eoctl.operations.watch.check import Checked
-from eoctl.render.tables import Column
+from eoctl.render.columns.watch import CHECK, amount
 from eoctl.render.words import counted
 from eoctl.settings.context import Context, load_config, state_dir
 from eoctl.stores.locks.running import only_one
@@ -30,46 +29,6 @@ from recovery.watch.metrics import exposition, unseen_samples
 
 NAGIOS = {Exit.OK: (0, "OK"), Exit.FINDING: (2, "CRITICAL")}
 Result = Checked | EoctlError
-
-
-def _cells(row: CheckRow) -> Mapping[str, object]:
-    return {
-        "mark": "?" if row.ok is None else None if row.ok else "!!",
-        "rule": row.rule,
-        "observed": _amount(row.observed),
-        "threshold": _amount(row.threshold),
-        "unit": row.unit,
-        "ok": {True: "ok", False: "FINDING", None: "cannot tell"}[row.ok],
-        "detail": row.detail,
-    }
-
-
-def _amount(value: float | None) -> str | None:
-    return None if value is None else f"{value:.0f}"
-
-
-def _summary(answer: Answer) -> str:
-    rows = [r for r in answer.rows if isinstance(r, CheckRow)]
-    bad = sum(r.ok is False for r in rows)
-    text = counted(bad, "finding") if bad else "no finding"
-    return with_gaps(f"{text} by {counted(len(rows), 'rule')}", answer)
-
-
-CHECK = View(
-    columns=(
-        Column("mark", "", "mark"),
-        Column("rule", "RULE", "text"),
-        Column("observed", "OBSERVED", "number"),
-        Column("threshold", "THRESHOLD", "number"),
-        Column("unit", "UNIT", "text"),
-        Column("ok", "STATE", "text"),
-        Column("detail", "DETAIL", "text"),
-    ),
-    cells=_cells,
-    name_keys=("rule",),
-    fields=tuple(CheckRow.model_fields),
-    summary=_summary,
-)
 
 
 def check(
@@ -181,7 +140,6 @@ def _show(context: Context, result: Result, output: Format, *, several: bool) ->
 
 def _notes(answer: Answer) -> list[ErrorRow]:
     notes = answer.extra["notes"]
-    assert isinstance(notes, list)
     return [ErrorRow(**note) for note in notes]
 
 
@@ -199,7 +157,7 @@ def _nagios(named: Sequence[Context], results: Sequence[Result]) -> str:
             assert isinstance(row, CheckRow)
             rules += 1
             if row.ok is False:
-                words.append(f"{where}{row.rule} {_amount(row.observed)}: {row.detail}")
+                words.append(f"{where}{row.rule} {amount(row.observed)}: {row.detail}")
             if row.observed is not None:
                 data.append(_perfdata(where, row))
         if result.answer.errors:

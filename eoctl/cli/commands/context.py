@@ -1,23 +1,21 @@
 """`context list|use|show|test`: named clusters."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
-from eoctl.cli.emit import View, emit
+from eoctl.cli.emit import emit
 from eoctl.cli.options import Connection, Format, Output
 from eoctl.cli.runner import show_live
 from eoctl.operations.inspect import permissions
 from eoctl.operations.session.session import now_ms
-from eoctl.render.tables import Column
-from eoctl.render.words import counted
+from eoctl.render.columns.context import CONTEXTS, SETTINGS, TESTS
 from eoctl.settings import context as config
 from eoctl.stores.locks.lock import lock_words
 from recovery.errors import UsageError
 from recovery.rows.answers import Answer
-from recovery.rows.row import ContextRow, ContextSettingRow, ContextTestRow
+from recovery.rows.row import ContextRow, ContextSettingRow
 
 
 def _contexts(connection: Connection) -> list[ContextRow]:
@@ -34,34 +32,6 @@ def _contexts(connection: Connection) -> list[ContextRow]:
         )
         for name, entry in config.contexts(known).items()
     ]
-
-
-def _context_cells(row: ContextRow) -> Mapping[str, object]:
-    marks = [
-        word for word, on in (("READ-ONLY", row.read_only), ("PROTECTED", row.protected)) if on
-    ]
-    return {
-        "current": "*" if row.current else None,
-        "name": row.name,
-        "bootstrap_servers": row.bootstrap_servers,
-        "marks": " ".join(marks) or None,
-        "source": row.source,
-    }
-
-
-CONTEXTS = View(
-    columns=(
-        Column("current", "", "mark"),
-        Column("name", "CONTEXT", "name"),
-        Column("bootstrap_servers", "BOOTSTRAP SERVERS", "name"),
-        Column("marks", "MAY", "text"),
-        Column("source", "FROM", "text"),
-    ),
-    cells=_context_cells,
-    name_keys=("name",),
-    fields=tuple(ContextRow.model_fields),
-    summary=lambda answer: counted(len(answer.rows), "context"),
-)
 
 
 def list_(connection: Connection, output: Format) -> int:
@@ -83,18 +53,6 @@ def use(name: Annotated[str, typer.Argument(metavar="NAME")]) -> int:
     part.write_text(json.dumps({"context": name}), encoding="utf-8")
     part.replace(path)
     return 0
-
-
-SETTINGS = View(
-    columns=(
-        Column("key", "PROPERTY", "name"),
-        Column("value", "VALUE", "name"),
-    ),
-    cells=lambda row: {"key": row.key, "value": row.value},
-    name_keys=("key",),
-    fields=tuple(ContextSettingRow.model_fields),
-    summary=lambda answer: f"context {answer.extra['context']}",
-)
 
 
 def show(connection: Connection, output: Format) -> int:
@@ -127,42 +85,6 @@ def _without_login(address: str) -> str:
     """A proxy's address as it may be shown: [USER:PASSWORD@]HOST:PORT without the login."""
     login, at, server = address.rpartition("@")
     return f"(login hidden)@{server}" if at and login else server
-
-
-def _test_cells(row: ContextTestRow) -> Mapping[str, object]:
-    return {
-        "mark": None if row.sees else "?" if row.sees is None else "!",
-        "check": row.check if row.kind == "right" else f"eoctl {row.check}",
-        "sees": {True: "yes", False: "NO", None: "unknown"}[row.sees],
-        "detail": row.detail,
-        "cannot_say": ", ".join(row.cannot_say) or None,
-    }
-
-
-def _test_summary(answer: Answer) -> str:
-    rows = cast("Sequence[ContextTestRow]", answer.rows)
-    rights = [row for row in rows if row.kind == "right"]
-    commands = [row.sees for row in rows if row.kind == "command"]
-    return (
-        f"{answer.extra['seen']} of {counted(len(rights), 'right')} seen; "
-        f"{commands.count(True)} of {len(commands)} groups of commands allowed, "
-        f"{commands.count(None)} unknown"
-    )
-
-
-TESTS = View(
-    columns=(
-        Column("mark", "", "mark"),
-        Column("check", "CHECK", "name"),
-        Column("sees", "ALLOWED", "text"),
-        Column("cannot_say", "SO CANNOT SAY", "text"),
-        Column("detail", "DETAIL", "text"),
-    ),
-    cells=_test_cells,
-    name_keys=("check",),
-    fields=tuple(ContextTestRow.model_fields),
-    summary=_test_summary,
-)
 
 
 def test(connection: Connection, output: Output) -> int:

@@ -1,72 +1,26 @@
 """`journal list|show|resume|undo`: who changed what, and how an unfinished change is ended."""
 
 import sys
-from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from eoctl.cli.dialog.acting import CommandChange, Execute
-from eoctl.cli.emit import View, emit
+from eoctl.cli.emit import emit
 from eoctl.cli.options import Connection, Format
 from eoctl.operations.change import acting
 from eoctl.operations.change.changes import damage, event_row, journal_row, named_context
 from eoctl.operations.session.session import now_ms
-from eoctl.render.shell import command
-from eoctl.render.tables import Column
-from eoctl.render.words import counted
+from eoctl.render.columns.change import EVENTS, JOURNAL
 from eoctl.settings.context import Context
 from eoctl.stores.journal import Journal
 from recovery.change.journal import JournalEntry
 from recovery.change.plan import Plan
 from recovery.errors import RefusedError, UsageError
 from recovery.rows.answers import Answer
-from recovery.rows.journal import JournalEventRow, JournalRow
 from recovery.times import instant, rfc3339
 
 EntryId = Annotated[str, typer.Argument(metavar="ID", help="as `journal list` shows it")]
-
-
-_MARKS = {"unfinished": "!", "failed": "!"}
-
-
-def _cells(row: JournalRow) -> Mapping[str, object]:
-    return {
-        "mark": _MARKS.get(row.state),
-        "id": row.id,
-        "state": row.state,
-        "action": row.action,
-        "context": row.context,
-        "scope": row.scope,
-        "steps": f"{row.steps_done}/{row.steps}",
-        "user": f"{row.user}@{row.host}",
-        "started": rfc3339(row.started),
-        "ended": rfc3339(row.ended),
-        "summary": row.summary,
-    }
-
-
-LIST = View(
-    columns=(
-        Column("mark", "", "mark"),
-        Column("id", "ENTRY", "number", align="left"),
-        Column("state", "STATE", "number", align="left"),
-        Column("action", "ACTION", "number", align="left"),
-        Column("context", "CONTEXT", "name"),
-        Column("scope", "WHERE", "name"),
-        Column("steps", "STEPS", "number", spare="any"),
-        Column("user", "WHO", "name"),
-        Column("started", "STARTED", "number", align="left", wide_only=True),
-        Column("ended", "ENDED", "number", align="left", wide_only=True),
-        Column("summary", "WHAT", "text"),
-    ),
-    cells=_cells,
-    name_keys=("id",),
-    fields=tuple(JournalRow.model_fields),
-    summary=lambda answer: (
-        f"{counted(len(answer.rows), 'change')}, {answer.extra['unfinished']} unfinished"
-    ),
-)
 
 
 def list_(
@@ -97,36 +51,8 @@ def list_(
         damage(found),
         extra={"unfinished": len(open_)},
     )
-    emit(answer, LIST, output)
+    emit(answer, JOURNAL, output)
     return answer.exit_status
-
-
-def _show_summary(answer: Answer) -> str:
-    entry = answer.extra["entry"]
-    assert isinstance(entry, dict)
-    by = f"{entry['user']} on {entry['host']} (pid {entry['pid']})"
-    return f"{entry['id']} is {entry['state']}; by {by}: {command(entry['argv'])}"
-
-
-EVENTS = View(
-    columns=(
-        Column("at", "AT", "number", align="left"),
-        Column("event", "EVENT", "number", align="left"),
-        Column("step", "STEP", "number"),
-        Column("target", "TARGET", "name"),
-        Column("detail", "DETAIL", "text"),
-    ),
-    cells=lambda row: {
-        "at": rfc3339(row.at),
-        "event": row.event + (" (found)" if row.found else ""),
-        "step": row.step,
-        "target": row.target,
-        "detail": row.detail,
-    },
-    name_keys=("id", "step", "event"),
-    fields=tuple(JournalEventRow.model_fields),
-    summary=_show_summary,
-)
 
 
 def show(output: Format, entry: EntryId) -> int:

@@ -1,13 +1,12 @@
 """`lab up|down|status|break|job|demo`: a real Kafka on this machine, to try things and to break."""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eoctl.cli.emit import View, emit
+from eoctl.cli.emit import emit
 from eoctl.cli.options import Format, JsonFormat
 from eoctl.cli.progress import Progress, note
 from eoctl.lab import breaks, cluster
@@ -15,6 +14,8 @@ from eoctl.lab.breaks.stage import COMMON
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.record import LabSpec
 from eoctl.operations.session.session import now_ms
+from eoctl.render.columns.lab import BROKERS, DOWN, JOB
+from eoctl.render.columns.table import PLACE, Table
 from eoctl.render.tables import Column
 from eoctl.render.words import counted
 from recovery.errors import UsageError
@@ -47,46 +48,6 @@ def _rows(lab: "Lab") -> list[LabBrokerRow]:
         )
         for broker in status.brokers
     ]
-
-
-def _broker_cells(row: LabBrokerRow) -> Mapping[str, object]:
-    return {
-        "mark": None if row.state == "ready" else "!",
-        "lab": row.lab,
-        "context": row.context,
-        "broker": row.broker,
-        "state": row.state,
-        "address": row.address,
-        "pid": row.pid,
-        "kafka_version": row.kafka_version,
-        "log": row.log,
-    }
-
-
-def _broker_summary(answer: Answer) -> str:
-    rows = [row for row in answer.rows if isinstance(row, LabBrokerRow)]
-    labs = len({row.lab for row in rows})
-    ready = sum(row.state == "ready" for row in rows)
-    return f"{counted(labs, 'lab')}, {ready} of {counted(len(rows), 'broker')} ready"
-
-
-BROKERS = View(
-    columns=(
-        Column("mark", "", "mark"),
-        Column("lab", "LAB", "name"),
-        Column("context", "CONTEXT", "name"),
-        Column("broker", "BROKER", "number"),
-        Column("state", "STATE", "text"),
-        Column("address", "ADDRESS", "name"),
-        Column("pid", "PID", "number"),
-        Column("kafka_version", "KAFKA", "text"),
-        Column("log", "LOG", "name", wide_only=True),
-    ),
-    cells=_broker_cells,
-    name_keys=("lab", "broker"),
-    fields=tuple(LabBrokerRow.model_fields),
-    summary=_broker_summary,
-)
 
 
 def up(
@@ -154,24 +115,6 @@ def _setting(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def _down_cells(row: LabDownRow) -> Mapping[str, object]:
-    return row.model_dump()
-
-
-DOWN = View(
-    columns=(
-        Column("lab", "LAB", "name"),
-        Column("brokers", "BROKERS", "number"),
-        Column("data", "DATA", "text"),
-        Column("folder", "FOLDER", "name"),
-    ),
-    cells=_down_cells,
-    name_keys=("lab",),
-    fields=tuple(LabDownRow.model_fields),
-    summary=lambda answer: f"{counted(len(answer.rows), 'lab')} taken down",
-)
-
-
 def down(
     output: Format,
     name: Name = "default",
@@ -204,24 +147,11 @@ def status(output: Format, name: Annotated[str | None, typer.Option("--name")] =
     return 0
 
 
-def _truth_cells(row: GroundTruth) -> Mapping[str, object]:
-    return {
-        "kind": row.kind,
-        "partition": f"{row.topic}:{row.partition}",
-        "producer_id": row.producer_id,
-        "producer_epoch": row.producer_epoch,
-        "start_offset": row.start_offset,
-        "last_stable_offset": row.last_stable_offset,
-        "high_watermark": row.high_watermark,
-        "transactional_id": row.transactional_id,
-        "owner_pid": row.owner_pid,
-    }
-
-
-TRUTHS = View(
-    columns=(
+TRUTHS = Table(
+    GroundTruth,
+    (
         Column("kind", "KIND", "text"),
-        Column("partition", "TOPIC:PARTITION", "partition"),
+        PLACE,
         Column("producer_id", "PID", "number"),
         Column("producer_epoch", "EPOCH", "number", wide_only=True),
         Column("start_offset", "FROM", "number"),
@@ -230,9 +160,7 @@ TRUTHS = View(
         Column("transactional_id", "TRANSACTIONAL ID", "name"),
         Column("owner_pid", "OWNER", "number", wide_only=True),
     ),
-    cells=_truth_cells,
-    name_keys=("topic", "partition"),
-    fields=tuple(GroundTruth.model_fields),
+    names=("topic", "partition"),
     summary=lambda answer: f"{counted(len(answer.rows), 'trouble')} made",
 )
 
@@ -313,31 +241,6 @@ def break_(
     truths = breaks.break_(lab, kind, **asked)
     emit(Answer("lab-break", lab.record.cluster_id, now_ms(), truths), TRUTHS, output)
     return 0
-
-
-def _job_cells(row: LabJobRow) -> Mapping[str, object]:
-    cells = row.model_dump()
-    return cells | {"mark": None if row.equal else "!", "equal": "yes" if row.equal else "NO"}
-
-
-JOB = View(
-    columns=(
-        Column("mark", "", "mark"),
-        Column("input", "INPUT", "name"),
-        Column("output", "OUTPUT", "name"),
-        Column("written", "WRITTEN", "number"),
-        Column("dropped", "DROPPED", "number"),
-        Column("total", "OUTPUTS", "number"),
-        Column("expected", "EXPECTED", "number"),
-        Column("equal", "EQUAL", "text"),
-        Column("app_file", "APP FILE", "name", wide_only=True),
-        Column("store", "STATE STORE", "name", wide_only=True),
-    ),
-    cells=_job_cells,
-    name_keys=("output",),
-    fields=tuple(LabJobRow.model_fields),
-    summary=lambda answer: "",
-)
 
 
 def job(

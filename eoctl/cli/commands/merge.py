@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eoctl.cli.dialog.acting import CommandChange, Execute, plan_lines
-from eoctl.cli.emit import View, emit, names
+from eoctl.cli.emit import emit
 from eoctl.cli.options import Connection, Format
 from eoctl.cli.progress import Progress, note
 from eoctl.cli.spark import JobProgress, SparkOptions
@@ -20,12 +20,9 @@ from eoctl.operations.change.acting import permit, unfinished_entry
 from eoctl.operations.merge import planning as operations
 from eoctl.operations.merge.planning import Merge
 from eoctl.operations.session.session import with_cluster
-from eoctl.render.tables import Column
-from eoctl.render.words import counted
+from eoctl.render.columns.merge import PLAN, VERIFY
 from recovery.errors import Exit, UsageError
 from recovery.quoting import quoted
-from recovery.rows.answers import Answer
-from recovery.rows.merge import MergeFindingRow, MergePlanRow
 from recovery.sizes import byte_rate
 
 if TYPE_CHECKING:
@@ -167,88 +164,6 @@ def _offsets(given: list[str] | None, where: str, partitions: tuple[int, ...]) -
             raise UsageError(f"partition {number} stands twice", where=where)
         found[int(number)] = int(offset)
     return found
-
-
-def _verify_cells(row: MergeFindingRow) -> Mapping[str, object]:
-    there = row.input_topic is not None
-    return {
-        "mark": "!",
-        "partition": f"{row.topic}:{row.partition}",
-        "merge_offset": row.merge_offset,
-        "finding": row.finding,
-        "input": f"{row.input_topic}:{row.input_partition}" if there else None,
-        "offset": row.offset,
-        "records": row.records,
-        "detail": row.detail,
-    }
-
-
-def _verify_summary(answer: Answer) -> str:
-    entries = answer.extra["entries"]
-    assert isinstance(entries, int)
-    text = f"{counted(entries, 'entry', 'entries')}, {counted(len(answer.rows), 'finding')}"
-    if not answer.complete:
-        text += f"; INCOMPLETE, {counted(len(answer.errors), 'thing')} could not be verified"
-    return text
-
-
-VERIFY = View(
-    columns=(
-        Column("mark", "", "mark"),
-        Column("partition", "LOG:PARTITION", "partition"),
-        Column("merge_offset", "AT", "number"),
-        Column("finding", "FINDING", "number", align="left"),
-        Column("input", "INPUT", "partition"),
-        Column("offset", "OFFSET", "number"),
-        Column("records", "RECORDS", "number"),
-        Column("detail", "DETAIL", "text"),
-    ),
-    cells=_verify_cells,
-    name_keys=("topic", "partition", "merge_offset"),
-    fields=tuple(MergeFindingRow.model_fields),
-    summary=_verify_summary,
-)
-
-
-def _plan_cells(row: MergePlanRow) -> Mapping[str, object]:
-    return {
-        "partition": f"{row.topic}:{row.partition}",
-        "from": row.start,
-        "to": row.tip,
-        "entries": row.entries,
-        "output": f"{row.output.topic}:{row.output.partition}",
-        "output_from": row.output.start,
-        "output_end": row.output.end,
-        "drop_first": row.drop_first,
-        "position": row.position,
-        "inputs": ", ".join(f"{i.topic}:{i.partition} [{i.start}, {i.end})" for i in row.inputs),
-    }
-
-
-def _plan_summary(answer: Answer) -> str:
-    rows = [r for r in answer.rows if isinstance(r, MergePlanRow)]
-    entries, dropped = sum(r.entries for r in rows), sum(r.drop_first for r in rows)
-    return f"{counted(entries, 'entry', 'entries')}, the outputs of the first {dropped:,} are there"
-
-
-PLAN = View(
-    columns=(
-        Column("partition", "LOG:PARTITION", "partition"),
-        Column("from", "FROM", "number"),
-        Column("to", "TO", "number"),
-        Column("entries", "ENTRIES", "number"),
-        Column("output", "OUTPUT", "partition"),
-        Column("output_from", "OUT-FROM", "number"),
-        Column("output_end", "OUT-END", "number"),
-        Column("drop_first", "DROP", "number"),
-        Column("position", "REACHED", "number"),
-        Column("inputs", "INPUTS", "text"),
-    ),
-    cells=_plan_cells,
-    name_keys=("topic", "partition"),
-    fields=names(MergePlanRow),
-    summary=_plan_summary,
-)
 
 
 def verify(

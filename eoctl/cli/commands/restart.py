@@ -13,7 +13,7 @@ import typer
 from eoctl.cli.commands.journal import context_of
 from eoctl.cli.commands.restart_target import AdHocTarget
 from eoctl.cli.dialog.acting import CommandChange, Execute
-from eoctl.cli.emit import View, emit
+from eoctl.cli.emit import emit
 from eoctl.cli.options import Connection, Format
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change import acting
@@ -23,10 +23,8 @@ from eoctl.operations.restart.plan import KIND, decision_of
 from eoctl.operations.restart.request import read_app_file
 from eoctl.operations.restart.verify import verify as look_again
 from eoctl.operations.session.session import now_ms, with_cluster
-from eoctl.render.restart import lines
+from eoctl.render.columns.restart import PLAN, VERIFY, lines
 from eoctl.render.shell import command
-from eoctl.render.tables import Column
-from eoctl.render.words import counted
 from eoctl.stores import plan_files
 from recovery.change.journal import JournalEntry
 from recovery.change.plan import Plan
@@ -34,7 +32,6 @@ from recovery.errors import EoctlError, Exit, RefusedError, UnverifiedError, Usa
 from recovery.restart.decision import PendingError
 from recovery.restart.rows import env_json, env_lines, export_csv, restart_plan_row
 from recovery.rows.answers import Answer
-from recovery.rows.restart import RestartPlanRow, RestartVerifyRow
 from recovery.sizes import byte_rate
 from recovery.times import duration, rfc3339
 
@@ -58,14 +55,6 @@ Pause = Annotated[
         help="between two looks at ends, store and group [plan: 1s, verify: 5s]",
     ),
 ]
-
-PLAN = View(
-    columns=(),
-    cells=lambda row: row.model_dump(),
-    name_keys=("app",),
-    fields=tuple(RestartPlanRow.model_fields),
-    summary=lambda answer: "",
-)
 
 
 def plan(
@@ -232,34 +221,6 @@ def verify(connection: Connection, output: Format, file: PlanFile, pause: Pause 
     answer = with_cluster(context, seconds, lambda c: look_again(c, made, pause=wait))
     emit(answer, VERIFY, output)
     return answer.exit_status
-
-
-def _verify_summary(answer: Answer) -> str:
-    if answer.rows:
-        return f"{counted(len(answer.rows), 'finding')}: do not start {answer.extra['app']}"
-    if not answer.complete:
-        return "INCOMPLETE: not everything could be seen"
-    outputs = answer.extra["outputs"]
-    looked = counted(outputs, "output") if isinstance(outputs, int) and outputs else "no output"
-    return (
-        f"{answer.extra['app']}: everything is as the plan left it ({looked} looked at); "
-        f"{answer.extra['guarantee']}: {answer.extra['because']}"
-    )
-
-
-VERIFY = View(
-    columns=(
-        Column("mark", "", "mark"),
-        Column("finding", "FINDING", "number", align="left"),
-        Column("where", "WHERE", "name"),
-        Column("producer_id", "PID", "number"),
-        Column("detail", "DETAIL", "text"),
-    ),
-    cells=lambda row: row.model_dump() | {"mark": "!"},
-    name_keys=("where",),
-    fields=tuple(RestartVerifyRow.model_fields),
-    summary=_verify_summary,
-)
 
 
 def _read(file: Path) -> Plan:

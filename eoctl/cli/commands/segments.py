@@ -1,48 +1,17 @@
 """`producers --segment` and `producers --blocks`: a broker's own files instead of a cluster."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from eoctl.cli.commands.inspect import PRODUCERS, with_gaps
-from eoctl.cli.emit import View, emit
+from eoctl.cli.emit import emit
 from eoctl.cli.options import Output
 from eoctl.operations.inspect import producer_blocks
 from eoctl.operations.inspect import segments as operation
+from eoctl.render.columns.inspect import BLOCKS, PRODUCERS
 from eoctl.render.sanitise import visible
-from eoctl.render.tables import Column
-from eoctl.render.words import counted
 from recovery.errors import UsageError
-from recovery.rows.segments import ProducerBlockRow, SegmentRow
-
-
-def _cells(row: ProducerBlockRow) -> Mapping[str, object]:
-    return {
-        "first": row.first_producer_id,
-        "last": row.last_producer_id,
-        "broker": row.broker,
-        "broker_epoch": row.broker_epoch,
-        "offset": row.offset,
-        "source": row.source,
-    }
-
-
-BLOCKS = View(
-    columns=(
-        Column("first", "FIRST PID", "number"),
-        Column("last", "LAST PID", "number"),
-        Column("broker", "BROKER", "number"),
-        Column("broker_epoch", "BROKER EPOCH", "number", wide_only=True),
-        Column("offset", "OFFSET", "number", wide_only=True),
-        Column("source", "SOURCE", "name"),
-    ),
-    cells=_cells,
-    name_keys=("first_producer_id", "last_producer_id"),
-    fields=tuple(ProducerBlockRow.model_fields),
-    summary=lambda answer: with_gaps(
-        f"{counted(len(answer.rows), 'block')} of producer ids handed out", answer
-    ),
-)
+from recovery.rows.segments import SegmentRow
 
 
 def show_segments(output: Output, folders: Sequence[str], producer_ids: Sequence[int]) -> int:
@@ -51,7 +20,6 @@ def show_segments(output: Output, folders: Sequence[str], producer_ids: Sequence
     emit(answer, PRODUCERS, output)
     if output.output in ("table", "wide"):
         found = answer.extra["segments"]
-        assert isinstance(found, list)
         for line in (line for s in found for line in _said(SegmentRow.model_validate(s))):
             print(visible(line, spaces=False), file=sys.stderr)
     return answer.exit_status

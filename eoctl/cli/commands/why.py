@@ -6,28 +6,20 @@ from typing import Annotated
 
 import typer
 
-from eoctl.cli.commands.inspect import with_gaps
-from eoctl.cli.emit import View, emit, error_line, utf8
+from eoctl.cli.emit import emit, error_line, utf8
 from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, Format, Topics
 from eoctl.cli.runner import ask
 from eoctl.operations.diagnose import why as operation
 from eoctl.operations.inspect.source import Source
-from eoctl.render.tables import Column
+from eoctl.render.columns.diagnose import WHY
+from eoctl.render.columns.table import with_gaps
 from eoctl.render.why import why_lines
 from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from recovery.errors import UsageError
 from recovery.rows.answers import Answer
 from recovery.rows.why import WhyRow
-
-WHY = View(
-    columns=(Column("partition", "TOPIC:PARTITION", "partition"),),
-    cells=lambda row: {"partition": row.where},
-    name_keys=("topic", "partition"),
-    fields=tuple(WhyRow.model_fields),
-    summary=lambda answer: "",
-)
 
 
 def why(

@@ -9,14 +9,15 @@ from typing import Annotated
 import typer
 
 from eoctl.cli.dialog.confirm import ask
-from eoctl.cli.emit import View, emit
+from eoctl.cli.emit import emit
 from eoctl.cli.options import Format
 from eoctl.operations.change.acting import Door, Opened, Outcome, execute, permit
 from eoctl.operations.session.session import now_ms
+from eoctl.render.columns.change import PLAN, STEPS
 from eoctl.render.plans import plan_facts
 from eoctl.render.sanitise import visible
 from eoctl.render.shell import command
-from eoctl.render.tables import Column, render_table
+from eoctl.render.tables import render_table
 from eoctl.render.words import counted, hanging
 from eoctl.settings.context import Context
 from eoctl.stores.journal import redacted
@@ -46,25 +47,6 @@ class Execute:
 
     def door(self, context: Context) -> Door:
         return Door(context, ask, self.execute, self.yes, self.plan_sha256)
-
-
-STEPS = (
-    Column("mark", "", "mark"),
-    Column("step", "STEP", "number"),
-    Column("action", "ACTION", "number", align="left"),
-    Column("target", "TARGET", "name"),
-    Column("status", "STATUS", "number", align="left"),
-    Column("detail", "DETAIL", "text"),
-)
-_MARKS = {"refused": "!", "unverified": "?", "beyond-plan": "!"}
-
-PLAN = View(
-    columns=STEPS,
-    cells=lambda row: row.model_dump(),
-    name_keys=("scope",),
-    fields=tuple(PlanRow.model_fields),
-    summary=lambda answer: "",
-)
 
 
 @dataclass(frozen=True)
@@ -111,11 +93,11 @@ class CommandChange:
             lines = [*plan_lines(self.plan), " to carry it out (nothing was sent yet):"]
             lines.append(f"   {row.command or 'the same command with --execute'}")
         else:
-            cells = [{**s.model_dump(), "mark": _MARKS.get(s.status or "")} for s in row.steps]
+            cells = [STEPS.cells(step) for step in row.steps]
             width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
             lines = render_table(
                 cells,
-                STEPS,
+                STEPS.columns,
                 width=width,
                 wide=output.output == "wide",
                 headers=not output.no_headers,

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eoctl.cli.commands.audit.views import DUPLICATES, SEQUENCES, TRANSACTIONS
 from eoctl.cli.commands.dedup import By, RecordSource
 from eoctl.cli.commands.offsets import MaxRate, NoCrc, range_bounds
-from eoctl.cli.emit import View, emit
+from eoctl.cli.emit import emit
 from eoctl.cli.options import Connection, Format
 from eoctl.cli.progress import reading_progress
 from eoctl.cli.spark import JobProgress, SparkOptions
@@ -17,6 +16,8 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.count import CountProgress
 from eoctl.operations.audit.ranges import AuditOptions
 from eoctl.operations.session.session import with_cluster
+from eoctl.render.columns.audit import DUPLICATES, SEQUENCES, TRANSACTIONS
+from eoctl.render.columns.table import Table
 from recovery.errors import UsageError
 from recovery.rows.answers import Answer
 from recovery.selectors import Selector, parse_selector, regex_selector
@@ -74,7 +75,7 @@ class Reads:
         self,
         connection: Connection,
         output: Format,
-        view: View,
+        view: Table,
         look: Callable[[Cluster, AuditOptions], Awaitable[Answer]],
     ) -> int:
         """Ask the cluster and write the answer; its exit status."""
@@ -91,7 +92,7 @@ class Reads:
         connection: Connection,
         output: Format,
         on: SparkOptions,
-        view: View,
+        view: Table,
         audit: "Audit[Any]",
     ) -> int:
         """The answer of an audit by one of the engines."""

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eoctl.cli.commands.audit.logs import Reads
-from eoctl.cli.commands.audit.views import MIRROR
 from eoctl.cli.options import Connection, Format
 from eoctl.operations.session.session import now_ms
+from eoctl.render.columns.audit import MIRROR
 from recovery.errors import UsageError
 from recovery.selectors import parse_selector
 from recovery.shared.offset_bounds import parse_bound

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,20 +13,19 @@ import typer
 from eoctl.cli.commands.offsets import MaxRate, NoCrc
 from eoctl.cli.commands.state.deliver import INTO, Delivering, planned
 from eoctl.cli.dialog.acting import CommandChange, Execute
-from eoctl.cli.emit import View, emit, names
+from eoctl.cli.emit import emit
 from eoctl.cli.options import FORMATS, Connection, Format
 from eoctl.cli.progress import Progress
 from eoctl.cli.spark import JobProgress, SparkOptions
 from eoctl.engine.rebuild import RANGE_OFFSETS
 from eoctl.operations.state import rebuild as operations
 from eoctl.operations.state.spark_rebuild import on_spark
+from eoctl.render.columns.state import REBUILD
 from eoctl.render.sanitise import visible
-from eoctl.render.tables import Column
-from eoctl.render.words import count, counted, size
+from eoctl.render.words import size
 from eoctl.settings.context import Context
 from recovery.errors import EoctlError, Exit, UsageError
 from recovery.rows.answers import Answer, worst
-from recovery.rows.state import StateRebuildRow
 from recovery.sizes import byte_rate
 from recovery.times import duration, format_duration
 
@@ -36,78 +35,6 @@ class ShortFormat(Format):
     """How the answer is written, where --output is a folder."""
 
     output: Annotated[str, typer.Option("-o", metavar="|".join(FORMATS))] = "table"
-
-
-def _rebuild_cells(row: StateRebuildRow) -> Mapping[str, object]:
-    return {
-        "mark": "?" if row.incomplete else None,
-        "partition": f"{row.topic}:{row.partition}",
-        "from": row.start,
-        "to": row.end,
-        "rows": row.rows,
-        "data_records": row.data_records,
-        "aborted_records": row.aborted_records,
-        "control_records": row.control_records,
-        "missing_offsets": row.missing_offsets,
-        "tombstones": row.tombstones,
-        "invalid": row.invalid,
-        "expired": row.expired,
-        "sha256_sum": row.sha256_sum,
-    }
-
-
-def _rebuild_summary(answer: Answer) -> str:
-    extra = answer.extra
-    digest, seconds = extra["digest"], extra["seconds"]
-    assert isinstance(digest, dict)
-    assert isinstance(seconds, float)
-    done = (
-        f"{counted(digest['rows'], 'entry', 'entries')} at {extra['at']}, digest "
-        f"{digest['sha256_sum']}, in {format_duration(seconds)} by the {extra['engine']} engine "
-        f"({extra['engine_why']}): {extra['manifest']}"
-    )
-    lines = [done]
-    split, opened = extra["split"], extra["open"]
-    assert isinstance(split, list)
-    assert isinstance(opened, list)
-    if split:
-        lines.append(f"NOT CONSISTENT: the cut divides {counted(len(split), 'transaction')}")
-    elif extra["consistent"] is None:
-        lines.append(
-            "the changelog does not say which records of different partitions belong together, so "
-            "consistency across partitions is unproven"
-        )
-    if opened:
-        lines.append(f"{counted(len(opened), 'transaction')} open above the cut")
-    notes = extra["notes"]
-    assert isinstance(notes, list)
-    lines += notes
-    if not answer.complete:
-        lines.append(f"NOT PROVABLY COMPLETE: {count(len(answer.errors))} reasons above")
-    return "; ".join(lines)
-
-
-REBUILD = View(
-    columns=(
-        Column("mark", "", "mark"),
-        Column("partition", "TOPIC:PARTITION", "partition"),
-        Column("from", "FROM", "number"),
-        Column("to", "TO", "number"),
-        Column("rows", "ENTRIES", "number"),
-        Column("data_records", "DATA", "number"),
-        Column("aborted_records", "ABORTED", "number", spare="zero"),
-        Column("control_records", "CONTROL", "number", wide_only=True),
-        Column("missing_offsets", "MISSING", "number", wide_only=True),
-        Column("tombstones", "TOMBSTONES", "number", spare="zero"),
-        Column("invalid", "INVALID", "number", spare="zero"),
-        Column("expired", "EXPIRED", "number", spare="zero"),
-        Column("sha256_sum", "DIGEST", "text", wide_only=True),
-    ),
-    cells=_rebuild_cells,
-    name_keys=("topic", "partition"),
-    fields=names(StateRebuildRow),
-    summary=_rebuild_summary,
-)
 
 
 def rebuild(

@@ -1,11 +1,10 @@
-"""How the answers of `audit` look as tables, and their closing sentences."""
+"""How the findings of `audit` are shown."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 
-from eoctl.cli.commands.inspect import with_gaps
-from eoctl.cli.emit import View
+from eoctl.render.columns.table import FINDING, PLACE, Table, place, with_gaps
 from eoctl.render.tables import Column
 from eoctl.render.words import count, counted
 from recovery.rows.answers import Answer
@@ -17,7 +16,6 @@ from recovery.rows.audit import (
     RecordPlace,
 )
 from recovery.rows.mirror import AuditMirrorRow
-from recovery.times import rfc3339
 
 
 def _with_engine(text: str, answer: Answer) -> str:
@@ -26,25 +24,9 @@ def _with_engine(text: str, answer: Answer) -> str:
     return with_gaps(f"{text}; by the {extra['engine']} engine ({extra['engine_why']})", answer)
 
 
-def _sequence_cells(row: AuditSequencesRow) -> Mapping[str, object]:
-    return {
-        "mark": "!",
-        "partition": f"{row.topic}:{row.partition}",
-        "finding": row.finding,
-        "producer_id": row.producer_id,
-        "producer_epoch": row.producer_epoch,
-        "after_offset": row.after_offset,
-        "offset": row.offset,
-        "expected": row.expected,
-        "found": row.found,
-        "records": row.records,
-    }
-
-
 def _sequence_summary(answer: Answer) -> str:
     examined = answer.extra["examined"]
-    assert isinstance(examined, list)
-    found = _number(answer, "findings")
+    found = answer.extra["findings"]
     records = sum(e["records"] - e["unnumbered"] for e in examined)
     text = f"{counted(found, 'finding')} in {counted(records, 'numbered record')}"
     if len(answer.rows) < found:
@@ -56,11 +38,12 @@ def _sequence_summary(answer: Answer) -> str:
     return _with_engine(text, answer)
 
 
-SEQUENCES = View(
-    columns=(
-        Column("mark", "", "mark"),
-        Column("partition", "TOPIC:PARTITION", "partition"),
-        Column("finding", "FINDING", "number", align="left"),
+SEQUENCES = Table(
+    AuditSequencesRow,
+    (
+        FINDING,
+        PLACE,
+        Column("finding", "FINDING", "word"),
         Column("producer_id", "PID", "number"),
         Column("producer_epoch", "EPOCH", "number", spare="any"),
         Column("after_offset", "AFTER", "number", spare="any"),
@@ -69,9 +52,7 @@ SEQUENCES = View(
         Column("found", "FOUND", "number"),
         Column("records", "RECORDS", "number"),
     ),
-    cells=_sequence_cells,
-    name_keys=("topic", "partition"),
-    fields=tuple(AuditSequencesRow.model_fields),
+    names=("topic", "partition"),
     summary=_sequence_summary,
 )
 
@@ -84,26 +65,18 @@ def _markers(parts: Iterable[NamedMarker]) -> Iterator[str]:
         yield f"{where}{part.first_offset}-{part.last_offset} {ended}"
 
 
-def _transaction_cells(row: AuditTransactionsRow) -> Mapping[str, object]:
-    wrong_first = sorted(row.partitions, key=lambda part: part.marker == row.decided)
-    return {
-        "mark": "!",
-        "finding": row.finding,
-        "transactional_id": row.transactional_id,
-        "producer_id": row.producer_id,
-        "producer_epoch": row.producer_epoch,
-        "decided": row.decided,
-        "decided_at": rfc3339(row.decided_at),
-        "partition": next((f"{part.topic}:{part.partition}" for part in wrong_first), None),
-        "markers": "; ".join(_markers(wrong_first)),
-    }
+def _wrong_first(row: AuditTransactionsRow) -> list[NamedMarker]:
+    return sorted(row.partitions, key=lambda part: part.marker == row.decided)
+
+
+def _first_wrong(row: AuditTransactionsRow) -> str | None:
+    return next((place(part) for part in _wrong_first(row)), None)
 
 
 def _transaction_summary(answer: Answer) -> str:
     names = ("findings", "transactions", "partitions")
-    found, judged, read = (_number(answer, name) for name in names)
+    found, judged, read = (answer.extra[name] for name in names)
     covered = answer.extra["covered"]
-    assert isinstance(covered, list)
     text = (
         f"{counted(found, 'finding')} in {counted(judged, 'transaction')} "
         f"of {counted(len(covered), 'id')}, {counted(read, 'partition')} read"
@@ -115,21 +88,20 @@ def _transaction_summary(answer: Answer) -> str:
     return _with_engine(text, answer)
 
 
-TRANSACTIONS = View(
-    columns=(
-        Column("mark", "", "mark"),
-        Column("finding", "FINDING", "number", align="left"),
+TRANSACTIONS = Table(
+    AuditTransactionsRow,
+    (
+        FINDING,
+        Column("finding", "FINDING", "word"),
         Column("transactional_id", "TRANSACTIONAL ID", "name"),
         Column("producer_id", "PID", "number"),
         Column("producer_epoch", "EPOCH", "number", spare="any"),
-        Column("decided", "DECIDED", "number", align="left"),
-        Column("decided_at", "AT", "number", align="left", spare="any"),
-        Column("partition", "TOPIC:PARTITION", "partition"),
-        Column("markers", "MARKERS", "text"),
+        Column("decided", "DECIDED", "word"),
+        Column("decided_at", "AT", "time", spare="any"),
+        Column("partition", "TOPIC:PARTITION", "partition", _first_wrong),
+        Column("markers", "MARKERS", "text", lambda row: "; ".join(_markers(_wrong_first(row)))),
     ),
-    cells=_transaction_cells,
-    name_keys=("transactional_id",),
-    fields=tuple(AuditTransactionsRow.model_fields),
+    names=("transactional_id",),
     summary=_transaction_summary,
 )
 
@@ -144,25 +116,16 @@ def _by_topic(places: Iterable[RecordPlace]) -> Iterator[str]:
         yield f"{' '.join(each)} of {topic}"
 
 
-def _duplicate_cells(row: AuditDuplicatesRow) -> Mapping[str, object]:
+def _places(row: AuditDuplicatesRow) -> str:
     places = list(_by_topic(row.places))
     if row.copies > len(row.places):
         places.append(f"and {count(row.copies - len(row.places))} more")
-    return {
-        "mark": "!",
-        "id": row.text,
-        "copies": row.copies,
-        "same_value": "same" if row.same_value else "different",
-        "nearest_offsets": row.nearest_offsets,
-        "farthest_offsets": row.farthest_offsets,
-        "span_seconds": row.span_seconds,
-        "places": ", ".join(places),
-    }
+    return ", ".join(places)
 
 
 def _duplicate_summary(answer: Answer) -> str:
     names = ("findings", "repeats", "records", "without_id", "partitions")
-    found, repeats, records, without, partitions = (_number(answer, name) for name in names)
+    found, repeats, records, without, partitions = (answer.extra[name] for name in names)
     text = (
         f"{counted(found, 'id')} with {counted(repeats, 'repeat')} in {counted(records, 'record')} "
         f"of {counted(partitions, 'partition')}, by {answer.extra['by']}"
@@ -174,49 +137,31 @@ def _duplicate_summary(answer: Answer) -> str:
     return _with_engine(text, answer)
 
 
-def _number(answer: Answer, name: str) -> int:
-    found = answer.extra[name]
-    assert isinstance(found, int)
-    return found
-
-
-DUPLICATES = View(
-    columns=(
-        Column("mark", "", "mark"),
-        Column("id", "ID", "text"),
+DUPLICATES = Table(
+    AuditDuplicatesRow,
+    (
+        FINDING,
+        Column("id", "ID", "text", lambda row: row.text),
         Column("copies", "COPIES", "number"),
-        Column("same_value", "VALUE", "text"),
+        Column("same_value", "VALUE", "text", lambda r: "same" if r.same_value else "different"),
         Column("nearest_offsets", "NEAREST", "number"),
         Column("farthest_offsets", "FARTHEST", "number"),
         Column("span_seconds", "SECONDS", "number"),
-        Column("places", "PLACES", "text"),
+        Column("places", "PLACES", "text", _places),
     ),
-    cells=_duplicate_cells,
-    name_keys=("id",),
-    fields=tuple(AuditDuplicatesRow.model_fields),
+    names=("id",),
     summary=_duplicate_summary,
 )
 
 
-def _mirror_cells(row: AuditMirrorRow) -> Mapping[str, object]:
-    return {
-        "mark": "!",
-        "partition": row.partition,
-        "finding": row.finding,
-        "source_offset": row.source_offset,
-        "mirror_offset": row.mirror_offset,
-        "records": row.records,
-        "key": row.text,
-        "about": row.group
-        or ", ".join(row.differs)
-        or (None if row.first_copy is None else f"first at {row.first_copy}"),
-    }
+def _about(row: AuditMirrorRow) -> str | None:
+    first = None if row.first_copy is None else f"first at {row.first_copy}"
+    return row.group or ", ".join(row.differs) or first
 
 
 def _mirror_summary(answer: Answer) -> str:
     examined = answer.extra["examined"]
-    assert isinstance(examined, list)
-    found = _number(answer, "findings")
+    found = answer.extra["findings"]
     same = sum(e["same"] for e in examined)
     text = (
         f"{counted(found, 'finding')}, {counted(same, 'record')} the same "
@@ -229,19 +174,18 @@ def _mirror_summary(answer: Answer) -> str:
     return with_gaps(text, answer)
 
 
-MIRROR = View(
-    columns=(
-        Column("mark", "", "mark"),
+MIRROR = Table(
+    AuditMirrorRow,
+    (
+        FINDING,
         Column("partition", "PARTITION", "number"),
         Column("finding", "FINDING", "text"),
         Column("source_offset", "SOURCE", "number"),
         Column("mirror_offset", "MIRROR", "number"),
         Column("records", "RECORDS", "number"),
-        Column("key", "KEY", "text"),
-        Column("about", "ABOUT", "text"),
+        Column("key", "KEY", "text", lambda row: row.text),
+        Column("about", "ABOUT", "text", _about),
     ),
-    cells=_mirror_cells,
-    name_keys=("partition",),
-    fields=tuple(AuditMirrorRow.model_fields),
+    names=("partition",),
     summary=_mirror_summary,
 )

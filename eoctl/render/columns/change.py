@@ -1,0 +1,68 @@
+"""How plans, their steps and the journal are shown."""
+
+from eoctl.render.columns.table import Table, marked
+from eoctl.render.shell import command
+from eoctl.render.tables import Column
+from eoctl.render.words import counted
+from recovery.rows.answers import Answer
+from recovery.rows.journal import JournalEventRow, JournalRow, PlanRow, PlanStepRow
+
+_STEP_MARKS = {"refused": "!", "unverified": "?", "beyond-plan": "!"}
+_MARKS = {"unfinished": "!", "failed": "!"}
+
+PLAN = Table(PlanRow, names=("scope",))  # its lines: eoctl.cli.dialog.acting
+STEPS = Table(
+    PlanStepRow,
+    (
+        marked(lambda row: _STEP_MARKS.get(row.status or "")),
+        Column("step", "STEP", "number"),
+        Column("action", "ACTION", "word"),
+        Column("target", "TARGET", "name"),
+        Column("status", "STATUS", "word"),
+        Column("detail", "DETAIL", "text"),
+    ),
+)
+JOURNAL = Table(
+    JournalRow,
+    (
+        marked(lambda row: _MARKS.get(row.state)),
+        Column("id", "ENTRY", "word"),
+        Column("state", "STATE", "word"),
+        Column("action", "ACTION", "word"),
+        Column("context", "CONTEXT", "name"),
+        Column("scope", "WHERE", "name"),
+        Column("steps", "STEPS", "number", lambda r: f"{r.steps_done}/{r.steps}", spare="any"),
+        Column("user", "WHO", "name", lambda row: f"{row.user}@{row.host}"),
+        Column("started", "STARTED", "time", wide_only=True),
+        Column("ended", "ENDED", "time", wide_only=True),
+        Column("summary", "WHAT", "text"),
+    ),
+    names=("id",),
+    summary=lambda answer: (
+        f"{counted(len(answer.rows), 'change')}, {answer.extra['unfinished']} unfinished"
+    ),
+)
+
+
+def _event(row: JournalEventRow) -> str:
+    return row.event + (" (found)" if row.found else "")
+
+
+def _show_summary(answer: Answer) -> str:
+    entry = answer.extra["entry"]
+    by = f"{entry['user']} on {entry['host']} (pid {entry['pid']})"
+    return f"{entry['id']} is {entry['state']}; by {by}: {command(entry['argv'])}"
+
+
+EVENTS = Table(
+    JournalEventRow,
+    (
+        Column("at", "AT", "time"),
+        Column("event", "EVENT", "word", _event),
+        Column("step", "STEP", "number"),
+        Column("target", "TARGET", "name"),
+        Column("detail", "DETAIL", "text"),
+    ),
+    names=("id", "step", "event"),
+    summary=_show_summary,
+)

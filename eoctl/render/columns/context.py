@@ -1,0 +1,67 @@
+"""How contexts, their settings and what their credentials allow are shown."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from eoctl.render.columns.table import Table, marked
+from eoctl.render.tables import Column
+from eoctl.render.words import counted
+from recovery.rows.answers import Answer
+from recovery.rows.row import ContextRow, ContextSettingRow, ContextTestRow
+
+_SEES = {True: "yes", False: "NO", None: "unknown"}
+_MARKS = {True: None, False: "!", None: "?"}
+
+
+def _may(row: ContextRow) -> str | None:
+    words = (("READ-ONLY", row.read_only), ("PROTECTED", row.protected))
+    return " ".join(word for word, on in words if on) or None
+
+
+CONTEXTS = Table(
+    ContextRow,
+    (
+        Column("current", "", "mark", lambda row: "*" if row.current else None),
+        Column("name", "CONTEXT", "name"),
+        Column("bootstrap_servers", "BOOTSTRAP SERVERS", "name"),
+        Column("marks", "MAY", "text", _may),
+        Column("source", "FROM", "text"),
+    ),
+    names=("name",),
+    summary=lambda answer: counted(len(answer.rows), "context"),
+)
+SETTINGS = Table(
+    ContextSettingRow,
+    (Column("key", "PROPERTY", "name"), Column("value", "VALUE", "name")),
+    names=("key",),
+    summary=lambda answer: f"context {answer.extra['context']}",
+)
+
+
+def _check(row: ContextTestRow) -> str:
+    return row.check if row.kind == "right" else f"eoctl {row.check}"
+
+
+def _test_summary(answer: Answer) -> str:
+    rows = cast("Sequence[ContextTestRow]", answer.rows)
+    rights = [row for row in rows if row.kind == "right"]
+    commands = [row.sees for row in rows if row.kind == "command"]
+    return (
+        f"{answer.extra['seen']} of {counted(len(rights), 'right')} seen; "
+        f"{commands.count(True)} of {len(commands)} groups of commands allowed, "
+        f"{commands.count(None)} unknown"
+    )
+
+
+TESTS = Table(
+    ContextTestRow,
+    (
+        marked(lambda row: _MARKS[row.sees]),
+        Column("check", "CHECK", "name", _check),
+        Column("sees", "ALLOWED", "text", lambda row: _SEES[row.sees]),
+        Column("cannot_say", "SO CANNOT SAY", "text", lambda r: ", ".join(r.cannot_say) or None),
+        Column("detail", "DETAIL", "text"),
+    ),
+    names=("check",),
+    summary=_test_summary,
+)

@@ -1,0 +1,267 @@
+"""How partitions, transactional ids, producers, groups and offsets are shown."""
+
+from dataclasses import replace
+
+from eoctl.render.columns.table import PLACE, Table, age_of, marked, with_gaps
+from eoctl.render.tables import Column
+from eoctl.render.words import Age, count, counted, spoken_age
+from recovery.rows.answers import Answer
+from recovery.rows.offsets import OffsetsCountRow, OffsetsShowRow
+from recovery.rows.row import LsoRow, ProducerRow, TxnDescribeRow, TxnListRow
+from recovery.rows.segments import ProducerBlockRow
+from recovery.times import rfc3339
+
+
+def _lso_mark(row: LsoRow) -> str | None:
+    return "?" if row.error or not row.blocking_known else "!" if row.held else None
+
+
+def _held_by(row: LsoRow) -> str | None:
+    if row.error:
+        return row.error
+    if row.blocking is None:
+        return None if row.blocking_known else "not known"
+    return row.blocking.transactional_id or f"pid {row.blocking.producer_id}"
+
+
+def _blocking_id(row: LsoRow) -> int | None:
+    return row.blocking.producer_id if row.blocking else None
+
+
+def _blocking_epoch(row: LsoRow) -> int | None:
+    return row.blocking.producer_epoch if row.blocking else None
+
+
+def _lso_age(row: LsoRow) -> Age | None:
+    return age_of(row.blocking) if row.blocking else None
+
+
+def _lso_summary(answer: Answer) -> str:
+    rows = [r for r in answer.rows if isinstance(r, LsoRow) and r.held]
+    scanned = answer.extra["scanned"]
+    text = f"{count(len(rows))} of {counted(scanned, 'partition')} held back"
+    ages = [
+        (b.age_seconds, b.age_clock == "producer")
+        for r in rows
+        if (b := r.blocking) is not None and b.age_seconds is not None
+    ]
+    if ages:
+        seconds, by_producer = max(ages)
+        text += f"; oldest {spoken_age(seconds, producer_clock=by_producer)}"
+    return with_gaps(text, answer)
+
+
+LSO = Table(
+    LsoRow,
+    (
+        marked(_lso_mark),
+        replace(PLACE, min_width=20),
+        Column("leader", "LEADER", "number", wide_only=True),
+        Column("log_start_offset", "START", "number", wide_only=True),
+        Column("last_stable_offset", "LSO", "number", min_width=10),
+        Column("high_watermark", "HW", "number", min_width=10),
+        Column("held", "HELD", "number", min_width=8),
+        Column("age", "AGE", "age", _lso_age, min_width=4),
+        Column("producer_id", "PID", "number", _blocking_id, wide_only=True),
+        Column("producer_epoch", "EPOCH", "number", _blocking_epoch, wide_only=True),
+        Column("held_by", "HELD BY", "name", _held_by),
+    ),
+    names=("topic", "partition"),
+    summary=_lso_summary,
+)
+
+
+def _txn_mark(row: TxnListRow) -> str | None:
+    late = (
+        row.age_seconds is not None
+        and row.timeout_ms is not None
+        and row.age_seconds * 1000 > row.timeout_ms
+    )
+    return "?" if row.error else "!" if late else None
+
+
+def _timeout(row: TxnListRow | TxnDescribeRow) -> Age | None:
+    return None if row.timeout_ms is None else Age(row.timeout_ms / 1000)
+
+
+def _txn_summary(answer: Answer) -> str:
+    text = f"{counted(len(answer.rows), 'transactional id')}, {answer.extra['open']} open"
+    seen, all_of = answer.extra["coordinators_seen"], answer.extra["coordinators"]
+    return with_gaps(f"{text}; {seen} of {all_of} coordinator partitions answered", answer)
+
+
+TXN_LIST = Table(
+    TxnListRow,
+    (
+        marked(_txn_mark),
+        Column("transactional_id", "TRANSACTIONAL ID", "name", min_width=17),
+        Column("coordinator", "COORD", "number"),
+        Column("producer_id", "PID", "number", min_width=7),
+        Column("producer_epoch", "EPOCH", "number"),
+        Column("state", "STATE", "text", min_width=7),
+        Column("age", "AGE", "age", lambda row: row.age_seconds, min_width=4),
+        Column("timeout", "TIMEOUT", "age", _timeout),
+        Column("partitions", "PARTS", "number"),
+    ),
+    names=("transactional_id",),
+    summary=_txn_summary,
+)
+
+
+def _partitions(row: TxnDescribeRow) -> str | None:
+    return ",".join(f"{p.topic}:{p.partition}" for p in row.partitions) or None
+
+
+TXN_DESCRIBE = Table(
+    TxnDescribeRow,
+    (
+        Column("transactional_id", "TRANSACTIONAL ID", "name"),
+        Column("coordinator", "COORD", "number"),
+        Column("producer_id", "PID", "number"),
+        Column("producer_epoch", "EPOCH", "number"),
+        Column("state", "STATE", "text"),
+        Column("age", "AGE", "age", lambda row: row.age_seconds),
+        Column("timeout", "TIMEOUT", "age", _timeout),
+        Column("partitions", "PARTITIONS", "name", _partitions),
+    ),
+    names=("transactional_id",),
+    summary=lambda answer: with_gaps(counted(len(answer.rows), "transactional id"), answer),
+)
+
+
+def _producer_mark(row: ProducerRow) -> str | None:
+    return "?" if row.error else "!" if row.stale_epoch else None
+
+
+def _zombie(row: ProducerRow) -> str | None:
+    return "zombie" if row.stale_epoch else None
+
+
+def _last_write(row: ProducerRow) -> str | None:
+    return rfc3339(row.last_timestamp)
+
+
+def _producer_summary(answer: Answer) -> str:
+    rows = [r for r in answer.rows if isinstance(r, ProducerRow)]
+    opened = sum(r.current_txn_start_offset is not None for r in rows)
+    text = f"{counted(len(rows), 'producer state')}, {count(opened)} with an open transaction"
+    stale = sum(bool(r.stale_epoch) for r in rows)
+    return with_gaps(text + (f", {count(stale)} of an older epoch" if stale else ""), answer)
+
+
+PRODUCERS = Table(
+    ProducerRow,
+    (
+        marked(_producer_mark),
+        PLACE,
+        Column("producer_id", "PID", "number"),
+        Column("producer_epoch", "EPOCH", "number"),
+        Column("last_sequence", "SEQ", "number"),
+        Column("last_timestamp", "LAST WRITE", "number", _last_write, wide_only=True),
+        Column("coordinator_epoch", "CEPOCH", "number", wide_only=True),
+        Column("current_txn_start_offset", "TXN START", "number"),
+        Column("transactional_id", "TRANSACTIONAL ID", "name"),
+        Column(
+            "stale",
+            "STALE",
+            "text",
+            _zombie,
+            wide_only=True,
+        ),
+    ),
+    names=("topic", "partition", "producer_id"),
+    summary=_producer_summary,
+)
+BLOCKS = Table(
+    ProducerBlockRow,
+    (
+        Column("first", "FIRST PID", "number", lambda row: row.first_producer_id),
+        Column("last", "LAST PID", "number", lambda row: row.last_producer_id),
+        Column("broker", "BROKER", "number"),
+        Column("broker_epoch", "BROKER EPOCH", "number", wide_only=True),
+        Column("offset", "OFFSET", "number", wide_only=True),
+        Column("source", "SOURCE", "name"),
+    ),
+    names=("first_producer_id", "last_producer_id"),
+    summary=lambda answer: with_gaps(
+        f"{counted(len(answer.rows), 'block')} of producer ids handed out", answer
+    ),
+)
+
+
+def _count_summary(answer: Answer) -> str:
+    rows = [r for r in answer.rows if isinstance(r, OffsetsCountRow) and r.error is None]
+    offsets = sum((r.end or 0) - (r.start or 0) for r in rows)
+    data = sum(r.data_records or 0 for r in rows)
+    text = f"{counted(data, 'data record')} on {counted(offsets, 'offset')}"
+    opened = sum(r.open_records or 0 for r in rows)
+    if opened:
+        text += f"; {count(opened)} open: not decided yet, not counted as data"
+    return with_gaps(text, answer)
+
+
+COUNT = Table(
+    OffsetsCountRow,
+    (
+        marked(lambda row: "?" if row.error else None),
+        PLACE,
+        Column("from", "FROM", "number", lambda row: row.start),
+        Column("to", "TO", "number", lambda row: row.end),
+        Column("data_records", "DATA", "number"),
+        Column("aborted_records", "ABORTED", "number"),
+        Column("control_records", "CONTROL", "number"),
+        Column("open_records", "OPEN", "number"),
+        Column("missing_offsets", "MISSING", "number"),
+        Column("error", "ERROR", "text"),
+    ),
+    names=("topic", "partition"),
+    summary=_count_summary,
+)
+
+
+def _group_mark(row: OffsetsShowRow) -> str | None:
+    waits_behind_lso = row.lag is not None and row.lag <= 0 and (row.lag_hw or 0) > 0
+    return "?" if row.error else "!" if row.pending or waits_behind_lso else None
+
+
+def _pending(row: OffsetsShowRow) -> str | None:
+    pid = row.pending_producer_id
+    return row.error or (f"pid {pid}" if pid is not None else "yes" if row.pending else None)
+
+
+def _show_summary(answer: Answer) -> str:
+    rows = [r for r in answer.rows if isinstance(r, OffsetsShowRow)]
+    stores = answer.extra.get("stores")
+    if stores is not None:
+        assert isinstance(stores, list)
+        absent = [str(s["store"]) for s in stores if not s["exists"]]
+        gone = f"; there is no {', no '.join(absent)}" if absent else ""
+        text = f"{counted(len(stores), 'store')}, {counted(len(rows), 'position')}{gone}"
+        return with_gaps(text, answer)
+    groups = answer.extra["groups"]
+    text = f"{counted(len(groups), 'group')}, {counted(len(rows), 'committed offset')}"
+    pending = sum(bool(r.pending) for r in rows)
+    return with_gaps(f"{text}, {count(pending)} with a pending commit", answer)
+
+
+OFFSETS = Table(
+    OffsetsShowRow,
+    (
+        marked(_group_mark),
+        Column("group", "GROUP", "name"),
+        PLACE,
+        Column("committed_offset", "COMMITTED", "number"),
+        Column("leader_epoch", "EPOCH", "number", wide_only=True),
+        Column("last_stable_offset", "LSO", "number"),
+        Column("high_watermark", "HW", "number", wide_only=True),
+        Column("lag", "LAG", "number"),
+        Column("lag_hw", "LAG-HW", "number"),
+        Column("data_records", "RECORDS", "number", wide_only=True),
+        Column("pending", "PENDING", "text", _pending),
+        Column("metadata", "METADATA", "name", lambda row: row.metadata or None, wide_only=True),
+    ),
+    names=("group", "topic", "partition"),
+    summary=_show_summary,
+)
+_COUNTED = [replace(c, wide_only=c.wide_only and c.key != "data_records") for c in OFFSETS.columns]
+OFFSETS_COUNTED = replace(OFFSETS, columns=_COUNTED)

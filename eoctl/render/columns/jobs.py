@@ -1,0 +1,43 @@
+"""How recovery jobs are shown."""
+
+from eoctl.render.columns.table import Table
+from eoctl.render.tables import Column
+from eoctl.render.words import counted
+from recovery.rows.answers import Answer
+from recovery.rows.jobs import JobRow
+from recovery.times import format_duration
+
+
+def _stages(row: JobRow) -> str | None:
+    return None if row.stages_total is None else f"{row.stages_done}/{row.stages_total}"
+
+
+def _eta(row: JobRow) -> str | None:
+    return None if row.eta_seconds is None else format_duration(round(row.eta_seconds))
+
+
+def _summary(answer: Answer) -> str:
+    running = sum(row.state == "running" for row in answer.rows if isinstance(row, JobRow))
+    return f"{counted(len(answer.rows), 'job')}, {running} running"
+
+
+JOBS = Table(
+    JobRow,
+    (
+        Column("mark", "", "mark"),
+        Column("id", "JOB", "word"),
+        Column("state", "STATE", "word"),
+        Column("job", "KIND", "word"),
+        Column("engine", "ENGINE", "word", wide_only=True),
+        Column("records", "RECORDS", "number"),
+        Column("stages", "STAGES", "number", _stages, spare="any"),
+        Column("eta", "ETA", "number", _eta),
+        Column("exit", "EXIT", "number", lambda row: row.exit_status, spare="zero"),
+        Column("context", "CONTEXT", "name"),
+        Column("started", "STARTED", "time", wide_only=True),
+        Column("ended", "ENDED", "time", wide_only=True),
+        Column("what", "WHAT", "text", lambda row: row.error or row.summary),
+    ),
+    names=("id",),
+    summary=_summary,
+)

@@ -1,0 +1,67 @@
+"""How merge logs and their findings are shown."""
+
+from eoctl.render.columns.table import FINDING, Table, place
+from eoctl.render.tables import Column
+from eoctl.render.words import counted
+from recovery.rows.answers import Answer
+from recovery.rows.merge import MergeFindingRow, MergePlanRow
+
+_LOG = Column("partition", "LOG:PARTITION", "partition", place)
+
+
+def _input(row: MergeFindingRow) -> str | None:
+    return None if row.input_topic is None else f"{row.input_topic}:{row.input_partition}"
+
+
+def _verify_summary(answer: Answer) -> str:
+    entries = answer.extra["entries"]
+    text = f"{counted(entries, 'entry', 'entries')}, {counted(len(answer.rows), 'finding')}"
+    if not answer.complete:
+        text += f"; INCOMPLETE, {counted(len(answer.errors), 'thing')} could not be verified"
+    return text
+
+
+VERIFY = Table(
+    MergeFindingRow,
+    (
+        FINDING,
+        _LOG,
+        Column("merge_offset", "AT", "number"),
+        Column("finding", "FINDING", "word"),
+        Column("input", "INPUT", "partition", _input),
+        Column("offset", "OFFSET", "number"),
+        Column("records", "RECORDS", "number"),
+        Column("detail", "DETAIL", "text"),
+    ),
+    names=("topic", "partition", "merge_offset"),
+    summary=_verify_summary,
+)
+
+
+def _inputs(row: MergePlanRow) -> str:
+    return ", ".join(f"{i.topic}:{i.partition} [{i.start}, {i.end})" for i in row.inputs)
+
+
+def _plan_summary(answer: Answer) -> str:
+    rows = [r for r in answer.rows if isinstance(r, MergePlanRow)]
+    entries, dropped = sum(r.entries for r in rows), sum(r.drop_first for r in rows)
+    return f"{counted(entries, 'entry', 'entries')}, the outputs of the first {dropped:,} are there"
+
+
+PLAN = Table(
+    MergePlanRow,
+    (
+        _LOG,
+        Column("from", "FROM", "number", lambda row: row.start),
+        Column("to", "TO", "number", lambda row: row.tip),
+        Column("entries", "ENTRIES", "number"),
+        Column("output", "OUTPUT", "partition", lambda row: place(row.output)),
+        Column("output_from", "OUT-FROM", "number", lambda row: row.output.start),
+        Column("output_end", "OUT-END", "number", lambda row: row.output.end),
+        Column("drop_first", "DROP", "number"),
+        Column("position", "REACHED", "number"),
+        Column("inputs", "INPUTS", "text", _inputs),
+    ),
+    names=("topic", "partition"),
+    summary=_plan_summary,
+)

@@ -1,0 +1,140 @@
+"""A restart plan for eyes: which way, how far, since when; then what is dropped, and why."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from eoctl.render.columns.table import FINDING, Table, marked, place
+from eoctl.render.sanitise import visible
+from eoctl.render.tables import Column, render_table
+from eoctl.render.words import counted, hanging
+from recovery.rows.answers import Answer
+from recovery.rows.restart import (
+    RestartCheck,
+    RestartInput,
+    RestartOutput,
+    RestartPlanRow,
+    RestartVerifyRow,
+)
+
+TEXT_WIDTH = 80  # of sentences where there is no terminal
+_MARKS = {"rewind": "<<", "skip": ">>"}
+
+
+def _input_times(i: RestartInput) -> str | None:
+    return _times(i.from_time, i.to_time) if i.direction != "none" else None
+
+
+def _fed_by(o: RestartOutput) -> str:
+    return ",".join(f"{f.topic}:{f.partition}" for f in o.fed_by)
+
+
+INPUTS = Table(
+    RestartInput,
+    (
+        marked(lambda i: _MARKS.get(i.direction)),
+        Column("input", "INPUT", "partition", place),
+        Column("direction", "DIRECTION", "word", lambda i: i.direction.upper()),
+        Column("records", "RECORDS", "number"),
+        Column("from", "FROM", "number", lambda i: i.current_offset),
+        Column("to", "TO", "number", lambda i: i.restart_offset),
+        Column("times", "TIMES (UTC)", "word", _input_times),
+    ),
+)
+OUTPUTS = Table(
+    RestartOutput,
+    (
+        marked(lambda o: None),
+        Column("output", "OUTPUT", "partition", place),
+        Column("drop_first", "DROP FIRST", "number"),
+        Column("counted_in", "COUNTED IN", "word", lambda o: f"[{o.start}, {o.end_offset})"),
+        Column("leader_epoch", "LEADER EPOCH", "number"),
+        Column("fed_by", "FED BY", "name", _fed_by),
+    ),
+)
+
+
+def lines(row: RestartPlanRow, *, width: int | None, wide: bool, headers: bool) -> Iterator[str]:
+    """The plan's lines: inputs, outputs, the sum, the guarantee, what is checked and assumed.
+
+    width: of the terminal, None where there is none.
+    """
+    for table, rows in ((INPUTS, row.inputs), (OUTPUTS, row.outputs)):
+        if rows or table is INPUTS:
+            cells = [table.cells(r) for r in rows]
+            yield from render_table(cells, table.columns, width=width, wide=wide, headers=headers)
+    for head, text in _rest(row):
+        told = visible(text, spaces=False)
+        whole = head == "spark"  # JSON to be copied
+        yield from (
+            [f" {head:<13}{told}"] if whole else hanging(f" {head:<13}", told, width or TEXT_WIDTH)
+        )
+
+
+def _rest(row: RestartPlanRow) -> Iterator[tuple[str, str]]:
+    for o in row.outputs:
+        if o.drop_first:
+            yield "sum", sum_of(o)
+    for s in row.state:
+        yield "state", f"replay {s.topic}:{s.partition} up to {s.end_offset}"
+    if row.starting_offsets is not None:
+        yield "spark", f"startingOffsets {row.starting_offsets}"
+    yield "guarantee", f"{row.guarantee}: {row.because}"
+    for held, word in ((False, "!  not so"), (None, "   ASSUMED"), (True, "   checked")):
+        for check in row.checks:
+            if check.held is held:
+                yield word, _check(check)
+
+
+def sum_of(o: RestartOutput) -> str:
+    """The output offset minus n."""
+    between = o.end_offset - o.start
+    others = between - o.drop_first
+    of_these = "" if not others else f" ({others} offsets in between are no data)"
+    return (
+        f"{o.topic}:{o.partition} ends at {o.end_offset}; {o.drop_first} records before that is "
+        f"{o.start}{of_these}"
+    )
+
+
+def _check(check: RestartCheck) -> str:
+    return f"{check.name}: {check.detail}" + (f" ({check.where})" if check.where else "")
+
+
+def _times(first: int | None, second: int | None) -> str | None:
+    """`14:02:11 > 13:58:40`, with dates where these differ or one is not known."""
+    if first is None and second is None:
+        return None
+    at = [None if t is None else datetime.fromtimestamp(t / 1000, UTC) for t in (first, second)]
+    days = {None if t is None else t.date() for t in at}
+    form = "%H:%M:%S" if len(days) == 1 else "%Y-%m-%dT%H:%M:%S"
+    return " > ".join("?" if t is None else t.strftime(form) for t in at)
+
+
+PLAN = Table(RestartPlanRow, names=("app",))  # shown by `lines`
+
+
+def _verify_summary(answer: Answer) -> str:
+    if answer.rows:
+        return f"{counted(len(answer.rows), 'finding')}: do not start {answer.extra['app']}"
+    if not answer.complete:
+        return "INCOMPLETE: not everything could be seen"
+    outputs = answer.extra["outputs"]
+    looked = counted(outputs, "output") if isinstance(outputs, int) and outputs else "no output"
+    return (
+        f"{answer.extra['app']}: everything is as the plan left it ({looked} looked at); "
+        f"{answer.extra['guarantee']}: {answer.extra['because']}"
+    )
+
+
+VERIFY = Table(
+    RestartVerifyRow,
+    (
+        FINDING,
+        Column("finding", "FINDING", "word"),
+        Column("where", "WHERE", "name"),
+        Column("producer_id", "PID", "number"),
+        Column("detail", "DETAIL", "text"),
+    ),
+    names=("where",),
+    summary=_verify_summary,
+)

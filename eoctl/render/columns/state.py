@@ -1,0 +1,133 @@
+"""How rebuilt states, their entries and their differences are shown."""
+
+from eoctl.render.columns.table import PLACE, Table, marked, place
+from eoctl.render.tables import Column
+from eoctl.render.words import count, counted
+from recovery.rows.answers import Answer
+from recovery.rows.state import StateCompareRow, StateRebuildRow, StateShowRow, StateValue
+from recovery.times import format_duration, rfc3339
+
+
+def _side(value: StateValue | None) -> str | None:
+    if value is None:
+        return None
+    shown = value.value_text if value.value_text is not None else value.value
+    return "null" if shown is None else shown
+
+
+def _key(row: StateCompareRow) -> str | None:
+    return row.key_text if row.key_text is not None else row.key
+
+
+def _compare_summary(answer: Answer) -> str:
+    rows = [r for r in answer.rows if isinstance(r, StateCompareRow) and r.key is None]
+    if answer.extra["equal"]:
+        return f"equal: {counted(sum(r.rows_a or 0 for r in rows), 'entry', 'entries')}"
+    only_a, only_b, different = (
+        sum(getattr(r, name) or 0 for r in rows) for name in ("only_a", "only_b", "different")
+    )
+    text = f"{count(only_a)} only in A, {count(only_b)} only in B, {count(different)} different"
+    if answer.extra["same_cut"] is False:
+        text += "; they are of different cuts"
+    return f"{text}; {counted(answer.extra['shown'], 'entry', 'entries')} shown"
+
+
+COMPARE = Table(
+    StateCompareRow,
+    (
+        marked(lambda row: "!" if row.difference else None),
+        Column("partition", "TOPIC:PARTITION", "partition", lambda row: place(row) or "all"),
+        Column("difference", "DIFFERENCE", "text", lambda row: row.difference or "equal"),
+        Column("rows_a", "ENTRIES-A", "number"),
+        Column("rows_b", "ENTRIES-B", "number"),
+        Column("only_a", "ONLY-A", "number"),
+        Column("only_b", "ONLY-B", "number"),
+        Column("different", "DIFFERENT", "number"),
+        Column("key", "KEY", "name", _key),
+        Column("a", "A", "name", lambda row: _side(row.a)),
+        Column("b", "B", "name", lambda row: _side(row.b)),
+    ),
+    names=("topic", "partition"),
+    summary=_compare_summary,
+)
+
+
+def _shown_key(row: StateShowRow) -> str | None:
+    return row.key if row.key_decoded is None else str(row.key_decoded)
+
+
+def _shown_value(row: StateShowRow) -> str | None:
+    return row.value if row.value_decoded is None else str(row.value_decoded)
+
+
+def _more(row: StateShowRow) -> str | None:
+    return ", ".join(f"{k}={v}" for k, v in row.extra.items()) or None
+
+
+def _show_summary(answer: Answer) -> str:
+    found = counted(len(answer.rows), "entry", "entries")
+    return f"{found}, a {answer.extra['format']} state at {answer.extra['at']}"
+
+
+SHOW = Table(
+    StateShowRow,
+    (
+        marked(lambda row: None),
+        PLACE,
+        Column("offset", "OFFSET", "number"),
+        Column("timestamp", "TIMESTAMP", "number", lambda row: rfc3339(row.timestamp)),
+        Column("key", "KEY", "name", _shown_key),
+        Column("value", "VALUE", "name", _shown_value),
+        Column("extra", "MORE", "text", _more),
+    ),
+    names=("topic", "partition"),
+    summary=_show_summary,
+)
+
+
+def _rebuild_summary(answer: Answer) -> str:
+    extra = answer.extra
+    digest, seconds = extra["digest"], extra["seconds"]
+    done = (
+        f"{counted(digest['rows'], 'entry', 'entries')} at {extra['at']}, digest "
+        f"{digest['sha256_sum']}, in {format_duration(seconds)} by the {extra['engine']} engine "
+        f"({extra['engine_why']}): {extra['manifest']}"
+    )
+    lines = [done]
+    split, opened = extra["split"], extra["open"]
+    if split:
+        lines.append(f"NOT CONSISTENT: the cut divides {counted(len(split), 'transaction')}")
+    elif extra["consistent"] is None:
+        lines.append(
+            "the changelog does not say which records of different partitions belong together, so "
+            "consistency across partitions is unproven"
+        )
+    if opened:
+        lines.append(f"{counted(len(opened), 'transaction')} open above the cut")
+    notes = extra["notes"]
+    lines += notes
+    if not answer.complete:
+        lines.append(f"NOT PROVABLY COMPLETE: {count(len(answer.errors))} reasons above")
+    return "; ".join(lines)
+
+
+REBUILD = Table(
+    StateRebuildRow,
+    (
+        marked(lambda row: "?" if row.incomplete else None),
+        PLACE,
+        Column("from", "FROM", "number", lambda row: row.start),
+        Column("to", "TO", "number", lambda row: row.end),
+        Column("rows", "ENTRIES", "number"),
+        Column("data_records", "DATA", "number"),
+        Column("aborted_records", "ABORTED", "number", spare="zero"),
+        Column("control_records", "CONTROL", "number", wide_only=True),
+        Column("missing_offsets", "MISSING", "number", wide_only=True),
+        Column("tombstones", "TOMBSTONES", "number", spare="zero"),
+        Column("invalid", "INVALID", "number", spare="zero"),
+        Column("expired", "EXPIRED", "number", spare="zero"),
+        Column("sha256_sum", "DIGEST", "text", wide_only=True),
+    ),
+    names=("topic", "partition"),
+    summary=_rebuild_summary,
+)

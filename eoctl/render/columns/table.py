@@ -1,0 +1,66 @@
+"""What a table is made of, and the columns that several rows share."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from eoctl.render.tables import Column
+from eoctl.render.words import Age, counted
+from recovery.rows.answers import Answer
+
+
+@dataclass(frozen=True)
+class Table:
+    """How the rows of one model are shown. names: the fields that `-o name` writes.
+
+    summary makes the closing sentence, heading the line above the table.
+    """
+
+    model: type[BaseModel]
+    columns: Sequence[Column] = ()
+    names: Sequence[str] = ()
+    summary: Callable[[Answer], str] = lambda answer: ""
+    heading: Callable[[Answer], str | None] = lambda answer: None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The row's fields as JSON and CSV name them."""
+        fields = self.model.model_fields.items()
+        return tuple(field.serialization_alias or name for name, field in fields)
+
+    def cells(self, row: object) -> Mapping[str, object]:
+        """Return the value of each column, by its key."""
+        return {column.key: column.of(row) for column in self.columns}
+
+
+def place(row: Any) -> str | None:
+    """Return the row's `topic:partition`; None where it has no topic."""
+    return None if row.topic is None else f"{row.topic}:{row.partition}"
+
+
+def age_of(row: Any) -> Age | None:
+    """Return the row's age, by the clock that it names."""
+    return age_cell(row.age_seconds, row.age_clock)
+
+
+def age_cell(seconds: float | None, clock: str | None) -> Age | None:
+    """An age for a table: `~` before it where only a producer's clock tells it."""
+    return None if seconds is None else Age(seconds, producer_clock=clock == "producer")
+
+
+def marked(mark: Callable[[Any], str | None]) -> Column:
+    """The column of marks. mark: a row's, or None."""
+    return Column("mark", "", "mark", mark)
+
+
+FINDING = marked(lambda row: "!")
+PLACE = Column("partition", "TOPIC:PARTITION", "partition", place)
+
+
+def with_gaps(text: str, answer: Answer) -> str:
+    """The closing sentence, which says so when something could not be seen."""
+    if answer.complete:
+        return text
+    return f"{text}; INCOMPLETE, {counted(len(answer.errors), 'thing')} could not be seen"
