@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from eoctl.engine.audit_reading import not_read, visible
+from eoctl.engine.audit_reading import visible
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.count import Reading
@@ -59,7 +59,8 @@ def work(
         if r.start < r.end
         for start, end in parts(r.start, r.end, asked.range_offsets)
     ]
-    each = _Pieces(asked.by, access, pieces, audits.reading(spark, asked, len(pieces)))
+    reading = audits.reading(spark, asked, len(pieces))
+    each = _Pieces(asked.by, access, pieces, reading, audits.Unread(spark))
     count, refusals = audits.buckets(asked), executors.Refusals(spark)
     found: list[DuplicatesFound] = []
     if pieces:
@@ -111,6 +112,7 @@ class _Pieces:
     access: Access
     pieces: Sequence[Resolved]
     reading: Reading
+    unread: audits.Unread
 
     def ids(self, done: Done) -> Give:
         """The first pass: ids, and how many records there were."""
@@ -171,7 +173,7 @@ class _Pieces:
                         raise part
                     made = of(part)
                 except EoctlError as error:
-                    return (not_read(piece.key, error),)
+                    return self.unread.of(piece.key, error)
                 yield made
         return ()
 

@@ -24,13 +24,14 @@ def work(
     stages = audits.StageProgress(spark, progress, asked, 1)
     done = stages.stage("read headers")
     ranges, most = asked.ranges, asked.most
-    reading = audits.reading(spark, asked, len(ranges))
+    reading, unread = audits.reading(spark, asked, len(ranges)), audits.Unread(spark)
 
     def read(number: int) -> dict[str, Any]:
         found = access.asked(
             lambda cluster: read_sequences(cluster, [ranges[number]], reading, most),
             read_only=True,
         )
+        unread.told(found.failed)
         done(ranges[number].end - ranges[number].start)
         return found.model_dump(mode="json")
 

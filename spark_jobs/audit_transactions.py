@@ -55,15 +55,15 @@ def _reader(
 ) -> audits.Give:
     """Return what gives the endings of a partition, by producer id and in their order."""
     ranges = asked.ranges
-    reading = audits.reading(spark, asked, len(ranges))
+    reading, unread = audits.reading(spark, asked, len(ranges)), audits.Unread(spark)
 
     def endings(number: int) -> "Iterator[pa.RecordBatch]":
         whole, failed = access.asked(
             lambda cluster: read_transactions(cluster, [ranges[number]], reading), read_only=True
         )
-        done(ranges[number].end - ranges[number].start)
         repeated = sum(t.repeated_markers for t in whole.values())
-        found = TransactionsFound(failed=failed, markers_without_data=repeated)
+        found = TransactionsFound(failed=unread.told(failed), markers_without_data=repeated)
+        done(ranges[number].end - ranges[number].start)
         yield audits.beside(number, found, ENDINGS)
         for transactions in whole.values():
             each = enumerate(transactions.endings())

@@ -1,23 +1,26 @@
 """What the audits' jobs share: a task's reading of Kafka, frames of what tasks give, the answer.
 
-Partitions are read by the tasks themselves. What a task cannot read is part of what it found; only
-where the cluster cannot be reached at all, or our own code fails, the job does.
+Partitions are read by the tasks themselves. What a task cannot read Spark tries again; what its
+last try cannot read is part of what was found. Only where the cluster cannot be reached at all, or
+our own code fails, the job does.
 """
 
 import asyncio
 import json
 import math
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from eoctl.engine.audit_reading import LASTING, not_read
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.read.count import Reading
 from recovery.audit.request import AuditRequest, AuditResult
 from recovery.errors import EoctlError, Exit, IncompleteError, UsageError
+from recovery.facts import Missing, TopicPartition
 from spark_jobs.session import executors, job
 
 if TYPE_CHECKING:
@@ -83,6 +86,30 @@ def reading(spark: "SparkSession", request: AuditRequest, tasks: int) -> Reading
     if request.max_rate is None:
         return Reading(request.check_crc)
     return Reading(request.check_crc, request.max_rate / executors.at_once(spark, tasks))
+
+
+class Unread:
+    """What becomes of a partition that a task could not read.
+
+    Its methods give what is told of it as found; where another try may read it, and Spark has one
+    left, they raise for that.
+    """
+
+    def __init__(self, spark: "SparkSession") -> None:
+        self._tries = executors.tries(spark)
+
+    def told(self, failed: Sequence[Missing]) -> tuple[Missing, ...]:
+        """In a task: of partitions as `eoctl.engine.audit_reading` could not read them."""
+        passing = [one for one in failed if one.error not in LASTING]
+        if passing and not executors.last_try(self._tries):
+            raise IncompleteError(passing[0].detail)
+        return tuple(failed)
+
+    def of(self, key: TopicPartition, error: EoctlError) -> tuple[Missing, ...]:
+        """In a task: of the partition whose reading raised an error."""
+        if not executors.lasting(error) and not executors.last_try(self._tries):
+            raise error
+        return (not_read(key, error),)
 
 
 def buckets(request: AuditRequest) -> int:

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Failed = dict[TopicPartition, Missing]
+LASTING = frozenset(
+    {"CORRUPT_MESSAGE", "UNSUPPORTED_FOR_MESSAGE_FORMAT", "TOPIC_AUTHORIZATION_FAILED"}
+)
+"""What another try of the same partition would meet again."""
 AddHeaders = Callable[[TopicPartition, Buffer, HeaderScan], None]
 """Called with a response's whole batches and their headers, each partition's in offset order."""
 

@@ -11,8 +11,6 @@ import importlib
 import json
 import os
 import re
-import shutil
-import tempfile
 import threading
 import uuid
 import zipfile
@@ -77,6 +75,32 @@ def slots(master: str, parallelism: int) -> int | None:
     return max(parallelism, os.cpu_count() or 1)
 
 
+def tries(spark: "SparkSession") -> int:
+    """Return how often Spark tries a task before the job fails; 1 where that is not known."""
+    conf = spark.conf
+    return tries_of(conf.get("spark.master", None), conf.get("spark.task.maxFailures", None))
+
+
+def tries_of(master: str | None, failures: str | None) -> int:
+    """Return what `tries` does. failures: spark.task.maxFailures, which local[N] does not heed."""
+    if master is None or master == "local":
+        return 1
+    if local := re.fullmatch(r"local\[[^],]*(?:, *(\d+) *)?\]", master):
+        return int(local[1] or 1)
+    return int(failures or 4)
+
+
+def last_try(most: int) -> bool:
+    """Return True in a task with which the job would fail, where tasks are tried so often.
+
+    Attempts that Spark holds against nobody are counted too: it may be said too early, never late.
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context is None or context.attemptNumber() + 1 >= most
+
+
 def code_zip(folder: Path) -> Path:
     """Write the packages that executors import into one zip, named by its content; its path.
 
@@ -105,7 +129,7 @@ def ship(spark: "SparkSession") -> None:
     """Send our packages to the application's executors, once."""
     if _application(spark) in _checked:
         return
-    folder = Path(tempfile.mkdtemp(prefix="eoctl-code-"))
+    folder = private.make_temporary("code")
     _served.append(folder)
     path = str(code_zip(folder))
     if is_connect(spark):
@@ -125,7 +149,7 @@ def _application(spark: "SparkSession") -> Any:
 def forget_code() -> None:
     """Remove what was sent, at the end of the application."""
     while _served:
-        shutil.rmtree(_served.pop(), ignore_errors=True)
+        private.remove_temporary(_served.pop())
 
 
 class Refusals:

@@ -9,8 +9,10 @@ import random
 import signal
 import subprocess
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,7 @@ import pytest
 from confluent_kafka import Producer
 
 from eoctl.kafka.connection.access import Access
+from eoctl.lab.admin import delete_topic
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
@@ -72,23 +75,37 @@ def by_both(
 ) -> tuple[Answer, Answer]:
     """The local engine's answer, and that of the job in this session, of the same offsets."""
 
-    async def looked() -> tuple[AuditedRanges, Answer]:
+    async def read() -> tuple[AuditedRanges, Answer]:
         async with Client.to(lab.bootstrap_servers) as client:
             asked = await audit.look(client.cluster)
             found = await audit.read(client.cluster, asked, reading)
             return asked, audit.answer(asked, found)
 
     reading = AuditOptions(most=most)
-    asked, local = asyncio.run(looked())
-    request = json.loads(json.dumps(audit.request(asked, reading).model_dump(mode="json")))
-    work = importlib.import_module(f"spark_jobs.{audit.job}").work
-    access = Access({"bootstrap.servers": lab.bootstrap_servers})
-    result = json.loads(json.dumps(work(spark, request, access, job.JobProgress(None))))
+    asked, local = asyncio.run(read())
+    result = by_spark(lab, spark, audit, asked, reading)
     answer = audit.answer(asked, audit.found.model_validate(result["found"]))
     assert result["findings"] == answer.extra["findings"]
     if not asked.missing and audit.job != "audit_transactions":  # which adds what is unproven
         assert result["exit_status"] == answer.exit_status
     return replace(local, collected_at=0), replace(answer, collected_at=0)
+
+
+def by_spark(
+    lab: Lab,
+    spark: "SparkSession",
+    audit: Audit[Any],
+    asked: AuditedRanges,
+    reading: AuditOptions = AuditOptions(),
+) -> dict[str, Any]:
+    """The result of the job in this session."""
+    request = json.loads(json.dumps(audit.request(asked, reading).model_dump(mode="json")))
+    work = importlib.import_module(f"spark_jobs.{audit.job}").work
+    access = Access({"bootstrap.servers": lab.bootstrap_servers})
+    found: dict[str, Any] = json.loads(
+        json.dumps(work(spark, request, access, job.JobProgress(None)))
+    )
+    return found
 
 
 async def plant_keys(lab: Lab, topic: str) -> list[tuple[bytes, list[tuple[int, int]]]]:
@@ -176,6 +193,109 @@ def test_what_cannot_be_judged_is_missing_by_both(
         local, answer = by_both(lab1, spark, audit)
         assert answer == local
         assert (answer.exit_status, answer.rows) == (0, [])
+
+
+def audits_of(name: str) -> list[Audit[Any]]:
+    """The three audits of a topic."""
+    wanted = [parse_selector(name)]
+    return [
+        duplicates(name, "key"),
+        SequencesAudit(wanted, *ALL),
+        TransactionsAudit(wanted, 5_000),
+    ]
+
+
+def ranges_of(lab: Lab, audit: Audit[Any]) -> AuditedRanges:
+    """What an audit resolves before it reads."""
+
+    async def look() -> AuditedRanges:
+        async with Client.to(lab.bootstrap_servers) as client:
+            return await audit.look(client.cluster)
+
+    return asyncio.run(look())
+
+
+class Attempts:
+    """How many attempts of tasks failed in what this thread runs within it, by Spark's count."""
+
+    def __init__(self, spark: "SparkSession") -> None:
+        self._context, self._group = spark.sparkContext, uuid.uuid4().hex
+
+    def __enter__(self) -> "Attempts":
+        self._context.setJobGroup(self._group, "a test")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+
+    @property
+    def failed(self) -> int:
+        tracker = self._context.statusTracker()
+        jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(self._group)]
+        stages = {stage for found in jobs if found for stage in found.stageIds}
+        infos = [tracker.getStageInfo(stage) for stage in stages]
+        return sum(info.numFailedTasks for info in infos if info)
+
+    def wait(self, count: int, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while self.failed < count and time.monotonic() < until:
+            time.sleep(0.1)
+
+
+def test_what_no_try_can_read_is_missing_and_no_failed_job(
+    lab1: Lab, topic: MakeTopic, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic that is gone once its offsets were asked is looked for again and again."""
+    assert executors.tries(spark) == 8
+    monkeypatch.setattr(executors, "tries", lambda spark: 3)
+    name = topic(lab1, 1)
+    producer = Producer(lab1.client_properties())
+    producer.produce(name, b"v", b"k", partition=0)
+    assert producer.flush(20) == 0
+    asked = [(audit, ranges_of(lab1, audit)) for audit in audits_of(name)]
+
+    async def delete() -> None:
+        async with Client.to(lab1.bootstrap_servers) as client:
+            await delete_topic(client, name)
+
+    asyncio.run(delete())
+    for audit, ranges in asked:
+        with Attempts(spark) as attempts:
+            result = by_spark(lab1, spark, audit, ranges)
+            attempts.wait(2, 10)
+        assert result["exit_status"] == 3
+        [failed] = audit.found.model_validate(result["found"]).failed
+        assert (failed.topic, failed.partition) == (name, 0)
+        assert "no such topic or partition" in failed.detail
+        assert attempts.failed == 2
+
+
+@pytest.mark.long
+def test_a_leader_that_comes_back_is_read_by_the_next_try(
+    start_lab: Callable[[LabSpec], Lab], topic: MakeTopic, spark: "SparkSession"
+) -> None:
+    """A task waits 20 s for a leader; what it then could not read is nobody's answer yet."""
+    lab = start_lab(LabSpec(name="comes-back", brokers=2))
+    name = topic(lab, 2)
+    producer = Producer(lab.client_properties())
+    for number in range(100):
+        producer.produce(name, b"v", b"%d" % number, partition=number % 2)
+    assert producer.flush(20) == 0
+    for audit in audits_of(name):
+        asked = ranges_of(lab, audit)
+        lab.kill(2)  # which leads one of them
+        with Attempts(spark) as attempts, ThreadPoolExecutor(1) as beside:
+
+            def restart(attempts: Attempts = attempts) -> None:
+                attempts.wait(1, 120)
+                lab.start(2)
+
+            restarted = beside.submit(restart)
+            result = by_spark(lab, spark, audit, asked)
+            restarted.result()
+        assert attempts.failed >= 1
+        assert (result["exit_status"], result["findings"]) == (0, 0)
+        assert audit.found.model_validate(result["found"]).failed == ()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from recovery.errors import IncompleteError
 from spark_jobs.audit_duplicates import suspects_in
-from spark_jobs.session.executors import slots
+from spark_jobs.session.executors import slots, tries_of
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,28 @@ def test_as_many_tasks_share_a_rate_as_may_run_at_once(
     """spark.default.parallelism is no bound of it; JVM and Python may see other processors."""
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
     assert slots(master, parallelism) == expected
+
+
+@pytest.mark.parametrize(
+    ("master", "failures", "expected"),
+    [
+        ("local", "4", 1),
+        ("local[3]", "9", 1),
+        ("local[*]", None, 1),
+        ("local[3,4]", None, 4),
+        ("local[*, 2]", "9", 2),
+        ("local-cluster[2,1,1024]", "3", 3),
+        ("spark://host:7077", None, 4),
+        ("yarn", "1", 1),
+        (None, "8", 1),
+    ],
+)
+def test_a_task_is_tried_as_often_as_spark_says(
+    master: str | None, failures: str | None, expected: int
+) -> None:
+    """As SparkContext.createTaskScheduler: local[N] never tries again, whatever the conf says. A
+    master that is not known may be such a one."""
+    assert tries_of(master, failures) == expected
 
 
 def test_more_suspects_than_workers_are_given_are_refused() -> None:

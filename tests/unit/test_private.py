@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,67 @@ def others_may_read() -> Iterator[None]:
 
 def readable_by_others(folder: Path) -> list[str]:
     return [f"{p}: {p.stat().st_mode:o}" for p in folder.rglob("*") if p.stat().st_mode & 0o077]
+
+
+HOLD = """
+import sys, time
+from eoctl.stores import private
+folder = private.make_temporary("test")
+(folder / "of-a-key").touch()
+print(folder, flush=True)
+time.sleep(600)
+"""
+
+
+def test_temporary_folders_of_killed_processes_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of living ones stay, and what no such process has made."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    (tmp_path / "eoctl-test-by-another-version").mkdir()
+    owners = [
+        subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    try:
+        killed, living = (Path((owner.stdout or sys.stdin).readline().strip()) for owner in owners)
+        owners[0].kill()
+        owners[0].wait()
+        assert (killed / "of-a-key").exists()
+        with private.temporary("test") as folder:
+            assert sorted(tmp_path.iterdir()) == sorted(
+                [folder, living, tmp_path / "eoctl-test-by-another-version"]
+            )
+            assert readable_by_others(folder.parent / folder.name) == []
+            assert folder.stat().st_mode & 0o077 == 0
+            with private.temporary("test") as other:  # one's own is no killed one's
+                assert folder.is_dir()
+            assert not other.exists()
+        assert not folder.exists()
+        assert (living / "of-a-key").exists()
+    finally:
+        for owner in owners:
+            owner.kill()
+            owner.communicate()
+
+
+TURNS = """
+from eoctl.stores import private
+for _ in range(100):
+    with private.temporary("test") as folder:
+        (folder / "mine").touch()
+"""
+
+
+def test_nobody_takes_a_temporary_folder_that_is_being_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes that make one and look for killed ones' at the same time keep their own."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    each = [subprocess.Popen([sys.executable, "-c", TURNS]) for _ in range(4)]
+    assert [one.wait(60) for one in each] == [0] * 4
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_states_and_staged_batches(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 from contextlib import suppress
@@ -16,6 +15,7 @@ from eoctl.lab.cluster import lab_names, load
 from eoctl.lab.job import job_folder
 from eoctl.render.shell import command
 from eoctl.settings.folders import state_dir
+from eoctl.stores import private
 from recovery.errors import UnverifiedError
 
 WIDTH = 80
@@ -27,8 +27,8 @@ def show() -> int:
         load(demo.NAME).down()
     environ = {k: v for k, v in os.environ.items() if k not in _OTHER_CLUSTERS}
     environ["EOCTL_CONTEXT"] = demo.CONTEXT
-    with tempfile.TemporaryDirectory(prefix="eoctl-demo-") as temporary:
-        _steps({**environ, "TMPDIR": temporary}, Path(temporary))
+    with private.temporary("demo") as temporary:
+        _steps({**environ, "TMPDIR": str(temporary)}, temporary)
     _say("The lab is still up. What to type next:")
     for line in demo.NEXT:
         print(f"  {_typed(line)}")

@@ -5,12 +5,10 @@ job. What they find is the same value, and the answer is made of that.
 """
 
 import json
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
 from eoctl.kafka.connection.access import Access
@@ -20,6 +18,7 @@ from eoctl.operations.jobs.spark_launch import Show, Spark, launch
 from eoctl.operations.session.session import with_cluster
 from eoctl.render.words import counted
 from eoctl.settings.context import Context
+from eoctl.stores import private
 from recovery.audit.facts import Coverage
 from recovery.audit.request import AuditRequest, AuditResult, Resolved
 from recovery.errors import IncompleteError
@@ -149,8 +148,8 @@ def _on_spark(
     topics = sorted({r.topic for r in request.ranges})
     about = ", ".join(topics) if 0 < len(topics) <= NAMED else counted(len(topics), "topic")
     # findings hold keys of records: they are not kept in the job's folder
-    with tempfile.TemporaryDirectory(prefix="eoctl-audit-") as folder:
-        answer = Path(folder) / "found.json"
+    with private.temporary("audit") as folder:
+        answer = folder / "found.json"
         told = request.model_copy(update={"answer": str(answer)})
         launch(
             audit.job,

@@ -4,8 +4,6 @@ Each file against its manifest, then digests: rows are only decoded where these 
 """
 
 import base64
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +20,7 @@ from eoctl.operations.state.rebuild import (
 )
 from eoctl.settings.context import Context
 from eoctl.settings.folders import local_path
+from eoctl.stores import private
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.rows import Dump, StateRows, parts_of, read_dump
 from recovery.errors import RefusedError, UsageError
@@ -87,8 +86,7 @@ def _live(
 ) -> Iterator[StateRows]:
     """Yield these changelogs, rebuilt from what they hold now, while they are compared."""
     manifest = left.manifest
-    folder = Path(tempfile.mkdtemp(prefix="eoctl-compare-"))
-    try:
+    with private.temporary("compare") as folder:
         cut = folder / "cut.json"
         if asked.at is None:
             state_folder.write_cut(cut, manifest.cut)
@@ -104,8 +102,6 @@ def _live(
             wanted = replace(wanted, retention_ms=next(iter(manifest.retention_ms.values())))
         rebuild_state(context, wanted, timeout, progress)
         yield StateRows(wanted.output, state_folder.read(wanted.output))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _states(left: StateRows, right: StateRows, asked: Comparison) -> Answer:
