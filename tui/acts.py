@@ -29,7 +29,7 @@ def remedy(app: "Dashboard") -> None:
     if snapshot is None or not isinstance(app.feed, LiveFeed):
         return
     if app.paused or head.is_stale(app, head.looked_at(snapshot), head.LOOK):
-        app.say("what is shown is old: look again first (p resumes, r asks)", "look")
+        app.say("this data is old: refresh first (r asks now, p resumes)", "look")
         return
     found = _judged(app)
     rows = [r for r in found if r.remedy.action in ACTIONS and r.remedy.argv is not None]

@@ -176,7 +176,7 @@ class Dashboard(Shell):
     def action_open(self) -> None:
         row = self.table.current
         if row is None or row.opens is None:
-            self.say("there is nothing behind this row")
+            self.say("this row has no page")
             return
         name, about = row.opens
         if name in ("form", "run"):

@@ -60,7 +60,7 @@ TREE = Branch(
             },
         ),
         "restart": Branch(
-            "where a dead application starts again, exactly once",
+            "where an application restarts, exactly once",
             {
                 "plan": Leaf(
                     "restart:plan", "offsets to restart at, outputs to drop; changes nothing"

@@ -37,6 +37,7 @@ def _notice() -> str | None:
     more = f" ({len(left) - 1} more: `eoctl journal list`)" if len(left) > 1 else ""
     return (
         f"{entry.id}, unfinished since {rfc3339(entry.begun.at)}: {plan['action']} "
-        f"{plan['scope']} on {plan['context']}; finish it with "
-        f"`eoctl journal resume {entry.id}`{more}"
+        f"{plan['scope']} on {plan['context']}; "
+        f"`eoctl journal resume {entry.id}` finishes it, `eoctl journal show {entry.id}` says what "
+        f"was done{more}"
     )

@@ -158,6 +158,6 @@ def _refuse_changed(records: ColumnBatch) -> None:
     for i in np.flatnonzero(records.headers.length > 1).tolist():
         if not all(is_utf8(name) for name, _ in records.header_list(i)):
             raise RefusedError(
-                "the name of one of its headers is no UTF-8: the copy would have another",
+                "the name of one of its headers is not UTF-8: the copy's would differ",
                 where=f"offset {int(records.offset[i])}",
             )

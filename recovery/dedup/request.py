@@ -131,13 +131,13 @@ class DedupJob:
             beside = Beside(*(int(found[name]) for name in Beside._fields))
         except (ValueError, KeyError, TypeError):
             raise RefusedError(
-                "its committed offset is not of a dedup: somebody else commits there",
+                "its committed offset is not a dedup's: another application commits there",
                 where=where,
                 remedy="give another --job",
             ) from None
         if digest != self.digest:
             raise RefusedError(
-                "the job was begun with another rule, or a topic was made anew since",
+                "the job was begun with another rule, or a topic was created again since then",
                 where=where,
                 remedy="use the same options, or another --job and an empty output",
             )

@@ -121,7 +121,7 @@ def nobody(c: Case) -> list[Evidence]:
     )
     kept = c.history.cached_until if c.history else 0
     if kept:
-        text += f" (what stands below offset {kept} was read earlier: this host's cache kept it)"
+        text += f" (what is below offset {kept} was read earlier: this host's cache kept it)"
     decision = Evidence("no-decision", text, {"from_offset": since, "cached_until": kept})
     return [no_owner(c), *rows_elsewhere(c), *earlier_marker(c), decision, *by_cache(c)]
 
@@ -222,7 +222,7 @@ def _precommitted(c: Case, row: TransactionFacts) -> list[Evidence]:
     soon = "at once" if left is None or left < 0 else f"within {span(left)}"
     text = (
         f"{row.transactional_id} looks like a Flink sink (by its name): these records may be "
-        "pre-committed, and the coordinator's abort at that deadline loses them. Restore the job "
+        "pre-committed, and the abort at that deadline loses them. Restore the job "
         f"from its last checkpoint {soon}: it then commits them"
     )
     return [Evidence("looks-precommitted", text, {"deadline": c.deadline})]

@@ -16,7 +16,7 @@ FEW_MOVES = 10
 """So many moves of a leader can be made by hand; beyond, the real epoch does not catch up."""
 
 _UNTIL = (
-    "until its coordinator can finish it the id answers CONCURRENT_TRANSACTIONS: let its "
+    "until its coordinator finishes it, the id answers CONCURRENT_TRANSACTIONS: let its "
     "application use another transactional id meanwhile"
 )
 _NO_FENCE = ("fence", "InitProducerId on a Prepare* id answers ConcurrentTransactions without end")
@@ -116,7 +116,7 @@ def about_refusal(found: Sequence[Refusing], look: IdFacts) -> list[Evidence]:
         if p.open_from is not None:
             is_open = f"its transaction is open there from offset {p.open_from}"
         else:
-            is_open = "nothing of it is open there any more"
+            is_open = "none of it is open there any more"
         if p.open_from is None and p.ended_by is not None:
             by, at = p.ended_by
             is_open += f": the {by} marker at offset {at} ended it"

@@ -169,7 +169,9 @@ RULES: tuple[Rule, ...] = (
     _unknown(
         "topic-made-anew",
         lambda c: c.made_anew,
-        lambda c: f"the topic of {c.about.name} was deleted and made anew between the two looks",
+        lambda c: (
+            f"the topic of {c.about.name} was deleted and created again between the two looks"
+        ),
         "ask again: what is open there now is of another log",
     ),
     _unknown(
@@ -334,7 +336,7 @@ RULES: tuple[Rule, ...] = (
         lambda c: bool(c.lost) and c.written_beyond,
         lambda c: (
             "a decision has no marker, but its producer wrote later batches here, which that "
-            "decision does not cover and nobody owns"
+            "decision does not cover and no id owns"
         ),
         "none from here: a marker would decide those batches too",
     ),
@@ -462,7 +464,7 @@ RULES: tuple[Rule, ...] = (
         lambda c: c.lost is None,
         lambda c: (
             "decisions name the partition, and its markers do not tell whether the last of them "
-            "came before the batch or after it: one marker may stand twice, or one was lost"
+            "came before the batch or after it: one may have been written twice, or one was lost"
         ),
         "none from here: the outcome may be commit",
     ),

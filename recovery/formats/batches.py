@@ -160,7 +160,7 @@ def _next_batch(buffer: Buffer, position: int, end: int) -> int:
                 "after these messages",
             )
         if magic in (0, 1, 2):
-            raise _corrupt(f"a length of {length} bytes is no batch", position, base_offset)
+            raise _corrupt(f"a length of {length} bytes is not a batch's", position, base_offset)
         raise _corrupt(f"unknown magic {magic}", position, base_offset)
     following: int = position + LOG_OVERHEAD + length
     return following if following <= end else -1

@@ -261,7 +261,7 @@ def _not_whole(
     if not naming:
         return "history-replaced", (
             f"producer id {pid} stands in none of the {partitions} logs of __transaction_state: "
-            "they were made anew since that batch was written, or have forgotten its id"
+            "it was created again since that batch was written, or have forgotten its id"
         )
     if len(naming) > 1 or not _begins_before(inside, start):
         return "history-compacted", None
@@ -272,7 +272,7 @@ def _not_whole(
         if not _begins_before(inside, start):
             return "history-replaced", (
                 f"__transaction_state-{naming[0].partition} does not hold what this host has read "
-                "of it before: it lost its end, or was made anew"
+                "of it before: it lost its end, or was created again"
             )
     own = [r.value for r in inside if isinstance(r.value, TransactionValue)]
     if not any(

@@ -235,10 +235,10 @@ def merge_plan(
         begin = committed.get(place, found.first if found else 0)
         if found is not None and (not found.rising or found.first < begin):
             raise RefusedError(
-                f"the merge log [{start}, {tip}) goes back in it: committed {begin}, entries from "
-                f"{found.first} to {found.last}",
+                f"the merge log [{start}, {tip}) names its offsets backwards: committed "
+                f"{begin}, entries from {found.first} to {found.last}",
                 where=f"{place[0]}:{place[1]}",
-                remedy="look at the log with `eoctl merge verify`",
+                remedy="check the log with `eoctl merge verify`",
             )
         end, entries = (begin, 0) if found is None else (found.last + 1, found.entries)
         inputs.append(InputRange(*place, begin, end, entries))

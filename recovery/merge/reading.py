@@ -12,7 +12,7 @@ from recovery.formats.reader import CorruptError
 from recovery.merge.log import Columns, MergeEntry, MergeFormat
 from recovery.shared.app_file import named
 
-LOOK = "look at the log with `eoctl merge verify`"
+LOOK = "check the log with `eoctl merge verify`"
 
 
 def entries_of(
@@ -64,7 +64,7 @@ def refuse_unreadable(place: TopicPartition, offset: int, bounds: tuple[int, int
     start, end = bounds
     if offset < start:
         raise RefusedError(
-            f"the merge log names the offset {offset}, the log starts at {start}: retention took "
+            f"the merge log names offset {offset}, the log starts at {start}: retention took "
             "what is to be read",
             where=named(place),
             remedy="begin at a later commit: --from-merge-offset, --output-offset",
@@ -76,7 +76,7 @@ def refuse_unreadable(place: TopicPartition, offset: int, bounds: tuple[int, int
 def beyond(place: TopicPartition, offset: int, end: int) -> RefusedError:
     """The log names an offset that the input has not, or not for this reader."""
     return RefusedError(
-        f"the merge log names the offset {offset}, the log ends at {end}",
+        f"the merge log names offset {offset}, the log ends at {end}",
         where=named(place),
         remedy="the input lost records, or holds them back; see `eoctl merge verify`",
     )
@@ -104,7 +104,7 @@ def mismatch(
             remedy=LOOK,
         )
     return RefusedError(
-        f"it names {name} at {entry.offset}, where there is no record: the next is at {found}",
+        f"it names {name} at {entry.offset}, where no record is: the next is at {found}",
         where=where,
         remedy=LOOK,
     )

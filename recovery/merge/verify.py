@@ -61,7 +61,7 @@ class MergeVerifier:
         self.entries += 1
         source = self._sources.get(entry.place)
         if source is None:
-            text = f"{entry.topic}:{entry.partition} is no input of the application"
+            text = f"{entry.topic}:{entry.partition} is not an input of the application"
             self._find("foreign", merge_offset, entry.place, entry.offset, text)
             return
         if entry.offset >= source.end:
@@ -117,7 +117,7 @@ class MergeVerifier:
                 self._pass_over(place, source, merge_offset, offset)
             else:
                 # It is no record, so it says nothing of the order of the others.
-                text = "there is no data record at this offset"
+                text = "no data record has this offset"
                 self._find("absent", merge_offset, place, offset, text)
 
     def _goes_back(

@@ -109,10 +109,10 @@ def places(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
     known = set(found)
     if strange := [named(s.input.place) for s in observed.stored if s.input.place not in known]:
         raise RefusedError(
-            f"the store holds a position of {some(strange)}, which is no partition of the inputs",
+            f"the store holds a position of {some(strange)}, not a partition of the inputs",
             where=app.name,
-            remedy="the topic was made anew with fewer partitions, or the application file names "
-            "other inputs",
+            remedy="the topic was created again with fewer partitions, or the application file "
+            "names other inputs",
         )
     for place in found:
         for topic, partition in app.outputs_of(place):
@@ -179,7 +179,7 @@ def _decide(app: App, observed: Observed) -> RestartPlan:
     drops = sum(o.drop_first for o in outputs)
     promise = _promise(bases) or Promise("exactly-once", _because(app, outputs, drops))
     if drops:
-        text = "the application gives the same outputs in the same order again: believed"
+        text = "the application gives the same outputs in the same order again"
         checks.append(Check("deterministic", None, text))
     return RestartPlan(
         app=app.name,

@@ -39,7 +39,7 @@ class PendingError(RefusedError):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One condition. held: None = it could not be checked, it must be believed.
+    """One condition. held: None = it could not be checked, it is assumed.
 
     where: the partitions that it is about; equal sentences of several are told once.
     """

@@ -25,10 +25,10 @@ def identity(stored: StoredOffset, log: Log, observed: Observed) -> tuple[Check,
         )
     if stored.topic_id is not None and log.topic_id is not None and stored.topic_id != log.topic_id:
         raise RefusedError(
-            f"the topic was made anew: its offset {stored.offset} was stored for topic id "
-            f"{stored.topic_id}, it has {log.topic_id} now",
+            f"the topic was deleted and created again: its offset {stored.offset} was stored for "
+            f"topic id {stored.topic_id}, it has {log.topic_id} now",
             where=where,
-            remedy="nothing says how far this log was processed; begin anew with [app.base]",
+            remedy="nothing says how far this log was processed: begin again with [app.base]",
         )
     known = stored.topic_id is not None and log.topic_id is not None
     same = "the topic id is the stored one" if known else "no topic id is stored beside the offset"
@@ -42,15 +42,15 @@ def identity(stored: StoredOffset, log: Log, observed: Observed) -> tuple[Check,
             f"its offset {stored.offset} was stored in leader epoch {epoch}, the leader is in "
             f"{log.leader_epoch}: this is another log",
             where=where,
-            remedy="the topic was made anew; begin anew with [app.base], or with --to-offset",
+            remedy="the topic was created again: begin again with [app.base] or --to-offset",
         )
     end = observed.epoch_end(EpochEnd(*stored.place, epoch))
     if end is not None and end < stored.offset:
         raise RefusedError(
-            f"the log went another way: leader epoch {epoch} ends at {end}, the stored offset is "
+            f"the logs diverged: leader epoch {epoch} ends at {end}, the stored offset is "
             f"{stored.offset}; what was processed from {end} on is not in the log any more",
             where=where,
-            remedy=f"the logs are equal up to {end}: look there for a position that is older",
+            remedy=f"both logs are equal up to {end}: look there for a position that is older",
         )
     text = "the leader does not know the stored leader epoch any more"
     if end is not None:
@@ -69,9 +69,9 @@ def readable(offset: int, log: Log, isolation: Isolation) -> Check:
         raise RefusedError(
             f"the restart offset {offset} is above the {name} {top}",
             where=where,
-            remedy="what is open below it must be decided first: see `eoctl why`"
+            remedy="open transactions below it must end first: see `eoctl why`"
             if offset <= log.high_watermark
-            else "there is no such offset: records were lost, or it is of another log",
+            else "no such offset exists: records were lost, or it belongs to another log",
         )
     if offset < log.log_start_offset:
         raise RefusedError(
@@ -80,7 +80,7 @@ def readable(offset: int, log: Log, isolation: Isolation) -> Check:
             where=where,
             remedy=f"what begins at {log.log_start_offset} leaves them out",
         )
-    return Check("retained", True, "everything from the restart on is still there", where)
+    return Check("retained", True, "everything from the restart offset on still exists", where)
 
 
 def _top(log: Log, isolation: Isolation) -> tuple[int, str]:
@@ -99,7 +99,7 @@ def whole(
     """
     where = named(log.place)
     if log.cleanup_policy == "delete" and not always:
-        text = "cleanup.policy=delete: that it was not compacted under an earlier one is believed"
+        text = "it was never compacted: cleanup.policy is delete now, an earlier one is not known"
         return Check("not-compacted", None, text, where)
     if start == end:
         return Check("not-compacted", None, "no record was looked at: none is read again", where)

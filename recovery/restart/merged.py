@@ -43,7 +43,7 @@ def merge_log(app: App, observed: Observed, place: TopicPartition) -> Basis:
             f"{missing} offsets of [{start}, {tip}) are missing (compacted or deleted): the order "
             "after the commit is not whole",
             where=named(merged),
-            remedy="look at the log with `eoctl merge verify`",
+            remedy="check the log with `eoctl merge verify`",
         )
     offset, checks = basis.input.offset, [*basis.checks, final]
     tail = observed.merge_tail(MergeTail(*merged, start, tip))
@@ -51,21 +51,21 @@ def merge_log(app: App, observed: Observed, place: TopicPartition) -> Basis:
         raise RefusedError(
             f"entries of [{start}, {tip}) name {some(foreign)}, which does not feed this output",
             where=named(merged),
-            remedy="look at the log with `eoctl merge verify`",
+            remedy="check the log with `eoctl merge verify`",
         )
     mine = tail.get(place)
     if mine is not None:
         if not mine.rising or mine.first < offset:
             raise RefusedError(
-                f"the merge log [{start}, {tip}) goes back in it: the commit is at {offset}, the "
-                f"log's entries go from {mine.first} to {mine.last}",
+                f"the merge log [{start}, {tip}) names its offsets backwards: the commit is at "
+                f"{offset}, the log's entries go from {mine.first} to {mine.last}",
                 where=where,
-                remedy="look at the log with `eoctl merge verify`",
+                remedy="check the log with `eoctl merge verify`",
             )
         top = observed.log(place).high_watermark
         if mine.last >= top:
             raise RefusedError(
-                f"the merge log names the offset {mine.last}, the log ends at {top}",
+                f"the merge log names offset {mine.last}, the log ends at {top}",
                 where=where,
                 remedy="the input lost records; look with `eoctl merge verify`",
             )
@@ -88,7 +88,7 @@ def _all_named(
     """Raises RefusedError unless the log names each record that the application sees from the
     commit on up to the log's last entry of this input, and none that it does not see."""
     where, end = named(place), mine.last + 1
-    remedy = "look at the log with `eoctl merge verify`"
+    remedy = "check the log with `eoctl merge verify`"
     before, inside = each(
         partial(visible, Count(*place, *cut), app.isolation, observed)
         for cut in ((offset, mine.first), (mine.first, end))

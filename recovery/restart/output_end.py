@@ -39,14 +39,14 @@ def output_end(app: App, observed: Observed, place: TopicPartition) -> Basis:
     restart = observed.walk(Walk(*place, base, k, app.isolation == "read_uncommitted"))
     if restart is None:
         raise RefusedError(
-            f"the output holds {k} records since its base, the input fewer: it is no 1:1 copy, "
+            f"the output holds {k} records since its base, the input fewer: it is not a 1:1 copy, "
             "or the base is wrong",
             where=where,
             remedy="look at [app.base] and [app.mapping]",
         )
     why = "the k-th record of now is not the k-th of then"
     checks.append(whole(base, restart, log, observed, why=why, always=True))
-    text = "the k-th output is the copy of the k-th input: believed"
+    text = "the k-th output is the copy of the k-th input"
     checks.append(Check("one-to-one", None, text, where))
     outputs = each(partial(_output, observed, output, *c, k) for output, c in counted.items())
     return Basis(

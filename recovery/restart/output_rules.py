@@ -184,7 +184,7 @@ def _exclusive(
     if app.exclusive:
         _refuse_two_applications(producers, observed, where, told)
     if not app.exclusive:
-        text = "exclusive = false: that only this application's outputs were counted is believed"
+        text = "only this application's outputs were counted (exclusive = false)"
         return Check("exclusive", None, f"{text}; written by {told or 'nobody'}", where)
     if not ids:
         return Check("exclusive", None, _EMPTY, where)
@@ -196,7 +196,7 @@ def _exclusive(
         text += f", the store names {stored.producer_id}"
     elif alone:
         text += " alone"
-    text += ": believed to be the application's own"
+    text += ": the application's own"
     if not alone:
         text += ", each having dropped what the one before wrote"
     return Check("exclusive", None, text, where)

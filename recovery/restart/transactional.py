@@ -23,9 +23,9 @@ from recovery.shared.store_tables import KafkaGroupStore
 from recovery.times import rfc3339
 
 _IN_IT = "input offsets were committed in the transaction of the outputs"
-_BELIEVED = (
+_ASSUMED = (
     "input offsets were committed in a transaction; that the outputs were in the same one is "
-    "believed"
+    "assumed"
 )
 _NEVER = "nothing was committed, and the outputs hold no record of the application"
 
@@ -89,7 +89,7 @@ def _together(
         because = "outputs were committed after the group's offset, in transactions without it"
         return Promise("at-least-once", because), checks
     proven = checks and all(c.held for c in checks)
-    return Promise("exactly-once", _IN_IT if proven else _BELIEVED), checks
+    return Promise("exactly-once", _IN_IT if proven else _ASSUMED), checks
 
 
 _TOLD: Mapping[str, tuple[bool | None, str]] = {
@@ -101,7 +101,7 @@ _TOLD: Mapping[str, tuple[bool | None, str]] = {
     ),
     Shown.NOTHING: (
         None,
-        "believed: no decision that is left, and no batch at its end, shows it in that transaction",
+        "it was written in that transaction: no decision that is left, no last batch shows it",
     ),
 }
 
@@ -137,7 +137,7 @@ def _without_offset(
         basis = stored_or_base(app, observed, place)
         return basis.input, Promise("exactly-once", _NEVER), list(basis.checks)
     start = base_offset(app, observed, place)
-    text = f"it starts at {start}, as [app.base] says: believed"
+    text = f"it starts at {start}, as [app.base] says"
     promise = Promise("exactly-once", _NEVER)
     if written:
         because = "the group holds no offset; where it begins is what [app.base] says"
@@ -170,7 +170,7 @@ def _written(app: App, observed: Observed, output: TopicPartition, end: int) -> 
     writers = found.producers
     if not found.counts.data or writers is None:
         return None
-    # Not exclusive: records outside of transactions are believed foreign. Runs end where a producer
+    # Not exclusive: records outside of transactions are assumed foreign. Runs end where a producer
     # comes back: who wrote behind that is not known.
     transactional = writers.interleaved is not None or any(r.transactional for r in writers.runs)
     if not app.exclusive and not transactional:
@@ -194,10 +194,10 @@ def _in_transactions(app: App, observed: Observed, output: TopicPartition) -> Ch
             "are not this application's",
         )
     if plain:
-        text = f"producers outside of transactions ({some(plain, most=5)}) are believed foreign"
+        text = f"another application wrote outside of transactions: {some(plain, most=5)}"
         return Check("outputs-in-transaction", None, text, where)
     text = (
-        "every producer that the broker remembers there wrote in transactions; one without an id "
-        "(PID -1), or forgotten since, is not seen: believed that there was none"
+        "no producer wrote outside of transactions: none that the broker remembers did, but one "
+        "without an id (PID -1), or forgotten since, cannot be seen"
     )
     return Check("outputs-in-transaction", None, text, where)

@@ -47,7 +47,7 @@ class RestartState(Row):
 
 
 class RestartCheck(Row):
-    """held: null = could not be checked, must be believed. where: partitions it is about."""
+    """held: null = could not be checked, is assumed. where: partitions it is about."""
 
     name: str
     held: bool | None

@@ -231,7 +231,7 @@ def differences(
         seen.add(place)
         name = f"{place[0]}-{place[1]}"
         if topic_id != ids[place[0]]:
-            found.append(f"{name}: the topic was deleted and made anew")
+            found.append(f"{name}: the topic was deleted and created again")
         elif log_start is None:
             found.append(f"{name}: its log start could not be read again")
         elif log_start > p.start and p.end > p.start:

@@ -158,7 +158,7 @@ def completeness(
         took = read_ms[1] - read_ms[0]
         if took > int(kept):
             reasons.append(
-                f"reading it took {took / 1000:.0f} s, longer than delete.retention.ms: tombstones "
+                f"reading took {took / 1000:.0f} s, longer than delete.retention.ms: tombstones "
                 "may have gone before they were read"
             )
     return tuple(reasons), None if reasons else proof

@@ -77,7 +77,7 @@ class Marker:
             return cls(int(found["b"]), str(found["m"]), at.offset, *numbers, run=found.get("r"))
         except (ValueError, KeyError, TypeError):
             raise RefusedError(
-                "its committed offset is no marker of the sink: somebody else commits there",
+                "its committed offset is not a sink's marker: another application commits there",
                 where=where,
                 remedy="give the job another name",
             ) from None

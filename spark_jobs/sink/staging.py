@@ -144,7 +144,7 @@ def as_records(frame: "DataFrame") -> "DataFrame":
         allowed = COLUMNS.get(column)
         if allowed is None or kind not in allowed:
             raise UsageError(
-                f"column {column} of type {kind} is no part of a record",
+                f"column {column} of type {kind} is not a part of a record",
                 remedy="select key, value (string or binary) and, where wanted, headers "
                 f"({COLUMNS['headers'][0]}), partition (int), timestamp",
             )

@@ -164,7 +164,7 @@ def test_what_retention_took_is_said(lab1: Lab, topic: MakeTopic) -> None:
     found = world.run("verify", "-o", "json")
     assert (found.status, found.rows) == (3, [])
     [error] = found.json["errors"]
-    assert "10 of 120 entries name records that retention took" in error["detail"]
+    assert "10 of 120 entries name records that retention deleted" in error["detail"]
     ran = world.replay()
     assert ran.status == 4
     assert "retention took what is to be read" in ran.stderr

@@ -139,7 +139,11 @@ def test_stores_by_a_word(lab1: Lab, topic: MakeTopic, log: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (["--store", "no.toml"], 2, "no.toml: is no application file and no store; write group:G"),
+        (
+            ["--store", "no.toml"],
+            2,
+            "no.toml: is neither an application file nor a store; write group:G",
+        ),
         (["--store", "sql:u:secret@h"], 2, "--store: write sql:URL#TABLE"),
         (["--store", "sql:postgresql://u:secret@127.0.0.1:1/d#t"], 5, "Connection refused"),
         (["--store", "zookeeper:u:secret@127.0.0.1:1"], 2, "--store: write zookeeper:HOST"),

@@ -141,7 +141,7 @@ def test_the_application_that_holds_the_row_or_inserts_first(server: Postgres, a
         )
         thread = threading.Thread(target=meanwhile)
         thread.start()
-        with pytest.raises(RefusedError, match="somebody else made this row in this moment"):
+        with pytest.raises(RefusedError, match="another process added this row just now"):
             change(hooked, (A, one, two), (B, None, one))
         thread.join()
     assert rows(admin) == [("enricher", *A, 1), ("enricher", *B, 8)]
@@ -160,7 +160,9 @@ def test_an_answer_to_commit_that_is_lost_is_looked_for(server: Postgres, admin:
     assert relay.cuts == 1
     relay.close()
     relay = Relay(server.port, is_commit, lambda: rows(admin)[0][3] == 1, stay_cut=True)
-    with pytest.raises(UnverifiedError, match="the answer to COMMIT was lost") as trouble:
+    with pytest.raises(
+        UnverifiedError, match="the database's answer to COMMIT did not arrive"
+    ) as trouble:
         change(store_in(server.url(port=relay.port)), (A, two, one))
     assert PASSWORD not in trouble.value.sentence
     relay.close()

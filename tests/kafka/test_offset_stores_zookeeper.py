@@ -139,7 +139,7 @@ def test_a_write_in_between_is_seen_by_the_version(server: Server, admin: Any, g
     def create() -> None:
         admin.create(path, b"9", makepath=True)
 
-    with pytest.raises(RefusedError, match=r"somebody wrote in this moment.*nothing was written"):
+    with pytest.raises(RefusedError, match=r"another process wrote just now.*nothing was written"):
         change(store, (A, None, one), (B, None, one), held=create)
     assert tree(admin, f"/consumers/{group}/offsets/orders") == {
         f"/consumers/{group}/offsets/orders": b"",
@@ -150,9 +150,9 @@ def test_a_write_in_between_is_seen_by_the_version(server: Server, admin: Any, g
     def same_value() -> None:
         admin.set(path, b"1")
 
-    with pytest.raises(RefusedError, match="somebody wrote in this moment"):
+    with pytest.raises(RefusedError, match="another process wrote just now"):
         change(store, (A, one, two), (B, None, one), held=same_value)
-    with pytest.raises(RefusedError, match="somebody wrote in this moment"):
+    with pytest.raises(RefusedError, match="another process wrote just now"):
         change(store, (A, one, None), held=same_value)
     assert [e.kept for e in read(store).entries] == [one]
 

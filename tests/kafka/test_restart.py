@@ -270,7 +270,7 @@ def test_a_topic_id_stored_beside_the_offset(scene: Scene) -> None:
     scene.pair(7, 7, topic_id="AAAAAAAAAAAAAAAAAAAAAA")
     refused = scene.plan()
     assert refused.status == 4
-    assert "made anew" in refused.stderr
+    assert "created again" in refused.stderr
 
 
 def test_records_that_retention_took(scene: Scene) -> None:

@@ -178,7 +178,7 @@ def test_offsets_in_a_transaction_without_the_outputs(scene: Scene) -> None:
     ran, row = planned(scene)
     assert ran.status == 0, ran.stderr
     assert check(row, "outputs-in-commit")["held"] is None
-    assert "believed" in row["because"]
+    assert "assumed" in row["because"]
     transaction(scene, producer, outputs=4)
     ran, row = planned(scene)
     assert (ran.status, row["guarantee"]) == (0, "at-least-once"), ran.stderr

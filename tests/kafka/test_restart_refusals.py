@@ -69,12 +69,12 @@ def another_cluster(scene: Scene) -> str:
 def another_topic_of_the_output(scene: Scene) -> str:
     output = {"topic": scene.output, "partition": 0, "offset": 7, "topic_id": "A" * 22}
     stored(scene, entry(scene, output=output))
-    return f"{scene.output}:0: the topic was made anew"
+    return f"{scene.output}:0: the topic was deleted and created again"
 
 
 def a_partition_that_is_not_there(scene: Scene) -> str:
     stored(scene, entry(scene), entry(scene) | entry(scene, partition=5))
-    return f"the store holds a position of {scene.input}:5, which is no partition of the inputs"
+    return f"the store holds a position of {scene.input}:5, which is not a partition of the inputs"
 
 
 def no_output_offset(scene: Scene) -> str:
@@ -194,12 +194,12 @@ def a_merge_log_with_a_hole(scene: Scene) -> str:
 
 def a_merge_log_that_goes_back(scene: Scene) -> str:
     merging(scene, 7, 8, 8, 9)
-    return "goes back in it"
+    return "names its offsets backwards"
 
 
 def a_merge_log_beyond_its_input(scene: Scene) -> str:
     merging(scene, 7, 8, 20)
-    return "the merge log names the offset 20, the log ends at 20"
+    return "the merge log names offset 20, the log ends at 20"
 
 
 def a_commit_without_merge_offset(scene: Scene) -> str:

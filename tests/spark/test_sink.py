@@ -449,7 +449,7 @@ def test_refusals(spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: 
             staging_folder=tmp_path,
             access=access(lab1),
         )
-    with pytest.raises(UsageError, match="column id of type bigint is no part of a record"):
+    with pytest.raises(UsageError, match="column id of type bigint is not a part of a record"):
         write_exactly_once(
             spark.range(3),
             topic=name,

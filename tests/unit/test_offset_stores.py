@@ -210,7 +210,7 @@ def test_the_application_that_writes_meanwhile_is_seen(tmp_path: Path) -> None:
     path = tmp_path / "offsets.json"
     store = file_store(path)
     mine, theirs = kept(store, position(A, 1)), '{"partitions": []}'
-    with pytest.raises(RefusedError, match="was changed in this moment"):
+    with pytest.raises(RefusedError, match="another process changed the file just now"):
         change(store, (A, None, mine), held=lambda: (path.write_text(theirs), None)[1])
     assert path.read_text() == theirs
 

@@ -487,7 +487,7 @@ def test_what_changed_under_a_cut() -> None:
     same = [(("log", p), "id", 0, 3) for p in (0, 1)]
     assert differences(made, same) == []
     assert differences(made, [(("log", 0), "id", 0, 9), same[1]]) == []  # a new leader
-    assert "made anew" in differences(made, [(("log", 0), "other", 0, 3), same[1]])[0]
+    assert "created again" in differences(made, [(("log", 0), "other", 0, 3), same[1]])[0]
     assert "moved from 0 to 4" in differences(made, [(("log", 0), "id", 4, 3), same[1]])[0]
     assert "went back" in differences(made, [(("log", 0), "id", 0, 2), same[1]])[0]
     assert "not there any more" in differences(made, same[:1])[0]

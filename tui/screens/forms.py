@@ -167,7 +167,7 @@ FORMS: tuple[Form, ...] = (
         "audit-duplicates",
         "Audit: duplicates",
         ("audit", "duplicates"),
-        "records that stand more than once",
+        "duplicate records",
         (
             TOPICS,
             Field("by", "--by", "source, key, value, header:NAME or json:PATH"),

@@ -31,7 +31,7 @@ def plans_table(s: "Snapshot", text: Text) -> TableData:
         PLANS.columns,
         [*unfinished, *plans, *rest],
         collected_at=s.journal.collected_at if s.journal else None,
-        empty="nothing is planned and nothing was changed from here",
+        empty="no plans, and no changes made from here",
     )
 
 

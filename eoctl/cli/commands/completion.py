@@ -48,7 +48,7 @@ def completion(
 ) -> int:
     """Print the completion script: eval "$(eoctl completion bash)"."""
     if shell != "bash":
-        raise UsageError(f"there is no completion for {quoted(shell)}", remedy="only bash")
+        raise UsageError(f"eoctl has no completion for {quoted(shell)}", remedy="only bash")
     if line is None:
         sys.stdout.write(SCRIPT)
         return 0

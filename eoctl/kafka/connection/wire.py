@@ -185,7 +185,9 @@ class Connection:
         except (ValueError, IndexError, struct.error) as error:
             raise WireError("NOT_KAFKA", f"an answer that cannot be decoded: {error}") from error
         if (field := messages.null_field(answer)) is not None:
-            raise WireError("NOT_KAFKA", f"an answer whose {field} is null, which it may not be")
+            raise WireError(
+                "NOT_KAFKA", f"an answer whose {field} is null, which Kafka does not allow"
+            )
         return answer
 
     def _choose_version(self, request: Any, least: int, most: int | None) -> None:

@@ -20,7 +20,7 @@ Wanted = Mapping[TopicPartition, tuple[int, int, int]]
 async def epoch_ends(cluster: Cluster, wanted: Wanted) -> dict[TopicPartition, int]:
     """The ends of epochs in the leaders' logs (OffsetForLeaderEpoch, KIP-101 and KIP-320).
 
-    An offset below what a reader has read of that epoch means that the log went another way: a
+    An offset below what a reader has read of that epoch means that the logs diverged: a
     replica that was not in sync was elected. A partition whose leader did not tell, or does not
     know the epoch, is not in the result.
     """

@@ -56,7 +56,7 @@ def told(
     moved: int | None = sum(run.records for run in seen.moved)
     if seen.ambiguous and moved:
         moved = None
-        text = "its order can't be told: equal records of the source are not all in the mirror once"
+        text = "its order is unknown: some equal records of the source are not in the mirror once"
         missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
     elif seen.moved:
         rows += [_moved(partition, run) for run in seen.moved[: most - len(rows)]]
@@ -82,7 +82,7 @@ def told(
     if outside := sum(g.skipped is None for g in groups):
         text = (
             f"{counted(outside, 'checkpoint')} before the ranges that were read: what the groups "
-            "skip can't be told"
+            "skip is unknown"
         )
         missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
     bad = [g for g in groups if g.skipped or g.beyond_end]

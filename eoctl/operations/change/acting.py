@@ -201,9 +201,9 @@ def _begun(plan: Plan, undoes: str | None) -> JournalEntry | None:
     found = Journal().find()
     if found.damaged:
         raise RefusedError(
-            f"line {found.damaged[0]} of the journal is damaged: what is unfinished cannot be told",
+            f"line {found.damaged[0]} of the journal is damaged: unfinished changes may be hidden",
             where=str(Journal().path),
-            remedy="look at it, then move it away",
+            remedy="inspect that file, then move it away",
         )
     same: JournalEntry | None = None
     for entry in unfinished(found.entries):

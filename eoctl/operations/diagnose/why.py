@@ -195,7 +195,9 @@ async def _of_id(
     if not rows:
         found, _ = await source.find([name])
         missing += [m for m in found.missing if m not in missing]
-        notes = [f"{name} is {t.state}: it is at rest and holds nothing" for t in found.rows]
+        notes = [
+            f"{name} is {t.state}: it has no open transaction and holds nothing" for t in found.rows
+        ]
     else:
         # a partition without a leader matters only if this id may hold it
         of_id = [j for j in d.judged if j.about.topic_partition in holds]

@@ -378,7 +378,7 @@ async def reached(
                 f"{entries} entries from {base.merge_offset} on: outputs in an order that is "
                 "recorded nowhere",
                 where=named(base.output),
-                remedy="look at the log with `eoctl merge verify`",
+                remedy="check the log with `eoctl merge verify`",
             )
         position = at or ReplayPosition(base.merge_offset, outputs, base)
         found[p] = Reached(at, tip, end, entries, outputs, position)

@@ -352,7 +352,7 @@ class _Attempt:
             if offset is None and (low > 0 or first > 0):
                 raise RefusedError(
                     f"no entry of the merge log names it, the log starts at {low} and it at "
-                    f"{first}: where to go on cannot be told",
+                    f"{first}: where to go on is unknown",
                     where=named(place),
                 )
             if (offset or 0) < first:

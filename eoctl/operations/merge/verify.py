@@ -55,7 +55,7 @@ async def verify(
         if checking.verifier.unproven:
             text = (
                 f"{checking.verifier.unproven} of {checking.verifier.entries} entries name "
-                "records that retention took: whether they were there cannot be told"
+                "records that retention deleted: nobody can tell whether they existed"
             )
             missing.append(Missing("partition", "OFFSET_OUT_OF_RANGE", text, None, *merge))
     if asked.output is not None:

@@ -282,7 +282,7 @@ async def partitions_of(cluster: Cluster, row: TransactionFacts) -> tuple[TopicP
                 newest = record.value
     if unseen:
         raise IncompleteError(
-            f"{unseen[0].detail}: which partitions its transaction is on cannot be told",
+            f"{unseen[0].detail}: which partitions its transaction is on is unknown",
             where=name,
             remedy="grant READ on __transaction_state, or wait until its partition has a leader",
         )

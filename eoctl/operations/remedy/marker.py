@@ -355,7 +355,7 @@ async def _refuse_if_somebody_may_write(cluster: Cluster, step: Step) -> None:
     if missing or not listed.complete:
         told_of = (*missing, *listed.missing)
         why = told_of[0].detail if told_of else "a coordinator was not seen"
-        raise RefusedError(f"{why}: who may write cannot be told; nothing was sent")
+        raise RefusedError(f"{why}: who may write is unknown; nothing was sent")
     able = still_able_to_write(row, Transactions(tuple(rows)))
     if able:
         raise RefusedError(

@@ -64,7 +64,9 @@ def _named(word: str) -> list[tuple[Store, App | None]]:
     if found is not None:
         return [(found, None)]
     if not Path(word).is_file():
-        raise UsageError("is no application file and no store", where=word, remedy=f"write {WORDS}")
+        raise UsageError(
+            "is neither an application file nor a store", where=word, remedy=f"write {WORDS}"
+        )
     app = read_app_file(Path(word)).app
     if app.store is None:
         raise UsageError("the application has no [app.store]", where=word)

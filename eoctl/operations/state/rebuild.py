@@ -229,7 +229,7 @@ def _retention(
         value = found.get(topic, {}).get(key)
         if value is None or int(value) <= DAY_MS:
             raise UsageError(
-                f"the store's retention can't be told from {key}={value}",
+                f"the store's retention does not follow from {key}={value}",
                 where=topic,
                 remedy="give --retention",
             )

@@ -36,7 +36,7 @@ class ZooKeeperLock:
             self._lost = self._why_lost()
         if self._lost is not None:
             raise RefusedError(
-                f"the lock is no longer sure: {self._lost}",
+                f"the lock may be lost: {self._lost}",
                 where=self._session.shown,
                 remedy="nothing more is written; see `eoctl journal list`",
             )

@@ -118,7 +118,7 @@ class FileOffsets:
             now = self._text()
         if now != text:
             raise RefusedError(
-                "the file was changed in this moment", where=self.name, remedy="plan again"
+                "another process changed the file just now", where=self.name, remedy="plan again"
             )
 
 

@@ -86,7 +86,9 @@ class SqlOffsets:
                     raise LostError(str(error)) from None
                 raise RefusedError(f"{error}; nothing was written", where=self.name) from None
 
-        await write_at_once(self, writes, work, self._seconds, "the answer to COMMIT was lost")
+        await write_at_once(
+            self, writes, work, self._seconds, "the database's answer to COMMIT did not arrive"
+        )
 
     def _connected(self, use: Callable[["Connection"], Result], *, writing: bool) -> Result:
         from sqlalchemy.exc import SQLAlchemyError
@@ -151,13 +153,13 @@ class SqlOffsets:
         except IntegrityError as error:
             why = self._database.said(error)
             if self._database.is_duplicate(error):
-                why = "somebody else made this row in this moment"
+                why = "another process added this row just now"
             raise RefusedError(f"{why}; nothing was written", where=self._at(write)) from None
         if hit.rowcount != 1:
             raise RefusedError(
                 f"{hit.rowcount} rows were hit instead of one; nothing was written",
                 where=self._at(write),
-                remedy="somebody wrote meanwhile, or the table lets one partition stand twice",
+                remedy="another process wrote meanwhile, or the table takes one partition twice",
             )
 
     def _at(self, write: Write) -> str:

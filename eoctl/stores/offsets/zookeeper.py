@@ -282,7 +282,7 @@ class ZooKeeperOffsets:
         if wrong:
             text = said(why[0] if why else wrong[0])
             raise RefusedError(
-                f"somebody wrote in this moment ({text}); nothing was written",
+                f"another process wrote just now ({text}); nothing was written",
                 where=self.name,
                 remedy="plan again",
             )

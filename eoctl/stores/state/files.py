@@ -117,7 +117,7 @@ def not_written(path: Path, error: OSError) -> EoctlError:
     return IncompleteError(
         f"cannot be written: {why}",
         where=str(path),
-        remedy="make space there, and give the same command again: it goes on with what is done",
+        remedy="make space there, and run the same command again: it continues",
     )
 
 

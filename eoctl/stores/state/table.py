@@ -136,7 +136,7 @@ class StateTable:
 
         rows: of a partition. offsets: their table, compared and set. replace: other rows are
         deleted, else refused. Raises RefusedError where nothing was written, UnverifiedError where
-        the answer to COMMIT was lost.
+        the database's answer to COMMIT did not arrive.
         """
         store = SqlOffsets(offsets[0], None, SILENT_SECONDS)
 

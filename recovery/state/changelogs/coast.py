@@ -72,7 +72,7 @@ class Coast(ChangelogFormat):
         wrong = np.flatnonzero(~_fits(values, 16, _ATTACHED))
         if len(wrong):
             offset = int64_values(one_chunk(rows.column("offset")))[wrong[0]]
-            raise CorruptError("it is no value of a coast changelog", where=f"offset {offset}")
+            raise CorruptError("it is not a value of a coast changelog", where=f"offset {offset}")
         columns = [
             # an end, or Arrow multiplies the rows by 2^63: "Negative buffer resize"
             pc.binary_slice(keys, _LENGTH, _END),
