@@ -9,7 +9,7 @@ from recovery.rows.jobs import JobRow
 from recovery.rows.journal import JournalRow
 from recovery.rows.plans import PlanFileRow
 from tui.screens.views import JOBS, PLANS
-from tui.widgets.rows import Text, age, number
+from tui.widgets.rows import Cell, Text, aged, numbered, since, table_row
 from tui.widgets.tables import TableData, TableRow, table_data
 
 if TYPE_CHECKING:
@@ -41,66 +41,31 @@ def rows_of(answer: "Answer | None", model: type) -> list[Any]:
 
 
 def _entry_row(r: JournalRow, now: int, text: Text) -> TableRow:
-    return _change_row(
-        r.id,
-        r.state,
-        (r.action, r.context, r.scope, r.summary),
+    cells: list[Cell] = [
+        (text(r.id), r.id),
+        (r.state, r.state),
+        *((text(word), word) for word in (r.action, r.context, r.scope)),
         (f"{r.steps_done}/{r.steps}", r.steps),
-        None if r.started is None else (now - r.started) / 1000,
-        f"{r.user}@{r.host}",
-        r,
-        ("change", r.id),
-        text,
-    )
+        aged(since(r.started, now)),
+        *((text(word), word) for word in (f"{r.user}@{r.host}", r.summary)),
+    ]
+    return table_row(r.id, MARKS.get(r.state, ""), cells, r, ("change", r.id))
 
 
 def _plan_row(r: PlanFileRow, now: int, text: Text) -> TableRow:
     state = "unusable" if r.error else "expired" if (r.expires or 0) <= now else "planned"
-    return _change_row(
-        Path(r.path).name,
-        state,
-        (r.action or "-", r.context or "-", r.scope or "-", r.summary or r.error or ""),
-        (number(r.steps), r.steps),
-        None if r.created is None else (now - r.created) / 1000,
-        "-",
-        r,
-        ("change", f"plan {r.path}"),
-        text,
-    )
-
-
-def _change_row(
-    name: str,
-    state: str,
-    words: tuple[str, str, str, str],
-    steps: tuple[str, int | None],
-    seconds: float | None,
-    who: str,
-    source: object,
-    opens: tuple[str, str],
-    text: Text,
-) -> TableRow:
-    action, context, scope, summary = words
-    sign = MARKS.get(state, "")
-    return TableRow(
-        opens[1],
-        (
-            sign,
-            text(name),
-            state,
-            text(action),
-            text(context),
-            text(scope),
-            steps[0],
-            age(seconds, None),
-            text(who),
-            text(summary),
-        ),
-        (None, name, state, action, context, scope, steps[1], seconds, who, summary),
-        sign,
-        source,
-        opens,
-    )
+    name = Path(r.path).name
+    words = [word or "-" for word in (r.action, r.context, r.scope)]
+    cells: list[Cell] = [
+        (text(name), name),
+        (state, state),
+        *((text(word), word) for word in words),
+        numbered(r.steps),
+        aged(since(r.created, now)),
+        *((text(word), word) for word in ("-", r.summary or r.error or "")),
+    ]
+    key = f"plan {r.path}"
+    return table_row(key, MARKS.get(state, ""), cells, r, ("change", key))
 
 
 def jobs_table(
@@ -119,31 +84,21 @@ def jobs_table(
 
 
 def _job_row(r: JobRow, rate: float | None, now: int, text: Text, ascii_only: bool) -> TableRow:
-    sign = r.mark or ""
-    seconds = None if r.started is None else (now - r.started) / 1000
     what = r.error or r.summary
-    share = None
-    if r.stages_total:
-        share = (r.stages_done or 0) / r.stages_total
-    return TableRow(
-        r.id,
-        (
-            sign,
-            text(r.id),
-            r.state,
-            text(r.job),
-            stage_bar(r, 6, ascii_only=ascii_only),
-            number(r.records),
-            "-" if rate is None else str(round(rate)),
-            "" if r.eta_seconds is None else age_words(max(r.eta_seconds, 0)),
-            age(seconds, None),
-            text(what),
-        ),
-        (None, r.id, r.state, r.job, share, r.records, rate, r.eta_seconds, seconds, what),
-        sign,
-        r,
-        ("job", f"job {r.id}"),
-    )
+    share = (r.stages_done or 0) / r.stages_total if r.stages_total else None
+    left = "" if r.eta_seconds is None else age_words(max(r.eta_seconds, 0))
+    cells: list[Cell] = [
+        (text(r.id), r.id),
+        (r.state, r.state),
+        (text(r.job), r.job),
+        (stage_bar(r, 6, ascii_only=ascii_only), share),
+        numbered(r.records),
+        ("-" if rate is None else str(round(rate)), rate),
+        (left, r.eta_seconds),
+        aged(since(r.started, now)),
+        (text(what), what),
+    ]
+    return table_row(r.id, r.mark or "", cells, r, ("job", f"job {r.id}"))
 
 
 def stage_bar(r: JobRow, width: int, *, ascii_only: bool = False) -> str:

@@ -1,6 +1,6 @@
 """The first screen: what is wrong in words, and under it the things that are, the worst first."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from eoctl.render.words import age as age_words
@@ -14,6 +14,7 @@ from recovery.rows.row import BrokerRow, ErrorRow, LsoRow
 from tui.screens import views
 from tui.screens.headline import QUIET, at_the_lso, group_rows, running_jobs, sentences, stuck
 from tui.widgets.lines import Line
+from tui.widgets.rows import Cell, Text, aged, numbered, since, table_row
 from tui.widgets.tables import TableData, TableRow, table_data, urgency
 from tui.widgets.trend import Trend
 
@@ -24,9 +25,11 @@ MOST_ALIKE = 4  # things of one kind that could not be seen for one reason: more
 MOST_QUIET = 200  # healthy rows of the list; the Partitions screen has them all
 
 
-def overview(
-    s: "Snapshot", trend: Trend, text: Callable[[str], str]
-) -> tuple[tuple[Line, ...], TableData]:
+NOTHING: Cell = ("-", None)
+NO_TREND: Cell = ("", None)
+
+
+def overview(s: "Snapshot", trend: Trend, text: Text) -> tuple[tuple[Line, ...], TableData]:
     """The sentences and the list."""
     held = {
         f"{r.topic}:{r.partition}": r
@@ -56,79 +59,49 @@ def overview(
     return sentences(s, held, hanging, trend, sum(map(len, unseen.values()))), data
 
 
-def _judged(
-    h: TxnHangingRow, held: dict[str, LsoRow], trend: Trend, text: Callable[[str], str]
-) -> TableRow:
+def _judged(h: TxnHangingRow, held: dict[str, LsoRow], trend: Trend, text: Text) -> TableRow:
     name = h.where
     row = held.get(name)
     owner = h.transactional_id or f"pid {h.producer_id}, no owner"
     says = f"{owner}; {h.remedy.action}" if h.verdict not in QUIET else owner
     amount = row.held if row else None
-    sign = mark(h.verdict) or ""
-    return TableRow(
-        f"txn\0{name}\0{h.producer_id}",
-        (
-            sign,
-            "marker-lost mixed" if h.mixed else h.verdict,
-            text(name),
-            "-" if amount is None else str(amount),
-            trend.line(name, 30, trend.ceiling),
-            ""
-            if h.age_seconds is None
-            else age_words(h.age_seconds, producer_clock=h.age_clock == "producer"),
-            text(says),
-        ),
-        (
-            None,
-            ORDER.index(h.verdict),
-            (h.topic or name, h.partition or 0),
-            amount,
-            None,
-            h.age_seconds,
-            says,
-        ),
-        sign,
-        h,
-        ("why", name),
-        h,
-    )
+    seconds = h.age_seconds
+    by_producer = h.age_clock == "producer"
+    cells: list[Cell] = [
+        ("marker-lost mixed" if h.mixed else h.verdict, ORDER.index(h.verdict)),
+        (text(name), (h.topic or name, h.partition or 0)),
+        numbered(amount),
+        (trend.line(name, 30, trend.ceiling), None),
+        ("" if seconds is None else age_words(seconds, producer_clock=by_producer), seconds),
+        (text(says), says),
+    ]
+    key = f"txn\0{name}\0{h.producer_id}"
+    return table_row(key, mark(h.verdict) or "", cells, h, ("why", name), h)
 
 
-def _job(j: JobRow, now: int, text: Callable[[str], str]) -> TableRow:
+def _plain(what: Cell, where: str, age: Cell, says: Cell, text: Text) -> list[Cell]:
+    """Cells of a row about something that is no open transaction: it holds nothing."""
+    return [what, (text(where), (where, 0)), NOTHING, NO_TREND, age, says]
+
+
+def _job(j: JobRow, now: int, text: Text) -> TableRow:
     says = f"{j.stage}, {j.summary}" if j.stage else j.summary
-    seconds = None if j.started is None else (now - j.started) / 1000
-    return TableRow(
-        f"job\0{j.id}",
-        ("", "job running", text(j.id), "-", "", _age(seconds), text(says)),
-        (None, len(ORDER) + 4, (j.id, 0), None, None, seconds, says),
-        "",
-        j,
-        ("job", f"job {j.id}"),
-    )
+    what = ("job running", len(ORDER) + 4)
+    cells = _plain(what, j.id, aged(since(j.started, now)), (text(says), says), text)
+    return table_row(f"job\0{j.id}", "", cells, j, ("job", f"job {j.id}"))
 
 
-def _unfinished(s: "Snapshot", text: Callable[[str], str]) -> list[TableRow]:
+def _unfinished(s: "Snapshot", text: Text) -> list[TableRow]:
     """Changes that were begun and not ended: the journal resumes or undoes them."""
     rows = []
     for e in s.journal.rows if s.journal else ():
         if not isinstance(e, JournalRow) or e.state != "unfinished":
             continue
-        seconds = None if e.started is None else (s.taken_at - e.started) / 1000
-        rows.append(
-            TableRow(
-                f"entry\0{e.id}",
-                ("!", "unfinished", text(e.id), "-", "", _age(seconds), text(e.summary)),
-                (None, len(ORDER) + 3, (e.id, 0), None, None, seconds, e.summary),
-                "!",
-                e,
-                ("change", e.id),
-            )
-        )
+        age = aged(since(e.started, s.taken_at))
+        what = ("unfinished", len(ORDER) + 3)
+        cells = _plain(what, e.id, age, (text(e.summary), e.summary), text)
+        rows.append(table_row(f"entry\0{e.id}", "!", cells, e, ("change", e.id)))
     return rows
-
-
-def _age(seconds: float | None) -> str:
-    return "" if seconds is None else age_words(max(seconds, 0.0))
 
 
 def _up(b: object) -> bool:
@@ -138,13 +111,9 @@ def _up(b: object) -> bool:
 def _broker(b: object) -> TableRow:
     assert isinstance(b, BrokerRow)
     says = f"{b.host}:{b.port} does not answer" if b.port else "named by partitions, not listed"
-    return TableRow(
-        f"broker\0{b.broker}",
-        ("!!", "broker down", f"broker {b.broker}", "-", "", "", says),
-        (None, len(ORDER), (f"broker {b.broker}", 0), None, None, None, says),
-        "!!",
-        b,
-    )
+    name = f"broker {b.broker}"
+    cells = _plain(("broker down", len(ORDER)), name, aged(None), (says, says), str)
+    return table_row(f"broker\0{b.broker}", "!!", cells, b)
 
 
 def _unseen(s: "Snapshot") -> dict[tuple[str, str], dict[str, ErrorRow]]:
@@ -158,7 +127,7 @@ def _unseen(s: "Snapshot") -> dict[tuple[str, str], dict[str, ErrorRow]]:
 
 
 def _unseen_rows(
-    unseen: dict[tuple[str, str], dict[str, ErrorRow]], text: Callable[[str], str]
+    unseen: dict[tuple[str, str], dict[str, ErrorRow]], text: Text
 ) -> Iterable[TableRow]:
     """A line for each, or one for many of a kind: a broker that is down takes thousands along."""
     for (scope, error), found in unseen.items():
@@ -167,13 +136,10 @@ def _unseen_rows(
             some = [(counted(len(found), scope), some[0][1])]
         for place, e in some:
             name = "" if len(found) > MOST_ALIKE else place
-            yield TableRow(
-                f"error\0{scope}\0{name}\0{error}",
-                ("?", "not seen", text(place), "-", "", "", text(f"{e.detail} ({error})")),
-                (None, len(ORDER) + 1, (place, 0), None, None, None, e.detail),
-                "?",
-                e,
-            )
+            what = ("not seen", len(ORDER) + 1)
+            says = (text(f"{e.detail} ({error})"), e.detail)
+            cells = _plain(what, place, aged(None), says, text)
+            yield table_row(f"error\0{scope}\0{name}\0{error}", "?", cells, e)
 
 
 def _place(e: ErrorRow) -> str:
@@ -184,9 +150,7 @@ def _place(e: ErrorRow) -> str:
     return e.id or e.scope
 
 
-def _groups(
-    s: "Snapshot", hanging: list[TxnHangingRow], text: Callable[[str], str]
-) -> list[TableRow]:
+def _groups(s: "Snapshot", hanging: list[TxnHangingRow], text: Text) -> list[TableRow]:
     """Groups that stand at an LSO, one line each: their worst partition."""
     worst: dict[str, OffsetsShowRow] = {}
     more: dict[str, int] = {}
@@ -205,22 +169,13 @@ def _groups(
         )
         if more[name] > 1:
             says += f" and {counted(more[name] - 1, 'other')}"
-        rows.append(
-            TableRow(
-                f"group\0{name}",
-                (
-                    "!",
-                    "group held up" if at_the_lso(g) else "group pending",
-                    text(name),
-                    "-" if g.lag_hw is None else str(g.lag_hw),
-                    "",
-                    "",
-                    text(says),
-                ),
-                (None, len(ORDER) + 2, (name, 0), g.lag_hw, None, None, says),
-                "!",
-                g,
-                ("why", place),
-            )
-        )
+        cells: list[Cell] = [
+            ("group held up" if at_the_lso(g) else "group pending", len(ORDER) + 2),
+            (text(name), (name, 0)),
+            numbered(g.lag_hw),
+            NO_TREND,
+            aged(None),
+            (text(says), says),
+        ]
+        rows.append(table_row(f"group\0{name}", "!", cells, g, ("why", place)))
     return sorted(rows, key=lambda r: -(r.sort[3] or 0))  # type: ignore[operator]

@@ -21,6 +21,7 @@ from tui.screens.runs import Run
 from tui.screens.views import RECOVER
 from tui.widgets.asking_page import Asking
 from tui.widgets.lines import Line, Page
+from tui.widgets.rows import Cell, table_row
 from tui.widgets.tables import TableData, TableRow, table_data
 from tui.widgets.text import wrapped
 
@@ -36,15 +37,8 @@ def recover_table(runs: Sequence[Run], *, may_change: bool) -> TableData:
     rows.reverse()
     for form in FORMS:
         if not form.plans or may_change:
-            cells = ("", form.title, "", form.says)
-            rows.append(
-                TableRow(
-                    f"form {form.name}",
-                    cells,
-                    (None, form.title, None, form.says),
-                    opens=("form", form.name),
-                )
-            )
+            cells: list[Cell] = [(form.title, form.title), ("", None), (form.says, form.says)]
+            rows.append(table_row(f"form {form.name}", "", cells, opens=("form", form.name)))
     return table_data(RECOVER.columns, rows, collected_at=None, empty="")
 
 
@@ -58,14 +52,8 @@ def beside(says: str, told: str, width: int) -> list[Line]:
 
 def _run_row(number: int, run: Run) -> TableRow:
     says = visible(shell_command(run.argv) or " ".join(run.argv))
-    sign = MARKS.get(run.state, "!")
-    return TableRow(
-        f"run {number}",
-        (sign, run.title, run.state, says),
-        (None, run.title, run.state, says),
-        sign,
-        opens=("run", str(number)),
-    )
+    cells: list[Cell] = [(word, word) for word in (run.title, run.state, says)]
+    return table_row(f"run {number}", MARKS.get(run.state, "!"), cells, opens=("run", str(number)))
 
 
 class FormScreen(ModalScreen[list[str] | None]):
