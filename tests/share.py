@@ -15,6 +15,11 @@ def share(full: int, least: int = 1) -> int:
     return max(least, round(full * SHARE))
 
 
+def fewer(full: int, here: int) -> int:
+    """Of generated cases that are dear: at most `here` in `make test`, all in `make test-long`."""
+    return full if SHARE >= 1 else min(here, share(full))
+
+
 def kills(full: int, here: int = 1) -> int:
     """How many seeds of one kind of kill: `here` in `make test`, all in `make test-long`."""
     return full if SHARE >= 1 else here

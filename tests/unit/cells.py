@@ -10,6 +10,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from tests.kafka.command import eoctl
 from tests.unit import cell_change
 
 SET = ("set", "a=5", "b=7")
@@ -18,7 +19,19 @@ ACT = ("--execute", "--yes")
 # Real processes, forked from one that has loaded eoctl: a tenth of the time of fresh ones.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
-    ["tests.unit.cell_change", "eoctl.cli.main", "eoctl.cli.commands.journal"]
+    [
+        "tests.unit.cell_change",
+        "eoctl.cli.main",
+        "eoctl.cli.commands.journal",
+        "eoctl.cli.progress",
+        # what these load when they are first used
+        "importlib.metadata",
+        "importlib.resources",
+        "pydantic.plugin._loader",
+        "pydantic.type_adapter",
+        "typer._adapters",
+        "typer._click.decorators",
+    ]
 )
 
 
@@ -104,7 +117,6 @@ class Cells:
         assert done.returncode == -signal.SIGKILL, done.stderr
 
     def entries(self, *words: str) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = json.loads(
-            self.run("journal", "list", "-o", "json", *words).stdout
-        )["rows"]
-        return rows
+        here = {k: v for k, v in os.environ.items() if not k.startswith("EOCTL_")}
+        own = {k: v for k, v in self.environment().items() if k.startswith("EOCTL_")}
+        return eoctl("journal", "list", "-o", "json", *words, env=here | own).rows

@@ -18,7 +18,7 @@ from recovery.formats.columns import ABORTED, COMMITTED, NONE, OPEN, OUTCOMES, d
 from recovery.formats.counting import AbortedTransactions
 from recovery.formats.reader import CorruptError
 from recovery.formats.records import records
-from tests.share import share
+from tests.share import fewer, share
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, decoded, marker, seal
 
 with warnings.catch_warnings():
@@ -138,7 +138,7 @@ def fast(found: columns.ColumnBatch) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(buffer=logs())
-@settings(max_examples=share(300), deadline=None)
+@settings(max_examples=fewer(300, here=24), deadline=None)
 def test_columns_are_the_records_of_the_slow_parser(codec: str, buffer: bytes) -> None:
     found, expected = decoded(packed(buffer, codec), ()), slow(buffer)
     assert fast(found) == expected
@@ -191,7 +191,7 @@ def test_every_truncation(codec: str) -> None:
 
 
 @given(logs(), st.data())
-@settings(max_examples=share(2000), deadline=None)
+@settings(max_examples=fewer(2000, here=150), deadline=None)
 def test_damage_is_found_or_does_no_harm(buffer: bytes, data: st.DataObject) -> None:
     """Without CRCs: the same as the exact decoder says, and never another exception."""
     at = data.draw(st.integers(61, max(61, len(buffer) - 1)))
