@@ -33,11 +33,6 @@ class Selector:
     partitions: Ranges | None = None
     literal: str | None = None
 
-    @property
-    def is_literal(self) -> bool:
-        """Named exactly: never hidden from a list, and an error when it does not exist."""
-        return self.literal is not None
-
     def matches_topic(self, topic: str) -> bool:
         """Return True if any partition of this topic matches."""
         return self.pattern.fullmatch(topic) is not None

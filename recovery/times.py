@@ -133,18 +133,6 @@ def rfc3339(millis: int | None) -> str | None:
     return read.isoformat(timespec="milliseconds") + "Z"
 
 
-def describe_instant(millis: int, now: int) -> str:
-    """Say how an instant was read, for stderr: `2026-11-21T12:16:20.000Z (2h ago)`."""
-    away = now - millis
-    if away == 0:
-        relation = "now"
-    else:
-        # Whole seconds are enough for an eye, but never "0s ago".
-        words = format_duration(abs(away) // 1000 if abs(away) >= 1000 else abs(away) / 1000)
-        relation = f"{words} ago" if away > 0 else f"in {words}"
-    return f"{rfc3339(millis) or millis} ({relation})"
-
-
 def _why_no_duration(given: str) -> str:
     if re.fullmatch("[0-9.]+", given):
         return f"{quoted(given)} has no unit"

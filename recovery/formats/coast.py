@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from recovery.formats.reader import CorruptError, Reader
 
-MERGE_PREFIX, CHANGELOG_PREFIX = "coast.mg.", "coast.cl."
 MAX_TEXT = 65_535  # bytes
 
 _MERGE = struct.Struct(">iq")
@@ -34,15 +33,6 @@ class ChangelogRecord(NamedTuple):
     upstream: int
     downstream: int
     state: bytes
-
-
-class Regrouped(NamedTuple):
-    """A record that was sent to another partition. qualifier: the partition it came from, ASCII;
-    offset: in that one. A reader keeps it when offset >= its threshold for the qualifier."""
-
-    qualifier: bytes
-    offset: int
-    payload: bytes
 
 
 def decode_merge(value: bytes | None) -> MergeRecord:
@@ -76,16 +66,6 @@ def decode_changelog(key: bytes | None, value: bytes | None) -> ChangelogRecord:
     if upstream < 0 or downstream < 0:
         raise values.corrupt(f"upstream {upstream}, downstream {downstream}")
     return ChangelogRecord(store_key, upstream, downstream, state)
-
-
-def decode_regrouped(value: bytes | None) -> Regrouped:
-    """The value of a regrouped stream's record. Raises CorruptError."""
-    reader = Reader(_not_null(value, "regrouped stream"), "value of a regrouped record")
-    qualifier = reader.take(reader.int32())
-    offset = reader.int64()
-    payload = reader.take(reader.int32())
-    _ends(reader)
-    return Regrouped(qualifier, offset, payload)
 
 
 def _not_null(data: bytes | None, what: str) -> bytes:

@@ -36,7 +36,6 @@ class MergeEntry(NamedTuple):
 Columns = tuple[list[TopicPartition], list[int]]
 """Entries as two columns: which input partition, which offset."""
 
-_NEGATIVE = b"\x80"  # the first byte of a negative big-endian number, and all above
 _USUAL = re.compile(  # what `encode` and most others write
     rb'^\{"topic": ?"([!#-\[\]-~]+)", ?"partition": ?(0|[1-9][0-9]{0,8}), ?'
     rb'"offset": ?(0|[1-9][0-9]{0,17})\}$',

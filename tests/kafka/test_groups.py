@@ -30,7 +30,7 @@ from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
-from eoctl.kafka.read.committed import groups_at, with_offsets
+from eoctl.kafka.read.committed import with_offsets
 from eoctl.lab.breaks import break_
 from eoctl.lab.client import GROUP, Client, NewRecord
 from eoctl.lab.cluster import Lab
@@ -158,8 +158,8 @@ def test_every_group_of_three_brokers_is_listed(lab3: Lab, topic: MakeTopic) -> 
         listed, missing = await list_groups(cluster)
         described, more = await describe_groups(cluster, listed)
         found, rest = await with_offsets(cluster, described)
-        at, last = await groups_at(cluster, [(name, 0)])
-        return listed, found, at, [*missing, *more, *rest, *last]
+        at, last = await with_offsets(cluster, listed, [(name, 0)])
+        return listed, found, [g for g in at if g.offsets], [*missing, *more, *rest, *last]
 
     end = time.monotonic() + 30
     while True:  # leaders and coordinators may still move back to a broker that came back
@@ -225,10 +225,14 @@ def test_a_first_commit_that_is_pending_is_not_overlooked(lab1: Lab, topic: Make
         assert (row["committed_offset"], row["pending"], row["lag"]) == (None, True, None)
         assert row["pending_producer_id"] == owner.producer_id
 
-    (at, missing) = ask(lab1, lambda c: groups_at(c, [(name, 1)]))
-    assert ([g.group for g in at], missing) == ([group], [])
-    (at, missing) = ask(lab1, lambda c: groups_at(c, [(name, 0)]))
-    assert (at, missing) == ([], [])
+    async def committed(cluster: Cluster, partition: int) -> list[str]:
+        listed, missing = await list_groups(cluster)
+        groups, more = await with_offsets(cluster, listed, [(name, partition)])
+        assert missing + more == []
+        return [g.group for g in groups if g.offsets]
+
+    assert ask(lab1, lambda c: committed(c, 1)) == [group]
+    assert ask(lab1, lambda c: committed(c, 0)) == []
 
 
 def test_lag_counts_up_to_the_lso_and_data_records_only_what_is_seen(

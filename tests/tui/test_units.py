@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoctl.operations.change.steps import Outcome, StepOutcome
+from eoctl.operations.dashboard.snapshot import PARTS, Snapshot
 from eoctl.render.width import cells
 from recovery.change.plan import Step
 from recovery.errors import UsageError
@@ -17,12 +18,23 @@ from tests.share import share
 from tests.tui.driving import RECORDINGS
 from tests.tui.large import AT, large
 from tui.feed.frame import Builder
-from tui.feed.recording import Writer, read, shifted
+from tui.feed.recording import Writer, read
 from tui.screens.change import _outcome_lines
 from tui.screens.views import VIEWS
 from tui.widgets.table_state import Filter, TableState
 from tui.widgets.tables import Column, TableData, TableRow, fitted, layout, narrowed, table_data
 from tui.widgets.trend import BUCKET_MS, BUCKETS, MOST, Trend
+
+
+def shifted(s: Snapshot, by_ms: int) -> Snapshot:
+    """Return the snapshot as if taken at another time."""
+    parts = {
+        part: replace(answer, collected_at=answer.collected_at + by_ms)
+        for part in PARTS
+        if (answer := getattr(s, part)) is not None
+    }
+    return replace(s, taken_at=s.taken_at + by_ms, **parts)
+
 
 COLUMN = Column("name", "NAME", "name", (8, 8, 8), "N", 1)
 

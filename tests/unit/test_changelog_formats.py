@@ -17,7 +17,6 @@ from eoctl.kafka.connection.access import Access
 from recovery.errors import UsageError
 from recovery.formats.columns import rows_schema
 from recovery.formats.reader import CorruptError
-from recovery.state.changelogs import samza
 from recovery.state.changelogs.changelog import FORMATS, ChangelogFormat, LogFacts, changelog_format
 from tests.share import share
 
@@ -293,30 +292,3 @@ def test_connect_offsets() -> None:
         (None, None, "1"),  # half a surrogate pair is no text
         (None, None, None),
     ]
-
-
-def test_samza_checkpoints() -> None:
-    key = json.dumps(
-        {
-            "systemstreampartition-grouper-factory": "GroupByPartitionFactory",
-            "taskName": "Partition 3",
-            "type": "checkpoint",
-        }
-    ).encode()
-    assert samza.decode_key(key) == ("GroupByPartitionFactory", "Partition 3", "checkpoint")
-    entry = {"system": "kafka", "stream": "orders", "partition": "3", "offset": "1041"}
-    v1 = {"SystemStreamPartition [kafka, orders, 3]": entry}
-    v2 = {"checkpoint-id": "1-2", "input-offsets": v1, "state-checkpoint-markers": {}}
-    expected = (samza.SamzaPosition("kafka", "orders", 3, 1041),)
-    for value in (v1, v2):
-        assert samza.decode_positions(json.dumps(value).encode()) == expected
-    assert samza.parse_marker("1614-7:55").end == 56
-    assert samza.parse_marker("1614-7:null").end == 0
-    for text in ("", "55", "1614:x", "1614:-1"):
-        with pytest.raises(CorruptError):
-            samza.parse_marker(text)
-    for wrong in (None, b"[]", b'{"taskName": 1}', b"\xff"):
-        with pytest.raises(CorruptError):
-            samza.decode_key(wrong)
-    with pytest.raises(CorruptError):
-        samza.decode_positions(b'{"a": {"system": "kafka"}}')

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from recovery.formats.coast import (
     ChangelogRecord,
     MergeRecord,
-    Regrouped,
     decode_changelog,
     decode_merge,
-    decode_regrouped,
     encode_merge,
 )
 from recovery.formats.reader import CorruptError
@@ -87,10 +85,6 @@ def test_no_bytes_break_the_decoders(value: bytes) -> None:
         assert value[-12:] == struct.pack(">iq", merged.partition, merged.offset)
         assert struct.unpack_from(">H", value)[0] == len(value) - 14
     with suppress(CorruptError):
-        qualifier, offset, payload = decode_regrouped(value)
-        sizes = [struct.pack(">i", len(part)) for part in (qualifier, payload)]
-        assert sizes[0] + qualifier + struct.pack(">q", offset) + sizes[1] + payload == value
-    with suppress(CorruptError):
         key, upstream, downstream, state = decode_changelog(value, value)
         assert struct.pack(">i", len(key)) + key == value
         assert struct.pack(">qqi", upstream, downstream, len(state)) + state == value
@@ -108,10 +102,3 @@ def test_changelog_records(key: bytes, upstream: int, downstream: int, state: by
     for broken_key in (written + b"\0", written[:-1], None):
         with pytest.raises(CorruptError):
             decode_changelog(broken_key, value)
-
-
-def test_regrouped_records() -> None:
-    value = b"\0\0\0\x02" + b"12" + struct.pack(">q", 77) + b"\0\0\0\x03" + b"abc"
-    assert decode_regrouped(value) == Regrouped(b"12", 77, b"abc")
-    with pytest.raises(CorruptError):
-        decode_regrouped(value + b"x")

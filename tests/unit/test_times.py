@@ -219,16 +219,3 @@ def test_any_text_is_an_instant_or_a_usage_error(text: str) -> None:
 )
 def test_rfc3339(millis: int | None, text: str | None) -> None:
     assert times.rfc3339(millis) == text
-
-
-@pytest.mark.parametrize(
-    ("millis", "text"),
-    [
-        (NOW - 7_200_000, "2026-11-21T12:16:20.123Z (2h ago)"),
-        (NOW, "2026-11-21T14:16:20.123Z (now)"),
-        (NOW + 90_500, "2026-11-21T14:17:50.623Z (in 1m 30s)"),
-        (NOW - 23, "2026-11-21T14:16:20.100Z (23ms ago)"),
-    ],
-)
-def test_an_instant_is_echoed_as_read(millis: int, text: str) -> None:
-    assert times.describe_instant(millis, NOW) == text

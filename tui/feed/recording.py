@@ -6,7 +6,7 @@ the line before is written as `=`. So a line is read after those before it.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -158,13 +158,3 @@ def _parsed(text: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def shifted(s: Snapshot, by_ms: int) -> Snapshot:
-    """The snapshot at another time: for tests that play hours in seconds."""
-    parts = {
-        part: replace(answer, collected_at=answer.collected_at + by_ms)
-        for part in PARTS
-        if (answer := getattr(s, part)) is not None
-    }
-    return replace(s, taken_at=s.taken_at + by_ms, **parts)

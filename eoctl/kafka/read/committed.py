@@ -16,7 +16,6 @@ from eoctl.kafka.ask.groups import (
     NOT_FOUND,
     GroupAnswers,
     at_coordinators,
-    list_groups,
     offsets_partitions,
 )
 from eoctl.kafka.connection import messages
@@ -259,18 +258,6 @@ async def _share_offsets(
         )
         for g in answer.groups
     }
-
-
-async def groups_at(
-    cluster: Cluster, partitions: Sequence[TopicPartition]
-) -> tuple[list[GroupFacts], list[Missing]]:
-    """The groups that have a commit, decided or pending, on one of these partitions, with it.
-
-    Their members are not asked for: `groups.describe_groups`.
-    """
-    listed, missing = await list_groups(cluster)
-    groups, more = await with_offsets(cluster, listed, partitions)
-    return [g for g in groups if g.offsets], missing + more
 
 
 CommitPlace = tuple[str, str, int]
