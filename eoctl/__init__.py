@@ -1,3 +1,3 @@
 """eoctl: what an operator reaches for when exactly-once breaks in Kafka."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from eoctl import __version__
 from eoctl.cli.options import Connection, flattened, forget_before, remember_before
 from eoctl.cli.tree import TREE, Branch, Commands, Leaf
+from eoctl.host.extras import extra_of, missing, need
 from eoctl.settings.folders import full_disk
 from eoctl.stores.unfinished import unfinished_notice
 from recovery.errors import EoctlError, Exit
@@ -43,7 +44,10 @@ def build(name: str, node: Leaf | Branch) -> Any:
         module, _, function = node.target.partition(":")
         target = getattr(import_module(f"eoctl.cli.commands.{module}"), function)
         app.command(name)(flattened(target))
-        return typer.main.get_command(app)
+        command = typer.main.get_command(app)
+        if node.extra is not None:
+            command.callback = _with_extra(node.extra, command.callback)
+        return command
     is_root = node is TREE
     app = typer.Typer(
         name=name,
@@ -59,6 +63,16 @@ def build(name: str, node: Leaf | Branch) -> Any:
     group.branch = node
     group.commands = Commands(node, build)
     return group
+
+
+def _with_extra(extra: str, callback: Any) -> Any:
+    """The callback of a command, which refuses first if an extra is missing that it needs."""
+
+    def call(**values: Any) -> Any:
+        need(extra, "this command")
+        return callback(**values)
+
+    return call
 
 
 def _root(connection: Connection, version: bool = typer.Option(False, "--version")) -> None:
@@ -96,7 +110,9 @@ def run(argv: list[str] | None = None) -> int:
 def _run(words: list[str]) -> int:
     try:
         if words == ["--version"]:
-            print(f"eoctl {__version__}")
+            from eoctl.host.versions import report
+
+            print(report())
             return Exit.OK
         if words[:1] not in (["journal"], ["completion"]) and (notice := unfinished_notice()):
             _say(notice)
@@ -125,6 +141,9 @@ def _run(words: list[str]) -> int:
         if (full := full_disk(error)) is not None:
             _say(full.sentence)
             return full.exit_status
+        if (extra := extra_of(error)) is not None:
+            _say(missing(extra, "this").sentence)
+            return Exit.USAGE
         _say(f"an error of eoctl's own; please report it with {_report(words)}")
         return Exit.INTERNAL
 

@@ -10,10 +10,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Leaf:
-    """One command: `module:function` below eoctl.cli.commands."""
+    """One command: `module:function` below eoctl.cli.commands.
+
+    extra: what of the package must be installed for it, beyond the base.
+    """
 
     target: str
     help: str
+    extra: str | None = None
 
 
 @dataclass(frozen=True)
@@ -56,19 +60,27 @@ TREE = Branch(
             "committed offsets, and what lies between offsets",
             {
                 "show": Leaf("offsets:offsets_show", "where groups stand; pending commits"),
-                "count": Leaf("offsets:offsets_count", "exact data records in a range"),
+                "count": Leaf(
+                    "offsets:offsets_count", "exact data records in a range", extra="data"
+                ),
             },
         ),
         "restart": Branch(
             "where an application restarts, exactly once",
             {
                 "plan": Leaf(
-                    "restart:plan", "offsets to restart at, outputs to drop; changes nothing"
+                    "restart:plan",
+                    "offsets to restart at, outputs to drop; changes nothing",
+                    extra="data",
                 ),
                 "show": Leaf("restart:show", "a plan file, as it was made"),
-                "apply": Leaf("restart:apply", "write the planned positions; --execute acts"),
+                "apply": Leaf(
+                    "restart:apply", "write the planned positions; --execute acts", extra="data"
+                ),
                 "verify": Leaf(
-                    "restart:verify", "after `apply`: did a zombie commit or write since?"
+                    "restart:verify",
+                    "after `apply`: did a zombie commit or write since?",
+                    extra="data",
                 ),
                 "undo": Leaf("restart:undo", "put back what `apply` wrote; --execute acts"),
             },
@@ -76,36 +88,52 @@ TREE = Branch(
         "state": Branch(
             "a store's state from its changelog",
             {
-                "rebuild": Leaf("state.rebuild:rebuild", "make it again up to a cut, and prove it"),
-                "deliver": Leaf(
-                    "state.deliver:deliver", "write it into a topic or a table; --execute acts"
+                "rebuild": Leaf(
+                    "state.rebuild:rebuild", "make it again up to a cut, and prove it", extra="data"
                 ),
-                "compare": Leaf("state.look:compare", "two states, or one and its changelog"),
-                "show": Leaf("state.look:show", "a key's entries, decoded"),
+                "deliver": Leaf(
+                    "state.deliver:deliver",
+                    "write it into a topic or a table; --execute acts",
+                    extra="data",
+                ),
+                "compare": Leaf(
+                    "state.look:compare", "two states, or one and its changelog", extra="data"
+                ),
+                "show": Leaf("state.look:show", "a key's entries, decoded", extra="data"),
             },
         ),
         "audit": Branch(
             "what is doubled, missing or torn in topics",
             {
                 "sequences": Leaf(
-                    "audit.logs:sequences", "gaps and repeats of producers' sequences"
+                    "audit.logs:sequences", "gaps and repeats of producers' sequences", extra="data"
                 ),
-                "transactions": Leaf("audit.logs:transactions", "torn ones, and lost markers"),
-                "duplicates": Leaf("audit.logs:duplicates", "duplicate records"),
+                "transactions": Leaf(
+                    "audit.logs:transactions", "torn ones, and lost markers", extra="data"
+                ),
+                "duplicates": Leaf("audit.logs:duplicates", "duplicate records", extra="data"),
                 "mirror": Leaf(
-                    "audit.mirror:mirror", "a topic against its mirror, elsewhere or here"
+                    "audit.mirror:mirror",
+                    "a topic against its mirror, elsewhere or here",
+                    extra="data",
                 ),
             },
         ),
         "dedup": Leaf(
-            "dedup:dedup", "copy a topic without its repeats, exactly once; --execute acts"
+            "dedup:dedup",
+            "copy a topic without its repeats, exactly once; --execute acts",
+            extra="data",
         ),
         "merge": Branch(
             "check and replay a merge log: in which order inputs were read",
             {
-                "verify": Leaf("merge:verify", "every entry against its input, the tip too"),
-                "plan": Leaf("merge:plan", "what a replay reads, and what it drops"),
-                "replay": Leaf("merge:replay", "emit the merged stream again; --execute acts"),
+                "verify": Leaf(
+                    "merge:verify", "every entry against its input, the tip too", extra="data"
+                ),
+                "plan": Leaf("merge:plan", "what a replay reads, and what it drops", extra="data"),
+                "replay": Leaf(
+                    "merge:replay", "emit the merged stream again; --execute acts", extra="data"
+                ),
             },
         ),
         "journal": Branch(

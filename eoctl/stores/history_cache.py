@@ -14,8 +14,10 @@ import json
 import mmap
 import os
 import re
+import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from eoctl.settings.context import cache_dir
 from eoctl.stores.journal import who
 from eoctl.stores.locks.lock import WAIT_SECONDS, lock_file
 from recovery.errors import EoctlError, RefusedError
-from recovery.formats.batches import scan_at
+from recovery.formats.batches import places_at
 from recovery.inspect.state_log import Former, LogPart
 from recovery.inspect.topic_sightings import Sighting
 
@@ -143,15 +145,19 @@ class StateCache:
 
     def save(self, partition: int, parts: Sequence[LogPart]) -> None:
         """Replace what is kept of a partition. A full or read-only disk is no trouble."""
-        import numpy as np
         from crc32c import crc32c
 
         path = self._folder / f"{partition}.batches"
         part = path.with_suffix(f".{os.getpid()}")
-        sizes = [np.diff([*p.scan.positions, p.scan.end]).astype("<u4") for p in parts]
-        count = sum(map(len, sizes)).to_bytes(_END - 4, "big")
+        sizes = [
+            b - a for p in parts for a, b in pairwise([*map(int, p.scan.positions), p.scan.end])
+        ]
         data = [p.data[: p.scan.end] for p in parts]
-        pieces: list[bytes | memoryview] = [*data, *(s.tobytes() for s in sizes), count]
+        pieces: list[bytes | memoryview] = [
+            *data,
+            struct.pack(f"<{len(sizes)}I", *sizes),
+            len(sizes).to_bytes(_END - 4, "big"),
+        ]
         try:
             if sum(map(len, pieces)) > MOST_BYTES:
                 return  # what is kept already stays: it is evidence, and still saves reading it
@@ -202,7 +208,6 @@ def _numbers(ends: Mapping[str, int]) -> dict[int, int]:
 
 
 def _read(path: Path) -> LogPart | None:
-    import numpy as np
     from crc32c import crc32c
 
     try:
@@ -217,8 +222,9 @@ def _read(path: Path) -> LogPart | None:
     behind = len(data) - _END - 4 * count
     if behind <= 0:
         return None
-    sizes = np.frombuffer(data, "<u4", count, behind).astype(np.int64)
-    return LogPart(data, scan_at(data, np.cumsum(sizes) - sizes, behind))
+    sizes = struct.unpack_from(f"<{count}I", data, behind)
+    starts = list(itertools.accumulate(sizes, initial=0))[:-1]
+    return LogPart(data, places_at(data, starts, behind))
 
 
 def state_cache(cluster_id: str | None, topic_id: str | None) -> StateCache | None:

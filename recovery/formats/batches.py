@@ -1,14 +1,16 @@
 """Record batches (message format v2): what a Fetch response and a `.log` file are made of.
 
 A batch's header tells offsets, producer, sequences and number of records without decompression:
-`batch_headers` yields them one by one, `scan_headers` gathers them as numpy columns. Records
-themselves: `recovery.formats.records`.
+`batch_headers` yields them one by one, `scan_headers` gathers them as numpy columns, and
+`header_places` does whichever is possible. Records themselves: `recovery.formats.records`.
 Source: Kafka's class DefaultRecordBatch; KIP-98.
 """
 
 import struct
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.errors import RefusedError
@@ -142,6 +144,30 @@ class HeaderScan:
         return flags
 
 
+@dataclass(frozen=True, slots=True)
+class HeaderPlaces:
+    """Where the whole batches of a buffer start: what stands for a `HeaderScan` without numpy.
+
+    positions: byte positions. end: the byte where whole batches end.
+    """
+
+    positions: "array[int]"
+    end: int
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+
+@cache
+def has_numpy() -> bool:
+    """Tell whether numpy, of the extra `data`, is installed. Import it."""
+    try:
+        import numpy  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
 def _corrupt(what: str, position: int, base_offset: int) -> CorruptError:
     return CorruptError(what, where=f"record batch at byte {position}, offset {base_offset}")
 
@@ -219,18 +245,24 @@ def batch_headers(buffer: Buffer) -> Iterator[BatchHeader]:
     """
     position, end, expected = 0, len(buffer), 0
     while (following := _next_batch(buffer, position, end)) >= 0:
-        header = header_at(buffer, position)
-        span = header.last_offset - header.base_offset + 1
-        if header.base_offset < expected:
-            raise _corrupt(f"offset {expected} or higher expected", position, header.base_offset)
-        if span < 1 or not 0 <= header.records_count <= span:
-            raise _corrupt(
-                f"{header.records_count} records on {span} offsets", position, header.base_offset
-            )
-        if header.last_offset >= 1 << 63:
-            raise _corrupt("its offsets pass 2^63 - 1", position, header.base_offset)
+        header = _header_after(buffer, position, expected)
         yield header
         position, expected = following, header.last_offset + 1
+
+
+def _header_after(buffer: Buffer, position: int, expected: int) -> BatchHeader:
+    """The header at `position`, checked. expected: the lowest offset that it may begin with."""
+    header = header_at(buffer, position)
+    span = header.last_offset - header.base_offset + 1
+    if header.base_offset < expected:
+        raise _corrupt(f"offset {expected} or higher expected", position, header.base_offset)
+    if span < 1 or not 0 <= header.records_count <= span:
+        raise _corrupt(
+            f"{header.records_count} records on {span} offsets", position, header.base_offset
+        )
+    if header.last_offset >= 1 << 63:
+        raise _corrupt("its offsets pass 2^63 - 1", position, header.base_offset)
+    return header
 
 
 def last_batch(buffer: Buffer) -> BatchHeader | None:
@@ -251,6 +283,32 @@ def scan_headers(buffer: Buffer) -> HeaderScan:
 
     positions, end = _whole_batches(buffer)
     return scan_at(buffer, np.array(positions, dtype=np.int64), end)
+
+
+def header_places(buffer: Buffer) -> HeaderPlaces | HeaderScan:
+    """Find all whole batches: `scan_headers` where numpy is there, `batch_headers` where not.
+
+    Raises as `batch_headers` does.
+    """
+    if has_numpy():
+        return scan_headers(buffer)
+    positions, end = array("q"), 0
+    for header in batch_headers(buffer):
+        positions.append(header.position)
+        end = header.position + header.size
+    return HeaderPlaces(positions, end)
+
+
+def places_at(buffer: Buffer, positions: Sequence[int], end: int) -> HeaderPlaces | HeaderScan:
+    """Like `header_places`, with the start of each batch and the end of the last one known."""
+    if has_numpy():
+        import numpy as np
+
+        return scan_at(buffer, np.array(positions, dtype=np.int64), end)
+    expected = 0
+    for position in positions:
+        expected = _header_after(buffer, position, expected).last_offset + 1
+    return HeaderPlaces(array("q", positions), end)
 
 
 def scan_at(buffer: Buffer, positions: "NDArray[np.int64]", end: int) -> HeaderScan:
@@ -290,10 +348,15 @@ def crc_matches(buffer: Buffer, header: BatchHeader) -> bool:
     return bool(crc32c.crc32c(memoryview(buffer)[start:end]) == header.crc)
 
 
-def verify_crcs(buffer: Buffer, scan: HeaderScan) -> None:
+def verify_crcs(buffer: Buffer, scan: HeaderPlaces | HeaderScan) -> None:
     """Raises CorruptError at the first batch of the scan whose CRC-32C is wrong."""
     import crc32c
 
+    if isinstance(scan, HeaderPlaces):
+        for header in (header_at(buffer, position) for position in scan.positions):
+            if not crc_matches(buffer, header):
+                raise _corrupt("the CRC is wrong", header.position, header.base_offset)
+        return
     view, crc = memoryview(buffer), crc32c.crc32c
     ends = (scan.positions + LOG_OVERHEAD + scan.column("length")).tolist()
     stored = scan.fields["crc"].tolist()

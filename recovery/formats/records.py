@@ -242,6 +242,12 @@ def decompressed(buffer: Buffer, header: BatchHeader) -> bytes:
             parts.append(part)
     except CorruptError as error:
         raise error if error.where == _where(header) else error.within(_where(header)) from error
+    except ModuleNotFoundError:
+        raise CorruptError(
+            f"its records are compressed with {header.codec}, which the extra 'data' reads",
+            where=_where(header),
+            remedy="pip install 'eoctl[data]'",
+        ) from None
     except (OSError, EOFError, ValueError, zlib.error, struct.error) as error:
         raise _corrupt(header, f"they do not decompress as {header.codec}: {error}") from error
     return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -2,10 +2,11 @@
 
 A busy cluster's log holds millions of records of which a verdict needs a handful: all of the
 transactional ids that bore some producer ids. Coordinators write one record in each batch, so that
-keys and values of all of them are found at once (numpy); only what is meant is decoded.
+keys and values of all of them are found at once (numpy); only what is meant is decoded. Without
+numpy, each batch is searched for the bytes that a record which is meant must hold.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -14,9 +15,11 @@ from recovery.formats.batches import (
     CODEC_MASK,
     HEADER_SIZE,
     LOG_OVERHEAD,
+    BatchHeader,
+    HeaderPlaces,
     HeaderScan,
     header_at,
-    scan_headers,
+    header_places,
 )
 from recovery.formats.columns_walk import varints
 from recovery.formats.reader import Buffer, CorruptError, UnknownVersion
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 _MARGIN = 64  # bytes behind a batch within which a malformed one may be looked at
 _KEY_HEAD = 4  # version, length of the id
 _VALUE_HEAD = 10  # version, producer id
+_FEW_NEEDLES = 50  # beyond, a search for each takes longer than a look at each place
 _TAGGED = (8, 12, 16)
 """Bytes before a value's end at which tag 0 or 1 holds another producer id than the value's own.
 
@@ -41,23 +45,37 @@ tag 0 still holds the value's own (Kafka's TransactionMetadata).
 
 @dataclass(frozen=True)
 class LogPart:
-    """Some of a log as fetched. scan: the headers of its whole batches, up to which data counts."""
+    """Some of a log as fetched. scan: the headers of its whole batches, up to which data counts.
+
+    Without numpy the scan only tells where they are; whatever is found is the same.
+    """
 
     data: memoryview
-    scan: HeaderScan
+    scan: HeaderPlaces | HeaderScan
+
+    def header(self, row: int) -> BatchHeader:
+        """The header of a row of the scan; -1: the last one."""
+        return header_at(self.data, int(self.scan.positions[row]))
 
     @cached_property
     def lone(self) -> "Lone":
-        """The batches of one plain record of a known version."""
+        """The batches of one plain record of a known version. Needs numpy."""
+        assert isinstance(self.scan, HeaderScan)
         return _lone(self.data, self.scan)
 
     @cached_property
-    def others(self) -> frozenset[int]:
-        """Rows of all other batches: to be opened."""
-        return frozenset(range(len(self.scan))).difference(self.lone.rows.tolist())
+    def others(self) -> Collection[int]:
+        """Rows of all other batches, to be opened: of all batches without numpy."""
+        rows = range(len(self.scan))
+        if isinstance(self.scan, HeaderPlaces):
+            return rows
+        return frozenset(rows).difference(self.lone.rows.tolist())
 
     def of_producers(self, producer_ids: Collection[int]) -> list[int]:
         """Rows that may name these producer ids, those in tags 0 and 1 included."""
+        needles = [pid.to_bytes(8, "big", signed=True) for pid in producer_ids]
+        if isinstance(self.scan, HeaderPlaces):
+            return self._with_others([], needles)
         import numpy as np
 
         wanted = np.array(sorted(producer_ids), np.int64)
@@ -67,13 +85,12 @@ class LogPart:
             at = lone.end - distance
             inside = np.flatnonzero(at >= 0)
             meant[inside] |= np.isin(_number(self.data, at[inside], 8), wanted)
-        return self._with_others(
-            lone.rows[meant],
-            [pid.to_bytes(8, "big", signed=True) for pid in producer_ids],
-        )
+        return self._with_others(lone.rows[meant].tolist(), needles)
 
     def of_ids(self, names: Collection[bytes]) -> list[int]:
         """Rows that may be of these transactional ids."""
+        if isinstance(self.scan, HeaderPlaces):
+            return self._with_others([], names)
         import numpy as np
 
         lone, data = self.lone, self.data
@@ -82,17 +99,30 @@ class LogPart:
         starts, ends = lone.id_start[fit], lone.id_start[fit] + lone.id_length[fit]
         pairs = zip(starts.tolist(), ends.tolist(), strict=True)
         chosen = [i for i, (start, end) in enumerate(pairs) if bytes(data[start:end]) in names]
-        return self._with_others(lone.rows[fit[chosen]], names)
+        return self._with_others(lone.rows[fit[chosen]].tolist(), names)
 
-    def _with_others(self, rows: "NDArray[np.int64]", needles: Collection[bytes]) -> list[int]:
+    def _with_others(self, found: list[int], needles: Collection[bytes]) -> list[int]:
         """These, and of all other batches those that are compressed or hold one of the needles."""
-        found = rows.tolist()
+        holds = _search(needles)
         for row in self.others:
-            header = header_at(self.data, int(self.scan.positions[row]))
+            header = self.header(row)
             batch = bytes(self.data[header.position : header.position + header.size])
-            if header.attributes & CODEC_MASK or any(needle in batch for needle in needles):
+            if header.attributes & CODEC_MASK or holds(batch):
                 found.append(row)
         return sorted(found)
+
+
+def _search(needles: Collection[bytes]) -> Callable[[bytes], bool]:
+    """A test whether one of the needles is within some bytes; its time is bounded for many."""
+    if len(needles) <= _FEW_NEEDLES:
+        return lambda batch: any(needle in batch for needle in needles)
+    known = frozenset(needles)
+    lengths = sorted({len(needle) for needle in known})
+    return lambda batch: any(
+        batch[at : at + length] in known
+        for length in lengths
+        for at in range(len(batch) - length + 1)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +204,7 @@ def _number(data: Buffer, at: "NDArray[np.int64]", size: int) -> "NDArray[np.int
 
 def parts_of(buffers: Iterable[bytes]) -> list[LogPart]:
     """Buffers with their headers scanned. Raises CorruptError."""
-    return [LogPart(memoryview(data), scan_headers(data)) for data in buffers]
+    return [LogPart(memoryview(data), header_places(data)) for data in buffers]
 
 
 def state_log(
@@ -223,6 +253,16 @@ def _whole_from(parts: Sequence[LogPart], end: int) -> int:
     expected, whole_from = 0, 0
     for part in parts:
         scan = part.scan
+        if isinstance(scan, HeaderPlaces):
+            for header in map(part.header, range(len(scan))):
+                if header.last_offset < expected:
+                    continue
+                if header.base_offset > expected:
+                    whole_from = max(whole_from, header.base_offset)
+                if header.records_count < header.last_offset - header.base_offset + 1:
+                    whole_from = header.last_offset + 1
+                expected = header.last_offset + 1
+            continue
         base, last, count = (
             scan.column("base_offset"),
             scan.last_offset,
@@ -243,7 +283,7 @@ def _whole_from(parts: Sequence[LogPart], end: int) -> int:
 
 def _decoded(partition: int, part: LogPart, rows: Iterable[int]) -> Iterator[StateRecord]:
     for row in rows:
-        header = header_at(part.data, int(part.scan.positions[row]))
+        header = part.header(row)
         for r in records(part.data, header):
             name = UnknownVersion(-1) if r.key is None else decode_key(r.key)
             if isinstance(name, UnknownVersion):

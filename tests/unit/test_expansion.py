@@ -221,3 +221,16 @@ def test_the_bound_is_a_client_property() -> None:
     for wrong in ({EXPANDED_PROPERTY: "much"}, {"eoctl.batch.bytes": "1"}):
         with pytest.raises(UsageError, match=next(iter(wrong))):
             client_settings({**servers, **wrong})
+
+
+@pytest.mark.parametrize("codec", ["snappy", "lz4", "zstd"])
+def test_without_the_extra_data_its_codecs_are_named_not_called_damage(
+    codec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = ("none", "gzip", "snappy", "lz4", "zstd").index(codec)
+    data = compressed(number, b"never looked at", 1)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    header = header_at(data, 0)
+    with pytest.raises(CorruptError, match=f"{codec}, which the extra 'data' reads") as said:
+        list(records(data, header))
+    assert said.value.remedy == "pip install 'eoctl[data]'"

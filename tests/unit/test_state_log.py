@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from recovery.formats import batches as headers
 from recovery.formats.reader import CorruptError, UnknownVersion
 from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.state_log import parts_of, state_log
@@ -102,6 +103,12 @@ def responses(r: random.Random, batches: list[bytes]) -> list[bytes]:
         out.append(b"".join([*again, *batches[at:upto]]) + cut)
         at = upto
     return out + [b""] * r.randrange(2)
+
+
+@pytest.fixture(autouse=True, params=[True, False], ids=["numpy", "base"])
+def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test twice: as with the extra `data`, and as in a base install."""
+    monkeypatch.setattr(headers, "has_numpy", lambda: bool(request.param))
 
 
 @pytest.mark.parametrize("seed", range(400))
@@ -216,8 +223,9 @@ def test_an_empty_partition() -> None:
         assert state_log(0, parts_of(buffers), 9, [7]).whole_from == 9
 
 
-def test_lone_records_are_found_as_they_are_decoded() -> None:
+def test_lone_records_are_found_as_they_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A million batches of one record are not decoded: what stands where is the same."""
+    monkeypatch.setattr(headers, "has_numpy", lambda: True)
     r = random.Random(1)
     batches: list[bytes] = []
     expected: dict[int, tuple[str, int]] = {}
@@ -256,8 +264,9 @@ def test_lone_records_are_found_as_they_are_decoded() -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_damaged_records_never_leave_the_buffer(seed: int) -> None:
+def test_damaged_records_never_leave_the_buffer(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any byte may be wrong where no CRC was looked at: no index error, no made-up answer."""
+    monkeypatch.setattr(headers, "has_numpy", lambda: True)
     r = random.Random(seed)
     names = [f"id-{n}" for n in range(40)]
     data = bytearray(
@@ -271,3 +280,17 @@ def test_damaged_records_never_leave_the_buffer(seed: int) -> None:
     lone = part.lone
     for start, length in zip(lone.id_start.tolist(), lone.id_length.tolist(), strict=True):
         assert 0 <= start < start + length <= len(data)
+
+
+@pytest.mark.parametrize("many", [3, 400])
+def test_of_many_ids_and_producer_ids_each_is_found(many: int) -> None:
+    """Whether few or many are looked for, by search or by place: the answer is the same."""
+    names = [f"id-{n}-{'x' * (n % 9)}" for n in range(500)]
+    data = b"".join(
+        batch(n, [Item(0, T, key(name), value(1 << 40 | n, 0, 1))]) for n, name in enumerate(names)
+    )
+    wanted = list(range(0, 2 * many, 2))[: min(many, 250)]
+    log = state_log(0, parts_of([data]), 500, [1 << 40 | n for n in wanted])
+    assert [r.offset for r in log.records] == wanted
+    log = state_log(0, parts_of([data]), 500, (), [names[n] for n in wanted])
+    assert [r.offset for r in log.records] == wanted

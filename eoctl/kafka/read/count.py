@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import methodcaller
 
+from eoctl.host.extras import need
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import fetch
 from eoctl.kafka.read.fetch import READ_COMMITTED, READ_UNCOMMITTED, Chunk, Range
@@ -66,7 +67,9 @@ async def count(
     only in the second part.
 
     max_rate: bytes per second and broker. Memory is bounded whatever the size of the topics.
+    Raises UsageError if the extra `data` is not installed.
     """
+    need("data", "counting records")
     counter = _Counter({w.key: _Pieces(w) for w in wanted}, check_crc, progress)
     for isolation in (READ_COMMITTED, READ_UNCOMMITTED):
         await counter.read(cluster, isolation, max_rate)

@@ -4,6 +4,7 @@ Each function answers for many transactions at once. What could not be read is N
 its error; nothing is guessed.
 """
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,9 +17,8 @@ from eoctl.kafka.read.log_checks import asked_epoch_ends
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.formats.batches import (
     BatchHeader,
-    HeaderScan,
     batch_headers,
-    scan_headers,
+    header_places,
     verify_crcs,
 )
 from recovery.formats.consumer_offsets import OffsetKey
@@ -291,7 +291,10 @@ async def state_logs(
         part = cache.load(p.partition) if cache is not None else None
         if part is not None:
             kept[p.partition] = part
-        if part is not None and all_of_it.start <= (last := _last_base(part.scan)) < all_of_it.end:
+        if (
+            part is not None
+            and all_of_it.start <= (last := part.header(-1).base_offset) < all_of_it.end
+        ):
             ranges.append(replace(all_of_it, start=last))
         elif part is not None:
             doubted.add(p.partition)
@@ -335,14 +338,14 @@ async def _go_on(
         (p.topic, p.partition): (
             p.leader,
             -1 if p.leader_epoch is None else p.leader_epoch,
-            int(kept[p.partition].scan.fields["leader_epoch"][-1]),
+            kept[p.partition].header(-1).leader_epoch,
         )
         for p in partitions
         if p.leader is not None
     }
     ends, _ = await asked_epoch_ends(cluster, wanted) if wanted else ({}, [])
     return {
-        number: end is not None and end > int(kept[number].scan.last_offset[-1])
+        number: end is not None and end > kept[number].header(-1).last_offset
         for (_, number), end in ends.items()
     }
 
@@ -377,7 +380,7 @@ def _with_former(
         log = result[number]
         cut = log.cut_epoch
         if old.same_topic and number == old.partition:
-            cut = max(-1 if cut is None else cut, int(old.part.scan.fields["leader_epoch"][-1]))
+            cut = max(-1 if cut is None else cut, old.part.header(-1).leader_epoch)
         forgotten = (*log.forgotten, *found.records)
         result[number] = replace(log, forgotten=forgotten, cut_epoch=cut)
     return list(result.values())
@@ -404,19 +407,16 @@ async def _read_each(
             )
 
 
-def _last_base(scan: HeaderScan) -> int:
-    return int(scan.fields["base_offset"][-1])
-
-
 def _continues(kept: LogPart, buffers: Sequence[bytes]) -> bool | None:
     """Return True if the first batch read is the last one kept, False if it is another one.
 
     Compaction takes batches, and it notes in one with a tombstone when that may go.
     """
     first = next((h for b in buffers for h in batch_headers(b)), None)
-    if first is None or first.base_offset != _last_base(kept.scan) or first.has_delete_horizon:
+    last = kept.header(-1)
+    if first is None or first.base_offset != last.base_offset or first.has_delete_horizon:
         return None
-    return first.crc == int(kept.scan.fields["crc"][-1])
+    return first.crc == last.crc
 
 
 def _log(
@@ -432,25 +432,26 @@ def _log(
     if error is not None:
         return StateLog(partition, (), 0, error=error)
     parts = [before] if before else []
-    seen = int(before.scan.last_offset[-1]) if before else -1
+    seen = before.header(-1).last_offset if before else -1
     grown = False
     try:
         for buffer in buffers:
-            scan = scan_headers(buffer)
+            scan = header_places(buffer)
             verify_crcs(buffer, scan)
-            fresh = (scan.last_offset > seen).nonzero()[0]
-            if not len(fresh):
+            part = LogPart(memoryview(buffer), scan)
+            rows = range(len(scan))
+            row = bisect_right(rows, seen, key=lambda row: part.header(row).last_offset)
+            if row == len(scan):
                 continue
             # whole batches that are new, so that what is kept has each batch once
-            first = int(scan.positions[fresh[0]])
+            first = part.header(row).position
             if first or scan.end < len(buffer):
-                parts += parts_of([buffer[first : scan.end]])
-            else:
-                parts.append(LogPart(memoryview(buffer), scan))
-            seen, grown = int(scan.last_offset[-1]), True
+                (part,) = parts_of([buffer[first : scan.end]])
+            parts.append(part)
+            seen, grown = part.header(-1).last_offset, True
         log = state_log(partition, parts, end, producer_ids, transactional_ids)
     except CorruptError as corrupt:
         return StateLog(partition, (), 0, error=corrupt.sentence)
     if cache is not None and grown:
         cache.save(partition, parts)
-    return replace(log, cached_until=int(before.scan.last_offset[-1]) + 1 if before else 0)
+    return replace(log, cached_until=before.header(-1).last_offset + 1 if before else 0)

@@ -1,0 +1,45 @@
+"""The extras of the package that are installed here, found without importing them."""
+
+from importlib.util import find_spec
+
+from recovery.errors import UsageError
+
+PACKAGES = {
+    "data": ("numpy", "pyarrow"),
+    "sql": ("sqlalchemy",),
+    "spark": ("pyspark", "pandas"),
+    "lab": ("pyspark", "cryptography"),
+    "serde": ("fastavro",),
+    "msk": ("aws_msk_iam_sasl_signer",),
+}
+"""Extra → what it brings to import. The first extra that has a package is the one to install."""
+
+
+def installed(package: str) -> bool:
+    """Tell whether a package can be found."""
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def need(extra: str, what: str) -> None:
+    """Raise UsageError, which names the extra, if one of its packages is not installed."""
+    if not all(map(installed, PACKAGES[extra])):
+        raise missing(extra, what)
+
+
+def missing(extra: str, what: str) -> UsageError:
+    """The error for something that needs an extra which is not installed."""
+    return UsageError(
+        f"{what} needs the extra {extra!r}, which is not installed",
+        remedy=f"pip install 'eoctl[{extra}]'",
+    )
+
+
+def extra_of(error: BaseException) -> str | None:
+    """The extra that holds what an import did not find, or None."""
+    if not isinstance(error, ModuleNotFoundError):
+        return None
+    package = (error.name or "").partition(".")[0]
+    return next((extra for extra, packages in PACKAGES.items() if package in packages), None)
