@@ -1,0 +1,44 @@
+"""Versions of what eoctl works with on this machine, read from files: nothing is loaded or run."""
+
+import os
+import platform
+import re
+import shutil
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from eoctl import __version__
+
+PACKAGES = (
+    ("confluent-kafka", None),
+    ("kafka-python", None),
+    ("numpy", "data"),
+    ("pyarrow", "data"),
+    ("pyspark", "spark"),
+)
+"""Package and, where it is of an extra, that extra."""
+
+
+def report() -> str:
+    """A line for each: eoctl, Python, Kafka clients, Spark, Java. What is missing is said."""
+    lines = [f"eoctl {__version__}", f"Python {platform.python_version()}"]
+    for name, extra in PACKAGES:
+        try:
+            lines.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            lines.append(f"{name} not installed" + (f" (eoctl[{extra}])" if extra else ""))
+    return "\n".join([*lines, f"Java {java_version()}"])
+
+
+def java_version() -> str:
+    """The version of the Java that would be started, as its `release` file says; never runs it."""
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if program is None or not os.access(program, os.X_OK):
+        return "not found (JAVA_HOME, PATH)"
+    try:
+        told = Path(program).resolve().parent.parent.joinpath("release").read_text("utf-8")
+    except (OSError, ValueError):
+        told = ""
+    found = re.search(r'^JAVA_VERSION="([^"]+)"', told, re.MULTILINE)
+    return found[1] if found else f"at {program} (version not told by its files)"
