@@ -4,6 +4,7 @@ State lives in a folder of this run (two runs never meet); the jars are the user
 """
 
 import asyncio
+import dataclasses
 import os
 import tempfile
 import uuid
@@ -49,11 +50,30 @@ def lab_state() -> Iterator[Path]:
             os.environ["EOCTL_STATE_DIR"] = before
 
 
+QUIET = {
+    "num.io.threads": "3",
+    "num.network.threads": "1",
+    "metadata.max.idle.interval.ms": "10000",
+}
+"""A broker that idles in half of the processor time: few threads that wake, no records of nothing.
+
+Where nothing is to be written, a controller writes such a record each 500 ms by default.
+"""
+SMALL = QUIET | {
+    "transaction.state.log.num.partitions": "10",
+    "offsets.topic.num.partitions": "10",
+}
+"""Kafka's own topics in 10 partitions instead of 50, which each lab makes on first use."""
+
+
 @pytest.fixture(scope="module")
 def start_lab(lab_state: Path) -> Iterator[Callable[[LabSpec], Lab]]:
-    """Start a lab that the file's end takes down, if the test does not: idle brokers cost time."""
+    """Start a SMALL lab that the file's end takes down, if the test does not.
+
+    Idle brokers cost time.
+    """
     before = set(lab_names())
-    yield up
+    yield lambda spec: up(dataclasses.replace(spec, settings={**SMALL, **spec.settings}))
     take_labs_down(set(lab_names()) - before - SHARED)
 
 
@@ -75,7 +95,7 @@ SOON = {
 @pytest.fixture(scope="session")
 def lab1(lab_state: Path) -> Lab:
     """One broker, open listener. Shared: leave its settings as they are."""
-    return up(LabSpec(name="one", settings=SOON))
+    return up(LabSpec(name="one", settings=SMALL | SOON))
 
 
 @pytest.fixture(scope="session")
@@ -84,13 +104,13 @@ def lab3(lab_state: Path) -> Lab:
 
     Which then takes its partitions back within seconds, for the tests that follow.
     """
-    return up(LabSpec(name="three", brokers=3, settings=REBALANCE))
+    return up(LabSpec(name="three", brokers=3, settings=QUIET | REBALANCE))
 
 
 @pytest.fixture(scope="session")
 def secure_lab(lab_state: Path) -> Lab:
     """One broker, a listener per mechanism, ACLs, users."""
-    return up(LabSpec(name="secure", secure=True))
+    return up(LabSpec(name="secure", secure=True, settings=SMALL))
 
 
 MakeTopic = Callable[..., str]
