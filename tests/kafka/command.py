@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from eoctl import __main__ as eoctl_main
 from eoctl.cli.main import run
 from eoctl.lab.cluster import Lab
 from recovery.errors import Exit
+from tests.forked import AT_START, fork
 from tests.started import started
 
 EOCTL = (sys.executable, "-m", "eoctl")
@@ -81,14 +83,19 @@ def eoctl(
 ) -> Ran:
     """Run `eoctl WORDS`, against a plaintext lab when one is given.
 
-    In this process, which saves the start of another; in one of its own where `process` says so
-    and where this one cannot stand for it (`_needs_process`). timeout: of a process of its own.
+    In this process, which saves the start of another; in a forked one where this one cannot stand
+    for it (`_needs_process`); started anew where `process` says so, and where a fork cannot stand
+    for that (`_needs_start`). timeout: of a process of its own.
     """
     server = ["--bootstrap-server", lab.bootstrap_servers] if lab else []
     asked, environ = [*server, *words], dict(environment() if env is None else env)
     begin = time.monotonic()
     if not process and not _needs_process(words, environ):
         return _here(asked, environ)
+    if not process and not _needs_start(words, environ):
+        with tempfile.TemporaryDirectory(prefix="eoctl-forked-") as files:
+            ran = fork(asked, environ, Path(files)).end(timeout)
+        return Ran(*ran, time.monotonic() - begin)
     done = subprocess.run(
         [*EOCTL, *asked],
         capture_output=True,
@@ -101,18 +108,30 @@ def eoctl(
     return Ran(done.returncode, done.stdout, done.stderr, time.monotonic() - begin)
 
 
+def _changed(environ: Mapping[str, str]) -> set[str]:
+    return {key for key in {*environ, *os.environ} if environ.get(key) != os.environ.get(key)}
+
+
+def _needs_start(words: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Spark and completion replace the process, a lab outlives it, and some variables are read
+    before anything of eoctl runs."""
+    return (
+        any(key.startswith(AT_START) for key in _changed(environ))
+        or "spark" in words
+        or words[:1] in (("completion",), ("lab",), ("tui",))
+    )
+
+
 def _needs_process(words: Sequence[str], environ: Mapping[str, str]) -> bool:
     """Kills, Spark and completion end or replace the process; threads and event loops of the test
     cannot share it; and only eoctl's own variables are read after its start."""
-    changed = {key for key in {*environ, *os.environ} if environ.get(key) != os.environ.get(key)}
     with suppress(RuntimeError):
         return asyncio.get_running_loop() is not None
     return (
         threading.current_thread() is not threading.main_thread()
         or "EOCTL_TEST_KILL_AT" in environ
-        or not all(key.startswith("EOCTL_") for key in changed)
-        or "spark" in words
-        or words[:1] in (("completion",), ("lab",), ("tui",))
+        or not all(key.startswith("EOCTL_") for key in _changed(environ))
+        or _needs_start(words, environ)
     )
 
 

@@ -294,7 +294,7 @@ def test_no_step_is_sent_once_the_lock_is_unsure(tmp_path: Path, how: str) -> No
         else:
             with server.admin() as admin:
                 [node] = admin.get_children("/locks")
-                assert json.loads(admin.get(f"/locks/{node}")[0])["pid"] == started.process.pid
+                assert json.loads(admin.get(f"/locks/{node}")[0])["pid"] == started.pid
                 admin.delete(f"/locks/{node}")
         (tmp_path / "cells.go").touch()
         ran = started.end()

@@ -1,6 +1,6 @@
 """A change whose cluster is a JSON file of numbered cells, for tests of what all changes share.
 
-`child` is a process of `eoctl` with two more commands: `set A=5 B=7 [--out PLAN]`, `apply PLAN`.
+`register` gives `eoctl` two more commands: `set A=5 B=7 [--out PLAN]`, `apply PLAN`.
 The seam is the one of every operation: eoctl.operations.change.steps.Operation. CELLS names the
 file; each write is also appended to FILE.log, so that a test sees a write that was sent twice.
 CELL_TROUBLE, of words `WORD:CELL`, makes trouble at a cell: lose the answer, refuse, ignore the
@@ -208,20 +208,11 @@ def register() -> None:
     commands["apply"] = Leaf("cell_change:apply", "carry out a plan file")
 
 
-def child(
-    words: Sequence[str], environment: Mapping[str, str], folder: Path, out: Path, err: Path
-) -> None:
-    """A process of eoctl: its own environment, folder, output and exit status."""
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(folder)
-    for path_, number in ((out, 1), (err, 2)):
-        os.dup2(os.open(path_, os.O_CREAT | os.O_WRONLY, 0o600), number)
-    sys.argv = ["eoctl", *words]
+def prepare() -> None:
+    """In a forked process, before eoctl: its two more commands, and how long it waits."""
     if settle := os.environ.get("CELL_SETTLE"):
         steps.SETTLE_SECONDS = float(settle)
     register()
-    raise SystemExit(run())
 
 
 if __name__ == "__main__":

@@ -355,14 +355,14 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 6), (signal.SIGTERM, -signal.SIGTERM)]
+    ("number", "status"),
+    [(signal.SIGINT, 6), (signal.SIGTERM, 6), (signal.SIGKILL, -signal.SIGKILL)],
 )
 def test_interrupted_while_acting_it_is_ended_by_the_next_run(
     cells: Cells, number: signal.Signals, status: int
 ) -> None:
     started = cells.start(*SET, *ACT, CELL_TROUBLE="wait:b")
-    pid = started.process.pid
-    assert pid is not None
+    pid = started.pid
     wait_for((cells.folder / "cells.waiting").exists)
     assert [entry["state"] for entry in cells.entries()] == ["running"]
     other = cells.run("set", "a=6", *ACT)
