@@ -15,13 +15,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.parts import PARTS, part_of
+from tests.share import SHARE
 from tests.timing import Timing
 
 # a crowded machine is slow to draw examples, which says nothing of the code
 settings.register_profile("crowded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # `make test` says the same of the same code; `make test-long` draws other examples each time
 settings.register_profile("same", settings.get_profile("crowded"), derandomize=True)
-settings.load_profile("crowded" if float(os.environ.get("EOCTL_TEST_SHARE", "0")) >= 1 else "same")
+settings.load_profile("crowded" if SHARE >= 1 else "same")
 
 RUN_FOLDER = "EOCTL_TEST_RUN"
 """The environment variable with the folder of this run; its workers make their own below it."""
@@ -91,6 +92,11 @@ one worker, one after the other and before the folder's other tests; then the la
 """
 WITH_BROKERS = ("kafka", "spark", "tui")
 """Folders whose tests run against brokers or Spark."""
+ONE_WORKER = "spark" if SHARE < 1 else None
+"""The folder whose tests run on one worker, which alone starts a Spark session; it begins first.
+
+In `make test`; the long ones take too long for one.
+"""
 
 
 def _folder(item: pytest.Item) -> str:
@@ -101,6 +107,12 @@ def _serial(item: pytest.Item) -> str | None:
     """The name of the lab whose tests this one runs among, if it uses one of SERIAL."""
     used = getattr(item, "fixturenames", ())
     return next((lab for fixture, lab in SERIAL.items() if fixture in used), None)
+
+
+def _together(item: pytest.Item) -> str | None:
+    """What names the tests that this one runs on one worker with, if not its file's."""
+    folder, lab = _folder(item), _serial(item)
+    return folder if folder == ONE_WORKER else f"{folder} {lab}" if lab else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -116,10 +128,11 @@ def pytest_collection_modifyitems(
         if _folder(item) in WITH_BROKERS:
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=5))
     yield
-    labs, folders = [*SERIAL.values(), None], list(dict.fromkeys(map(_folder, items)))
+    labs = [*SERIAL.values(), None]
+    folders = list(dict.fromkeys([ONE_WORKER, *map(_folder, items)]))
     items.sort(key=lambda item: (folders.index(_folder(item)), labs.index(_serial(item))))
     if _is_worker(config):
-        together = {i.nodeid: f"{_folder(i)} {lab}" for i in items if (lab := _serial(i))}
+        together = {item.nodeid: name for item in items if (name := _together(item))}
         own = Path(os.environ[RUN_FOLDER], f"together-{os.getpid()}")
         own.write_text(json.dumps(together))
         own.replace(own.with_name(TOGETHER))  # every worker has collected the same
@@ -137,16 +150,16 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests that share a lab of SERIAL run on one worker, and so do the others of a file."""
+    """Tests of ONE_WORKER, or with a lab of SERIAL, are on one worker, as others of a file are."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByLabOrFile(LoadFileScheduling):  # type: ignore[misc]
         @cached_property
-        def _together(self) -> dict[str, str]:
+        def _names(self) -> dict[str, str]:
             found: dict[str, str] = json.loads(Path(os.environ[RUN_FOLDER], TOGETHER).read_text())
             return found
 
         def _split_scope(self, nodeid: str) -> str:
-            return self._together.get(nodeid) or str(super()._split_scope(nodeid))
+            return self._names.get(nodeid) or str(super()._split_scope(nodeid))
 
     return ByLabOrFile(config, log)
