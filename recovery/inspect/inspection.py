@@ -25,20 +25,7 @@ def lso_row(p: PartitionFacts, facts: Facts) -> LsoRow:
         known = False
     elif p.held > 0:
         blocking, known = _blocking(p, facts)
-    return LsoRow(
-        topic=p.topic,
-        topic_id=p.topic_id,
-        partition=p.partition,
-        leader=p.leader,
-        leader_epoch=p.leader_epoch,
-        log_start_offset=p.log_start_offset,
-        last_stable_offset=p.last_stable_offset,
-        high_watermark=p.high_watermark,
-        held=p.held,
-        blocking=blocking,
-        blocking_known=known,
-        error=p.error,
-    )
+    return LsoRow.of(p, blocking=blocking, blocking_known=known)
 
 
 def blocking_producer(producers: Iterable[ProducerFacts]) -> ProducerFacts | None:
@@ -108,17 +95,11 @@ def producer_rows(facts: Facts, *, resolve: bool) -> list[ProducerRow]:
         for p in producers:
             owner = owner_of(p.producer_id, facts.transactions) if resolve else None
             rows.append(
-                ProducerRow(
-                    topic=p.topic,
-                    partition=p.partition,
-                    producer_id=p.producer_id,
-                    producer_epoch=p.producer_epoch,
-                    last_sequence=p.last_sequence,
-                    last_timestamp=p.last_timestamp,
-                    coordinator_epoch=p.coordinator_epoch,
-                    current_txn_start_offset=p.current_txn_start_offset,
+                ProducerRow.of(
+                    p,
                     transactional_id=owner.transactional_id if owner else None,
                     stale_epoch=stale_epoch(p, owner, facts.transaction_version),
+                    error=None,
                 )
             )
     return sorted(rows, key=lambda r: (r.topic, r.partition, r.producer_id))
@@ -161,17 +142,10 @@ def txn_list_rows(
     """
     found = found or Transactions()
     return [
-        TxnListRow(
-            transactional_id=t.transactional_id,
-            coordinator=t.coordinator,
-            producer_id=t.producer_id,
-            producer_epoch=t.producer_epoch,
-            state=t.state,
-            timeout_ms=t.timeout_ms,
-            start_timestamp=t.start_timestamp,
+        TxnListRow.of(
+            t,
             age_seconds=open_age(t, now_ms + (found.ahead(t.coordinator) or 0)),
             partitions=None if t.partitions is None else len(t.partitions),
-            error=t.error,
         )
         for t in rows
     ]
@@ -192,18 +166,11 @@ def txn_describe_rows(
 ) -> list[TxnDescribeRow]:
     """One row per transactional id, with the partitions of its transaction; now_ms: our clock."""
     return [
-        TxnDescribeRow(
-            transactional_id=t.transactional_id,
-            coordinator=t.coordinator,
+        TxnDescribeRow.of(
+            t,
             coordinator_partition=coordinator_partition(t.transactional_id, coordinator_partitions),
-            producer_id=t.producer_id,
-            producer_epoch=t.producer_epoch,
-            state=t.state,
-            timeout_ms=t.timeout_ms,
-            start_timestamp=t.start_timestamp,
             age_seconds=open_age(t, now_ms + (found.ahead(t.coordinator) or 0)),
             partitions=[TxnPartition(topic=a, partition=b) for a, b in t.partitions or ()],
-            error=t.error,
         )
         for t in found.rows
     ]

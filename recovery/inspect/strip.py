@@ -63,16 +63,13 @@ def strip_rows(
     if read_to[1] < window[1]:
         found.append(_Stretch(read_to[1], window[1], "unread", batches=0))
     return [
-        StripRow(
+        StripRow.of(
+            s,
             topic=place[0],
             partition=place[1],
             first_offset=s.first,
             end_offset=s.end,
-            kind=s.kind,
             outcome=None if s.outcome is None else _WORDS.get(s.outcome),
-            producer_id=s.producer_id,
-            batches=s.batches,
-            records=s.records,
         )
         for s in _merged(found, *window)
     ]

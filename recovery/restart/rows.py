@@ -26,44 +26,19 @@ from recovery.shared.offset_bounds import MAX_OFFSET
 
 def restart_plan_row(plan: RestartPlan) -> RestartPlanRow:
     """The plan as people and scripts read it."""
-    return RestartPlanRow(
-        app=plan.app,
-        strategy=plan.strategy,
-        inputs=[
-            RestartInput(
-                topic=i.topic,
-                partition=i.partition,
-                current_offset=i.current_offset,
-                restart_offset=i.restart_offset,
-                direction=i.direction,
-                records=i.records,
-                from_time=i.from_time,
-                to_time=i.to_time,
-            )
-            for i in plan.inputs
-        ],
+    return RestartPlanRow.of(
+        plan,
+        inputs=[RestartInput.of(i) for i in plan.inputs],
         outputs=[
-            RestartOutput(
-                topic=o.topic,
-                partition=o.partition,
-                start=o.start,
-                end_offset=o.end_offset,
-                leader_epoch=o.leader_epoch,
-                drop_first=o.drop_first,
-                fed_by=[FedBy(topic=topic, partition=number) for topic, number in o.fed_by],
+            RestartOutput.of(
+                o, fed_by=[FedBy(topic=topic, partition=number) for topic, number in o.fed_by]
             )
             for o in plan.outputs
         ],
         state=[
             RestartState(topic=s.topic, partition=s.partition, end_offset=s.end) for s in plan.state
         ],
-        guarantee=plan.guarantee,
-        because=plan.because,
-        checks=[
-            RestartCheck(name=c.name, held=c.held, detail=c.detail, where=c.where)
-            for c in plan.checks
-        ],
-        starting_offsets=plan.starting_offsets,
+        checks=[RestartCheck.of(c) for c in plan.checks],
     )
 
 

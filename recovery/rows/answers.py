@@ -44,18 +44,7 @@ class Answer:
 
 def error_rows(missing: Iterable[Missing]) -> list[ErrorRow]:
     """Facts that are missing, as rows."""
-    return [
-        ErrorRow(
-            scope=m.scope,
-            broker=m.broker,
-            topic=m.topic,
-            partition=m.partition,
-            id=m.id,
-            error=m.error,
-            detail=m.detail,
-        )
-        for m in missing
-    ]
+    return [ErrorRow.of(m) for m in missing]
 
 
 SEVERITY = (

@@ -26,14 +26,9 @@ def offsets_show_rows(
         stable, high, committed = seen.last_stable_offset, seen.high_watermark, o.committed_offset
         counted = data_records.get((o.topic, o.partition), {})
         rows.append(
-            OffsetsShowRow(
-                group=o.group,
-                topic=o.topic,
-                partition=o.partition,
+            OffsetsShowRow.of(
+                o,
                 committed_offset=committed,
-                leader_epoch=o.leader_epoch,
-                metadata=o.metadata,
-                pending=o.pending,
                 pending_producer_id=pending_producers.get((o.group, o.topic, o.partition)),
                 last_stable_offset=stable,
                 high_watermark=high,

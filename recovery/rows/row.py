@@ -4,7 +4,7 @@ Offsets are numbers, ages seconds, timestamps RFC 3339 UTC; unknown is null. Wit
 is added, never renamed or removed (docs/schemas holds that).
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
@@ -24,6 +24,17 @@ class Row(BaseModel):
     """What every row is: a frozen value whose fields are all present in its JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    @classmethod
+    def of(cls, facts: object, **others: Any) -> Self:
+        """Make a row of what `facts` has under the fields' own names, and of the other fields.
+
+        Every field that is not among the others must be there: raises AttributeError.
+        """
+        for name in cls.__pydantic_fields__:  # as model_fields, without its detour: rows are many
+            if name not in others:
+                others[name] = getattr(facts, name)
+        return cls.model_validate(others)
 
 
 class ErrorRow(Row):

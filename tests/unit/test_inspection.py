@@ -20,6 +20,7 @@ from recovery.inspect.inspection import (
     txn_describe_rows,
     txn_list_rows,
 )
+from recovery.rows.row import LsoRow
 
 NOW = 1_700_000_000_000
 P = PartitionFacts("orders", 3, "id", 1, 7, (1, 2), 5, 100, 110)
@@ -188,3 +189,10 @@ def test_a_described_one_is_as_old_as_its_coordinators_clock_says(ahead: int, ag
     row = owner("Ongoing")
     found = Transactions((row,), clocks=(CoordinatorClock(row.coordinator, ahead),))
     assert [r.age_seconds for r in txn_describe_rows(found, 50, NOW)] == [age]
+
+
+def test_a_row_takes_from_facts_what_is_not_given_and_misses_nothing_silently() -> None:
+    row = LsoRow.of(P, blocking=None, blocking_known=True, leader=9)
+    assert (row.topic, row.held, row.leader, row.error) == ("orders", 10, 9, None)
+    with pytest.raises(AttributeError, match="blocking"):
+        LsoRow.of(P)

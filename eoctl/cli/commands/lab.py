@@ -33,13 +33,10 @@ Name = Annotated[str, typer.Option("--name", metavar="NAME", help="of the lab")]
 def _rows(lab: "Lab") -> list[LabBrokerRow]:
     record, status = lab.record, lab.status()
     return [
-        LabBrokerRow(
+        LabBrokerRow.of(
+            broker,
             lab=lab.name,
             context=lab.context_name,
-            broker=broker.broker,
-            state=broker.state,
-            address=broker.address,
-            pid=broker.pid,
             kafka_version=record.spec.kafka_version,
             secure=record.spec.secure,
             cluster_id=record.cluster_id,
@@ -280,15 +277,11 @@ def job(
     if lose_store:
         note(f"deleted {one.store}; what it held is in {one.lose_store()}")
     done = one.look() if look or lose_store else one.run(die_after)
-    row = LabJobRow(
+    row = LabJobRow.of(
+        done,
         lab=name,
         input=INPUT,
         output=OUTPUT,
-        written=done.written,
-        dropped=done.dropped,
-        total=done.total,
-        expected=done.expected,
-        equal=done.equal,
         app_file=str(done.app_file),
         changelog=CHANGELOG,
         store=str(done.store),

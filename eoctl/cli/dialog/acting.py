@@ -132,34 +132,21 @@ def plan_row(plan: Plan, outcome: Outcome | None, words: Sequence[str] = ()) -> 
     """The plan as scripts read it, and what became of it. words: see `Change`."""
     became = {one.number: one for one in outcome.steps} if outcome else {}
     steps = [
-        PlanStepRow(
+        PlanStepRow.of(
+            step,
             step=number,
-            action=step.action,
-            target=step.target,
-            parameters=step.parameters,
-            does=step.does,
             status=became[number].status if number in became else None,
             detail=became[number].detail if number in became else None,
-            about=step.about,
             harms=list(step.harms),
         )
         for number, step in enumerate(plan.steps, 1)
     ]
     again = ["eoctl", *executing(redacted(words or sys.argv[1:]))]
-    return PlanRow(
-        action=plan.action,
-        kind=plan.kind,
-        context=plan.context,
-        cluster_id=plan.cluster_id,
-        scope=plan.scope,
-        summary=plan.summary,
-        lock=plan.lock,
+    return PlanRow.of(
+        plan,
         created=plan.created_at,
         expires=plan.expires_at,
-        sha256=plan.sha256,
         steps=steps,
-        observed=plan.observed,
-        details=plan.details,
         journal=outcome.entry if outcome else None,
         command=None if outcome else command(again),
     )

@@ -169,12 +169,7 @@ def _row(one: Duplicate) -> AuditDuplicatesRow:
         copies=one.copies,
         same_value=one.same_value,
         partitions=one.partitions,
-        places=[
-            RecordPlace(
-                topic=p.topic, partition=p.partition, offset=p.offset, timestamp=p.timestamp
-            )
-            for p in one.places
-        ],
+        places=[RecordPlace.of(p) for p in one.places],
         nearest_offsets=one.nearest,
         farthest_offsets=one.farthest,
         span_seconds=span,

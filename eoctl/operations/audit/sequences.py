@@ -80,35 +80,11 @@ class SequencesAudit(Audit[SequencesFound]):
 
 def _rows(part: PartitionSequences) -> list[AuditSequencesRow]:
     return [
-        AuditSequencesRow(
-            topic=part.topic,
-            partition=part.partition,
-            finding=f.kind,
-            producer_id=f.producer_id,
-            producer_epoch=f.producer_epoch,
-            offset=f.offset,
-            after_offset=f.after_offset,
-            expected=f.expected,
-            found=f.found,
-            records=f.records,
-        )
+        AuditSequencesRow.of(f, topic=part.topic, partition=part.partition, finding=f.kind)
         for f in part.findings
     ]
 
 
 def _examined(r: Resolved, part: PartitionSequences) -> SequencesExamined:
     e = part.examined
-    return SequencesExamined(
-        topic=r.topic,
-        partition=r.partition,
-        start=r.start,
-        end=r.end,
-        batches=e.batches,
-        records=e.records,
-        unnumbered=e.unnumbered,
-        producers=e.producers,
-        gaps=e.gaps,
-        repeats=e.repeats,
-        epochs_back=e.epochs_back,
-        explained=e.explained,
-    )
+    return SequencesExamined.of(e, topic=r.topic, partition=r.partition, start=r.start, end=r.end)

@@ -114,18 +114,13 @@ def _plan_row(path: Path) -> PlanFileRow:
         plan = plan_files.read(path)
     except EoctlError as error:
         return PlanFileRow(path=str(path), error=error.what)
-    return PlanFileRow(
+    return PlanFileRow.of(
+        plan,
         path=str(path),
-        kind=plan.kind,
-        action=plan.action,
-        context=plan.context,
-        cluster_id=plan.cluster_id,
-        scope=plan.scope,
-        summary=plan.summary,
         created=plan.created_at,
         expires=plan.expires_at,
-        sha256=plan.sha256,
         steps=len(plan.steps),
+        error=None,
     )
 
 

@@ -19,6 +19,7 @@ from recovery.rows.jobs import JobRow, JobState
 
 GRACE_SECONDS = 20.0
 LEFTOVER_SECONDS = 5.0
+REPORTED = ("stage", "stages_done", "stages_total", "records", "records_total", "bytes")
 JOB_VARIABLE = "EOCTL_JOB"  # in the environment of all that a job starts: its id
 
 
@@ -146,31 +147,12 @@ def row(folder: JobFolder) -> JobRow:
         job = folder.read()
         now_state = state(job)
     last = folder.last_report() or {}
-    return JobRow(
-        id=job.id,
+    return JobRow.of(
+        job,
         state=now_state,
-        job=job.job,
-        engine=job.engine,
-        master=job.master,
-        context=job.context,
-        cluster_id=job.cluster_id,
-        summary=job.summary,
-        user=job.user,
-        host=job.host,
-        pid=job.pid,
         argv=list(job.argv),
-        started=job.started,
-        ended=job.ended,
-        exit_status=job.exit_status,
-        error=job.error,
-        output=job.output,
         log=str(folder.log),
-        stage=last.get("stage"),
-        stages_done=last.get("stages_done"),
-        stages_total=last.get("stages_total"),
-        records=last.get("records"),
-        records_total=last.get("records_total"),
-        bytes=last.get("bytes"),
+        **{name: last.get(name) for name in REPORTED},
         eta_seconds=last.get("eta_seconds") if now_state == "running" else None,
         reported=last.get("at"),
         result=dict(job.result),
