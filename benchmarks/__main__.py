@@ -10,6 +10,7 @@ from importlib import import_module
 
 CLAIMS = (
     "help",
+    "install",
     "lso",
     "transactions",
     "hanging",

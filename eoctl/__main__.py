@@ -17,7 +17,11 @@ def main() -> None:
     import gc
     import os
     import signal
+    import sys
 
+    if sys.platform == "win32":
+        print("eoctl: Windows is not supported; run it in WSL 2 (Linux)", file=sys.stderr)
+        raise SystemExit(2)
     signal.signal(signal.SIGTERM, _interrupt)
     # what is imported and read stays: to look through it for garbage every 700 objects takes a
     # tenth of a short command's time

@@ -20,6 +20,8 @@ _GLOB_CHARACTERS = frozenset("*?[")
 _PARTITIONS = re.compile("[0-9,-]+")
 _RANGE = re.compile("([0-9]{1,10})(?:-([0-9]{1,10}))?")
 
+_PRINTED = re.compile("(.+)-([0-9]{1,5})")
+
 Ranges = tuple[tuple[int, int], ...]
 
 
@@ -88,6 +90,14 @@ def regex_selector(expression: str, *, where: str | None = "--regex") -> Selecto
     )
 
 
+def _as_logs_print(selector: Selector) -> str:
+    """A hint for `orders-3`: so brokers' logs write what is `orders:3` here."""
+    found = _PRINTED.fullmatch(selector.literal or "")
+    if found is None or selector.partitions is not None:
+        return ""
+    return f"; partition {found[2]} of topic {found[1]} is written {found[1]}:{found[2]}"
+
+
 def missing(selectors: Iterable[Selector], partition_counts: Mapping[str, int]) -> list[str]:
     """A sentence for each thing named exactly that does not exist.
 
@@ -99,7 +109,7 @@ def missing(selectors: Iterable[Selector], partition_counts: Mapping[str, int]) 
             continue
         count = partition_counts.get(selector.literal)
         if count is None:
-            sentences.append(f"topic {selector.literal} does not exist")
+            sentences.append(f"topic {selector.literal} does not exist{_as_logs_print(selector)}")
             continue
         absent = [
             (max(low, count), high) for low, high in selector.partitions or () if high >= count

@@ -43,7 +43,8 @@ def build(name: str, node: Leaf | Branch) -> Any:
     if isinstance(node, Leaf):
         module, _, function = node.target.partition(":")
         target = getattr(import_module(f"eoctl.cli.commands.{module}"), function)
-        app.command(name)(flattened(target))
+        epilog = f"Example: {node.example}" if node.example else None
+        app.command(name, epilog=epilog)(flattened(target))
         command = typer.main.get_command(app)
         if node.extra is not None:
             command.callback = _with_extra(node.extra, command.callback)
@@ -130,7 +131,10 @@ def _run(words: list[str]) -> int:
             return Exit.USAGE
         context = getattr(error, "ctx", None)
         hint = f" (see `{context.command_path} --help`)" if context else ""
-        _say(error.format_message().rstrip(".") + hint)
+        said = error.format_message().rstrip(".")
+        if "Did you mean" not in said and (known := _elsewhere(words, said)) is not None:
+            said = f"{said.partition(' Did you')[0]}; {known}"
+        _say(said + hint)
         return Exit.USAGE
     except (KeyboardInterrupt, typer.Abort):
         _say("interrupted")
@@ -146,6 +150,19 @@ def _run(words: list[str]) -> int:
             return Exit.USAGE
         _say(f"an error of eoctl's own; please report it with {_report(words)}")
         return Exit.INTERNAL
+
+
+def _elsewhere(words: list[str], said: str) -> str | None:
+    """What another tool's word is called here, if the parser did not know that word."""
+    from eoctl.cli.foreign import COMMANDS, OPTIONS
+
+    for word in words:
+        option = word.partition("=")[0]
+        if said.endswith(f": {option}") and option in OPTIONS:
+            return OPTIONS[option]
+        if f"'{word}'" in said and word in COMMANDS:
+            return f"here it is `eoctl {COMMANDS[word]}`"
+    return None
 
 
 def _say(sentence: str) -> None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import typer
 
@@ -28,9 +28,17 @@ _CONNECTION = "Connection"
 _OUTPUT = "Output"
 
 
+class Ranked:
+    """A group of options with a place of its own in a help page: 0 is above a command's own."""
+
+    help_rank: ClassVar[int]
+
+
 @dataclass(frozen=True)
-class Connection:
+class Connection(Ranked):
     """How to reach the cluster."""
+
+    help_rank: ClassVar[int] = 4
 
     context: Annotated[
         str | None, typer.Option("--context", metavar="NAME", rich_help_panel=_CONNECTION)
@@ -152,8 +160,10 @@ def _warned(context: "Context") -> "Context":
 
 
 @dataclass(frozen=True)
-class Format:
+class Format(Ranked):
     """How the answer is written, for commands that run once."""
+
+    help_rank: ClassVar[int] = 3
 
     output: Annotated[
         str,
@@ -252,6 +262,7 @@ def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` as Typer can read it: parameters typed with a dataclass become its fields."""
     hints = get_type_hints(function, include_extras=True)
     parameters: list[inspect.Parameter] = []
+    ranks: dict[str, int] = {}
     groups: dict[str, type[Any]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         kind = hints[name]
@@ -265,6 +276,7 @@ def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
             (f, get_type_hints(kind, include_extras=True)[f.name]) for f in dataclasses.fields(kind)
         ):
             default = [] if f.default is dataclasses.MISSING else f.default
+            ranks[f.name] = kind.help_rank if issubclass(kind, Ranked) else 2
             parameters.append(
                 inspect.Parameter(
                     f.name,
@@ -273,8 +285,8 @@ def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
                     annotation=annotation,
                 )
             )
-    # arguments first: Typer keeps this order in the usage line
-    parameters.sort(key=lambda p: "Argument" not in repr(p.annotation))
+    # arguments first: Typer keeps this order in the usage line, and in the help page
+    parameters.sort(key=lambda p: -1 if "Argument" in repr(p.annotation) else ranks.get(p.name, 1))
 
     @functools.wraps(function)
     def call(**values: Any) -> Any:

@@ -12,11 +12,13 @@ from typing import Any
 class Leaf:
     """One command: `module:function` below eoctl.cli.commands.
 
-    extra: what of the package must be installed for it, beyond the base.
+    example: a command line for its help page. extra: what of the package must be installed for it,
+    beyond the base.
     """
 
     target: str
     help: str
+    example: str
     extra: str | None = None
 
 
@@ -31,37 +33,82 @@ class Branch:
 TREE = Branch(
     "What an operator reaches for when exactly-once breaks in Kafka.",
     {
-        "status": Leaf("diagnose:status", "one screen: what is wrong, the worst first"),
-        "why": Leaf("why:why", "the story of one held partition, and its one safe remedy"),
-        "lso": Leaf("inspect:lso", "log start, LSO, high watermark, records held, what blocks"),
+        "status": Leaf(
+            "diagnose:status", "one screen: what is wrong, the worst first", "eoctl status"
+        ),
+        "why": Leaf(
+            "why:why",
+            "the story of one held partition, and its one safe remedy",
+            "eoctl why orders:3",
+        ),
+        "lso": Leaf(
+            "inspect:lso",
+            "log start, LSO, high watermark, records held, what blocks",
+            "eoctl lso orders:3 'payments-*'",
+        ),
         "txn": Branch(
             "transactions, as all coordinators know them",
             {
-                "list": Leaf("inspect:txn_list", "every coordinator's transactions"),
-                "describe": Leaf(
-                    "inspect:txn_describe", "transactional ids, with their partitions"
+                "list": Leaf(
+                    "inspect:txn_list",
+                    "every coordinator's transactions",
+                    "eoctl txn list --state Ongoing --longer-than 10m",
                 ),
-                "hanging": Leaf("diagnose:txn_hanging", "a verdict on every open transaction"),
-                "history": Leaf("diagnose:txn_history", "what __transaction_state recorded"),
-                "abort": Leaf("remedy:abort", "abort an orphan: shows the plan, --execute acts"),
+                "describe": Leaf(
+                    "inspect:txn_describe",
+                    "transactional ids, with their partitions",
+                    "eoctl txn describe order-sender-0",
+                ),
+                "hanging": Leaf(
+                    "diagnose:txn_hanging",
+                    "a verdict on every open transaction",
+                    "eoctl txn hanging --verdict orphan",
+                ),
+                "history": Leaf(
+                    "diagnose:txn_history",
+                    "what __transaction_state recorded",
+                    "eoctl txn history order-sender-0",
+                ),
+                "abort": Leaf(
+                    "remedy:abort",
+                    "abort an orphan: shows the plan, --execute acts",
+                    "eoctl txn abort orders:3 --pid 7 --start-offset 42",
+                ),
                 "fence": Leaf(
-                    "remedy:fence", "abort an id's transaction, shut its owner out; --execute acts"
+                    "remedy:fence",
+                    "abort an id's transaction, shut its owner out; --execute acts",
+                    "eoctl txn fence order-sender-0",
                 ),
                 "resolve": Leaf(
-                    "remedy:resolve", "write a marker that was decided and lost; --execute acts"
+                    "remedy:resolve",
+                    "write a marker that was decided and lost; --execute acts",
+                    "eoctl txn resolve orders:3 --pid 7 --start-offset 42",
                 ),
                 "apply": Leaf(
-                    "remedy:apply", "carry out a plan of `txn hanging --plan`; --execute acts"
+                    "remedy:apply",
+                    "carry out a plan of `txn hanging --plan`; --execute acts",
+                    "eoctl txn apply plan.json --execute",
                 ),
             },
         ),
-        "producers": Leaf("inspect:producers", "producer ids, epochs and sequences of partitions"),
+        "producers": Leaf(
+            "inspect:producers",
+            "producer ids, epochs and sequences of partitions",
+            "eoctl producers orders:3 --resolve",
+        ),
         "offsets": Branch(
             "committed offsets, and what lies between offsets",
             {
-                "show": Leaf("offsets:offsets_show", "where groups stand; pending commits"),
+                "show": Leaf(
+                    "offsets:offsets_show",
+                    "where groups stand; pending commits",
+                    "eoctl offsets show --group sales-pricer",
+                ),
                 "count": Leaf(
-                    "offsets:offsets_count", "exact data records in a range", extra="data"
+                    "offsets:offsets_count",
+                    "exact data records in a range",
+                    "eoctl offsets count orders:3 earliest lso",
+                    extra="data",
                 ),
             },
         ),
@@ -71,50 +118,85 @@ TREE = Branch(
                 "plan": Leaf(
                     "restart:plan",
                     "offsets to restart at, outputs to drop; changes nothing",
+                    "eoctl restart plan app.toml --out plan.json",
                     extra="data",
                 ),
-                "show": Leaf("restart:show", "a plan file, as it was made"),
+                "show": Leaf(
+                    "restart:show", "a plan file, as it was made", "eoctl restart show plan.json"
+                ),
                 "apply": Leaf(
-                    "restart:apply", "write the planned positions; --execute acts", extra="data"
+                    "restart:apply",
+                    "write the planned positions; --execute acts",
+                    "eoctl restart apply plan.json --execute",
+                    extra="data",
                 ),
                 "verify": Leaf(
                     "restart:verify",
                     "after `apply`: did a zombie commit or write since?",
+                    "eoctl restart verify plan.json",
                     extra="data",
                 ),
-                "undo": Leaf("restart:undo", "put back what `apply` wrote; --execute acts"),
+                "undo": Leaf(
+                    "restart:undo",
+                    "put back what `apply` wrote; --execute acts",
+                    "eoctl restart undo plan.json --execute",
+                ),
             },
         ),
         "state": Branch(
             "a store's state from its changelog",
             {
                 "rebuild": Leaf(
-                    "state.rebuild:rebuild", "make it again up to a cut, and prove it", extra="data"
+                    "state.rebuild:rebuild",
+                    "make it again up to a cut, and prove it",
+                    "eoctl state rebuild totals --format plain --at lso --output new",
+                    extra="data",
                 ),
                 "deliver": Leaf(
                     "state.deliver:deliver",
                     "write it into a topic or a table; --execute acts",
+                    "eoctl state deliver rebuilt --into topic:totals --execute",
                     extra="data",
                 ),
                 "compare": Leaf(
-                    "state.look:compare", "two states, or one and its changelog", extra="data"
+                    "state.look:compare",
+                    "two states, or one and its changelog",
+                    "eoctl state compare rebuilt totals.jsonl",
+                    extra="data",
                 ),
-                "show": Leaf("state.look:show", "a key's entries, decoded", extra="data"),
+                "show": Leaf(
+                    "state.look:show",
+                    "a key's entries, decoded",
+                    "eoctl state show rebuilt key-1",
+                    extra="data",
+                ),
             },
         ),
         "audit": Branch(
             "what is doubled, missing or torn in topics",
             {
                 "sequences": Leaf(
-                    "audit.logs:sequences", "gaps and repeats of producers' sequences", extra="data"
+                    "audit.logs:sequences",
+                    "gaps and repeats of producers' sequences",
+                    "eoctl audit sequences orders",
+                    extra="data",
                 ),
                 "transactions": Leaf(
-                    "audit.logs:transactions", "torn ones, and lost markers", extra="data"
+                    "audit.logs:transactions",
+                    "torn ones, and lost markers",
+                    "eoctl audit transactions orders",
+                    extra="data",
                 ),
-                "duplicates": Leaf("audit.logs:duplicates", "duplicate records", extra="data"),
+                "duplicates": Leaf(
+                    "audit.logs:duplicates",
+                    "duplicate records",
+                    "eoctl audit duplicates orders --by header:id",
+                    extra="data",
+                ),
                 "mirror": Leaf(
                     "audit.mirror:mirror",
                     "a topic against its mirror, elsewhere or here",
+                    "eoctl audit mirror orders eu.orders",
                     extra="data",
                 ),
             },
@@ -122,72 +204,133 @@ TREE = Branch(
         "dedup": Leaf(
             "dedup:dedup",
             "copy a topic without its repeats, exactly once; --execute acts",
+            "eoctl dedup orders orders-clean --by header:id --execute",
             extra="data",
         ),
         "merge": Branch(
             "check and replay a merge log: in which order inputs were read",
             {
                 "verify": Leaf(
-                    "merge:verify", "every entry against its input, the tip too", extra="data"
+                    "merge:verify",
+                    "every entry against its input, the tip too",
+                    "eoctl merge verify app.toml",
+                    extra="data",
                 ),
-                "plan": Leaf("merge:plan", "what a replay reads, and what it drops", extra="data"),
+                "plan": Leaf(
+                    "merge:plan",
+                    "what a replay reads, and what it drops",
+                    "eoctl merge plan app.toml --out plan.json",
+                    extra="data",
+                ),
                 "replay": Leaf(
-                    "merge:replay", "emit the merged stream again; --execute acts", extra="data"
+                    "merge:replay",
+                    "emit the merged stream again; --execute acts",
+                    "eoctl merge replay plan.json --execute",
+                    extra="data",
                 ),
             },
         ),
         "journal": Branch(
             "who changed what, when, on which evidence",
             {
-                "list": Leaf("journal:list_", "all changes made from here, the oldest first"),
-                "show": Leaf("journal:show", "one change, event by event"),
-                "resume": Leaf(
-                    "journal:resume", "finish a change that was left unfinished; --execute acts"
+                "list": Leaf(
+                    "journal:list_",
+                    "all changes made from here, the oldest first",
+                    "eoctl journal list",
                 ),
-                "undo": Leaf("journal:undo", "put back what a change did; --execute acts"),
+                "show": Leaf("journal:show", "one change, event by event", "eoctl journal show ID"),
+                "resume": Leaf(
+                    "journal:resume",
+                    "finish a change that was left unfinished; --execute acts",
+                    "eoctl journal resume ID --execute",
+                ),
+                "undo": Leaf(
+                    "journal:undo",
+                    "put back what a change did; --execute acts",
+                    "eoctl journal undo ID --execute",
+                ),
             },
         ),
         "jobs": Branch(
             "recovery jobs launched from here, running and past",
             {
-                "list": Leaf("jobs:list_", "all jobs, the oldest first"),
-                "show": Leaf("jobs:show", "one job: state, progress, the end of its log"),
-                "cancel": Leaf("jobs:cancel", "stop a job, and all that belongs to it"),
+                "list": Leaf("jobs:list_", "all jobs, the oldest first", "eoctl jobs list"),
+                "show": Leaf(
+                    "jobs:show",
+                    "one job: state, progress, the end of its log",
+                    "eoctl jobs show ID",
+                ),
+                "cancel": Leaf(
+                    "jobs:cancel", "stop a job, and all that belongs to it", "eoctl jobs cancel ID"
+                ),
             },
         ),
-        "check": Leaf("check:check", "rules for cron, Prometheus and Nagios"),
-        "tui": Leaf("tui:tui", "the dashboard: all of this on one screen, all day"),
+        "check": Leaf(
+            "check:check",
+            "rules for cron, Prometheus and Nagios",
+            "eoctl check --textfile eoctl.prom",
+        ),
+        "tui": Leaf(
+            "tui:tui",
+            "the dashboard: all of this on one screen, all day",
+            "eoctl tui --context prod",
+        ),
         "bundle": Branch(
             "an incident in one file, which answers in the cluster's place",
             {
-                "create": Leaf("bundle:create", "write all that the read commands see"),
-                "open": Leaf("bundle:open_", "verify the checksum, and say what is in it"),
+                "create": Leaf(
+                    "bundle:create",
+                    "write all that the read commands see",
+                    "eoctl bundle create incident.eoctl",
+                ),
+                "open": Leaf(
+                    "bundle:open_",
+                    "verify the checksum, and say what is in it",
+                    "eoctl bundle open incident.eoctl",
+                ),
             },
         ),
         "context": Branch(
             "named clusters",
             {
-                "list": Leaf("context:list_", "the contexts known here"),
-                "use": Leaf("context:use", "make a context the default"),
-                "show": Leaf("context:show", "a context's settings, without secrets"),
+                "list": Leaf("context:list_", "the contexts known here", "eoctl context list"),
+                "use": Leaf("context:use", "make a context the default", "eoctl context use prod"),
+                "show": Leaf(
+                    "context:show",
+                    "a context's settings, without secrets",
+                    "eoctl context show prod",
+                ),
                 "test": Leaf(
                     "context:test",
                     "what your permissions show, and what can't be told without more",
+                    "eoctl context test --context prod",
                 ),
             },
         ),
         "lab": Branch(
             "a real local Kafka, to try things and to break",
             {
-                "up": Leaf("lab:up", "start a Kafka on this machine"),
-                "down": Leaf("lab:down", "end exactly what `up` started"),
-                "status": Leaf("lab:status", "the labs on this machine"),
-                "break": Leaf("lab:break_", "make real trouble, and print the truth about it"),
-                "job": Leaf("lab:job", "a small job to practise restarts with; it can die midway"),
-                "demo": Leaf("lab:demo", "start a Kafka, break it, look at it"),
+                "up": Leaf("lab:up", "start a Kafka on this machine", "eoctl lab up --brokers 3"),
+                "down": Leaf("lab:down", "end exactly what `up` started", "eoctl lab down"),
+                "status": Leaf("lab:status", "the labs on this machine", "eoctl lab status"),
+                "break": Leaf(
+                    "lab:break_",
+                    "make real trouble, and print the truth about it",
+                    "eoctl lab break orphan --topic payments --partition 1",
+                ),
+                "job": Leaf(
+                    "lab:job",
+                    "a small job to practise restarts with; it can die midway",
+                    "eoctl lab job --die-after 1742",
+                ),
+                "demo": Leaf("lab:demo", "start a Kafka, break it, look at it", "eoctl lab demo"),
             },
         ),
-        "completion": Leaf("completion:completion", "print the completion script for bash"),
+        "completion": Leaf(
+            "completion:completion",
+            "print the completion script for bash",
+            'eval "$(eoctl completion bash)"',
+        ),
     },
 )
 

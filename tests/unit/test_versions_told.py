@@ -1,7 +1,7 @@
 """`eoctl --version`: what is there, what is missing, and nothing is started to find out."""
 
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ def test_what_is_installed(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> str:
-        raise versions.PackageNotFoundError(name)
+        raise PackageNotFoundError(name)
 
     monkeypatch.setattr(versions, "version", absent)
     monkeypatch.delenv("JAVA_HOME", raising=False)

@@ -3,14 +3,14 @@
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
 
 import typer
 
 from eoctl.cli.dialog.confirm import ask
 from eoctl.cli.emit import emit
-from eoctl.cli.options import Format
+from eoctl.cli.options import Format, Ranked
 from eoctl.operations.change.acting import Door, Opened, Outcome, execute, permit
 from eoctl.operations.session.session import now_ms
 from eoctl.render.columns.change import PLAN, STEPS
@@ -22,7 +22,7 @@ from eoctl.render.words import counted, hanging
 from eoctl.settings.context import Context
 from eoctl.stores.journal import redacted
 from recovery.change.plan import Plan
-from recovery.errors import Exit
+from recovery.errors import Exit, UsageError
 from recovery.rows.answers import Answer
 from recovery.rows.journal import PlanRow, PlanStepRow
 
@@ -31,9 +31,10 @@ PLAN_WIDTH = 80
 
 
 @dataclass(frozen=True)
-class Execute:
-    """Without --execute the plan is only shown."""
+class Execute(Ranked):
+    """Without --execute the plan is only shown. --dry-run says so for those who are used to it."""
 
+    help_rank: ClassVar[int] = 0
     execute: Annotated[
         bool, typer.Option("--execute", help="carry the plan out", rich_help_panel=_PANEL)
     ] = False
@@ -44,6 +45,14 @@ class Execute:
         str | None,
         typer.Option("--plan-sha256", metavar="HEX", help="only this plan", rich_help_panel=_PANEL),
     ] = None
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="only show, as without --execute", rich_help_panel=_PANEL),
+    ] = field(default=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.dry_run and self.execute:
+            raise UsageError("give only one of them", where="--dry-run, --execute")
 
     def door(self, context: Context) -> Door:
         return Door(context, ask, self.execute, self.yes, self.plan_sha256)

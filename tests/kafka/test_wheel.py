@@ -1,0 +1,93 @@
+"""The wheel as a new user meets it: an empty home, each way to install, base and each extra."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from eoctl.host.extras import PACKAGES
+from eoctl.lab.cluster import Lab
+from tests.kafka.conftest import MakeTopic
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+ROOT = Path(__file__).parents[2]
+UV = Path(sys.executable).with_name("uv")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this tree, built as `make dist` does."""
+    out = tmp_path_factory.mktemp("dist")
+    argv = [str(UV), "build", "--quiet", "--no-build-isolation", "--python", sys.executable]
+    subprocess.run([*argv, "--out-dir", str(out), str(ROOT)], check=True)
+    assert list(out.glob("*.tar.gz")), "an sdist too"
+    [found] = out.glob("*.whl")
+    return found
+
+
+def in_empty_home(home: Path) -> dict[str, str]:
+    """An environment in which nothing of this user is known; registries and proxies stay."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("EOCTL_", "XDG_", "VIRTUAL"))}
+    home.mkdir(exist_ok=True)
+    return kept | {"HOME": str(home), "PATH": f"{home}/.local/bin:/usr/local/bin:/usr/bin:/bin"}
+
+
+def run(argv: Sequence[str | Path], env: dict[str, str]) -> str:
+    done = subprocess.run(
+        argv, env=env, cwd=env["HOME"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{argv}: {done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def answers(program: Path, env: dict[str, str], lab: Lab, topic: str) -> None:
+    """The first command of a new user, on a real cluster."""
+    server = ("--bootstrap-server", lab.bootstrap_servers)
+    [row] = json.loads(run([program, *server, "lso", topic, "-o", "json"], env))["rows"]
+    assert (row["topic"], row["last_stable_offset"]) == (topic, 0)
+    assert run([program, "--version"], env).startswith("eoctl 0.")
+
+
+def installed(env: dict[str, str], *packages: str | Path) -> Path:
+    """Packages in a new environment below the home; its folder of programs."""
+    folder = Path(env["HOME"], "venv")
+    run([sys.executable, "-m", "venv", folder], env)
+    run([folder / "bin" / "python", "-m", "pip", "install", "--quiet", *packages], env)
+    return folder / "bin"
+
+
+@pytest.mark.parametrize("extra", [None, *PACKAGES])
+def test_pip(extra: str | None, wheel: Path, lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    env = in_empty_home(tmp_path / "home")
+    bin_ = installed(env, f"eoctl[{extra}] @ {wheel.as_uri()}" if extra else wheel)
+    answers(bin_ / "eoctl", env, lab1, topic(lab1))
+    packages = PACKAGES[extra] if extra else ()
+    assert run([bin_ / "python", "-c", "".join(f"import {p}\n" for p in packages)], env) == ""
+    if extra in (None, "data"):
+        count = [str(bin_ / "eoctl"), "--bootstrap-server", lab1.bootstrap_servers]
+        done = subprocess.run(
+            [*count, "offsets", "count", "__consumer_offsets:0", "0", "0"],
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        refused = "needs the extra 'data'" in done.stderr
+        assert (done.returncode == 2 and refused) == (extra is None), done.stderr
+
+
+def test_pipx(wheel: Path, lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    env = in_empty_home(tmp_path / "home")
+    pipx = installed(env, "pipx") / "pipx"
+    run([pipx, "install", "--quiet", "--python", sys.executable, wheel], env)
+    answers(Path(env["HOME"], ".local", "bin", "eoctl"), env, lab1, topic(lab1))
+
+
+def test_uv_tool(wheel: Path, lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
+    env = in_empty_home(tmp_path / "home")
+    run([UV, "tool", "install", "--quiet", "--python", sys.executable, wheel], env)
+    answers(Path(env["HOME"], ".local", "bin", "eoctl"), env, lab1, topic(lab1))
