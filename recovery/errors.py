@@ -3,6 +3,7 @@
 `eoctl.cli.main` is the only place that prints them. Nothing else ends the process.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -59,6 +60,22 @@ class RefusedError(EoctlError):
     """Doing it would not be safe."""
 
     exit_status = Exit.REFUSED
+
+
+def no_topic(name: str, partitions: int, servers: Sequence[tuple[str, int]]) -> RefusedError:
+    """Return the refusal of a topic to write to that is missing, with the line that creates it.
+
+    servers: the cluster's bootstrap servers, (host, port) each.
+    """
+    places = ",".join(
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in servers
+    )
+    return RefusedError(
+        "the topic does not exist",
+        where=name,
+        remedy=f"create it: `kafka-topics.sh --bootstrap-server {places} --create --topic {name} "
+        f"--partitions {partitions}`, in a lab `eoctl lab topic {name} --partitions {partitions}`",
+    )
 
 
 class UnreachableError(EoctlError):

@@ -318,6 +318,9 @@ TREE = Branch(
                     "make real trouble, and print the truth about it",
                     "eoctl lab break orphan --topic payments --partition 1",
                 ),
+                "topic": Leaf(
+                    "lab:topic", "create an empty topic", "eoctl lab topic orders --partitions 4"
+                ),
                 "job": Leaf(
                     "lab:job",
                     "a small job to practise restarts with; it can die midway",

@@ -1,14 +1,35 @@
 """What breaks change in a cluster beside its records: topics, settings, replicas."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.failures import WireError
 from eoctl.lab.client import Client, refuse
+from recovery.errors import UnverifiedError, UsageError
+
+if TYPE_CHECKING:
+    from eoctl.lab.cluster import Lab
 
 BROKER, TOPIC = 4, 2  # ConfigResource.Type
 SET, DELETE = 0, 1  # AlterConfigOp.OpType
+
+
+def add_topic(lab: "Lab", name: str, partitions: int, configs: Mapping[str, str]) -> None:
+    """Create an empty topic with a replica on every broker. Raises UsageError, UnverifiedError."""
+
+    async def create() -> None:
+        async with Client.of(lab.client_properties()) as client:
+            await create_topic(client, name, partitions, len(client.cluster.brokers), configs)
+
+    try:
+        asyncio.run(create())
+    except WireError as error:
+        if error.error in ("TOPIC_ALREADY_EXISTS", "INVALID_TOPIC_EXCEPTION", "INVALID_CONFIG"):
+            raise UsageError(f"not created: {error.detail}", where=name) from error
+        raise UnverifiedError(f"not created: {error.detail}", where=name) from error
 
 
 async def create_topic(

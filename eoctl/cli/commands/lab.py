@@ -1,4 +1,4 @@
-"""`lab up|down|status|break|job|demo`: a real Kafka on this machine, to try things and to break."""
+"""`lab up|down|status|break|topic|job|demo`: a real Kafka on this machine, to try and to break."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 from eoctl.cli.emit import emit
 from eoctl.cli.options import Format, JsonFormat
 from eoctl.cli.progress import Progress, note
-from eoctl.lab import breaks, cluster
+from eoctl.lab import admin, breaks, cluster
 from eoctl.lab.breaks.stage import COMMON
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.record import LabSpec
@@ -105,10 +105,10 @@ def _end_by(name: str) -> str:
     return "end it with `eoctl lab down" + ("`" if name == "default" else f" --name {name}`")
 
 
-def _setting(text: str) -> tuple[str, str]:
+def _setting(text: str, where: str = "--set") -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise UsageError(f"{quoted(text)} has no value", where="--set", remedy="write KEY=VALUE")
+        raise UsageError(f"{quoted(text)} has no value", where=where, remedy="write KEY=VALUE")
     return key.strip(), value.strip()
 
 
@@ -237,6 +237,28 @@ def break_(
     lab = cluster.load(name)
     truths = breaks.break_(lab, kind, **asked)
     emit(Answer("lab-break", lab.record.cluster_id, now_ms(), truths), TRUTHS, output)
+    return 0
+
+
+def topic(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    partitions: Annotated[
+        int, typer.Option("--partitions", metavar="N", min=1, max=10_000, help="how many")
+    ] = 1,
+    configs: Annotated[
+        list[str] | None,
+        typer.Option("--config", metavar="KEY=VALUE", help="one setting of the topic"),
+    ] = None,
+    name: Name = "default",
+) -> int:
+    """Create an empty topic in a lab, like kafka-topics.sh --create.
+
+    Each partition has a replica on every broker of the lab. An existing topic is left as it is and
+    refused.
+    """
+    settings = dict(_setting(text, "--config") for text in configs or ())
+    admin.add_topic(cluster.load(name), topic, partitions, settings)
+    note(f"{topic}: created with {counted(partitions, 'partition')}")
     return 0
 
 

@@ -26,7 +26,7 @@ from eoctl.stores.locks.lock import lock_words
 from recovery.change.plan import VALID_MS, Plan, Step
 from recovery.dedup.repeats import Tally
 from recovery.dedup.request import DedupJob, DedupPart, DedupWish, scattered_error
-from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.errors import IncompleteError, RefusedError, UsageError, no_topic
 from recovery.facts import PartitionFacts
 from recovery.shared.source_numbers import Scattered
 
@@ -157,7 +157,11 @@ async def _topics(cluster: Cluster, wish: DedupWish) -> dict[str, Any]:
     if wish.source == wish.output:
         raise UsageError("a topic cannot be its own clean copy", where=wish.output)
     found = (await cluster.metadata([wish.source, wish.output])).topics
-    source, output = (_there(found.get(name), name) for name in (wish.source, wish.output))
+    source = _there(found.get(wish.source), wish.source)
+    output = found.get(wish.output)
+    if output is not None and output.error == "UNKNOWN_TOPIC_OR_PARTITION":
+        raise no_topic(wish.output, len(source.partitions), cluster.settings.bootstrap_servers)
+    output = _there(output, wish.output)
     if len(source.partitions) != len(output.partitions):
         raise RefusedError(
             f"it has {len(output.partitions)} partitions, {wish.source} has "
@@ -169,11 +173,10 @@ async def _topics(cluster: Cluster, wish: DedupWish) -> dict[str, Any]:
 
 def _there(topic: TopicMetadata | None, name: str) -> TopicMetadata:
     if topic is None or topic.error is not None:
+        if topic is not None and topic.error == "UNKNOWN_TOPIC_OR_PARTITION":
+            raise RefusedError("the topic does not exist", where=name)
         why = "cannot be seen" if topic is None else f"cannot be seen: {topic.error}"
-        missing = topic is not None and topic.error == "UNKNOWN_TOPIC_OR_PARTITION"
-        if not missing:
-            raise IncompleteError(why, where=name)
-        raise RefusedError("the topic does not exist", where=name, remedy="create it first")
+        raise IncompleteError(why, where=name)
     return topic
 
 

@@ -23,7 +23,7 @@ from eoctl.operations.session.session import now_ms
 from eoctl.operations.state.delivery import DeliveredState, DeliveryWish
 from eoctl.operations.state.sending import Sending
 from recovery.change.plan import Step
-from recovery.errors import IncompleteError, RefusedError
+from recovery.errors import IncompleteError, RefusedError, no_topic
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.formats.arrays import int64_values, null_mask, one_chunk
 from recovery.formats.columns import ABORTED
@@ -60,8 +60,10 @@ class IntoTopic:
         self._cluster.forgive()
         found = (await self._cluster.metadata([self._topic])).topics.get(self._topic)
         if found is None or found.error == "UNKNOWN_TOPIC_OR_PARTITION":
-            raise RefusedError(
-                "the topic does not exist", where=self._topic, remedy="create it first"
+            raise no_topic(
+                self._topic,
+                len(self._source.partitions),
+                self._cluster.settings.bootstrap_servers,
             )
         if found.error is not None:
             raise IncompleteError(f"cannot be seen: {found.error}", where=self._topic)
@@ -160,9 +162,13 @@ class IntoTopic:
             if facts.retention_bytes is not None:
                 why = "it deletes above retention.bytes"
             elif facts.retention_ms is not None and oldest < facts.now_ms - facts.retention_ms:
-                why = "its retention.ms is shorter than the oldest entry is old"
+                why = "its retention.ms would delete the oldest entry, whose timestamp is kept"
         if why is not None:
-            raise RefusedError(why, where=self._topic, remedy="change the topic's settings")
+            raise RefusedError(
+                why,
+                where=self._topic,
+                remedy="use a topic with other settings, like cleanup.policy=compact",
+            )
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         """Send what is not there yet. How many rows, for the journal."""
