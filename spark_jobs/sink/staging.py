@@ -71,6 +71,8 @@ class Manifest:
 
     run: whose batch it is, for batch numbers come again (a streaming query whose checkpoint was
     deleted begins at 0): the query's id, or what the caller gave; None where neither is known.
+    planned: SHA-256 of what the query's checkpoint said of the batch (see
+    `spark_jobs.sink.query`); None where no query sends it.
     """
 
     job: str
@@ -81,16 +83,18 @@ class Manifest:
     files: tuple[StagedFile, ...]
     created: int
     run: str | None = None
+    planned: str | None = None
 
     @property
     def rows(self) -> int:
         return sum(f.rows for f in self.files)
 
     def encode(self) -> bytes:
-        """JSON. A run of None is left out: its hash stands in markers of before there were runs."""
+        """JSON. None of run or planned is left out: hashes of before they were stand in markers."""
         said = asdict(self)
-        if self.run is None:
-            del said["run"]
+        for name in ("run", "planned"):
+            if said[name] is None:
+                del said[name]
         return (json.dumps(said, indent=1, sort_keys=True) + "\n").encode()
 
     @property

@@ -13,7 +13,6 @@ several, so readers may see part of it while it is written (`atomic: false`).
 """
 
 import json
-import os
 import re
 import shutil
 import threading
@@ -31,7 +30,7 @@ from eoctl.stores import private
 from eoctl.stores.state.files import not_written
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError, UsageError
 from spark_jobs.session import executors
-from spark_jobs.sink import attempt, markers, staging
+from spark_jobs.sink import attempt, markers, query, staging
 from spark_jobs.sink.markers import Marker
 from spark_jobs.sink.staging import Manifest
 
@@ -43,8 +42,6 @@ ROWS_PER_TRANSACTION = 500_000
 UNKNOWN_RETENTION_MS = 2 * 3_600_000
 PROBES = 4
 SENT = "batch-*/done.json"
-QUERY_ID = "sql.streaming.queryId"
-"""Spark's StreamExecution sets it for all that a micro-batch runs."""
 
 
 def write_exactly_once(
@@ -78,15 +75,15 @@ def write_exactly_once(
 
     Raises RefusedError for what it cannot guarantee (partition count changed, marker expired,
     another staging of the same batch, another run's batch, an unfinished batch before it,
-    a query's batch before its last, speculation that is not allowed), UsageError, IncompleteError
-    where Kafka failed: call again, nothing comes twice.
+    a query's batch whose number stood for another one, speculation that is not allowed),
+    UsageError, IncompleteError where Kafka failed: call again, nothing comes twice.
     """
     _refuse_words(job, batch)
     if keep_batches is not None and keep_batches < 1:
         raise UsageError(f"keep_batches is a number from 1, not {keep_batches}")
     spark = frame.sparkSession
-    run = _run(spark) if run_id is None else run_id
-    in_query = run_id is None and run is not None
+    sender = query.query_id(spark) if run_id is None else None
+    run = run_id if sender is None else sender
     if not allow_speculation:
         refuse_speculation(spark)
     folder = local_path(staging_folder) / job / f"batch-{batch}"
@@ -96,6 +93,7 @@ def write_exactly_once(
         raise UsageError("no such topic, or no permission to see it", where=topic)
     marker_topic = found.get(markers.name(job))
     manifest = staging.load(folder)
+    planned = None if sender is None else query.planned(spark, sender, batch)
     if manifest is not None:
         attempt.refuse_other_run(manifest, run, str(folder))
     if manifest is None:
@@ -105,8 +103,8 @@ def write_exactly_once(
             _same_count(job, partitions or had, marker_topic)
             for p, marker in markers.last_committed(access, job, range(had)).items():
                 attempt.refuse_other_run(marker, run, f"{markers.name(job)}:{p}")
-                if in_query:  # before anything is staged of it
-                    _refuse_set_back(marker, batch, f"{markers.name(job)}:{p}")
+                if sender is not None:  # before anything is staged of it
+                    query.refuse_earlier(marker, batch, f"{markers.name(job)}:{p}")
         if partitions is not None:
             frame = frame.repartition(partitions)
         elif had is not None:
@@ -124,12 +122,14 @@ def write_exactly_once(
                 files=tuple(files),
                 created=markers.now_ms(),
                 run=run,
+                planned=planned,
             ),
         )
         attempt.refuse_other_run(manifest, run, str(folder))  # which may have published first
+    query.refuse_planned_anew(manifest, planned, str(folder))
     _refuse_changes(manifest, topic, found[topic], marker_topic)
     limits = transaction_timeout_ms, rows_per_transaction
-    report = _send(spark, manifest, folder, access, *limits, in_query=in_query)
+    report = _send(spark, manifest, folder, access, *limits, in_query=sender is not None)
     if keep_batches is not None:
         _remove_older(folder, keep_batches)
     return report
@@ -153,38 +153,12 @@ def _remove_older(folder: Path, kept: int) -> None:
         shutil.rmtree(folder.parent / f"batch-{number}", ignore_errors=True)
 
 
-def _run(spark: "SparkSession") -> str | None:
-    """The id of the streaming query whose foreachBatch runs in this thread, None outside of one.
-
-    Raises UsageError within a Spark Connect server, which does not tell foreachBatch its query.
-    """
-    if not executors.is_connect(spark):
-        return spark.sparkContext.getLocalProperty(QUERY_ID)
-    if "SPARK_CONNECT_LOCAL_URL" in os.environ:  # Spark's foreach_batch_worker has it
-        raise UsageError(
-            "Spark Connect does not tell which streaming query this batch belongs to",
-            remedy="give run_id=, and another one whenever the query's checkpoint is made anew",
-        )
-    return None
-
-
 def refuse_speculation(spark: "SparkSession") -> None:
     """Raises RefusedError while spark.speculation is on."""
     if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
         raise RefusedError(
             "spark.speculation is on: attempts of one partition would fence one another",
             remedy="turn it off, or allow it explicitly",
-        )
-
-
-def _refuse_set_back(marker: Marker, batch: int, where: str) -> None:
-    """Refuse a streaming query's batch that comes before one that was sent."""
-    if marker.batch > batch:
-        raise RefusedError(
-            f"batch {marker.batch} was sent after it. Spark never repeats a batch before "
-            "its last: its checkpoint was set back, and this batch may hold other rows",
-            where=where,
-            remedy="give the query its newest checkpoint again, or another job name",
         )
 
 
@@ -326,7 +300,7 @@ def _send(
     done_before = (folder / "done.json").exists()
     newer = [p for p, marker in before.items() if marker.batch > manifest.batch]
     if newer and in_query:
-        _refuse_set_back(before[newer[0]], manifest.batch, f"{markers.name(job)}:{newer[0]}")
+        query.refuse_earlier(before[newer[0]], manifest.batch, f"{markers.name(job)}:{newer[0]}")
     if newer and not done_before:
         raise RefusedError(
             f"batch {before[newer[0]].batch} was sent after it, and nothing proves that batch "

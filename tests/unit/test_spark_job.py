@@ -26,7 +26,7 @@ from recovery.errors import (
 )
 from recovery.merge.request import ReplayRequest
 from spark_jobs.session import executors, job
-from spark_jobs.sink import markers, staging, taking_over
+from spark_jobs.sink import markers, query, staging, taking_over
 from spark_jobs.sink import write as sink
 from spark_jobs.sink.attempt import Attempt, Work
 from spark_jobs.sink.markers import Marker
@@ -259,6 +259,19 @@ def test_a_query_whose_checkpoint_was_set_back_is_refused(
     with pytest.raises(RefusedError, match="batch 5 was sent after it") as refused:
         sink._send(*given, in_query=True)
     assert "its checkpoint was set back" in refused.value.what
+
+
+def test_a_batch_that_a_query_planned_anew_is_not_the_one_that_was_staged(tmp_path: Path) -> None:
+    """Where either is not known, by an earlier version or a Spark that does not tell, it may be."""
+    first = replace(staged(run="q"), planned="one")
+    query.refuse_planned_anew(first, "one", "here")
+    query.refuse_planned_anew(first, None, "here")
+    query.refuse_planned_anew(staged(run="q"), "two", "here")
+    with pytest.raises(RefusedError, match=r"batch 4 was staged before.*set back.*newest"):
+        query.refuse_planned_anew(first, "two", "here")
+    # its hash stands in markers that an earlier version wrote
+    assert b"planned" in first.encode()
+    assert b"planned" not in staged(run="q").encode()
 
 
 def test_another_run_that_published_first_is_refused(

@@ -1,0 +1,86 @@
+"""Which streaming query sends a batch, and which of the batches that had its number it is.
+
+A query's checkpoint says what a batch reads before the batch runs (`offsets/N`), and keeps saying
+it while Spark repeats the batch. A checkpoint that was set back has lost that entry: Spark plans
+the batch anew, with what has arrived since, at another time.
+"""
+
+import hashlib
+import os
+from typing import TYPE_CHECKING, Any
+
+from recovery.errors import RefusedError, UsageError
+from spark_jobs.session import executors
+from spark_jobs.sink.markers import Marker
+from spark_jobs.sink.staging import Manifest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QUERY_ID = "sql.streaming.queryId"
+"""Spark's StreamExecution sets it for all that a micro-batch runs."""
+
+
+def query_id(spark: "SparkSession") -> str | None:
+    """The id of the streaming query whose foreachBatch runs in this thread, None outside of one.
+
+    Raises UsageError within a Spark Connect server, which does not tell foreachBatch its query.
+    """
+    if not executors.is_connect(spark):
+        return spark.sparkContext.getLocalProperty(QUERY_ID)
+    if "SPARK_CONNECT_LOCAL_URL" in os.environ:  # Spark's foreach_batch_worker has it
+        raise UsageError(
+            "Spark Connect does not tell which streaming query this batch belongs to",
+            remedy="give run_id=, and another one whenever the query's checkpoint is made anew",
+        )
+    return None
+
+
+def planned(spark: "SparkSession", query: str, batch: int) -> str | None:
+    """SHA-256 of what the query's checkpoint says of the batch; None where Spark does not tell.
+
+    Asks classes of Spark that are no public API: what is missing there in another version is no
+    reason to send nothing.
+    """
+    session: Any = spark
+    try:
+        jvm, inner = session.sparkContext._jvm, session._jsparkSession
+        number = jvm.java.util.UUID.fromString(query)
+        root = inner.sharedState().activeStreamingQueries().get(number).resolvedCheckpointRoot()
+        path = jvm.org.apache.hadoop.fs.Path(f"{root}/offsets/{batch}")
+        file = path.getFileSystem(inner.sessionState().newHadoopConf()).open(path)
+        try:
+            entry = jvm.org.apache.commons.io.IOUtils.toByteArray(file)
+        finally:
+            file.close()
+    except Exception:
+        return None
+    return hashlib.sha256(entry).hexdigest()
+
+
+def refuse_planned_anew(manifest: Manifest, now: str | None, where: str) -> None:
+    """Refuse a batch that is not the one that was staged under its number. Raises RefusedError."""
+    if None not in (manifest.planned, now) and manifest.planned != now:
+        raise _set_back(
+            f"batch {manifest.batch} was staged before, and the query's checkpoint has planned it "
+            "anew since",
+            where,
+        )
+
+
+def refuse_earlier(marker: Marker, batch: int, where: str) -> None:
+    """Refuse a query's batch that comes before one that was sent. Raises RefusedError."""
+    if marker.batch > batch:
+        what = (
+            f"batch {marker.batch} was sent after it. Spark never repeats a batch before its last"
+        )
+        raise _set_back(what, where)
+
+
+def _set_back(what: str, where: str) -> RefusedError:
+    """The refusal of a batch whose number stood for another one."""
+    return RefusedError(
+        f"{what}: its checkpoint was set back, and this batch may hold other rows",
+        where=where,
+        remedy="give the query its newest checkpoint again, or another job name",
+    )
