@@ -119,7 +119,7 @@ class Connection(Ranked):
             return None
         if self.context or self.bootstrap_server or self.command_config or self.x:
             raise UsageError("give a bundle or a cluster, not both", where="--from")
-        return Path(self.from_)
+        return local_path(self.from_)
 
     def several(self, all_contexts: bool) -> list["Context"]:
         """The clusters meant: --context a,b or --all-contexts, else the one."""

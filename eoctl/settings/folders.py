@@ -39,11 +39,14 @@ def full_disk(error: BaseException) -> IncompleteError | None:
 
 
 def _folder(variable: str, xdg: str, fallback: str) -> Path:
-    """$variable, else $xdg/eoctl, else ~/fallback/eoctl. Raises UsageError without a home."""
+    """$variable, else $xdg/eoctl, else ~/fallback/eoctl.
+
+    Raises UsageError without a home, and for an address.
+    """
     if os.environ.get(variable):
-        return Path(os.environ[variable])
+        return local_path(os.environ[variable])
     if os.environ.get(xdg):
-        return Path(os.environ[xdg]) / "eoctl"
+        return local_path(os.environ[xdg]) / "eoctl"
     home = os.environ.get("HOME")
     if not home:
         raise UsageError(

@@ -215,6 +215,7 @@ def test_watch_without_its_number(words: list[str], expected: list[str]) -> None
         ["state", "compare", "hdfs://n/x", "b"],
         ["dedup", "a", "b", "--staging", "gs://b"],
         ["bundle", "open", "s3://b/x"],
+        ["lso", "--from", "s3a://b/x"],
     ],
 )
 def test_an_address_is_no_folder_of_this_machine(
@@ -227,6 +228,21 @@ def test_an_address_is_no_folder_of_this_machine(
     assert run(words) == 2
     address = next(word for word in words if "://" in word)
     assert f"eoctl: {address}: an address, and only folders" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("variable", ["EOCTL_STATE_DIR", "XDG_STATE_HOME"])
+def test_nor_is_one_in_the_environment(
+    variable: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("EOCTL_STATE_DIR", raising=False)
+    monkeypatch.setenv(variable, "s3a://b/x")
+    assert run(["jobs", "list"]) == 2
+    assert "eoctl: s3a://b/x: an address, and only folders" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
