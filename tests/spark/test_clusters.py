@@ -299,7 +299,6 @@ SPECULATING = """
 import json, pathlib, sys
 from pyspark.sql import SparkSession
 from eoctl.kafka.connection.access import Access
-from spark_jobs import attempt
 from spark_jobs.sink.write import write_exactly_once
 master, server, topic, folder = sys.argv[1:]
 pathlib.Path(folder, "events").mkdir()

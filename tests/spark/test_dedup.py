@@ -187,7 +187,7 @@ def test_refused_before_anything_is_copied(
 SLOW = """
 import time
 from eoctl.kafka.write.exactly_once import Writer
-from eoctl.stores import dedup_task
+from eoctl.engine import dedup_task
 real_commit = Writer.commit
 def commit(self, positions):
     self.commits = getattr(self, "commits", 0) + 1
