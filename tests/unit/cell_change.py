@@ -204,8 +204,8 @@ def register() -> None:
     KINDS["test-cells"] = KINDS["test-cells-undo"] = __name__
     sys.modules["eoctl.cli.commands.cell_change"] = sys.modules[__name__]
     commands: Any = TREE.commands
-    commands["set"] = Leaf("cell_change:set_", "set cells")
-    commands["apply"] = Leaf("cell_change:apply", "carry out a plan file")
+    commands["set"] = Leaf("cell_change:set_", "set cells", "eoctl set")
+    commands["apply"] = Leaf("cell_change:apply", "carry out a plan file", "eoctl apply")
 
 
 def prepare() -> None:
