@@ -108,6 +108,10 @@ def load(folder: Path) -> Manifest | None:
     try:
         found = json.loads(path.read_bytes())
         files = tuple(StagedFile(**f) for f in found["files"])
+        if outside := [
+            f.file for f in files if f.file in ("", "..") or Path(f.file).name != f.file
+        ]:
+            raise ValueError(f"it lists {outside[0]!r}, which leads out of the batch's folder")
         return Manifest(**{**found, "files": files})
     except FileNotFoundError:
         return None

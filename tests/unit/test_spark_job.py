@@ -274,6 +274,14 @@ def test_a_batch_that_a_query_planned_anew_is_not_the_one_that_was_staged(tmp_pa
     assert b"planned" not in staged(run="q").encode()
 
 
+@pytest.mark.parametrize("name", ["/etc/part.parquet", "../batch-3/part.parquet", ".."])
+def test_a_staging_manifest_lists_files_of_its_own_folder(tmp_path: Path, name: str) -> None:
+    made = replace(staged(), files=(StagedFile(0, name, 3, 9, ""),))
+    (tmp_path / "manifest.json").write_bytes(made.encode())
+    with pytest.raises(RefusedError, match="leads out of the batch's folder"):
+        staging.load(tmp_path)
+
+
 def test_another_run_that_published_first_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
