@@ -20,14 +20,20 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.property_names import SECRET_KEY as SECRET_KEY
 from eoctl.settings.folders import cache_dir as cache_dir
 from eoctl.settings.folders import config_path as config_path
 from eoctl.settings.folders import state_dir as state_dir
 from recovery.errors import UsageError
+
+if TYPE_CHECKING:
+    from eoctl.kafka.connection.cluster import Cluster
+    from eoctl.kafka.connection.properties import ClientSettings
 
 TWO_PHASE_DEFAULT = (r".*-\d+-\d+", r".*-[0-9a-f]{32}-\d+")
 
@@ -124,6 +130,22 @@ class Context:
     def title(self) -> str:
         """The name a person knows the cluster by."""
         return self.name or self.properties.get("bootstrap.servers", "?")
+
+    @property
+    def access(self) -> Access:
+        """The client properties alone: what another process needs to reach the cluster."""
+        return Access(dict(self.properties), dict(self.hosts), self.socks5)
+
+    def settings(self) -> "ClientSettings":
+        """Return what the properties mean here, secrets read. Raises UsageError."""
+        return self.access.settings()
+
+    def open(self, seconds: float | None) -> "Cluster":
+        """Return the cluster, to be used with `async with`, all within `seconds`."""
+        from eoctl.kafka.connection.cluster import Cluster
+        from eoctl.kafka.connection.failures import Deadline
+
+        return Cluster(self.settings(), Deadline(seconds), read_only=self.read_only)
 
 
 def _warnings(

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Generic, TypeVar
 
-from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.audit.ranges import AuditOptions
 from eoctl.operations.jobs.spark_launch import Show, Spark, launch
@@ -154,7 +153,7 @@ def _on_spark(
         launch(
             audit.job,
             told.model_dump(mode="json"),
-            Access(dict(context.properties), dict(context.hosts), context.socks5),
+            context.access,
             engine.spark,
             summary=f"{audit.job.replace('_', ' ')} of {about}",
             show=engine.show,

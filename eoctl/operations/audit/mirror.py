@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from eoctl.kafka.ask.configs import topic_configs
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.connection.properties import client_settings
 from eoctl.operations.audit.mirror_offsets import checkpoints, offset_syncs
 from eoctl.operations.audit.mirror_reading import Both, PartitionMirror
 from eoctl.operations.audit.mirror_rows import MirrorAnswer, told
@@ -54,7 +53,7 @@ async def audit_mirror(
     own: the source's context. Raises UsageError for topics that are not there.
     """
     other = wish.cluster or own
-    settings = client_settings(other.properties, hosts=other.hosts, socks5=other.socks5)
+    settings = other.settings()
     async with Cluster(settings, source.deadline, read_only=True) as mirror:
         return await _audit(source, mirror, wish, reading)
 

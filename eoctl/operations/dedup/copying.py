@@ -16,14 +16,12 @@ from typing import Any
 
 from eoctl.engine import dedup_memory, dedup_task
 from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
-from eoctl.kafka.connection.failures import Deadline
-from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.write.exactly_once import CommittedPosition, Writer, committed, last_committed
+from eoctl.operations.change.made import new_plan
 from eoctl.operations.change.steps import Effect, die_here_in_tests
-from eoctl.operations.session.session import now_ms, with_cluster
+from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Context
-from eoctl.stores.locks.lock import lock_words
-from recovery.change.plan import VALID_MS, Plan, Step
+from recovery.change.plan import Plan, Step
 from recovery.dedup.repeats import Tally
 from recovery.dedup.request import DedupJob, DedupPart, DedupWish, scattered_error
 from recovery.errors import IncompleteError, RefusedError, UsageError, no_topic
@@ -86,19 +84,14 @@ def plan(found: DedupRun, tallies: Sequence[Tally], context: Context) -> Plan:
     """What would be copied. tallies: of each part, as either engine looked."""
     wish = found.wish
     total = sum(tallies, Tally())
-    now = now_ms()
     job = DedupJob.of(wish, found.topics)
-    return Plan(
+    return new_plan(
+        context,
+        found.cluster_id,
         kind=KIND,
         action="dedup",
-        created_at=now,
-        expires_at=now + VALID_MS,
-        context=context.title,
-        argv=context.argv,
-        cluster_id=found.cluster_id,
         scope=scope(wish),
         summary=f"{wish.source} -> {wish.output}: {_words(total)}",
-        lock=lock_words(context.lock_zookeeper),
         observed={"topics": found.topics},
         steps=tuple(_step(job, *both) for both in zip(found.parts, tallies, strict=True)),
         independent=True,
@@ -239,8 +232,7 @@ class Here:
         self, plan: Plan, context: Context, seconds: float | None
     ) -> AsyncIterator["DedupOperation"]:
         """The operation that carries a plan out, on an open cluster."""
-        settings = client_settings(context.properties, hosts=context.hosts, socks5=context.socks5)
-        async with Cluster(settings, Deadline(seconds), read_only=context.read_only) as cluster:
+        async with context.open(seconds) as cluster:
             yield DedupOperation(cluster, context, plan, self._memory)
 
 
@@ -264,9 +256,7 @@ class DedupOperation:
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         """Copy from the committed position to the step's end. What was copied, for the journal."""
         part, job = part_of(step), self._job
-        settings = client_settings(
-            self._context.properties, hosts=self._context.hosts, socks5=self._context.socks5
-        )
+        settings = self._context.settings()
         writer = Writer(
             settings,
             job.transactional_id(part.partition),

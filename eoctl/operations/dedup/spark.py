@@ -13,10 +13,9 @@ from typing import Any
 
 from eoctl.engine import dedup_memory
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.connection.failures import Deadline
 from eoctl.operations.dedup.copying import DedupOperation, DedupRun, part_of, plan
 from eoctl.operations.jobs.spark_launch import Show, Spark, launch
-from eoctl.operations.jobs.spark_step import Launch, access_of, launched
+from eoctl.operations.jobs.spark_step import Launch, launched
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
 from recovery.dedup.repeats import Tally
@@ -67,7 +66,7 @@ class OnSpark:
         result = launch(
             job.name,
             job.request,
-            access_of(self._context),
+            self._context.access,
             self._spark,
             summary=job.summary,
             show=self._show,
@@ -84,8 +83,7 @@ class OnSpark:
         self, plan: Plan, context: Context, seconds: float | None
     ) -> AsyncIterator[DedupOperation]:
         """The operation that carries a plan out, on an open cluster."""
-        settings = access_of(context).settings()
-        async with Cluster(settings, Deadline(seconds), read_only=context.read_only) as cluster:
+        async with context.open(seconds) as cluster:
             yield _Operation(cluster, context, plan, self)
 
     async def copied(

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eoctl.kafka.connection.access import Access
 from eoctl.operations.jobs.spark_launch import Show, Spark, launch
 from eoctl.operations.session.signals import ended_by_signals
 from eoctl.settings.context import Context
@@ -26,11 +25,6 @@ class Launch:
 
 class _EndedError(Exception):
     """Somebody asked for the end."""
-
-
-def access_of(context: Context) -> Access:
-    """Return how a job reaches the context's cluster."""
-    return Access(dict(context.properties), dict(context.hosts), context.socks5)
 
 
 async def launched(
@@ -55,7 +49,7 @@ async def launched(
         return launch(
             job.name,
             job.request,
-            access_of(context),
+            context.access,
             spark,
             summary=job.summary,
             show=show,

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.connection.failures import Deadline
-from eoctl.kafka.connection.properties import client_settings
 from eoctl.operations.change.acting import Door, Outcome, carry_out, unfinished_entry
+from eoctl.operations.change.made import new_plan
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.merge.planning import (
     Merge,
@@ -28,12 +27,10 @@ from eoctl.operations.merge.planning import (
     visible,
 )
 from eoctl.operations.merge.replay import PartitionReplay, ReplayProgress, ReplayRun
-from eoctl.operations.session.session import now_ms
 from eoctl.operations.session.signals import ended_by_signals
 from eoctl.settings.context import Context
 from eoctl.stores.journal import Journal
-from eoctl.stores.locks.lock import lock_words
-from recovery.change.plan import VALID_MS, Plan, Step
+from recovery.change.plan import Plan, Step
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UsageError
 from recovery.merge.replay import Base
 from recovery.shared.app_file import named
@@ -104,18 +101,13 @@ async def plan_replay(
         does=_does(asked, now_there, follow=follow),
         stands_on=tuple(observed),
     )
-    now = now_ms()
-    return Plan(
+    return new_plan(
+        context,
+        cluster.cluster_id,
         kind=KIND,
         action="follow" if follow else "replay",
-        created_at=now,
-        expires_at=now + VALID_MS,
-        context=context.title,
-        argv=context.argv,
-        cluster_id=cluster.cluster_id,
         scope=scope_of(asked),
         summary=_does(asked, now_there, follow=follow),
-        lock=lock_words(context.lock_zookeeper),
         observed=observed,
         steps=(step,),
         details={
@@ -206,8 +198,7 @@ async def opened(
     engine: "ReplayEngine | None" = None,
 ) -> AsyncIterator["Replaying"]:
     """The operation of a plan, its cluster open."""
-    settings = client_settings(context.properties, hosts=context.hosts, socks5=context.socks5)
-    async with Cluster(settings, Deadline(seconds), read_only=context.read_only) as cluster:
+    async with context.open(seconds) as cluster:
         operation = (engine or Replaying)(cluster, running or Running(), plan.details["max_rate"])
         operation.planned = {
             p["partition"]: (p["from"], p["to"]) for p in plan.details["partitions"]

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.change.made import new_plan
 from eoctl.operations.diagnose.live import Live
-from eoctl.operations.session.session import now_ms
 from eoctl.settings.context import Context
-from eoctl.stores.locks.lock import lock_words
-from recovery.change.plan import VALID_MS, Plan, Step
+from recovery.change.plan import Plan, Step
 from recovery.diagnose.diagnosis import Judged
 from recovery.diagnose.remedies import Action
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
@@ -76,21 +75,16 @@ def made(
     left_out: Sequence[Mapping[str, Any]] = (),
 ) -> Plan:
     """A plan of these steps. left_out: what was looked at and has no step, with its reason."""
-    now = now_ms()
     if cluster.cluster_id is None:
         raise IncompleteError("the brokers do not tell their cluster id", where=context.title)
-    return Plan(
+    return new_plan(
+        context,
+        cluster.cluster_id,
         kind=kind,
         action=action,
-        created_at=now,
-        expires_at=now + VALID_MS,
-        context=context.title,
-        argv=context.argv,
-        cluster_id=cluster.cluster_id,
         scope=scope,
         summary=summary,
-        lock=lock_words(context.lock_zookeeper),
-        observed=dict(observed),
+        observed=observed,
         steps=steps,
         independent=independent,
         hits=hits,

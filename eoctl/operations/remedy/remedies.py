@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.connection.failures import Deadline, WireError
-from eoctl.kafka.connection.properties import client_settings
+from eoctl.kafka.connection.failures import WireError
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.diagnose.judging import diagnose, look_again
 from eoctl.operations.inspect.lists import Scope
@@ -48,8 +47,7 @@ async def opened(
     plan: Plan, context: Context, seconds: float | None
 ) -> AsyncIterator["RemedyOperation"]:
     """The operation that carries a remedy's plan out, on an open cluster."""
-    settings = client_settings(context.properties, hosts=context.hosts, socks5=context.socks5)
-    async with Cluster(settings, Deadline(seconds), read_only=context.read_only) as cluster:
+    async with context.open(seconds) as cluster:
         yield RemedyOperation(cluster, context, plan)
 
 

@@ -6,14 +6,13 @@ is watched; each store compares and sets. `acting` does the rest.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.connection.failures import Deadline
-from eoctl.kafka.connection.properties import client_settings
 from eoctl.operations.change.acting import unfinished_entry
+from eoctl.operations.change.made import new_plan
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.inspect.offsets import Reading
 from eoctl.operations.restart.observe import (
@@ -39,10 +38,9 @@ from eoctl.operations.session.session import now_ms, with_cluster
 from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from eoctl.stores.journal import Journal
-from eoctl.stores.locks.lock import lock_words
 from eoctl.stores.offsets.store import Contents, OffsetStore, Write, left, unsent
 from recovery.change.journal import JournalEntry, unfinished
-from recovery.change.plan import VALID_MS, Plan, Step, differences
+from recovery.change.plan import Plan, Step, differences
 from recovery.errors import IncompleteError, RefusedError
 from recovery.shared.app_file import named
 
@@ -103,13 +101,9 @@ async def opened(
     plan: Plan, context: Context, seconds: float | None
 ) -> AsyncIterator["Restarting"]:
     """The operation of a plan, its cluster and its stores open."""
-    settings = client_settings(context.properties, hosts=context.hosts, socks5=context.socks5)
+    cluster = context.open(seconds)  # its properties are read before the plan's stores
     asked = asked_again(plan.details["asked"])
-    async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(
-            Cluster(settings, Deadline(seconds), read_only=context.read_only)
-        )
-        stores = await stack.enter_async_context(opened_stores(cluster, asked))
+    async with cluster, opened_stores(cluster, asked) as stores:
         yield Restarting(plan, asked, cluster, stores)
 
 
@@ -237,22 +231,17 @@ async def _undo(entry: JournalEntry, context: Context, stores: Stores) -> Plan:
                     stands_on=(_key(which, store),),
                 )
             )
-    now = now_ms()
     writes = sum(len(writes_of(step)) for step in steps)
     observed = await _store_facts(then.model_copy(update={"steps": tuple(steps)}), stores)
-    return Plan(
+    return new_plan(
+        context,
+        then.cluster_id,
         kind=UNDO,
         action="undo",
-        created_at=now,
-        expires_at=now + VALID_MS,
-        context=context.title,
-        argv=context.argv,
-        cluster_id=then.cluster_id,
         scope=then.scope,
         summary=f"{then.scope}: {counted(writes, 'position')} as before {entry.id}",
-        lock=lock_words(context.lock_zookeeper),
         observed=observed,
-        steps=tuple(steps),
+        steps=steps,
         details={
             "asked": then.details["asked"],
             "target": {},

@@ -9,12 +9,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from eoctl.operations.change.made import new_plan
 from eoctl.operations.restart.observe import RestartLook, Stores
 from eoctl.operations.restart.request import RestartRequest
-from eoctl.operations.session.session import now_ms
 from eoctl.render.words import counted
 from eoctl.settings.context import Context
-from eoctl.stores.locks.lock import lock_words
 from eoctl.stores.offsets.store import Contents, Kept, OffsetStore, Write
 from recovery.change.plan import VALID_MS, Plan, Step
 from recovery.errors import IncompleteError
@@ -42,7 +41,6 @@ def plan_of(
     """The plan of one decision. Raises RefusedError where a store has no room for an entry."""
     if look.observed.cluster_id is None:
         raise IncompleteError("the brokers do not tell their cluster id", where=context.title)
-    now = now_ms()
     observed = facts(stores, look)
     writes = _writes(stores.main, look)
     mirrored = _mirrored(stores.mirror, look)
@@ -54,19 +52,16 @@ def plan_of(
     ]
     if stores.mirror is not None and mirrored:
         steps.append(_step(MIRROR, stores.mirror, mirrored, (_mirror_key(stores.mirror),)))
-    return Plan(
+    return new_plan(
+        context,
+        look.observed.cluster_id,
         kind=KIND,
         action="restart",
-        created_at=now,
-        expires_at=now + valid_ms,
-        context=context.title,
-        argv=context.argv,
-        cluster_id=look.observed.cluster_id,
         scope=scope(stores, asked),
         summary=summary(look.decision),
-        lock=lock_words(context.lock_zookeeper),
         observed=observed,
-        steps=tuple(steps),
+        valid_ms=valid_ms,
+        steps=steps,
         details={
             "asked": asked.fixed(look.decision),
             "decision": _DECISION.dump_python(look.decision, mode="json"),

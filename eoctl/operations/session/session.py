@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
-from eoctl.kafka.connection.properties import client_settings
 from eoctl.settings.context import Context
 from recovery.errors import EoctlError, IncompleteError, UnreachableError
 
@@ -28,7 +27,7 @@ def with_cluster(
     first: a cluster that has answered is not unreachable because the time is up.
     """
     opened: list[Cluster] = []
-    settings = client_settings(context.properties, hosts=context.hosts, socks5=context.socks5)
+    settings = context.settings()
     deadline = Deadline(timeout)
 
     async def run() -> Result:
@@ -64,9 +63,7 @@ class Session:
     """
 
     def __init__(self, context: Context, seconds: float | None) -> None:
-        self._settings = client_settings(
-            context.properties, hosts=context.hosts, socks5=context.socks5
-        )
+        self._settings = context.settings()
         self._read_only = context.read_only
         self._seconds = seconds
         self._cluster: _Metered | None = None

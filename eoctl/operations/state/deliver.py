@@ -8,18 +8,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.connection.failures import Deadline
-from eoctl.kafka.connection.properties import client_settings
 from eoctl.operations.change import acting
+from eoctl.operations.change.made import new_plan
 from eoctl.operations.change.steps import Operation
-from eoctl.operations.session.session import now_ms
 from eoctl.operations.state.delivery import DeliveredState, DeliveryWish, source
 from eoctl.operations.state.into_table import IntoTable
 from eoctl.operations.state.into_topic import IntoTopic
 from eoctl.settings.context import Context
-from eoctl.stores.locks.lock import lock_words
-from recovery.change.plan import VALID_MS, Plan, Step
+from recovery.change.plan import Plan, Step
 from recovery.errors import IncompleteError
 
 KIND = "state-deliver"
@@ -56,20 +52,15 @@ async def plan(wish: DeliveryWish, context: Context, seconds: float | None) -> P
         observed = await delivery.observe(steps)  # refuses what no step looks at
         if all(done):
             return None
-    now = now_ms()
-    return Plan(
+    return new_plan(
+        context,
+        cluster_id,
         kind=KIND,
         action="deliver",
-        created_at=now,
-        expires_at=now + VALID_MS,
-        context=context.title,
-        argv=context.argv,
-        cluster_id=cluster_id,
         scope=scope,
         summary=f"{found.words()} into {delivery.name}",
-        lock=lock_words(context.lock_zookeeper),
-        observed=dict(observed),
-        steps=tuple(steps),
+        observed=observed,
+        steps=steps,
     )
 
 
@@ -93,6 +84,5 @@ async def _delivery(
     if wish.topic is None:
         yield IntoTable(wish, found)
         return
-    settings = client_settings(context.properties, hosts=context.hosts, socks5=context.socks5)
-    async with Cluster(settings, Deadline(seconds), read_only=context.read_only) as cluster:
-        yield IntoTopic(cluster, settings, wish, found)
+    async with context.open(seconds) as cluster:
+        yield IntoTopic(cluster, cluster.settings, wish, found)

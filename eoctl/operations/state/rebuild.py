@@ -99,7 +99,7 @@ def rebuild_state(
     """Make the state. spark: runs a request there, where the engine asked for allows it."""
     wanted.check()
     bound = None if timeout is None else time.monotonic() + timeout
-    access = Access(dict(context.properties), dict(context.hosts), context.socks5)
+    access = context.access
     at = cuts.parse_at(wanted.at)
     left = state_folder.unfinished(wanted.output)
     if left is not None and wanted.clean:

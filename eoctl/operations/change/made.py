@@ -1,0 +1,48 @@
+"""Make a plan: what is the same in each is filled in here."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eoctl.operations.session.session import now_ms
+from eoctl.settings.context import Context
+from eoctl.stores.locks.lock import lock_words
+from recovery.change.plan import VALID_MS, Plan, Step
+
+
+def new_plan(
+    context: Context,
+    cluster_id: str,
+    *,
+    kind: str,
+    action: str,
+    scope: str,
+    summary: str,
+    observed: Mapping[str, Any],
+    steps: Sequence[Step],
+    valid_ms: int = VALID_MS,
+    independent: bool = False,
+    details: Any = None,
+    hits: str | None = None,
+) -> Plan:
+    """Make a plan for a context's cluster, from now on valid for `valid_ms`.
+
+    The others are as Plan has them.
+    """
+    now = now_ms()
+    return Plan(
+        kind=kind,
+        action=action,
+        created_at=now,
+        expires_at=now + valid_ms,
+        context=context.title,
+        argv=context.argv,
+        cluster_id=cluster_id,
+        scope=scope,
+        summary=summary,
+        lock=lock_words(context.lock_zookeeper),
+        observed=dict(observed),
+        steps=tuple(steps),
+        independent=independent,
+        details=details,
+        hits=hits,
+    )
