@@ -52,3 +52,31 @@ def test_docstrings_ask_no_questions() -> None:
         and re.search(r"\w\?", ast.get_docstring(node) or "")
     ]
     assert asking == []
+
+
+IMPORT = re.compile(
+    r"^\s*from ((?:eoctl|recovery|spark_jobs|tui)[\w.]*) import \(?([\w, \n]+?)\)?$", re.M
+)
+
+
+def test_programs_that_stand_as_text_import_what_there_is() -> None:
+    """Of those that tests run, docs show and jobs read at their start (a sitecustomize, whose error
+    ends nothing); whoever moves a module sees only imports of Python."""
+    texts = [*ROOT.glob("tests/**/*.py"), *ROOT.glob("docs/*.md"), ROOT / "README.md"]
+    lost = [
+        f"{path.relative_to(ROOT)}: {module}.{name}"
+        for path in texts
+        for module, names in IMPORT.findall(path.read_text(encoding="utf-8"))
+        for name in (word.split(" as ")[0].strip() for word in names.split(","))
+        if name and not _holds(module, name)
+    ]
+    assert lost == []
+
+
+def _holds(module: str, name: str) -> bool:
+    """Return True if a module has a name at its top, or a package a module of that name."""
+    place = ROOT.joinpath(*module.split("."))
+    if (place / f"{name}.py").exists() or (place / name).is_dir():
+        return True
+    found = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    return found.exists() and bool(re.search(rf"\b{name}\b", found.read_text(encoding="utf-8")))
