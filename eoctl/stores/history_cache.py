@@ -1,10 +1,10 @@
 """`__transaction_state` as read before, kept by offset: the next run reads only what is new.
 
-One file per cluster, topic id and partition: the record batches as fetched, the length of each,
-how many there are, and the CRC-32C of it all. Losing it, or finding it damaged, costs a longer
-read. But it also knows what the cluster has forgotten, and that is evidence: records that
-compaction took, an end that an unclean election cut off, a log that was deleted. So what the log
-contradicts is set aside (`retire`) and never dropped. Beside it: which ids the topics had. They
+One file per cluster, topic id and partition: the record batches as fetched, the length of each, the
+format's version, how many there are, and the CRC-32C of it all. Losing it, or finding it damaged,
+costs a longer read. But it also knows what the cluster has forgotten, and that is evidence: records
+that compaction took, an end that an unclean election cut off, a log that was deleted. So what the
+log contradicts is set aside (`retire`) and never dropped. Beside it: which ids the topics had. They
 tell a cluster too: another one may bear the same cluster id (a fixed one, a cluster that was
 installed anew), and its producer ids mean other producers.
 """
@@ -24,13 +24,14 @@ from typing import Any
 from eoctl.settings.context import cache_dir
 from eoctl.stores.journal import who
 from eoctl.stores.locks.lock import WAIT_SECONDS, lock_file
-from recovery.errors import EoctlError, RefusedError
+from recovery.errors import EoctlError, RefusedError, UsageError
 from recovery.formats.batches import places_at
 from recovery.inspect.state_log import Former, LogPart
 from recovery.inspect.topic_sightings import Sighting
 
 MOST_BYTES = 256 << 20  # of one partition; what goes beyond is read anew each time
-_END = 12  # bytes: the number of batches, the checksum
+VERSION = 0  # of the batches' format, and of topics.json
+_END = 12  # bytes: the version in one, the number of batches in seven, the checksum in four
 
 
 class StateCache:
@@ -133,6 +134,7 @@ class StateCache:
             after |= _texts(ends) | after
             if topic in confirmed and topic_id == next(reversed(ids)):  # no later id was seen
                 until |= _texts(before)
+        seen["version"] = VERSION
         seen["ends"] = seen.get("ends", {}) | _texts(ends)
         path = self._folder / "topics.json"
         part = path.with_suffix(f".{os.getpid()}")
@@ -156,7 +158,7 @@ class StateCache:
         pieces: list[bytes | memoryview] = [
             *data,
             struct.pack(f"<{len(sizes)}I", *sizes),
-            len(sizes).to_bytes(_END - 4, "big"),
+            bytes([VERSION]) + len(sizes).to_bytes(_END - 5, "big"),
         ]
         try:
             if sum(map(len, pieces)) > MOST_BYTES:
@@ -182,6 +184,8 @@ def _seen(folder: Path) -> dict[str, Any]:
     """Read what `StateCache.sight` wrote in this folder; nothing where it is damaged."""
     try:
         found = json.loads((folder / "topics.json").read_text(encoding="utf-8"))
+        if (version := found.get("version", VERSION)) != VERSION:
+            raise _newer(folder / "topics.json", version)
         _numbers(found.get("ends", {}))
         for ids in found.get("topics", {}).values():
             for after, before in ids.values():
@@ -189,6 +193,14 @@ def _seen(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return {}
     return dict(found)
+
+
+def _newer(path: Path, version: object) -> UsageError:
+    return UsageError(
+        f"the cache is of version {str(version)[:20]!r}, and this eoctl reads version {VERSION}",
+        where=str(path),
+        remedy="use the newer eoctl that wrote it, or set EOCTL_CACHE_DIR to another folder",
+    )
 
 
 def _shares(seen: Mapping[str, Any], present: Mapping[str, str]) -> bool:
@@ -218,7 +230,9 @@ def _read(path: Path) -> LogPart | None:
         return None
     if len(data) < _END or crc32c(data[:-4]).to_bytes(4, "big") != data[-4:]:
         return None
-    count = int.from_bytes(data[-_END:-4], "big")
+    if (version := data[-_END]) != VERSION:
+        raise _newer(path, version)
+    count = int.from_bytes(data[-_END + 1 : -4], "big")
     behind = len(data) - _END - 4 * count
     if behind <= 0:
         return None

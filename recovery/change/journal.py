@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from recovery.change.plan import Plan, plain
 from recovery.errors import UsageError
+from recovery.quoting import quoted
 
 EventName = Literal[
     "begun",  # who, argv, plan; undoes: the entry that this one puts back
@@ -34,6 +35,8 @@ _CLOSED_BY: Mapping[str, State] = {
     "abandoned": "abandoned",
     "undone": "undone",
 }
+VERSION = 1
+"""Of a line. A line without a version is of version 1."""
 _CHECK = b',"check":"'
 _CHECK_LENGTH = len(_CHECK) + 16 + len(b'"}')
 
@@ -53,6 +56,7 @@ def encode(event: Event) -> bytes:
     """The event's line, with its newline."""
     body = json.dumps(
         {
+            "version": VERSION,
             "entry": event.entry,
             "event": event.event,
             "at": event.at,
@@ -65,13 +69,23 @@ def encode(event: Event) -> bytes:
 
 
 def decode(line: bytes) -> Event | None:
-    """The event of one line without its newline; None when the line is not whole."""
+    """The event of one line without its newline; None when the line is not whole.
+
+    Raises UsageError for a whole line of a newer version.
+    """
     if len(line) <= _CHECK_LENGTH or line[-_CHECK_LENGTH : -_CHECK_LENGTH + len(_CHECK)] != _CHECK:
         return None
     body = line[:-_CHECK_LENGTH] + b"}"
     if line[-18:-2] != _checksum(body) or line[-2:] != b'"}':
         return None
     content = json.loads(body)
+    if (version := content.get("version", VERSION)) != VERSION:
+        raise UsageError(
+            f"the journal holds a line of version {quoted(str(version)[:20])}, and this eoctl "
+            f"reads version {VERSION}",
+            where=str(content.get("entry"))[:60],
+            remedy="use the newer eoctl that wrote it",
+        )
     return Event(
         content["entry"], content["event"], content["at"], content["step"], content["data"]
     )
@@ -96,7 +110,10 @@ class JournalText:
 
 
 def read(data: bytes) -> JournalText:
-    """Read all events of a journal file's bytes, which may be torn or damaged."""
+    """Read all events of a journal file's bytes, which may be torn or damaged.
+
+    Raises UsageError for lines of a newer version.
+    """
     events: list[Event] = []
     bad: list[int] = []
     position = whole = last_good = 0

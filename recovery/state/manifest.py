@@ -107,7 +107,14 @@ def load(text: str, where: str) -> Manifest:
     """Raises UsageError."""
     try:
         found = json.loads(text)
-        if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+        schema = found.get("schema") if isinstance(found, dict) else None
+        if schema != SCHEMA:
+            if isinstance(schema, str) and schema.startswith(SCHEMA.rpartition("/")[0]):
+                raise UsageError(
+                    f"a manifest of another version: {schema[:60]!r}",
+                    where=where,
+                    remedy=f"this eoctl reads {SCHEMA}",
+                )
             raise UsageError("not a manifest of a state", where=where)
         return Manifest.model_validate(found)
     except (ValueError, ValidationError) as error:

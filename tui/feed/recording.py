@@ -134,7 +134,14 @@ def read(path: Path) -> Iterator[Snapshot]:
     try:
         with path.open(encoding="ascii") as file:
             first = file.readline()
-            if _parsed(first).get("schema") != SCHEMA:
+            schema = str(_parsed(first).get("schema"))[:60]
+            if schema != SCHEMA:
+                if schema.startswith(SCHEMA.rpartition("/")[0]):
+                    raise UsageError(
+                        f"a recording of another version: {schema!r}",
+                        where=str(path),
+                        remedy=f"this eoctl reads {SCHEMA}",
+                    )
                 raise UsageError("not a recording of eoctl tui", where=str(path))
             for number, text in enumerate(file, 2):
                 if not text.endswith("\n"):
