@@ -32,7 +32,10 @@ def main() -> None:
     os.umask(0o077)
     from eoctl.cli.main import run
 
-    raise SystemExit(run())
+    status = run()
+    # what is done is done: Python, ending, gives the signal its default meaning, and status 143
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(status)
 
 
 if __name__ == "__main__":

@@ -303,3 +303,28 @@ def test_a_signal_ends_every_command_alike(words: list[str], number: signal.Sign
                 said = process.communicate(timeout=60)[1]
     assert process.returncode == 130
     assert said == "eoctl: interrupted\n"
+
+
+ENDING = """
+import os, sys, time
+from eoctl.__main__ import main
+class Slow:
+    def __del__(self, say=os.write, wait=time.sleep):
+        say(1, b"ending")
+        wait(1)
+kept = Slow()
+sys.argv = ["eoctl", "--help"]
+main()
+"""
+
+
+def test_a_signal_to_a_command_that_is_done_changes_no_status() -> None:
+    """Python gives signals their default meaning before it takes its modules apart."""
+    process = subprocess.Popen([sys.executable, "-c", ENDING], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    said = b""
+    while not said.endswith(b"ending"):
+        said += process.stdout.read1()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
