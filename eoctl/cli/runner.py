@@ -83,17 +83,6 @@ def _show(
         answer = with_cluster(context, connection.seconds(), operation)
         emit(answer, view, output)
         return answer.exit_status
-    return _watch(context, connection, output, view, operation)
-
-
-def _watch(
-    context: Context,
-    connection: Connection,
-    output: Output,
-    view: Table,
-    operation: Callable[[Cluster], Awaitable[Answer]],
-) -> int:
-    assert output.interval is not None
 
     def write(answer: Answer | EoctlError) -> None:
         on_terminal = sys.stdout.isatty() and output.output in ("table", "wide")

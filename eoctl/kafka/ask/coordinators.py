@@ -48,15 +48,18 @@ async def state_partitions(cluster: Cluster) -> tuple[PartitionMetadata, ...] | 
 
 def state_partitions_of(topic: TopicMetadata) -> tuple[PartitionMetadata, ...] | Missing:
     """The partitions of `__transaction_state` as Metadata described the topic."""
+    return partitions_of(topic, "the coordinators cannot be found without DESCRIBE on this topic")
+
+
+def partitions_of(topic: TopicMetadata, without: str) -> tuple[PartitionMetadata, ...] | Missing:
+    """Return the partitions of a coordinators' topic: none where it was never needed.
+
+    without: the sentence that says what follows if the topic may not be seen.
+    """
     if topic.error == "UNKNOWN_TOPIC_OR_PARTITION":
         return ()
     if topic.error is not None:
-        return Missing(
-            "topic",
-            topic.error,
-            "the coordinators cannot be found without DESCRIBE on this topic",
-            topic=TRANSACTION_STATE,
-        )
+        return Missing("topic", topic.error, without, topic=topic.name)
     return topic.partitions
 
 

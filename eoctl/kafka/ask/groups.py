@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from eoctl.kafka.ask.coordinators import probe_ids
+from eoctl.kafka.ask.coordinators import partitions_of, probe_ids
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import (
     Cluster,
@@ -69,16 +69,8 @@ def group_partition(topic: TopicMetadata, group: str) -> TopicPartition | Missin
 async def offsets_partitions(cluster: Cluster) -> tuple[PartitionMetadata, ...] | Missing:
     """The partitions of `__consumer_offsets`: none where no group was ever known."""
     topic = (await cluster.metadata([CONSUMER_OFFSETS])).topics[CONSUMER_OFFSETS]
-    if topic.error == "UNKNOWN_TOPIC_OR_PARTITION":
-        return ()
-    if topic.error is not None:
-        return Missing(
-            "topic",
-            topic.error,
-            "without DESCRIBE on this topic nobody can tell whether all groups were seen",
-            topic=CONSUMER_OFFSETS,
-        )
-    return topic.partitions
+    unseen = "without DESCRIBE on this topic nobody can tell whether all groups were seen"
+    return partitions_of(topic, unseen)
 
 
 async def at_coordinators(

@@ -26,7 +26,7 @@ ReadProgress = Callable[[int, int], None]
 Part = TypeVar("Part", ColumnBatch, Batches)
 
 
-async def read_columns(
+def read_columns(
     cluster: Cluster,
     topic: str,
     partition: int,
@@ -60,18 +60,11 @@ async def read_columns(
                 found = found.select(~markers)
             yield found
 
-    async for part in _read(
-        cluster,
-        Range(topic, partition, start, end),
-        decoded,
-        last_stable_offset,
-        max_rate,
-        progress,
-    ):
-        yield part
+    wanted = Range(topic, partition, start, end)
+    return _read(cluster, wanted, decoded, last_stable_offset, max_rate, progress)
 
 
-async def read_headers(
+def read_headers(
     cluster: Cluster,
     topic: str,
     partition: int,
@@ -93,15 +86,8 @@ async def read_headers(
             chunk.records, chunk.aborted, last_stable_offset=stable, check_crc=check_crc
         ).reaching(max(start, chunk.fetch_offset), end)
 
-    async for part in _read(
-        cluster,
-        Range(topic, partition, start, end),
-        decoded,
-        last_stable_offset,
-        max_rate,
-        progress,
-    ):
-        yield part
+    wanted = Range(topic, partition, start, end)
+    return _read(cluster, wanted, decoded, last_stable_offset, max_rate, progress)
 
 
 async def _read(
