@@ -331,7 +331,7 @@ TREE = Branch(
         ),
         "completion": Leaf(
             "completion:completion",
-            "print the completion script for bash",
+            "print the completion script for bash, zsh or fish",
             'eval "$(eoctl completion bash)"',
         ),
     },

@@ -1,10 +1,11 @@
-"""`completion bash`: the script for bash, and what may stand under the cursor.
+"""`completion SHELL`: the script for a shell, and what may stand under the cursor.
 
-The script asks this same command on every Tab. Its answer: `words`, `nospace` or `files`, then
+The scripts ask this same command on every Tab. Its answer: `words`, `nospace` or `files`, then
 one word a line, quoted for the shell. It takes a second at most and says nothing else.
 """
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -22,6 +23,7 @@ from recovery.quoting import quoted
 SECONDS = 0.65  # with Python's own start a second; or $EOCTL_COMPLETION_SECONDS
 CLUSTER_SHARE = 0.75  # of them, for a cluster that is asked
 MOST_WORDS = 1000
+_NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9._:@%+,/-][A-Za-z0-9._:@%+,/=-]*")
 
 SCRIPT = """\
 # Completion of eoctl for bash. In ~/.bashrc:  eval "$(eoctl completion bash)"
@@ -39,22 +41,54 @@ _eoctl() {
 }
 complete -F _eoctl eoctl
 """
+ZSH = """\
+#compdef eoctl
+# Completion of eoctl for zsh. In ~/.zshrc, after compinit:  eval "$(eoctl completion zsh)"
+_eoctl() {
+    local how
+    local -a found
+    found=("${(@f)$("${words[1]}" completion zsh \\
+        --line "${(j: :)words[1,CURRENT-1]} ${PREFIX}" </dev/null 2>/dev/null)}")
+    how=$found[1]
+    shift found
+    case $how in
+        files) _files ;;
+        nospace) compadd -Q -S '' -- $found ;;
+        words) compadd -Q -- $found ;;
+    esac
+}
+compdef _eoctl eoctl
+"""
+FISH = """\
+# Completion of eoctl for fish. In ~/.config/fish/config.fish:  eoctl completion fish | source
+function __eoctl
+    set -l found (command eoctl completion fish --line (commandline -cp) </dev/null 2>/dev/null)
+    if test "$found[1]" = files
+        __fish_complete_path (commandline -ct)
+    else if test (count $found) -gt 1
+        printf '%s\\n' $found[2..-1]
+    end
+end
+complete -c eoctl -f -a '(__eoctl)'
+"""
+SCRIPTS = {"bash": SCRIPT, "zsh": ZSH, "fish": FISH}
 
 
 def completion(
-    shell: Annotated[str, typer.Argument(metavar="bash")],
+    shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish")],
     line: Annotated[str | None, typer.Option("--line", hidden=True)] = None,
     breaks: Annotated[str, typer.Option("--breaks", hidden=True)] = DEFAULT_BREAKS,
 ) -> int:
     """Print the completion script: eval "$(eoctl completion bash)"."""
-    if shell != "bash":
-        raise UsageError(f"eoctl has no completion for {quoted(shell)}", remedy="only bash")
+    if shell not in SCRIPTS:
+        known = ", ".join(SCRIPTS)
+        raise UsageError(f"eoctl has no completion for {quoted(shell)}", remedy=f"one of {known}")
     if line is None:
-        sys.stdout.write(SCRIPT)
+        sys.stdout.write(SCRIPTS[shell])
         return 0
     signal.signal(signal.SIGALRM, _give_up)
     signal.setitimer(signal.ITIMER_REAL, _seconds())
-    typed = parse(line, breaks)
+    typed = parse(line, breaks if shell == "bash" else "")  # only bash splits words at `:` and `=`
     try:
         offered = offers(typed)
     except EoctlError:
@@ -62,10 +96,19 @@ def completion(
     if offered.how == "files":
         print("files")
         return 0
-    words = (inserted(typed, word) for word in offered.words if word.startswith(typed.current))
+    words = (
+        inserted(typed, word) if shell == "bash" else _plain(word)
+        for word in offered.words
+        if word.startswith(typed.current)
+    )
     found = [word for word in words if word is not None][:MOST_WORDS]
     print("\n".join([offered.how, *found]))
     return 0
+
+
+def _plain(word: str) -> str | None:
+    """A word that needs no quotes in any shell; None: it would, and is not offered."""
+    return word if _NEEDS_NO_QUOTES.fullmatch(word) else None
 
 
 def _seconds() -> float:
@@ -272,5 +315,5 @@ VALUES: Mapping[str, Callable[[Typed, str], Offers]] = {
     "argument file": _files,
     "argument name": _contexts,
     "argument kind": _kinds,
-    "argument shell": lambda typed, current: Offers(["bash"]),
+    "argument shell": lambda typed, current: Offers(SCRIPTS),
 }
