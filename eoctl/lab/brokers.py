@@ -29,6 +29,9 @@ _JVM = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.h
 _SHORT_SESSION = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 
 
+STORAGE_TOOL = "kafka.tools.StorageTool"
+
+
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """A Java and the jars of one Kafka version."""
@@ -197,14 +200,7 @@ def format_storage(
         args += ["--feature", f"transaction.version={record.spec.transaction_version}"]
     for user in users:
         args += ["--add-scram", user]
-    log = log_flags(runtime.kafka_version, broker_log(folder, first.id))
-    done = subprocess.run(
-        runtime.argv("kafka.tools.StorageTool", *args, flags=log),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_storage_tool(runtime, args, broker_log(folder, first.id))
     if done.returncode:
         said = reason(done.stderr + done.stdout) or "no reason given"
         if record.spec.settings:
@@ -219,6 +215,19 @@ def format_storage(
         meta = meta.replace(f"node.id={first.id}", f"node.id={node.id}")
         meta = meta.replace(first.directory_id, node.directory_id)
         (target / "meta.properties").write_text(meta)
+
+
+def run_storage_tool(
+    runtime: Runtime, args: Sequence[str], log: Path
+) -> "subprocess.CompletedProcess[str]":
+    """Run kafka-storage.sh in a JVM of its own; return what it printed, and its exit status."""
+    return subprocess.run(
+        runtime.argv(STORAGE_TOOL, *args, flags=log_flags(runtime.kafka_version, log)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 def start(

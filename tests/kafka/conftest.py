@@ -17,9 +17,11 @@ from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.failures import Deadline, WireError
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.connection.wire import Connection
+from eoctl.lab import brokers
 from eoctl.lab.cluster import Lab, lab_names, up
 from eoctl.lab.record import LabSpec, Node
 from tests.conftest import RUN_FOLDER, take_labs_down
+from tests.kafka.tools import run_storage_tool_here
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -40,7 +42,9 @@ def lab_state() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(dir=os.environ[RUN_FOLDER]))
     os.environ["EOCTL_STATE_DIR"] = str(folder)
     try:
-        yield folder
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(brokers, "run_storage_tool", run_storage_tool_here)
+            yield folder
     finally:
         os.environ["EOCTL_STATE_DIR"] = str(folder)
         take_labs_down()

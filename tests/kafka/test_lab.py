@@ -13,17 +13,23 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.lab import handle
+from eoctl.lab import brokers, handle
 from eoctl.lab.cluster import Lab, lab_names, load, up
 from eoctl.lab.record import LabSpec, read_record
 from recovery.errors import RefusedError, UnreachableError, UsageError
-from tests.kafka.tools import kafka_tool
+from tests.kafka.tools import kafka_tool, run_storage_tool
 from tests.started import started
 
 StartLab = Callable[[LabSpec], Lab]
 GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+
+
+@pytest.fixture(autouse=True)
+def formatted_by_the_lab_itself(lab_state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here alone each lab is formatted as `eoctl lab up` does it, in a JVM of its own."""
+    monkeypatch.setattr(brokers, "run_storage_tool", run_storage_tool)
 
 
 def brokers_of(lab: Lab) -> dict[int, int]:
