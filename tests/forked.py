@@ -19,6 +19,7 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
         "tests.forked",
+        "tests.kafka.restart_app",
         "tests.unit.cell_change",
         "eoctl.cli.main",
         "eoctl.cli.progress",
@@ -66,24 +67,24 @@ def fork(
     files: Path,
     *,
     cwd: Path | None = None,
-    first: Callable[[], None] | None = None,
+    call: Callable[[], None] | None = None,
 ) -> Forked:
-    """Start `eoctl WORDS`. files: a folder for its output; first: called in it before eoctl."""
+    """Start `eoctl WORDS`, or `call` with these words. files: a folder for its output."""
     number = uuid.uuid4().hex
     out, err = files / f"{number}.out", files / f"{number}.err"
-    arguments = (words, dict(environ), cwd or Path.cwd(), out, err, first)
-    process = FORKS.Process(target=_eoctl, args=arguments)
+    arguments = (words, dict(environ), cwd or Path.cwd(), out, err, call)
+    process = FORKS.Process(target=_child, args=arguments)
     process.start()
     return Forked(process, out, err)
 
 
-def _eoctl(
+def _child(
     words: Sequence[str],
     environ: Mapping[str, str],
     folder: Path,
     out: Path,
     err: Path,
-    first: Callable[[], None] | None,
+    call: Callable[[], None] | None,
 ) -> None:
     os.environ.clear()
     os.environ.update(environ)
@@ -93,8 +94,6 @@ def _eoctl(
     for path, number in ((out, 1), (err, 2)):
         os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600), number)
     sys.argv = ["eoctl", *words]
-    if first is not None:
-        first()
     from eoctl.__main__ import main
 
-    main()
+    (call or main)()

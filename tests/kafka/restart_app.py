@@ -2,8 +2,7 @@
 
 What they do is exactly once only if they are restarted by a plan: they take offsets and numbers
 from the environment (`restart plan --env`) and drop what they are told with
-`recovery.restart.skip`. `python -m tests.kafka.restart_app JSON`, that of `Config`. Status 0: all
-is processed.
+`recovery.restart.skip`. `main` takes one word, a `Config` as JSON. Status 0: all is processed.
 """
 
 import base64
@@ -477,7 +476,8 @@ def spark_checkpoint(app: App) -> None:
         batch += 1
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run the application that the only word describes."""
     config = Config(**json.loads(sys.argv[1]))
     {
         "commit-pair": commit_pair,

@@ -5,13 +5,15 @@ import os
 import random
 import sqlite3
 import subprocess
-import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from eoctl.lab.cluster import Lab
+from tests.forked import fork
+from tests.kafka import restart_app
 from tests.kafka.command import Ran, environment, eoctl
 from tests.kafka.restart_app import Config, process
 
@@ -107,14 +109,10 @@ class Life:
         """Run it until it ends, however it does."""
         first = not self.env
         config = replace(self.config, kill_after=kill_after, first=first)
-        return subprocess.run(
-            [sys.executable, "-m", "tests.kafka.restart_app", json.dumps(asdict(config))],
-            env=environment() | self.env,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        words = [json.dumps(asdict(config))]
+        with tempfile.TemporaryDirectory(prefix="eoctl-app-") as files:
+            app = fork(words, environment() | self.env, Path(files), call=restart_app.main)
+            return subprocess.CompletedProcess(words, *app.end(120))
 
     def plan(self, *more: str) -> Ran:
         return self.eoctl(

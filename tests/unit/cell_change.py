@@ -208,11 +208,14 @@ def register() -> None:
     commands["apply"] = Leaf("cell_change:apply", "carry out a plan file", "eoctl apply")
 
 
-def prepare() -> None:
-    """In a forked process, before eoctl: its two more commands, and how long it waits."""
+def main() -> None:
+    """eoctl with two more commands, and with the time it waits that the environment says."""
+    from eoctl.__main__ import main
+
     if settle := os.environ.get("CELL_SETTLE"):
         steps.SETTLE_SECONDS = float(settle)
     register()
+    main()
 
 
 if __name__ == "__main__":

@@ -83,8 +83,8 @@ class Cells:
 
     def start(self, *words: str, **more: str) -> "Started":
         environ = self.environment(**more)
-        first = cell_change.prepare
-        return Started(fork(words, environ, self.folder, cwd=self.folder, first=first))
+        call = cell_change.main
+        return Started(fork(words, environ, self.folder, cwd=self.folder, call=call))
 
     def run(self, *words: str, **more: str) -> "Ran":
         return self.start(*words, **more).end()
