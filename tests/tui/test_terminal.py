@@ -98,7 +98,9 @@ class Terminal:
         self._run("kill-server")
 
 
-@pytest.fixture(params=[(80, 24), (200, 60)], ids=["80x24", "200x60"])
+@pytest.fixture(
+    params=[(80, 24), pytest.param((200, 60), marks=pytest.mark.long)], ids=["80x24", "200x60"]
+)
 def terminal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Terminal]:
     made = Terminal(tmp_path / "tmux", request.param)
     yield made
