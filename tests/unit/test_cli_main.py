@@ -324,7 +324,7 @@ def test_a_signal_to_a_command_that_is_done_changes_no_status() -> None:
     assert process.stdout is not None
     said = b""
     while not said.endswith(b"ending"):
-        said += process.stdout.read1()
+        said += os.read(process.stdout.fileno(), 4096)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == 0
