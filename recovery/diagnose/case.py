@@ -385,14 +385,14 @@ class Case:
     def may_hide_earlier(self) -> bool:
         """An older lost decision may have been compacted away: the found one is not the batch's.
 
-        A v2 client's decision with the batch's epoch + 1 is the only one on it; on v1 any number
-        may have come before. A fence or a timeout bears the server's version, whatever its
-        client's: an abort is a v2 client's own only if the batch's epoch was begun by a v2 end.
+        On v1 any number may have come before. An end of v2 proves nothing of what began: a client
+        of v2 may have resumed a transaction of v1, and a fence or a timeout bears the server's
+        version. If the end of a v2 transaction began the batch's epoch, it is the only one on it.
         """
         past, lost = self.history, self.lost
         if past is None or past.whole or not lost:
             return False
-        return self.lost_by_order or (lost[0].outcome == "abort" and not past.begun_by_end)
+        return self.lost_by_order or not past.begun_by_end
 
     @property
     def lost_by_order(self) -> bool:
@@ -469,7 +469,8 @@ class Case:
     def nothing_decided_below(self) -> bool:
         """Return True if no decided transaction of the id lies under the open one (`mixed`).
 
-        On v2 each transaction has its own epoch, so an owner that fits is the only one.
+        On v2 a partition's leader adds it to the transaction, and only where it has none open of
+        that epoch: an owner whose record of v2 names the partition is the only one on its epoch.
         """
         if self.lost is None or self.lost or self.history is None:
             return False

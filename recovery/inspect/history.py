@@ -131,7 +131,8 @@ class History:
     window: first offset of the id's partition without a gap after it.
     ended_by: offset of the record that first carries a later epoch, or that hands the id another
     producer id, without a gap since the batch's epoch began; None = none, or not known.
-    begun_by_end: the batch's epoch was begun by the end of a v2 transaction: a marker bears it.
+    begun_by_end: the batch's epoch was begun by the end of a v2 transaction: a marker bears it. No
+    decision on that epoch is missing: its record is the first that compaction would have taken.
     leader_epoch: of the state partition that names the producer id. moved: an id whose records
     stand outside its present home.
     named_since, named_before: offsets of that partition; a decision from the first on is about the
@@ -219,7 +220,15 @@ def read_history(
         detail=detail,
         window=window,
         ended_by=_ended_by(inside, start) if reason is None else None,
-        begun_by_end=any(_ends_the_one_before(r.value, start) for r in records),
+        begun_by_end=any(
+            _ends_the_one_before(r.value, start)
+            # while it stands, compaction has taken no later one of its id; what the cache keeps of
+            # this log may be older than that
+            for r in (
+                *forgotten,
+                *(r for r in records if r.offset >= min(window, kept[r.partition])),
+            )
+        ),
         leader_epoch=min(
             (e for log in naming if (e := log.leader_epoch) is not None), default=None
         ),

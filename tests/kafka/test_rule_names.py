@@ -403,6 +403,8 @@ RULES_OF_THE_PAST = (
     "earlier-decision-compacted",
     "history-compacted",
     "history-unreadable",
+    "earlier-decision-compacted",
+    "history-compacted",
 )
 """Each on the partition of its number."""
 
@@ -410,7 +412,9 @@ RULES_OF_THE_PAST = (
 async def plant_the_past(lab: Lab, topic: str) -> None:
     """Two outages of the partitions' one replica; between them `__transaction_state` is compacted.
 
-    The last two of RULES_OF_THE_PAST are late writes.
+    Two of RULES_OF_THE_PAST are late writes. In the last two an ABORT of v1 loses its marker. Then
+    a client of v2 resumes and commits the next transaction of that epoch, and loses its marker
+    too; or the client learns of v2 and writes on with its epoch: it is not added to any.
     """
     async with Client.of(lab.client_properties()) as to_all:
         stage = Stage("rules", Options(), to_all, lab)
@@ -438,17 +442,31 @@ async def plant_the_past(lab: Lab, topic: str) -> None:
             hidden = await Producer.init(client, names[3], 600_000, version=1)
             for producer, number in ((twice, 2), (hidden, 3)):
                 await producer.send(topic, number, batch(1, "second"))
-            lost = [differ, beyond, twice, hidden]
+            resumed = await Producer.init(client, homes[shared][2], 600_000, version=1)
+            await resumed.send(topic, 6, batch(1, "aborted"))
+            learns = await Producer.init(client, homes[shared][3], 600_000, version=1)
+            await learns.send(topic, 7, batch(1, "aborted"))
+            lost = [differ, beyond, twice, hidden, resumed, learns]
             async with stopped(stage, victim):
                 for producer in lost:
-                    await producer.end(commit=True)
+                    await producer.end(commit=producer not in (resumed, learns))
                     await producer.completed()
             await differ.send(topic, 0, batch(1, "next"))
             await hidden.send(topic, 3, batch(1, "next"))
+            await resumed.send(topic, 6, batch(1, "next"))
+            learns.version = 2
+            await learns.send(topic, 7, batch(1, "next"))
+            seen = await client.transaction(homes[shared][3])
+            assert seen is not None
+            assert seen.state == "CompleteAbort"
             await _compacted(client, shared, hidden, topic)
             async with stopped(stage, victim):
                 await differ.end(commit=False)
                 await differ.completed()
+                resumed.version, epoch = 2, resumed.epoch
+                await resumed.end(commit=True)
+                assert resumed.epoch == epoch + 1
+                await resumed.completed()
                 await Producer.init(client, names[3], version=1)  # fenced: the server's abort
             home = next(others)
             odd = await Producer.init(client, homes[home][0])

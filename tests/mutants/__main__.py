@@ -37,6 +37,7 @@ SHARE = "0.02"
 
 _VERDICTS = (
     "verdicts",
+    "case",
     "rules_exactly",
     "history",
     "owned",
@@ -45,7 +46,15 @@ _VERDICTS = (
     "verdicts_model",
 )
 _IDS = ("id_verdicts", *_VERDICTS)
-_RESTART = ("strategies", "restart", "strategies_producers", "restart_verify", "restart_kills")
+_RESTART = (
+    "strategies",
+    "restart",
+    "strategies_producers",
+    "restart_verify",
+    "restart_kills",
+    "rules_exactly",
+    "restart_asked",
+)
 MODULES: dict[str, Sequence[str]] = {
     "recovery.diagnose.verdicts": _VERDICTS,
     "recovery.diagnose.case": _VERDICTS,
@@ -54,6 +63,7 @@ MODULES: dict[str, Sequence[str]] = {
     "recovery.diagnose.remedies": _VERDICTS,
     "recovery.remedy.repairs": (
         "verdicts",
+        "case",
         "rules_exactly",
         "owned",
         "verdict_rows",

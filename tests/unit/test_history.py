@@ -238,6 +238,27 @@ def test_a_decision_that_was_read_earlier_says_so() -> None:
     assert [d.source for d in h.decisions] == ["cache", "log"]
 
 
+def test_what_began_an_epoch_counts_while_nothing_behind_it_can_have_been_compacted() -> None:
+    """Read now, a later record of its id would have taken it; read earlier, that may have come."""
+    start, end = StartBatch(PID, 5), record(3, "CC", 0, epoch=5, version=2)
+    later = record(9, "PC", 5, epoch=6, version=2)
+
+    def begun(kept: int, whole_from: int, *forgotten: StateRecord) -> bool:
+        read = replace(
+            log(*(() if forgotten else (end,)), later, whole_from=whole_from),
+            cached_until=kept,
+            forgotten=forgotten,
+        )
+        return read_history(start, HERE, [read], PARTITIONS).begun_by_end
+
+    assert begun(0, 9)
+    assert begun(3, 9)
+    assert not begun(4, 9)
+    assert begun(4, 3)  # and no offset is missing since
+    assert begun(0, 9, end)
+    assert not past(replace(end, value=None), later, start=start, whole_from=9).begun_by_end
+
+
 def test_an_id_outside_its_home_has_moved_unless_its_coordinator_confirms_it() -> None:
     away = [replace(r, partition=1) for r in (record(0, "E", 0), record(1, "CC", 1))]
     logs = [log(), StateLog(1, tuple(away), 0), StateLog(2, (), 0)]

@@ -13,13 +13,12 @@ from recovery.change.journal import Event
 from recovery.diagnose.case import looks_precommitted
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import PartitionFacts, TransactionFacts
-from recovery.formats.coordinator import coordinator_partition
 from recovery.inspect.observation import Sample, Settings
 from recovery.remedy.repairs import remedy_allowed
 from recovery.restart.observed import Log, LogEnd
 from recovery.restart.output_rules import final_end
-from tests.unit.test_verdicts import CASES, HOME, SETTINGS, P, Q, judged, live, lost, short
-from tests.unit.transaction_model import Eyes, history, start_batch
+from tests.unit.test_verdicts import CASES, SETTINGS, P, judged, live, lost, short
+from tests.unit.transaction_model import Eyes
 
 LONG = SETTINGS.long_after
 SKEW = SETTINGS.clock_skew
@@ -78,28 +77,6 @@ def test_a_decision_under_way_counts_beside_one_that_lost_its_marker() -> None:
     w.end(i, "abort", stalled=True)
     v = judged(w)
     assert (v.name, v.proven_outcome) == ("prepare", None)
-
-
-def test_on_v2_a_compacted_history_hides_no_earlier_decision_on_the_batch() -> None:
-    """The decision with the batch's epoch + 1 is the only one on it; on v1 there may be others."""
-    beside = next(n for n in map(str, range(99)) if coordinator_partition(n, 3) == HOME)
-    for version, rule in ((2, "marker-not-written"), (1, "history-compacted")):
-        w, i = live(version)
-        other = w.init(beside, version, 3_600_000)
-        for _ in range(3):  # what compaction takes between the batch and its decision
-            w.write(other, Q)
-            w.end(other, "commit")
-        w.tick(20_000)
-        w.end(i, "commit", lost=[P])
-        w.tick(20_000)
-        w.compact(HOME, w.ends[HOME] - 2)  # Prepare* and Complete* stay
-        about = next(o for o in w.open_transactions() if o.topic_partition == P)
-        start = start_batch(w, about, Eyes())
-        assert start is not None
-        past = history(w, about, start, Eyes())
-        assert past is not None
-        assert not past.whole
-        assert judged(w, about).rule == rule
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -41,6 +41,8 @@ P, Q, APPEND_TIME = ("t", 0), ("t", 1), ("t", 2)
 SETTINGS = Settings()
 HOME = 0
 """The partition of `__transaction_state`, of three, that "orders" belongs to."""
+BESIDE = next(n for n in map(str, range(99)) if coordinator_partition(n, 3) == HOME)
+"""Another id that belongs there."""
 CLEAR = Eyes()
 
 
@@ -239,6 +241,55 @@ def _() -> Verdict:
     w.compact(HOME, w.ends[HOME])
     w.tick(15 * 60_000 + 1)
     return judged(w)
+
+
+@case(
+    "marker-lost, v2: compacted but for the end that began its epoch",
+    "marker-lost",
+    "resolve",
+    "commit",
+)
+def _() -> Verdict:
+    w = World()
+    i = w.init("orders", 2, 3_600_000)
+    w.write(i, Q)
+    w.end(i, "commit")
+    other = w.init(BESIDE, 2, 3_600_000)
+    for _ in range(2):
+        w.write(other, Q)
+        w.end(other, "commit")
+    w.compact(HOME, w.ends[HOME])
+    w.write(i, P)
+    w.tick(20_000)
+    w.end(i, "commit", lost=[P])
+    w.tick(20_000)
+    about = only(w)
+    start = start_batch(w, about, CLEAR)
+    assert start is not None
+    past = history(w, about, start, CLEAR)
+    assert past is not None
+    assert not past.whole
+    return judged(w)
+
+
+def resumed(earlier: str, later: str) -> Verdict:
+    """A lost v1 decision; the next transaction, of the same epoch, is ended by a v2 client."""
+    w, i = lost(1, earlier)
+    w.write(i, P)
+    at = w.ends[HOME]
+    w.end(i, later, lost=[P], resumed=True)
+    w.compact(HOME, at)
+    return judged(w)
+
+
+@unknown("v1, then a lost commit of a v2 client over a lost abort", "earlier-decision-compacted")
+def _() -> Verdict:
+    return resumed("abort", "commit")
+
+
+@unknown("v1, then a lost abort of a v2 client over a lost commit", "earlier-decision-compacted")
+def _() -> Verdict:
+    return resumed("commit", "abort")
 
 
 @case("two-phase: timeout 2147483647 (KIP-939), however old", "two-phase", "none")

@@ -56,6 +56,7 @@ INCIDENTS = st.lists(
             + ["anew", "anew", "twice", "twice", "forgotten", "forgotten"]
             + ["lead", "fail-over", "sight", "replace", "replace-seen", "nameless"]
             + ["grow", "hours", "hours", "cut", "cut-seen", "cut-lost", "swallowed"]
+            + ["upgrade", "resumed", "resumed"]
         ),
         SMALL,
         SMALL,
@@ -148,6 +149,15 @@ def play(w: World, ops: Sequence[tuple[str, int, int]], *, compaction: bool = Tr
                 w.write(i, tp)
                 at = w.ends[i.home]
                 w.server_abort(i, lost=[tp])
+                w.compact(i.home, at)
+            case ["upgrade"]:
+                w.upgrade(i)
+            case ["resumed"]:  # v1, a lost end; a v2 client ends the next one; compaction between
+                w.write(i, tp)
+                w.end(i, "commit" if a else "abort", lost=[tp])
+                w.write(i, tp)
+                at = w.ends[i.home]
+                w.end(i, "abort" if a else "commit", lost=[tp], resumed=True)
                 w.compact(i.home, at)
             case ["cut", *how]:
                 if how == ["lost"]:

@@ -184,6 +184,11 @@ class World:
         held = self.logs[tp].producers.get(i.pid)
         if held is not None and held.epoch > i.epoch:
             return
+        open_here = held is not None and held.start is not None and held.epoch == i.epoch
+        if i.version == 2 and open_here and tp not in i.partitions:
+            # v2: the leader adds the partition, but not where this epoch has a transaction open
+            self._append(tp, i.pid, i.epoch, Txn("stray"))
+            return
         if i.state != "Ongoing":
             i.state, i.partitions, i.txn = "Ongoing", set(), Txn("live")
             i.started = self.now + self.clocks[i.home]
@@ -225,9 +230,21 @@ class World:
         p.epoch, p.coordinator_epoch, p.start, p.open = epoch, coordinator_epoch, None, []
         self.tick()
 
-    def end(self, i: Id, outcome: str, *, lost: Iterable[Tp] = (), stalled: bool = False) -> None:
-        """EndTxn. lost: partitions without a leader, skipped; stalled: no marker is written yet."""
+    def end(
+        self,
+        i: Id,
+        outcome: str,
+        *,
+        lost: Iterable[Tp] = (),
+        stalled: bool = False,
+        resumed: bool = False,
+    ) -> None:
+        """EndTxn. lost: partitions without a leader, skipped; stalled: no marker is written yet.
+
+        resumed: by a client of v2, whatever began the transaction, as Flink's restore does.
+        """
         if i.state == "Ongoing":
+            i.version = 2 if resumed else i.version
             self._decide(i, outcome, i.epoch + 1 if i.version == 2 else i.epoch, lost, stalled)
 
     def server_abort(self, i: Id, *, lost: Iterable[Tp] = (), stalled: bool = False) -> None:
@@ -274,6 +291,15 @@ class World:
             self._rotate(i)
         i.state, i.partitions, i.txn = "Complete" + outcome.title(), set(), None
         self._record(i, i.state, version=2 if i.ended_by_server else None)
+
+    def upgrade(self, i: Id) -> None:
+        """Its client speaks v2 from its next transaction on, on the epoch that it has.
+
+        So do clients that learn of transaction.version 2 meanwhile (franz-go's BeginTransaction);
+        Java's raises its epoch first.
+        """
+        if i.state != "Ongoing":
+            i.version = 2
 
     # Strays: verification switched off.
 
