@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from recovery.facts import GroupFacts, PartitionFacts, TransactionFacts
+from recovery.facts import GroupFacts, PartitionFacts, ProducerFacts, TransactionFacts
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import Decision, History, StateRecord, still_open_in_log
 from recovery.inspect.id_facts import IdFacts, Refusing, refusing, reload_is_safe
@@ -50,18 +50,24 @@ class Case:
 
     def naming(self, sample: Sample) -> tuple[TransactionFacts, ...]:
         """Ids of this producer id, not closed, whose list has this partition."""
-        pid, here = self.about.producer_id, self.about.topic_partition
-        rows = () if pid is None else sample.live(pid)
-        return tuple(t for t in rows if here in (t.partitions or ()))
+        here = self.about.topic_partition
+        return tuple(t for t in self._live(sample) if here in (t.partitions or ()))
+
+    def _live(self, sample: Sample) -> tuple[TransactionFacts, ...]:
+        pid = self.about.producer_id
+        return () if pid is None else sample.live(pid)
+
+    def _producer(self, sample: Sample) -> ProducerFacts | None:
+        pid = self.about.producer_id
+        return None if pid is None else sample.producer(pid)
 
     @cached_property
     def undescribed(self) -> tuple[TransactionFacts, ...]:
         """Ids of this producer id that may be open here: their partitions are not known."""
-        pid = self.about.producer_id
         return tuple(
             t
             for sample in self.samples
-            for t in (() if pid is None else sample.live(pid))
+            for t in self._live(sample)
             if t.partitions is None
             or t.producer_epoch is None
             or (not sample.topic_describe and self.about.topic_partition not in t.partitions)
@@ -87,7 +93,7 @@ class Case:
         return self._naming_now("Ongoing")
 
     def _naming_now(self, *states: str) -> TransactionFacts | None:
-        oldest = -1 if self.start is None else self.start.producer_epoch
+        oldest = 0 if self.start is None else self.start.producer_epoch
         return next(
             (
                 t
@@ -107,11 +113,10 @@ class Case:
     @cached_property
     def elsewhere(self) -> tuple[TransactionFacts, ...]:
         """Ids of this producer id that are open, but not on this partition (in either look)."""
-        pid = self.about.producer_id
         found = {
             t.transactional_id: t
             for sample in self.samples
-            for t in (() if pid is None else sample.live(pid))
+            for t in self._live(sample)
             if self.about.topic_partition not in (t.partitions or ())
         }
         return tuple(found.values())
@@ -225,8 +230,10 @@ class Case:
             return row.transactional_id in said
         if row.start_timestamp is None:
             return None
-        over = self.coordinators_now - row.start_timestamp - limit
-        return None if abs(over) <= self.settings.clock_skew else over > 0
+        over, skew = self.coordinators_now - row.start_timestamp - limit, self.settings.clock_skew
+        if over > skew:
+            return True
+        return False if over < -skew else None
 
     @property
     def past_timeout(self) -> bool | None:
@@ -261,16 +268,15 @@ class Case:
         No filter measures a Prepare*; but an id that its coordinator's clock sees running for
         less than that since its start was not decided longer ago.
         """
-        record, row, limit = self.prepared, self.preparing, self.settings
-        young = row and self.newest.over_stuck is not None
+        record, row, seen = self.prepared, self.preparing, self.newest.over_stuck
         if record is None or row is None:
             return False
-        if young and row.transactional_id not in (self.newest.over_stuck or ()):
+        if seen is not None and row.transactional_id not in seen:
             return False
-        past = self.coordinators_now - record.timestamp
-        if past < -limit.clock_skew and self.newest.over_stuck is not None:
+        past, skew = self.coordinators_now - record.timestamp, self.settings.clock_skew
+        if past < -skew and seen is not None:
             return True  # our clock makes no sense; the coordinator's own says that it is late
-        return past > limit.stuck_after + limit.clock_skew
+        return past > self.settings.stuck_after + skew
 
     # What keeps a decided id from writing its markers.
 
@@ -327,10 +333,14 @@ class Case:
     @cached_property
     def lost(self) -> tuple[Decision, ...] | None:
         """Decisions after the start batch, without marker; None = not known, or cannot tell."""
-        if self.start is None or self._past is None or self.about.start_offset is None:
-            return None
-        skew = self.settings.clock_skew
-        return lost_decisions(self._past, self.start, self.about.start_offset, skew)
+        asked = self._asked
+        return None if asked is None else lost_decisions(*asked, self.settings.clock_skew)
+
+    @cached_property
+    def _asked(self) -> tuple[History, StartBatch, int] | None:
+        """What the past is asked about; None: something of it was not seen."""
+        past, start, offset = self._past, self.start, self.about.start_offset
+        return None if past is None or start is None or offset is None else (past, start, offset)
 
     @cached_property
     def _past(self) -> History | None:
@@ -341,17 +351,16 @@ class Case:
     @property
     def topic_unclear(self) -> bool:
         """Return True if v1 decisions may be about an earlier topic of the same name."""
-        past, start, offset = self._past, self.start, self.about.start_offset
-        return bool(past and start and offset is not None and topic_unclear(past, start, offset))
+        return self._asked is not None and topic_unclear(*self._asked)
 
     @property
     def cache_decides(self) -> bool:
         """Without what only this host's cache knows it would be judged otherwise."""
-        past, start, offset = self._past, self.start, self.about.start_offset
-        if past is None or start is None or offset is None:
+        if self._asked is None:
             return False
+        past, *about = self._asked
         skew = self.settings.clock_skew
-        return self.lost != lost_decisions(past.without_cache, start, offset, skew)
+        return self.lost != lost_decisions(past.without_cache, *about, skew)
 
     @property
     def replaced(self) -> str | None:
@@ -361,7 +370,7 @@ class Case:
             return None
         if history.reason == "history-replaced":
             return history.detail
-        row = self.newest.producer(self.about.producer_id or 0)
+        row = self._producer(self.newest)
         marked = row.coordinator_epoch if row else None
         if marked is None or history.leader_epoch is None or marked <= history.leader_epoch:
             return None
@@ -397,8 +406,7 @@ class Case:
     @property
     def lost_by_order(self) -> bool:
         """The oldest lost decision is v1's: told by its place among others, not by its epoch."""
-        lost = self.lost or ()
-        return any(d.client_version < 2 for d in lost[:1])
+        return bool(self.lost) and self.lost[0].client_version < 2
 
     @property
     def lost_agree(self) -> bool:
@@ -414,7 +422,7 @@ class Case:
     @property
     def written_beyond(self) -> bool:
         """The producer's last batch here is of a later epoch than the lost decisions decide."""
-        row = self.newest.producer(self.about.producer_id or 0)
+        row = self._producer(self.newest)
         if not self.lost or row is None:
             return False
         last = self.lost[-1]
@@ -443,7 +451,7 @@ class Case:
     @property
     def hidden_in_log(self) -> StateRecord | None:
         """The log says this producer id is open, here or elsewhere, and no coordinator does."""
-        listed = {t.transactional_id: t for t in self.newest.live(self.about.producer_id or 0)}
+        listed = {t.transactional_id: t for t in self._live(self.newest)}
         here = self.about.topic_partition
         for r in still_open_in_log(self.history) if self.history and not self.id_moved else ():
             row = listed.get(r.transactional_id)
@@ -511,7 +519,7 @@ class Case:
     @property
     def still_writing(self) -> bool:
         """Its producer's state here changed between the looks: somebody writes with this id."""
-        rows = [s.producer(self.about.producer_id or 0) for s in self.samples]
+        rows = [self._producer(s) for s in self.samples]
         stands = {r and (r.producer_epoch, r.last_sequence, r.last_timestamp) for r in rows}
         return len(stands) > 1
 
@@ -521,8 +529,8 @@ class Case:
 
         None where the times make no sense against our clock, and the coordinator's is unknown.
         """
-        row, about = self.preparing or self.ongoing, self.about
-        last = None if about.producer_id is None else self.newest.producer(about.producer_id)
+        row = self.preparing or self.ongoing
+        last = self._producer(self.newest)
         clock: Literal["coordinator", "producer"] = "coordinator" if row else "producer"
         since = row.start_timestamp if row else last.last_timestamp if last else None
         now = self.coordinators_now if row else self.newest.collected_at

@@ -8,7 +8,15 @@ import pytest
 from recovery.diagnose import remedies
 from recovery.diagnose.case import Case
 from recovery.diagnose.verdicts import Verdict
-from recovery.facts import PartitionFacts, TransactionFacts, Transactions
+from recovery.facts import (
+    CoordinatorClock,
+    CoordinatorFacts,
+    GroupFacts,
+    PartitionFacts,
+    ProducerFacts,
+    TransactionFacts,
+    Transactions,
+)
 from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import Decision, History, StateRecord
@@ -32,6 +40,15 @@ def record(state: str = "Ongoing", name: str = "orders", **other: object) -> Sta
 
 def past(*latest: StateRecord, reason: str | None = None) -> History:
     return History(PID, ("orders",), (), latest, reason, 0)
+
+
+def decided(
+    outcome: str = "commit", epoch: int = EPOCH + 1, version: int = 2, **other: Any
+) -> Decision:
+    plain = Decision(
+        "orders", outcome, PID, epoch, (P,), 0, 5, NOW, version, NOW - 1000, NOW
+    )  # fmt: skip
+    return replace(plain, **other)
 
 
 def case(
@@ -230,3 +247,233 @@ def test_a_prepare_of_a_later_session_proves_nothing_of_the_batch(
 def test_without_the_batch_nothing_is_said_of_its_topic() -> None:
     assert not replace(case(history=past(record())), start=None).topic_unclear
     assert not case().topic_unclear
+
+
+def seen(c: Case, **other: Any) -> Case:
+    """The same, with something else in each look."""
+    first = replace(c.first, **other)
+    return replace(c, first=first, second=first if c.second else None)
+
+
+# --- what is missing -----------------------------------------------------------------------------
+
+
+def test_a_row_without_an_epoch_may_be_open_here_and_is_no_owner() -> None:
+    for state in ("Ongoing", "PrepareCommit"):
+        c = case(row(state, producer_epoch=None))
+        assert c.undescribed
+        assert c.ongoing is None
+        assert c.preparing is None
+    assert not case(row()).undescribed
+
+
+@pytest.mark.parametrize(("epoch", "fits"), [(EPOCH - 1, False), (EPOCH, True), (EPOCH + 1, True)])
+def test_an_id_of_an_earlier_epoch_has_nothing_to_do_with_the_batch(epoch: int, fits: bool) -> None:
+    assert (case(row(producer_epoch=epoch)).ongoing is not None) is fits
+    unseen = replace(case(row(producer_epoch=0)), start=None)
+    assert unseen.ongoing is not None
+
+
+def test_a_partition_whose_start_is_known_was_answered_for() -> None:
+    silent = PartitionFacts(*P, error="LEADER_NOT_AVAILABLE")
+    c = seen(case(row("PrepareCommit"), twice=True), partition=silent)
+    assert not c.decided_unseen
+    assert replace(c, about=OpenTransaction(*P, None, None)).decided_unseen is False
+    unknown_start = replace(c, about=OpenTransaction(*P, PID, None))
+    assert unknown_start.decided_unseen
+    assert not replace(unknown_start, first=case(row("PrepareCommit")).first).decided_unseen
+
+
+def test_groups_are_an_owners_or_nobodys() -> None:
+    groups = (*(GroupFacts(g, "Stable", members=(("c", "h"),)) for g in ("orders", "billing")),)
+    assert seen(case(), groups=groups).living_groups == ()
+    assert seen(case(row()), groups=groups).living_groups == groups[:1]
+    gone = (replace(groups[0], members=()),)
+    assert seen(case(row()), groups=gone).living_groups == ()
+
+
+def test_without_the_batch_its_offset_or_the_past_nothing_is_known_of_decisions() -> None:
+    history = replace(past(), decisions=(decided(source="forgotten"),))
+    whole = case(history=history)
+    assert whole.lost == history.decisions
+    assert whole.cache_decides
+    for c in (
+        case(),
+        replace(whole, start=None),
+        replace(whole, about=OpenTransaction(*P, PID, None)),
+    ):
+        assert c.lost is None
+        assert not c.cache_decides
+        assert not c.topic_unclear
+
+
+def test_a_v1_decision_without_any_marker_may_be_about_an_earlier_topic() -> None:
+    made = replace(past(), decisions=(decided(epoch=EPOCH, version=0),), markers_from=0)
+    assert case(history=made).topic_unclear
+
+
+# --- clocks --------------------------------------------------------------------------------------
+
+
+def clocked(c: Case, ahead: int | None, late: bool | None, **other: Any) -> Case:
+    """The coordinator's clock measured (or not), and what its filter said of the timeout."""
+    rows = replace(
+        c.first.transactions, clocks=() if ahead is None else (CoordinatorClock(1, ahead),)
+    )
+    over = None if late is None else frozenset({"orders"} if late else ())
+    return seen(c, transactions=rows, over_timeout=over, **other)
+
+
+@pytest.mark.parametrize(
+    ("ran", "late", "ahead", "left"),
+    [
+        (59_000, None, None, 1000),
+        (59_000, False, None, 1000),
+        (60_000, False, None, 0),
+        (61_000, True, None, -1000),
+        (61_000, False, None, None),  # the filter contradicts our clock
+        (59_000, True, None, None),
+        (59_000, True, 0, 1000),  # its clock was measured
+    ],
+)
+def test_the_deadline_by_a_clock_that_the_filter_contradicts_is_not_known(
+    ran: int, late: bool | None, ahead: int | None, left: int | None
+) -> None:
+    c = clocked(case(row(start_timestamp=NOW - ran)), ahead, late)
+    assert c.ahead == ahead
+    assert c.deadline_in == left
+
+
+def test_only_a_late_ones_abort_cycle_is_of_interest() -> None:
+    cycles = {"abort_cycles": ((1, 10_000), (2, 20_000))}
+    assert clocked(case(row()), None, True, **cycles).abort_cycle == 10_000
+    assert clocked(case(row()), None, False, **cycles).abort_cycle is None
+    assert clocked(case(), None, True, **cycles).abort_cycle is None
+
+
+@pytest.mark.parametrize(
+    ("past_by", "ahead", "missed"),
+    [(19_999, 0, None), (20_000, 0, 2), (35_000, 0, 3), (35_000, None, None)],
+)
+def test_missed_cycles_are_proven_by_its_own_clock_only(
+    past_by: int, ahead: int | None, missed: int | None
+) -> None:
+    late = case(row(start_timestamp=NOW - 60_000 - past_by))
+    assert clocked(late, ahead, True, abort_cycles=((1, 10_000),)).cycles_missed == missed
+    assert clocked(late, ahead, True).cycles_missed is None
+    assert clocked(case(), ahead, True, abort_cycles=((1, 10_000),)).cycles_missed is None
+
+
+def test_one_millisecond_past_a_limit_is_past_where_no_skew_is_allowed() -> None:
+    c = case(row(start_timestamp=NOW - 60_001))
+    assert replace(c, settings=Settings(clock_skew=0)).past_timeout is True
+    assert c.past_timeout is None
+
+
+@pytest.mark.parametrize(
+    ("past_by", "stuck", "long_ago"),
+    [
+        (60_000 + 5000, None, False),
+        (60_000 + 5001, None, True),
+        (60_000 + 5001, False, False),  # its coordinator's clock sees it run for less
+        (60_000 + 5001, True, True),
+        (-5000, True, False),
+        (-5001, True, True),  # our clock makes no sense
+        (-5001, None, False),
+    ],
+)
+def test_decided_long_ago_by_the_record_beyond_the_skew(
+    past_by: int, stuck: bool | None, long_ago: bool
+) -> None:
+    made = replace(record("PrepareCommit"), timestamp=NOW - past_by)
+    over = None if stuck is None else frozenset({"orders"} if stuck else ())
+    c = seen(case(row("PrepareCommit"), history=past(made)), over_stuck=over)
+    assert c.prepared_long_ago is long_ago
+    assert not seen(case(history=past(made)), over_stuck=over).prepared_long_ago
+    assert case(history=past(made)).prepared is None
+
+
+# --- what was decided ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("decisions", "other", "outcome"),
+    [
+        ((decided(),), {}, "commit"),
+        ((decided(), decided(epoch=EPOCH + 2)), {}, None),
+        ((), {}, None),
+        ((decided("abort"),), {}, None),
+        ((decided(),), {"reason": "history-compacted"}, None),
+        ((decided(),), {"reason": "history-compacted", "begun_by_end": True}, "commit"),
+    ],
+)
+def test_a_prepare_proves_the_outcome_as_the_only_decision(
+    decisions: tuple[Decision, ...], other: dict[str, Any], outcome: str | None
+) -> None:
+    history = replace(past(), decisions=decisions, **other)
+    now = row("PrepareCommit", producer_epoch=EPOCH + 1, start_timestamp=NOW - 1000)
+    c = case(now, history=history)
+    c.__dict__["lost"] = decisions  # those made until the look, that one among them
+    assert c.prepare_proves == outcome
+    assert case(history=history).prepare_proves is None
+    assert replace(c, start=None).prepare_proves is None
+
+
+def test_lost_decisions_agree_if_there_are_some_and_the_first_is_on_the_batch() -> None:
+    def agree(*decisions: Decision) -> bool:
+        return case(history=replace(past(), decisions=decisions)).lost_agree
+
+    assert not agree()
+    assert agree(decided())
+    assert not agree(decided(epoch=EPOCH + 3))
+    assert not agree(decided(), decided("abort", EPOCH + 2))
+    c = case(history=replace(past(), decisions=(decided(),)))
+    assert not replace(c, start=None).lost_agree
+
+
+def test_what_its_producer_wrote_beyond_a_lost_decision() -> None:
+    lost = replace(past(), decisions=(decided(),))
+
+    def wrote(epoch: int, history: History = lost) -> bool:
+        last = ProducerFacts(*P, PID, epoch, 0, NOW, 0, 0)
+        return seen(case(history=history), producers=(last,)).written_beyond
+
+    assert not wrote(EPOCH)
+    assert wrote(EPOCH + 1)
+    assert not wrote(EPOCH + 1, past())
+    v1 = replace(
+        past(), decisions=(decided(epoch=EPOCH, version=0),), markers_from=0, named_since=0
+    )
+    assert not wrote(EPOCH, v1)
+    assert wrote(EPOCH + 1, v1)
+    assert not case(history=lost).written_beyond
+
+
+def test_an_id_is_seen_by_its_row_or_with_all_coordinators() -> None:
+    lost = replace(past(), decisions=(decided(),))
+    coordinators = (CoordinatorFacts(0, 1, True), CoordinatorFacts(1, 1, False))
+
+    def seen_by(*rows: TransactionFacts, moving: bool = True) -> bool:
+        listed = Transactions(rows, coordinators[: 2 if moving else 1])
+        return seen(case(history=lost), transactions=listed).deciders_seen
+
+    ended = row("CompleteCommit")
+    assert seen_by(moving=False)
+    assert not seen_by()
+    assert seen_by(ended)
+    assert not seen_by(replace(ended, transactional_id="billing"))
+    assert not seen_by(replace(ended, error="NOT_COORDINATOR"))
+
+
+@pytest.mark.parametrize(
+    ("marked", "reached", "replaced"),
+    [(None, 3, False), (3, 3, False), (4, 3, True), (4, None, False)],
+)
+def test_a_marker_of_a_coordinator_that_the_log_has_not_reached(
+    marked: int | None, reached: int | None, replaced: bool
+) -> None:
+    history = replace(past(), leader_epoch=reached)
+    last = ProducerFacts(*P, PID, EPOCH, 0, NOW, marked, 0)
+    c = seen(case(history=history), producers=(last,))
+    assert (c.replaced is not None) is replaced
+    assert replace(c, about=OpenTransaction(*P, None, None)).replaced is None
