@@ -443,12 +443,6 @@ class Case:
         )
 
     @property
-    def lost_earlier(self) -> bool:
-        """A decision older than the one that is being carried out lacks its marker too."""
-        row = self.preparing
-        return row is not None and len(self.lost or ()) > 1
-
-    @property
     def hidden_in_log(self) -> StateRecord | None:
         """The log says this producer id is open, here or elsewhere, and no coordinator does."""
         listed = {t.transactional_id: t for t in self._live(self.newest)}

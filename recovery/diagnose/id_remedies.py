@@ -207,8 +207,8 @@ def about_finish(look: IdFacts, newest: IdFacts) -> list[Evidence]:
         True: "too few for a record that all of these must acknowledge",
         False: "enough",
     }[newest.too_few_in_sync]
-    replicas = f"{log} has {_or_unknown(newest.in_sync)} replicas in sync of "
-    replicas += f"{_or_unknown(newest.min_in_sync)} that it must have: {told}"
+    replicas = f"Replicas of {log} in sync: {_or_unknown(newest.in_sync)}, needed: "
+    replicas += f"{_or_unknown(newest.min_in_sync)}: {told}"
     data = {"in_sync": newest.in_sync, "min_in_sync": newest.min_in_sync}
     return [
         Evidence("markers-written", text, {"partitions": [p.name for p in named]}),
@@ -217,7 +217,7 @@ def about_finish(look: IdFacts, newest: IdFacts) -> list[Evidence]:
 
 
 def _or_unknown(value: int | None) -> str:
-    return "an unknown number" if value is None else str(value)
+    return "not known" if value is None else str(value)
 
 
 def leave_to_its_system(row: TransactionFacts) -> Remedy:

@@ -279,7 +279,7 @@ def marker_for(
         row.producer_id,
         row.producer_epoch + 1 if raised else row.producer_epoch,
         outcome,
-        max(row.coordinator_epoch if row.coordinator_epoch is not None else -1, 0),
+        max(row.coordinator_epoch or 0, 0),
         2 if raised else 0,
     )
 

@@ -144,10 +144,12 @@ def _stored_producer(stored: StoredOutput, producers: Producers, log: Log) -> li
     now = None if known is None else (known.producer_epoch, known.last_sequence)
     begins = producers.first.get(producer)
     if begins is not None:
-        # Each later epoch begins at 0 (transactions v2 raise it every time).
-        fits = begins[0] > then[0] and begins[1] == 0
-        if begins[0] == then[0]:
-            fits = then[1] is None or begins == next_sequence(then[0], then[1])
+        if begins[0] > then[0]:  # each begins at 0 (transactions v2 raise it every time)
+            fits = begins[1] == 0
+        else:
+            fits = begins[0] == then[0] and (
+                then[1] is None or begins == next_sequence(then[0], then[1])
+            )
         if not fits:
             raise RefusedError(
                 f"producer {producer} goes on at (epoch, sequence) {begins} after {stored.offset}, "

@@ -463,6 +463,10 @@ def test_an_id_is_seen_by_its_row_or_with_all_coordinators() -> None:
     assert seen_by(ended)
     assert not seen_by(replace(ended, transactional_id="billing"))
     assert not seen_by(replace(ended, error="NOT_COORDINATOR"))
+    c = seen(case(history=lost, twice=True), transactions=Transactions((), coordinators[:1]))
+    moved = Transactions((), coordinators)
+    assert c.deciders_seen
+    assert not replace(c, second=replace(c.first, transactions=moved)).deciders_seen
 
 
 @pytest.mark.parametrize(

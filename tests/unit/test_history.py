@@ -96,6 +96,11 @@ def test_every_prepare_that_names_the_partition_is_a_decision_not_only_the_newes
     assert [r.offset for r in h.latest] == [6]
 
 
+def test_where_nothing_was_read_every_bound_is_the_logs_beginning() -> None:
+    h = read_history(StartBatch(PID, 0), HERE, others(), PARTITIONS)
+    assert (h.window, h.named_since, h.named_before, h.cached_until) == (0, None, 0, 0)
+
+
 def test_a_decision_of_another_producer_id_is_none_of_this_one() -> None:
     h = past(record(0, "E", 0), record(1, "PC", 1000, pid=4002))
     assert h.decisions == ()

@@ -326,6 +326,12 @@ def test_no_remedy_restarts_a_coordinator_whose_markers_are_there() -> None:
         assert "restart-coordinator" in dict(found.remedy.refused)
 
 
+def test_how_many_replicas_are_in_sync_is_told_or_that_it_is_not_known() -> None:
+    for in_sync, told in ((None, "in sync: not known, needed: 2"), (1, "in sync: 1, needed: 2")):
+        found = twice(look(in_sync=in_sync), record())
+        assert any(told in e.text for e in found.evidence)
+
+
 def test_the_farthest_refusal_decides() -> None:
     """One move of the leader would not help where another partition is a thousand ahead."""
     parts = (named(P, coordinator=6, start=3), named(Q, coordinator=1005, start=3))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eoctl.render.columns.restart import lines
-from recovery.errors import RefusedError, UsageError
+from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.restart.adhoc import Target, decide_adhoc, wanted_adhoc
 from recovery.restart.decision import (
@@ -232,6 +232,13 @@ def world(current: int | None = 5, output: bool = False) -> World:
             )
         )
     return made
+
+
+def test_without_an_answer_to_its_questions_nothing_is_planned() -> None:
+    unasked = world().observe({})
+    assert wanted_adhoc(Target("by-duration", 1), (PLACE,), unasked)
+    with pytest.raises(IncompleteError, match="not looked at"):
+        decide_adhoc(Target("by-duration", 1), "g", (PLACE,), unasked)
 
 
 def adhoc(made: World, target: Target, places: Any = (PLACE,)) -> RestartPlan:

@@ -440,6 +440,18 @@ def test_a_leader_epoch_that_diverged() -> None:
     assert refused(world(entry(out_leader_epoch=0)), change=shorter(OUT)).where == "out:0"
 
 
+def test_a_leader_epoch_that_is_known_and_one_that_is_not() -> None:
+    def ends(end: int | None) -> Callable[[Observed], Observed]:
+        made = {EpochEnd(*place, 0): end for place in (IN, OUT)}
+        return lambda o: replace(o, epoch_ends=made)
+
+    made = world(entry(leader_epoch=0, out_leader_epoch=0))
+    for end, expected in ((100, True), (4, True), (None, None)):
+        (check,) = [c for c in plan(made, change=ends(end)).checks if c.name == "leader-epoch"]
+        assert check.held is expected
+        assert ("does not know" in check.detail) is (expected is None)
+
+
 def test_a_leader_epoch_of_the_future() -> None:
     assert (
         "stored in leader epoch 5, the leader is in 0" in refused(world(entry(leader_epoch=5))).what

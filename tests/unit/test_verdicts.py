@@ -1183,6 +1183,14 @@ def _() -> Verdict:
     return judged(w, change=lambda s: replace(s, topic_describe=False))
 
 
+@unknown("without DESCRIBE on the topic in one of two looks", "topic-not-described")
+def _() -> Verdict:
+    w = World()
+    w.fresh(P)
+    at = w.now
+    return judged(w, change=lambda s: replace(s, topic_describe=s.collected_at == at))
+
+
 @unknown("held, and the leader names no transaction", "no-open-transaction")
 def _() -> Verdict:
     w, _i = live()
@@ -1315,6 +1323,14 @@ def test_case(name: str) -> None:
     assert v.remedy.does
     if v.remedy.action != "abort":
         assert remedy_allowed(v, "abort") is not None
+
+
+def test_the_id_that_a_verdict_is_about() -> None:
+    for name, (play, _) in CASES.items():
+        if name.startswith(("prepare", "open", "long", "overdue", "orphan: foreign")):
+            owner = play().owner
+            assert owner is not None, name
+    assert CASES["orphan: fresh, no coordinator ever knew the producer id"][0]().owner is None
 
 
 def test_every_rule_has_a_case() -> None:
