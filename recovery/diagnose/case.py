@@ -358,9 +358,9 @@ class Case:
         """Without what only this host's cache knows it would be judged otherwise."""
         if self._asked is None:
             return False
-        past, *about = self._asked
+        past, start, offset = self._asked
         skew = self.settings.clock_skew
-        return self.lost != lost_decisions(past.without_cache, *about, skew)
+        return self.lost != lost_decisions(past.without_cache, start, offset, skew)
 
     @property
     def replaced(self) -> str | None:
@@ -380,12 +380,16 @@ class Case:
         )
 
     def _decisions_until_look(self, history: History) -> tuple[Decision, ...]:
-        """Without those made after the look: a live transaction may end before the log is read."""
+        """Without those made after the look: a live transaction may end before the log is read.
+
+        What only the cache knows was made before: its coordinator has lost it, and says Ongoing.
+        """
         row, made = self.preparing or self.ongoing, history.decisions
         for number, d in enumerate(made):
-            if row and (d.transactional_id, d.started) == (
-                row.transactional_id,
-                row.start_timestamp,
+            if (
+                row
+                and (d.transactional_id, d.started) == (row.transactional_id, row.start_timestamp)
+                and d.source != "forgotten"
             ):
                 return made[: number + (row is self.preparing)]
         return made
@@ -396,17 +400,18 @@ class Case:
 
         On v1 any number may have come before. An end of v2 proves nothing of what began: a client
         of v2 may have resumed a transaction of v1, and a fence or a timeout bears the server's
-        version. If the end of a v2 transaction began the batch's epoch, it is the only one on it.
+        version. If the record that began the batch's epoch stands, none on it is gone.
         """
         past, lost = self.history, self.lost
         if past is None or past.whole or not lost:
             return False
-        return self.lost_by_order or not past.begun_by_end
+        return self.lost_by_order or not past.begun
 
     @property
     def lost_by_order(self) -> bool:
         """The oldest lost decision is v1's: told by its place among others, not by its epoch."""
-        return bool(self.lost) and self.lost[0].client_version < 2
+        lost = self.lost or ()
+        return bool(lost) and lost[0].client_version < 2
 
     @property
     def lost_agree(self) -> bool:

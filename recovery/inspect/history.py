@@ -131,8 +131,8 @@ class History:
     window: first offset of the id's partition without a gap after it.
     ended_by: offset of the record that first carries a later epoch, or that hands the id another
     producer id, without a gap since the batch's epoch began; None = none, or not known.
-    begun_by_end: the batch's epoch was begun by the end of a v2 transaction: a marker bears it. No
-    decision on that epoch is missing: its record is the first that compaction would have taken.
+    begun_by_end: the batch's epoch was begun by the end of a v2 transaction: a marker bears it.
+    begun: the record that began that epoch is there, so that no decision on it was compacted away.
     leader_epoch: of the state partition that names the producer id. moved: an id whose records
     stand outside its present home.
     named_since, named_before: offsets of that partition; a decision from the first on is about the
@@ -153,6 +153,7 @@ class History:
     detail: str | None = None
     ended_by: int | None = None
     begun_by_end: bool = False
+    begun: bool = False
     leader_epoch: int | None = None
     moved: str | None = None
     named_since: int | None = None
@@ -220,8 +221,9 @@ def read_history(
         detail=detail,
         window=window,
         ended_by=_ended_by(inside, start) if reason is None else None,
-        begun_by_end=any(
-            _ends_the_one_before(r.value, start)
+        begun_by_end=any(_ends_the_one_before(r.value, start) for r in records),
+        begun=any(
+            _begins(r.value, start)
             # while it stands, compaction has taken no later one of its id; what the cache keeps of
             # this log may be older than that
             for r in (
@@ -309,12 +311,18 @@ def _begins_before(records: Sequence[StateRecord], start: StartBatch) -> bool:
             later = mine[number:]
             if start.producer_id in (value.next_producer_id, *(v.producer_id for v in later)):
                 return True
-        elif value.producer_epoch < start.producer_epoch or (
-            value.producer_epoch == start.producer_epoch
-            and (value.state is TransactionState.EMPTY or _ends_the_one_before(value, start))
-        ):
+        elif value.producer_epoch < start.producer_epoch or _begins(value, start):
             return True
     return False
+
+
+def _begins(value: TransactionValue | UnknownVersion | None, start: StartBatch) -> bool:
+    """Return True for the record that began the batch's epoch: an Empty, or the end of a v2 one."""
+    return _ends_the_one_before(value, start) or (
+        isinstance(value, TransactionValue)
+        and value.state is TransactionState.EMPTY
+        and (value.producer_id, value.producer_epoch) == (start.producer_id, start.producer_epoch)
+    )
 
 
 def _ends_the_one_before(

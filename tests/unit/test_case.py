@@ -130,6 +130,8 @@ def test_compacted_only_its_own_v2_record_proves_that_nothing_lies_below(
     assert case(row(), history=past(newest, reason="history-compacted")).nothing_decided_below is (
         clean
     )
+    both = past(newest, record(name="beside"), reason="history-compacted")
+    assert case(row(), history=both).nothing_decided_below is clean
     nobody = case(history=past(newest, reason="history-compacted"))
     assert not nobody.nothing_decided_below
     assert case(row(), history=past()).nothing_decided_below
@@ -162,6 +164,7 @@ def test_all_partitions_without_a_leader_are_named() -> None:
 
 def test_a_history_says_nothing_by_itself() -> None:
     assert not past().begun_by_end
+    assert not past().begun
     assert past().named_before == 0
 
 
@@ -307,6 +310,12 @@ def test_without_the_batch_its_offset_or_the_past_nothing_is_known_of_decisions(
         assert not c.topic_unclear
 
 
+def test_a_decision_on_what_is_open_came_after_the_look_unless_its_coordinator_lost_it() -> None:
+    for source, known in (("log", 0), ("cache", 0), ("forgotten", 1)):
+        history = replace(past(), decisions=(decided(source=source),))
+        assert len(case(row(), history=history).lost or ()) == known
+
+
 def test_a_v1_decision_without_any_marker_may_be_about_an_earlier_topic() -> None:
     made = replace(past(), decisions=(decided(epoch=EPOCH, version=0),), markers_from=0)
     assert case(history=made).topic_unclear
@@ -404,7 +413,7 @@ def test_decided_long_ago_by_the_record_beyond_the_skew(
         ((), {}, None),
         ((decided("abort"),), {}, None),
         ((decided(),), {"reason": "history-compacted"}, None),
-        ((decided(),), {"reason": "history-compacted", "begun_by_end": True}, "commit"),
+        ((decided(),), {"reason": "history-compacted", "begun": True}, "commit"),
     ],
 )
 def test_a_prepare_proves_the_outcome_as_the_only_decision(

@@ -254,14 +254,22 @@ def test_what_began_an_epoch_counts_while_nothing_behind_it_can_have_been_compac
             cached_until=kept,
             forgotten=forgotten,
         )
-        return read_history(start, HERE, [read], PARTITIONS).begun_by_end
+        return read_history(start, HERE, [read], PARTITIONS).begun
 
     assert begun(0, 9)
     assert begun(3, 9)
     assert not begun(4, 9)
     assert begun(4, 3)  # and no offset is missing since
     assert begun(0, 9, end)
-    assert not past(replace(end, value=None), later, start=start, whole_from=9).begun_by_end
+    for other, counts in (
+        (record(3, "E", 0, epoch=5), True),
+        (record(3, "O", 0, epoch=5, version=2), False),
+        (record(3, "CC", 0, epoch=5), False),
+        (record(3, "E", 0, epoch=4), False),
+        (record(3, "E", 0, epoch=5, pid=4007), False),
+        (replace(end, value=None), False),
+    ):
+        assert past(other, later, start=start, whole_from=9).begun is counts
 
 
 def test_an_id_outside_its_home_has_moved_unless_its_coordinator_confirms_it() -> None:

@@ -219,7 +219,7 @@ def judged(
 
 def harmless(w: World, about: OpenTransaction, v: Verdict, *, clocks_agree: bool) -> None:
     """The truth against what the verdict says and would let happen."""
-    fates = w.open_fates(about)
+    fates, unread = w.open_fates(about), about.producer_id in w.unread
     event(v.name)
     if v.name == "orphan":
         assert "live" not in fates
@@ -236,17 +236,17 @@ def harmless(w: World, about: OpenTransaction, v: Verdict, *, clocks_agree: bool
         # a stray below or above decided data may be decided with it: its writer has no owner
         assert set(fates) - {"stray"} == {v.proven_outcome}
     if v.mixed:
-        assert "live" in fates or w.cut_ever
+        assert "live" in fates or unread
         made_between = w.logs[about.topic_partition].born > w.looked
         assert v.proven_outcome in fates or made_between  # it was so at the first look
         if remedy_allowed(v, "resolve", owner_is_gone=True) is None:
             event("commit in its owner's stead")
             assert v.proven_outcome == "commit"
     if commit_refused(v) is None:  # asked of each partition of the transaction
-        assert "live" in fates or w.cut_ever
+        assert "live" in fates or unread
         assert "abort" not in fates
     if remedy_allowed(v, "fence", owner_is_gone=True) is None and v.name != "orphan":
-        assert "commit" not in fates or w.cut_ever
+        assert "commit" not in fates or unread
 
 
 @many

@@ -116,8 +116,9 @@ class World:
         self.cut_epochs: dict[int, int] = {}
         self.sightings: dict[Tp, list[Sighting]] = {}
         self.next_pid = 4000
-        self.cut_ever = False
-        """Some state partition lost an end: what is left may say Ongoing of what was decided."""
+        self.unread: set[int] = set()
+        """Producer ids of which a log lost an end that nobody had read: it may say Ongoing of
+        what was decided."""
         self.looked = 0
         """When the observer looked first."""
         self.compacted = False
@@ -398,7 +399,8 @@ class World:
         self.state[number], lost = records[:first], records[first:]
         self.ends[number] = lost[0].offset
         self.epochs[number] += 1
-        self.cut_ever = True
+        if not seen:
+            self.unread |= {i.pid, *i.retired}
         for name in {r.transactional_id for r in lost}:
             self._reload(name, number)
 
