@@ -12,7 +12,7 @@ WORKERS ?= 4
 # with byte code kept: else each worker rewrites every test file's asserts, and each eoctl compiles
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations-file build/test-durations.txt
 
-.PHONY: help install lock check format test test-long mutants bench dist demo schemas figures size screenshots test-fresh clean
+.PHONY: help install lock check format test test-long mutants bench dist man demo schemas figures size screenshots test-fresh clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -55,6 +55,9 @@ test-long: install ## the full counts, all seeds, other Kafka versions; PART=nam
 dist: install ## the wheel and the sdist, in dist/
 	rm -rf dist
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist .
+
+man: install ## the man page, build/man/eoctl.1, from the commands
+	@$(BIN)/python -m docs.man build/man/eoctl.1
 
 mutants: install ## change one place of a rule at a time: do the unit tests notice? (MUTANTS="--of recovery.diagnose.case --all")
 	$(BIN)/python -m tests.mutants $(MUTANTS)

@@ -32,8 +32,11 @@ class LazyGroup(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """The commands with their one line of help."""
+        rows = [(name, c.help) for name, c in self.branch.commands.items()]
+        if self.branch is TREE:
+            rows.append(("help", "the page of a command, or of a topic: exit-status, acting, ..."))
         with formatter.section("Commands"):
-            formatter.write_dl([(name, c.help) for name, c in self.branch.commands.items()])
+            formatter.write_dl(rows)
 
 
 def build(name: str, node: Leaf | Branch) -> Any:
@@ -115,6 +118,13 @@ def _run(words: list[str]) -> int:
 
             print(report())
             return Exit.OK
+        if words[:1] == ["help"]:
+            if len(words) == 2 and words[1] not in TREE.commands:
+                from eoctl.cli.topics import topic
+
+                print(topic(words[1]))
+                return Exit.OK
+            words = [*words[1:], "--help"]
         if words[:1] not in (["journal"], ["completion"]) and (notice := unfinished_notice()):
             _say(notice)
         result = build("eoctl", TREE).main(words, prog_name="eoctl", standalone_mode=False)

@@ -9,7 +9,10 @@ import pytest
 from eoctl import __main__ as program
 from eoctl.cli.foreign import COMMANDS
 from eoctl.cli.main import build, run
+from eoctl.cli.topics import STATUSES, TOPICS
 from eoctl.cli.tree import TREE, Branch, Leaf
+from eoctl.host.extras import PACKAGES
+from recovery.errors import Exit
 from recovery.selectors import missing, parse_selector
 
 
@@ -89,3 +92,23 @@ def test_windows_is_refused(
         program.main()
     assert ended.value.code == 2
     assert capsys.readouterr().err == "eoctl: Windows is not supported; run it in WSL 2 (Linux)\n"
+
+
+def test_help_of_a_command_and_of_a_topic(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["txn"], ["txn", "abort"]):
+        assert run(["help", *words]) == 0
+        asked = capsys.readouterr().out
+        assert run([*words, "--help"]) == 0
+        assert asked == capsys.readouterr().out
+    for name, text in TOPICS.items():
+        assert run(["help", name]) == 0
+        assert capsys.readouterr().out == f"{text}\n"
+    assert run(["help", "nonsense"]) == 2
+    assert "topics are exit-status, partitions" in capsys.readouterr().err
+
+
+def test_the_topics_tell_all_statuses_and_extras() -> None:
+    assert set(STATUSES) == set(Exit)
+    assert all(f"{extra} " in TOPICS["extras"] for extra in PACKAGES)
+    names = {leaf.extra for _, leaf in leaves(TREE)} - {None}
+    assert names <= set(PACKAGES)

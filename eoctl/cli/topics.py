@@ -1,0 +1,62 @@
+"""`eoctl help TOPIC`: what holds for all commands, a few lines each."""
+
+from collections.abc import Mapping
+
+from recovery.errors import Exit, UsageError
+from recovery.quoting import quoted
+
+STATUSES: Mapping[Exit, str] = {
+    Exit.OK: "done, nothing wrong",
+    Exit.FINDING: "a finding: something is stuck, differs or is duplicated",
+    Exit.USAGE: "wrong usage, or an extra that is not installed",
+    Exit.INCOMPLETE: "incomplete: cannot tell",
+    Exit.REFUSED: "refused for safety, or declined",
+    Exit.UNREACHABLE: "cluster unreachable, or not authorised",
+    Exit.UNVERIFIED: "acted, but the result could not be verified",
+    Exit.INTERNAL: "an error of eoctl's own",
+    Exit.BUSY: "another run of the same is active",
+    Exit.INTERRUPTED: "interrupted",
+}
+TOPICS: Mapping[str, str] = {
+    "exit-status": "\n".join(f"{int(status):>3}  {means}" for status, means in STATUSES.items()),
+    "partitions": """\
+orders           all partitions of a topic
+orders:3         one partition
+orders:0,2,5-9   several
+'orders-*'       topics by a glob, in quotes
+--regex RE       topics whose whole name matches""",
+    "durations": "90s, 15m, 2h, 3d, 1h30m, PT15M",
+    "connection": """\
+--bootstrap-server HOSTS   brokers
+--command-config FILE      client properties, Java's or librdkafka's
+-X KEY=VALUE               one more property; env:NAME or file:PATH keep a password out of sight
+--context NAME             a cluster of the configuration file (`eoctl context list`)
+--from BUNDLE              a bundle in the cluster's place
+They stand before or after the command; after wins. EOCTL_CONTEXT and EOCTL_BOOTSTRAP_SERVER come
+after them, then the configuration file.""",
+    "acting": """\
+What changes something shows its plan and stops there; --dry-run says so explicitly.
+--execute            acts; on a terminal it asks first
+--yes                acts without the question; needed where there is no terminal
+--plan-sha256 HEX    acts only if the plan is the one that was read
+Every change is in `eoctl journal list` before it is made.""",
+    "extras": """\
+data   offsets count, restart, merge, state, audit, dedup
+sql    offsets and states in SQL databases
+spark  --engine spark
+lab    a local Kafka
+serde  Avro and Protobuf records
+msk    AWS_MSK_IAM
+Install them so: pip install 'eoctl[data,sql]'""",
+}
+
+
+def topic(name: str) -> str:
+    """The text of a topic. Raises UsageError, which names the topics, for any other word."""
+    if name not in TOPICS:
+        raise UsageError(
+            f"no command and no topic {quoted(name)}",
+            where="help",
+            remedy=f"topics are {', '.join(TOPICS)}",
+        )
+    return TOPICS[name]
