@@ -1,5 +1,6 @@
 """One Spark session and one broker for all of these tests; each starts when first asked for."""
 
+import multiprocessing.util
 import os
 import shutil
 import sys
@@ -51,6 +52,7 @@ def swift_jvms() -> Iterator[None]:
 def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A temporary folder of these tests' own, so that what they leave in it is theirs."""
     tmp_path_factory.getbasetemp()  # stays where it is
+    multiprocessing.util.get_temp_dir()  # so does that of forked processes
     before, found = os.environ.get("TMPDIR"), Path(tempfile.mkdtemp(prefix="eoctl-spark-"))
     os.environ["TMPDIR"], tempfile.tempdir = str(found), None
     yield found
