@@ -16,7 +16,7 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from eoctl.render.words import age as age_words
-from recovery.errors import EoctlError
+from recovery.errors import EoctlError, Exit
 from tui import actions, acts, commands, head
 from tui.feed.asking import INTERVALS
 from tui.screens.keys import KEYS, Key, bindings, exists
@@ -60,7 +60,7 @@ class Dashboard(Shell):
         for number in (signal.SIGTERM, signal.SIGHUP):
             # outside the main thread (tests) there are no signals
             with suppress(ValueError, RuntimeError, NotImplementedError):
-                loop.add_signal_handler(number, self.leave)
+                loop.add_signal_handler(number, self.leave, Exit.INTERRUPTED)
         self.table.title = lambda width: head.table_title(self, width)
         self.table.on_cursor = self.show_evidence
         self.table.on_open = self.action_open
@@ -162,12 +162,12 @@ class Dashboard(Shell):
         if not acts.leaving_needs_an_answer(self):
             self.leave()
 
-    def leave(self) -> None:
-        """End the app."""
+    def leave(self, status: Exit = Exit.OK) -> None:
+        """End the app, whose return code is the status."""
         self.feed.stop()
         for run in self.runs:
             run.stop()
-        self.exit(self.copied)
+        self.exit(self.copied, return_code=status)
 
     def action_view(self, name: str) -> None:
         self.trail.clear()

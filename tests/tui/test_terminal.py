@@ -135,6 +135,10 @@ def test_started_driven_resized_and_ended_every_way(terminal: Terminal) -> None:
     for signal in ("TERM", "HUP"):
         terminal.start()
         subprocess.run(["kill", f"-{signal}", str(terminal.pid())], check=True)
+        terminal.until(lambda: "eoctl: interrupted" in terminal.screen())
+        terminal.keys("echo status $?", "Enter")
+        terminal.until(lambda: "status 130" in terminal.screen())
+        terminal.keys("clear", "Enter")
         terminal.sane()
     terminal.start()
     terminal.keys("/", "abc", "C-q")

@@ -99,4 +99,6 @@ def tui(
 
         print("\n".join(visible(line) for line in copied.split("\n")))
     sys.stdout.flush()
+    if app.return_code == Exit.INTERRUPTED:
+        raise KeyboardInterrupt
     return app.return_code or Exit.OK
