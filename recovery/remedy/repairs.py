@@ -9,7 +9,10 @@ from dataclasses import dataclass
 
 from recovery.diagnose.case import is_two_phase
 from recovery.diagnose.verdicts import Verdict
-from recovery.facts import ProducerFacts, TransactionFacts, Transactions
+from recovery.errors import RefusedError
+from recovery.facts import ProducerFacts, TopicPartition, TransactionFacts, Transactions
+from recovery.formats.reader import UnknownVersion
+from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.observation import CLOSED_STATES, OpenTransaction
 
 MAX_EPOCH = 32_767
@@ -282,6 +285,39 @@ def marker_for(
         max(row.coordinator_epoch or 0, 0),
         2 if raised else 0,
     )
+
+
+def named_and_visible(
+    row: TransactionFacts, newest: TransactionValue | UnknownVersion | None
+) -> tuple[TopicPartition, ...]:
+    """Return the partitions that a fence of `row` ends: all that its Ongoing record names.
+
+    newest: the id's newest record. Raises RefusedError unless it is of this very transaction and
+    every partition that it names can be seen.
+    """
+    if (
+        not isinstance(newest, TransactionValue)
+        or newest.state is not TransactionState.ONGOING
+        or newest.producer_id != row.producer_id
+        or newest.producer_epoch != row.producer_epoch
+    ):
+        raise RefusedError(
+            "the newest record of __transaction_state is not of this open transaction: which "
+            "partitions it is on cannot be told",
+            where=row.transactional_id,
+            remedy="look again; it may just have ended",
+        )
+    visible = set(row.partitions or ())
+    hidden = [tp for tp in newest.partitions if tp not in visible]
+    if hidden or not visible:
+        topics = sorted({topic for topic, _ in hidden})
+        raise RefusedError(
+            f"its open transaction is on {len(newest.partitions)} partitions and "
+            f"{len(visible)} of them can be seen: decided records may lie on the others",
+            where=row.transactional_id,
+            remedy="grant DESCRIBE on " + (", ".join(topics) or "its topics"),
+        )
+    return tuple(sorted(visible))
 
 
 def fence_requests(

@@ -8,6 +8,7 @@ import pytest
 from recovery.diagnose import remedies
 from recovery.diagnose.case import Case
 from recovery.diagnose.verdicts import Verdict
+from recovery.errors import RefusedError
 from recovery.facts import (
     CoordinatorClock,
     CoordinatorFacts,
@@ -21,6 +22,7 @@ from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import Decision, History, StateRecord
 from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
+from recovery.remedy.repairs import named_and_visible
 
 PID, EPOCH, P, Q = 4001, 7, ("t", 0), ("t", 1)
 NOW = 2_000_000_000_000
@@ -490,3 +492,35 @@ def test_a_marker_of_a_coordinator_that_the_log_has_not_reached(
     c = seen(case(history=history), producers=(last,))
     assert (c.replaced is not None) is replaced
     assert replace(c, about=OpenTransaction(*P, None, None)).replaced is None
+
+
+# --- what a fence ends ---------------------------------------------------------------------------
+
+
+def test_a_fence_ends_what_its_ongoing_record_names_if_all_of_it_is_visible() -> None:
+    made = record(partitions=(Q, P)).value
+    assert named_and_visible(row(partitions=(P, Q)), made) == (P, Q)
+    for visible, told in (((P,), "on 2 partitions and 1 of"), ((), "on 2 partitions and 0 of")):
+        with pytest.raises(RefusedError, match=told) as refused:
+            named_and_visible(row(partitions=visible), made)
+        assert refused.value.remedy == "grant DESCRIBE on t"
+    for unseen in (None, ()):
+        with pytest.raises(RefusedError, match="0 of them can be seen"):
+            named_and_visible(row(partitions=unseen), record(partitions=()).value)
+
+
+@pytest.mark.parametrize(
+    "newest",
+    [
+        None,
+        UnknownVersion(9),
+        record("PrepareCommit").value,
+        record(producer_id=PID + 1).value,
+        record(producer_epoch=EPOCH + 1).value,
+    ],
+)
+def test_a_record_of_something_else_names_no_partitions_of_a_fence(
+    newest: TransactionValue | UnknownVersion | None,
+) -> None:
+    with pytest.raises(RefusedError, match="not of this open transaction"):
+        named_and_visible(row(), newest)

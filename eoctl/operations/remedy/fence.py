@@ -33,7 +33,6 @@ from recovery.diagnose.case import gate_of, named_after
 from recovery.diagnose.diagnosis import Judged
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import ProducerFacts, TopicPartition, TransactionFacts
-from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.observation import CLOSED_STATES, Settings
 from recovery.remedy.repairs import (
     EndRequest,
@@ -41,6 +40,7 @@ from recovery.remedy.repairs import (
     RaiseRequest,
     beyond_fence,
     fence_requests,
+    named_and_visible,
     remedy_allowed,
 )
 from recovery.selectors import parse_selector
@@ -286,29 +286,7 @@ async def partitions_of(cluster: Cluster, row: TransactionFacts) -> tuple[TopicP
             where=name,
             remedy="grant READ on __transaction_state, or wait until its partition has a leader",
         )
-    if (
-        not isinstance(newest, TransactionValue)
-        or newest.state is not TransactionState.ONGOING
-        or newest.producer_id != row.producer_id
-        or newest.producer_epoch != row.producer_epoch
-    ):
-        raise RefusedError(
-            "the newest record of __transaction_state is not of this open transaction: which "
-            "partitions it is on cannot be told",
-            where=name,
-            remedy="look again; it may just have ended",
-        )
-    visible = set(row.partitions or ())
-    hidden = [tp for tp in newest.partitions if tp not in visible]
-    if hidden or not visible:
-        topics = sorted({topic for topic, _ in hidden})
-        raise RefusedError(
-            f"its open transaction is on {len(newest.partitions)} partitions and "
-            f"{len(visible)} of them can be seen: decided records may lie on the others",
-            where=name,
-            remedy="grant DESCRIBE on " + (", ".join(topics) or "its topics"),
-        )
-    return tuple(sorted(visible))
+    return named_and_visible(row, newest)
 
 
 async def _refuse_within_limits(
