@@ -150,7 +150,7 @@ def initialised(access: Access, job: str, partitions: int) -> set[int]:
     try:
         for p in range(partitions):
             place = TopicPartition(topic, p)
-            low, high = consumer.get_watermark_offsets(place, timeout=ANSWER_SECONDS)
+            low, high = _watermarks(consumer, place)
             if low > 0:
                 found.add(p)  # it was there and has been deleted
             elif high > 0 and _has_record(consumer, TopicPartition(topic, p, 0)):
@@ -158,6 +158,25 @@ def initialised(access: Access, job: str, partitions: int) -> set[int]:
     finally:
         consumer.close()
     return found
+
+
+def _watermarks(consumer: Any, place: Any) -> tuple[int, int]:
+    """Log start and high watermark. The leader of a topic that was just made may not know yet that
+    it leads. Raises IncompleteError."""
+    from confluent_kafka import KafkaException
+
+    end = time.monotonic() + ANSWER_SECONDS
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(place, timeout=ANSWER_SECONDS)
+        except KafkaException as error:
+            if time.monotonic() >= end:
+                said = error.args[0].str()
+                where = f"{place.topic}:{place.partition}"
+                raise IncompleteError(f"cannot be seen: {said}", where=where) from None
+            time.sleep(PAUSE_SECONDS)
+        else:
+            return low, high
 
 
 def _has_record(consumer: Any, start: Any) -> bool:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import TopicMetadata
@@ -272,6 +273,30 @@ def test_a_batch_that_a_query_planned_anew_is_not_the_one_that_was_staged(tmp_pa
     # its hash stands in markers that an earlier version wrote
     assert b"planned" in first.encode()
     assert b"planned" not in staged(run="q").encode()
+
+
+def test_the_leader_of_a_topic_that_was_just_made_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may not know yet that it leads; one that never does is a sentence."""
+
+    class Consumer:
+        def __init__(self, refusals: int) -> None:
+            self.left = refusals
+
+        def get_watermark_offsets(self, place: Any, timeout: float) -> tuple[int, int]:
+            self.left -= 1
+            if self.left >= 0:
+                raise KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
+            return 3, 7
+
+    monkeypatch.setattr(markers, "PAUSE_SECONDS", 0)
+    place = TopicPartition("j-eoctl-sink", 1)
+    assert markers._watermarks(Consumer(2), place) == (3, 7)
+    monkeypatch.setattr(markers, "ANSWER_SECONDS", 0.01)
+    with pytest.raises(IncompleteError, match=r"cannot be seen: .*[Ll]eader") as refused:
+        markers._watermarks(Consumer(1_000_000), place)
+    assert refused.value.where == "j-eoctl-sink:1"
 
 
 @pytest.mark.parametrize("name", ["/etc/part.parquet", "../batch-3/part.parquet", ".."])
