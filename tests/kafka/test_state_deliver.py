@@ -7,6 +7,7 @@ import shlex
 import signal
 import struct
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -99,7 +100,11 @@ def state(lab1: Lab, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str
 
 
 def test_planned_delivered_and_a_changelog_again(
-    lab1: Lab, topic: MakeTopic, state: tuple[str, str], tmp_path: Path
+    lab1: Lab,
+    topic: MakeTopic,
+    state: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log, folder = state
     new = topic(lab1, 2, config=COMPACT)
@@ -128,6 +133,14 @@ def test_planned_delivered_and_a_changelog_again(
     writer = Producer(lab1.client_properties())
     writer.produce(new, b"new", b"key-1", partition=1)
     writer.flush(20)
+    own = tmp_path / "own"
+    own.mkdir()
+    monkeypatch.setenv("TMPDIR", str(own))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    for at, status in (((), 0), (("--at", "hw"), 1)):
+        compared = eoctl("state", "compare", str(tmp_path / "again"), "live", *at, lab=lab1)
+        assert compared.status == status, compared.stdout + compared.stderr
+    assert list(own.iterdir()) == []
     refused = deliver(lab1, *into, *ACT)
     assert refused.status == 4, refused.stderr
     assert "somebody else writes" in refused.stderr
