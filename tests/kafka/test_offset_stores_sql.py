@@ -198,7 +198,7 @@ def test_a_frozen_server_is_not_waited_for_and_not_written_later(
     change(calm, (A, None, one))
     begin = time.monotonic()
     try:
-        with pytest.raises(UnverifiedError, match=r"COMMIT was lost: no answer within 2 s"):
+        with pytest.raises(UnverifiedError, match=r"COMMIT did not arrive: no answer within 2 s"):
             change(store, (A, one, two), held=server.freeze)
         with pytest.raises(UnreachableError):
             read(store)

@@ -74,7 +74,7 @@ def another_topic_of_the_output(scene: Scene) -> str:
 
 def a_partition_that_is_not_there(scene: Scene) -> str:
     stored(scene, entry(scene), entry(scene) | entry(scene, partition=5))
-    return f"the store holds a position of {scene.input}:5, which is not a partition of the inputs"
+    return f"the store holds a position of {scene.input}:5, not a partition of the inputs"
 
 
 def no_output_offset(scene: Scene) -> str:
