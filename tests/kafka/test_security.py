@@ -9,10 +9,16 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.failures import Deadline, WireError
-from eoctl.kafka.connection.properties import client_settings, read_properties
+from eoctl.kafka.connection.properties import (
+    client_settings,
+    librdkafka_properties,
+    read_properties,
+)
 from eoctl.kafka.connection.wire import Connection
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
@@ -227,6 +233,26 @@ def test_names_are_not_checked_when_told_so(secure_lab: Lab, seen: str) -> None:
     properties = secure_lab.client_properties("viewer", "WRONG_HOST")
     properties["ssl.endpoint.identification.algorithm"] = "none"
     assert seen in topics_of(properties)
+
+
+def test_librdkafka_checks_the_name_in_the_certificate_too(secure_lab: Lab) -> None:
+    """What reads and writes records signs in by itself: the settings must reach it."""
+    for algorithm, wrong in (("https", True), ("none", False)):
+        properties = secure_lab.client_properties("viewer", "WRONG_HOST")
+        properties["ssl.endpoint.identification.algorithm"] = algorithm
+        told: list[str] = []
+        client = AdminClient(
+            librdkafka_properties(client_settings(properties))
+            | {"error_cb": lambda error, told=told: told.append(str(error))}
+        )
+        if wrong:
+            with pytest.raises(KafkaException):
+                client.list_topics(timeout=3)
+            client.poll(0)
+            assert any("certificate verify failed" in text for text in told), told
+        else:
+            assert client.list_topics(timeout=SECONDS).brokers
+            assert not told
 
 
 @pytest.fixture
