@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from tests.conftest import RUN_FOLDER, take_labs_down
+from tests.conftest import RUN_FOLDER
 from tests.docs.pages import README, commands, differs
 
 PROMPT = "eoctl-readme> "
@@ -39,17 +40,11 @@ def shell() -> Iterator["pexpect.spawn[str]"]:
     )
     shell.setecho(False)
     shell.expect_exact(PROMPT)
-    state = os.environ.get("EOCTL_STATE_DIR")
     try:
         yield shell
     finally:
         shell.close(force=True)
-        os.environ["EOCTL_STATE_DIR"] = str(home / ".local/state/eoctl")
-        take_labs_down()
-        if state is None:
-            del os.environ["EOCTL_STATE_DIR"]
-        else:
-            os.environ["EOCTL_STATE_DIR"] = state
+        subprocess.run([sys.executable, "-m", "eoctl", "lab", "down"], env=env, check=False)
 
 
 def _typed(shell: "pexpect.spawn[str]", line: str, answer: str | None) -> tuple[str, int]:

@@ -1,20 +1,18 @@
 """`audit sequences` on real logs: faults planted among good records are found, and nothing else."""
 
 import asyncio
-import time
 from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Producer
 
-from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from tests.kafka.audit_faults import plant_sequences
 from tests.kafka.command import eoctl
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.planting import FORGETFUL, as_published, numbered, same, send
-from tests.share import SHARE, share
+from tests.kafka.planting import FORGETFUL, as_published, same
+from tests.share import share
 
 LONG = (pytest.mark.long, pytest.mark.timeout(1800))
 FIELDS = ("partition", "finding", "producer_id", "offset", "records")
@@ -77,41 +75,3 @@ def test_a_range_that_is_not_there_is_exit_3(lab1: Lab, topic: MakeTopic) -> Non
     assert ran.status == 3
     assert [e["error"] for e in ran.json["errors"]] == ["OFFSET_OUT_OF_RANGE"]
     assert eoctl("audit", "sequences", lab=lab1).status == 2
-
-
-def test_it_is_not_much_slower_than_counting(forgetful: Lab, topic: MakeTopic) -> None:
-    """At least 60 % of the speed of `offsets count`, the same headers read by both."""
-    from eoctl.kafka.read.count import Cuts, count
-    from eoctl.operations.audit.engine import here
-    from eoctl.operations.audit.ranges import AuditOptions
-    from eoctl.operations.audit.sequences import SequencesAudit
-    from recovery.selectors import parse_selector
-    from recovery.shared.offset_bounds import parse_bound
-
-    name = topic(forgetful)
-    records, size = share(2_000_000), 500
-
-    async def fill() -> None:
-        async with Client.to(forgetful.bootstrap_servers) as client:
-            for number in range(records // size):
-                await send(client, name, 0, numbered(size, 7, 0, number * size))
-
-    async def measure() -> tuple[float, float]:
-        best = [9e9, 9e9]
-        bounds = parse_bound("earliest", 0), parse_bound("hw", 0)
-        for _ in range(5):
-            async with Client.to(forgetful.bootstrap_servers) as client:
-                begin = time.perf_counter()
-                found, _ = await count(client.cluster, [Cuts(name, 0, (0, records), 0, records)])
-                best[0] = min(best[0], time.perf_counter() - begin)
-                assert found[name, 0][0].data == records
-                begin = time.perf_counter()
-                audit = SequencesAudit([parse_selector(name)], *bounds)
-                answer = await here(client.cluster, audit, AuditOptions())
-                best[1] = min(best[1], time.perf_counter() - begin)
-                assert (answer.rows, answer.complete) == ([], True)
-        return best[0], best[1]
-
-    asyncio.run(fill())
-    counting, auditing = asyncio.run(measure())
-    assert auditing < counting / 0.6, (counting, auditing, SHARE)

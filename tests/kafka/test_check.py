@@ -4,6 +4,8 @@ Expectations come from the truth of each break and from Kafka's own tool, not fr
 """
 
 import asyncio
+import fcntl
+import hashlib
 import json
 import signal
 import time
@@ -19,10 +21,10 @@ from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
+from eoctl.settings.folders import state_dir
 from tests.kafka.command import Ran, environment, eoctl, eoctl_running
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.tools import kafka_tool
-from tests.started import connected
 from tests.unit.test_metrics import Family, conventions, read
 
 ABORT_CYCLE = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
@@ -307,13 +309,26 @@ def test_a_cluster_that_is_gone(tmp_path: Path) -> None:
     assert line.stdout.startswith("EOCTL UNKNOWN - 127.0.0.1:1: ")
 
 
+def locked(file: Path) -> bool:
+    if not file.exists():
+        return False
+    with file.open() as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def test_a_second_one_ends_at_once_and_a_dead_one_is_no_obstacle(
     lab: Lab, orphan: GroundTruth
 ) -> None:
+    cluster = hashlib.sha256(f"cluster {lab.record.cluster_id}".encode()).hexdigest()[:16]
+    lock = state_dir() / "locks" / f"check-{cluster}.lock"
     with eoctl_running(lab, "check", "--sample-interval", "20s") as first:
         end = time.monotonic() + 30
         port = int(lab.bootstrap_servers.rpartition(":")[2])
-        while not connected(first.pid, port):  # which it does after it has its lock
+        while not locked(lock):  # its second lock: the cluster's, once it is connected
             assert first.poll() is None
             assert time.monotonic() < end
             time.sleep(0.05)

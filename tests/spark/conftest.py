@@ -54,6 +54,7 @@ def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     tmp_path_factory.getbasetemp()  # stays where it is
     multiprocessing.util.get_temp_dir()  # so does that of forked processes
     before, found = os.environ.get("TMPDIR"), Path(tempfile.mkdtemp(prefix="eoctl-spark-"))
+    found.chmod(0o711)  # other tests of this worker make theirs in it, PostgreSQL as another user
     os.environ["TMPDIR"], tempfile.tempdir = str(found), None
     yield found
     del os.environ["TMPDIR"]

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from eoctl.operations.change.acting import KINDS, lock_scope
+from eoctl.operations.change.made import new_plan
 from eoctl.render.plans import plan_facts
+from eoctl.settings.context import Context
 from eoctl.stores import plan_files
 from recovery.change.plan import VALID_MS, Plan, Step, differences, dump, load, typeable
-from recovery.errors import RefusedError, UsageError
+from recovery.errors import IncompleteError, RefusedError, UsageError
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=12),
@@ -333,3 +335,18 @@ def test_plan_files(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="not text"):
         plan_files.read(path)
+
+
+@pytest.mark.parametrize("told", [None, ""])
+def test_no_plan_is_made_for_a_cluster_that_does_not_tell_its_id(told: str | None) -> None:
+    with pytest.raises(IncompleteError, match="cluster id"):
+        new_plan(
+            Context("here", {}, ()),
+            told,
+            kind="k",
+            action="abort",
+            scope="s",
+            summary="",
+            observed={},
+            steps=(),
+        )

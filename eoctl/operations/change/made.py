@@ -7,11 +7,19 @@ from eoctl.operations.session.session import now_ms
 from eoctl.settings.context import Context
 from eoctl.stores.locks.lock import lock_words
 from recovery.change.plan import VALID_MS, Plan, Step
+from recovery.errors import IncompleteError
+
+
+def known_id(cluster_id: str | None, where: str) -> str:
+    """Return a cluster's id, without which no plan can be held to it. Raises IncompleteError."""
+    if not cluster_id:
+        raise IncompleteError("the brokers do not tell their cluster id", where=where)
+    return cluster_id
 
 
 def new_plan(
     context: Context,
-    cluster_id: str,
+    cluster_id: str | None,
     *,
     kind: str,
     action: str,
@@ -26,7 +34,7 @@ def new_plan(
 ) -> Plan:
     """Make a plan for a context's cluster, from now on valid for `valid_ms`.
 
-    The others are as Plan has them.
+    The others are as Plan has them. Raises IncompleteError without a cluster id.
     """
     now = now_ms()
     return Plan(
@@ -36,7 +44,7 @@ def new_plan(
         expires_at=now + valid_ms,
         context=context.title,
         argv=context.argv,
-        cluster_id=cluster_id,
+        cluster_id=known_id(cluster_id, context.title),
         scope=scope,
         summary=summary,
         lock=lock_words(context.lock_zookeeper),

@@ -17,7 +17,7 @@ from typing import Any
 from eoctl.engine import dedup_memory, dedup_task
 from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
 from eoctl.kafka.write.exactly_once import CommittedPosition, Writer, committed, last_committed
-from eoctl.operations.change.made import new_plan
+from eoctl.operations.change.made import known_id, new_plan
 from eoctl.operations.change.steps import Effect, die_here_in_tests
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Context
@@ -75,9 +75,7 @@ async def find(cluster: Cluster, wish: DedupWish) -> DedupRun | None:
                 remedy="--follow copies them",
             )
         return None
-    if cluster.cluster_id is None:
-        raise IncompleteError("the brokers do not tell their cluster id", where=wish.source)
-    return DedupRun(wish, cluster.cluster_id, topics, tuple(parts))
+    return DedupRun(wish, known_id(cluster.cluster_id, wish.source), topics, tuple(parts))
 
 
 def plan(found: DedupRun, tallies: Sequence[Tally], context: Context) -> Plan:

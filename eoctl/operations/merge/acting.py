@@ -84,8 +84,6 @@ async def plan_replay(
     now_there = await reached(cluster, asked, given, seen)
     if thoroughly:
         await thorough(cluster, asked, given, seen)
-    if cluster.cluster_id is None:
-        raise IncompleteError("the brokers do not tell their cluster id", where=context.title)
     observed = _topic_ids(seen.facts)
     step = Step(
         action="follow" if follow else "replay",

@@ -75,8 +75,6 @@ def made(
     left_out: Sequence[Mapping[str, Any]] = (),
 ) -> Plan:
     """A plan of these steps. left_out: what was looked at and has no step, with its reason."""
-    if cluster.cluster_id is None:
-        raise IncompleteError("the brokers do not tell their cluster id", where=context.title)
     return new_plan(
         context,
         cluster.cluster_id,

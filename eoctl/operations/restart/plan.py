@@ -16,7 +16,6 @@ from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from eoctl.stores.offsets.store import Contents, Kept, OffsetStore, Write
 from recovery.change.plan import VALID_MS, Plan, Step
-from recovery.errors import IncompleteError
 from recovery.restart.decide import changes
 from recovery.restart.decision import RestartPlan
 from recovery.restart.stored import StoredOffset, StoredPartition
@@ -39,8 +38,6 @@ def plan_of(
     valid_ms: int = VALID_MS,
 ) -> Plan:
     """The plan of one decision. Raises RefusedError where a store has no room for an entry."""
-    if look.observed.cluster_id is None:
-        raise IncompleteError("the brokers do not tell their cluster id", where=context.title)
     observed = facts(stores, look)
     writes = _writes(stores.main, look)
     mirrored = _mirrored(stores.mirror, look)

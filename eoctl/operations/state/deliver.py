@@ -9,14 +9,13 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from eoctl.operations.change import acting
-from eoctl.operations.change.made import new_plan
+from eoctl.operations.change.made import known_id, new_plan
 from eoctl.operations.change.steps import Operation
 from eoctl.operations.state.delivery import DeliveredState, DeliveryWish, source
 from eoctl.operations.state.into_table import IntoTable
 from eoctl.operations.state.into_topic import IntoTopic
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
-from recovery.errors import IncompleteError
 
 KIND = "state-deliver"
 
@@ -40,9 +39,7 @@ async def plan(wish: DeliveryWish, context: Context, seconds: float | None) -> P
     wish.check()
     found = source(wish)
     async with _delivery(wish, found, context, seconds) as delivery:
-        cluster_id = await delivery.cluster_id()
-        if not cluster_id:
-            raise IncompleteError("the brokers do not tell their cluster id", where=context.title)
+        cluster_id = known_id(await delivery.cluster_id(), context.title)
         scope = f"deliver {delivery.name}"
         begun = acting.unfinished_entry(KIND, cluster_id, scope)
         if begun is not None and _asked(begun.plan) == (wish, found.facts):
