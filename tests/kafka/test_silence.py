@@ -108,6 +108,13 @@ def test_ids_that_hold_no_partition_are_judged(quiet: Lab, topic: MakeTopic) -> 
     fenced = eoctl(*argv[:-2], "--execute", "--yes", *QUICKLY, *argv[-2:])
     assert fenced.status == 0, fenced.stderr
     assert "idle.overdue" not in {j.name for j in judged(quiet).ids}
+    listed = eoctl("journal", "list", "-o", "json").rows
+    [entry] = [row["id"] for row in listed if "idle.overdue" in row["scope"]]
+    [step] = eoctl("journal", "show", entry, "-o", "json").json["plan"]["steps"]
+    [about] = step["about"]
+    assert (about["partition"], about["verdict"]) == (None, "overdue")
+    assert about["rule"] == "past-timeout"
+    assert any("idle.overdue" in e["text"] for e in about["evidence"])
 
     async def end(client: Client) -> None:
         for name in ("idle.young", "idle.offsets"):

@@ -19,7 +19,7 @@ from eoctl.kafka.connection.access import Access
 from eoctl.kafka.write.exactly_once import FencedError
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
-from recovery.errors import EoctlError, RefusedError, UsageError
+from recovery.errors import EoctlError, RefusedError, UnverifiedError, UsageError
 from spark_jobs.session import executors
 from spark_jobs.sink import markers, staging
 from spark_jobs.sink import write as sink
@@ -49,7 +49,11 @@ def expected(first: int, count: int) -> Counter[bytes]:
 
 
 def test_rerun_of_a_batch_sends_nothing_and_the_next_batch_follows(
-    spark: "SparkSession", lab1: Lab, topic: MakeTopic, tmp_path: Path
+    spark: "SparkSession",
+    lab1: Lab,
+    topic: MakeTopic,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = topic(lab1, 3)
     options: dict[str, Any] = {
@@ -69,6 +73,12 @@ def test_rerun_of_a_batch_sends_nothing_and_the_next_batch_follows(
     older = write_exactly_once(numbers(spark, 0, 2000), batch=0, **options)  # it was sent whole
     assert older["rows_sent_now"] == 0
     assert values(lab1, name) == expected(0, 2500)
+    with monkeypatch.context() as patch:  # tasks that say that they sent, and did not
+        patch.setattr(executors, "run", lambda *_, **__: [{"sent": 100, "transactions": 4}])
+        with pytest.raises(UnverifiedError, match="the marker says batch 1"):
+            write_exactly_once(numbers(spark, 2500, 100), batch=2, **options)
+    assert write_exactly_once(numbers(spark, 2500, 100), batch=2, **options)["rows_sent_now"] == 100
+    assert values(lab1, name) == expected(0, 2600)
 
 
 def test_a_marker_that_a_killed_run_left_pending_is_not_waited_for(

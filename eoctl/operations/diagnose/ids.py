@@ -58,14 +58,23 @@ class Past:
 
 
 async def judge_ids(
-    cluster: Cluster, judged_already: Collection[str], settings: Settings, *, sample_interval: float
+    cluster: Cluster,
+    judged_already: Collection[str],
+    settings: Settings,
+    *,
+    sample_interval: float,
+    only: str | None = None,
 ) -> JudgedIds:
-    """Judge the ids in Ongoing or Prepare* that are not among `judged_already`.
+    """Judge the ids in Ongoing or Prepare* that are not among `judged_already`, or one of them.
 
     Raises IncompleteError when a second look is needed and does not fit into the deadline.
     """
     listed = await coordinators.transactions(cluster, states=sorted(OPEN_STATES))
-    wanted = [t for t in listed.rows if t.transactional_id not in judged_already]
+    wanted = [
+        t
+        for t in listed.rows
+        if t.transactional_id not in judged_already and only in (None, t.transactional_id)
+    ]
     began = time.monotonic()
     rows, more = await _described(cluster, wanted)
     missing = (*listed.missing, *more)

@@ -25,6 +25,7 @@ from eoctl.operations.remedy.plan import (
     made,
     refusal,
     told,
+    told_of_id,
 )
 from eoctl.settings.context import Context
 from eoctl.stores.journal import Journal
@@ -68,8 +69,10 @@ async def plan(
         observed, words = remedy_raise.facts(row), "it is idle; its owner is shut out"
     else:
         seen = await judged_for(cluster, row, wish, settings, interval)
-        step, observed = await _fence_step(cluster, row, wish, seen), facts(row, seen, wish)
-        words = "; ".join(f"{a['partition']}: {amounts(a)}" for a in step.about)
+        about = [await told(cluster, j, "abort") for j in seen.mine]
+        words = "; ".join(f"{a['partition']}: {amounts(a)}" for a in about)
+        about = about or await told_of_id(cluster, row, settings, interval)
+        step, observed = await _fence_step(cluster, row, wish, seen, about), facts(row, seen, wish)
         words = f"its open transaction is aborted ({words or 'nothing is written yet'})"
     hits = row.transactional_id + ("-owner-is-gone" if wish.owner_is_gone else "")
     return made(
@@ -88,7 +91,11 @@ async def plan(
 
 
 async def _fence_step(
-    cluster: Cluster, row: TransactionFacts, wish: Wish, seen: "Judgement"
+    cluster: Cluster,
+    row: TransactionFacts,
+    wish: Wish,
+    seen: "Judgement",
+    about: list[dict[str, Any]],
 ) -> Step:
     end, init = fence_requests(row, cluster.transaction_version)
     if init is not None:
@@ -112,7 +119,7 @@ async def _fence_step(
             "between the two is aborted as well"
         ),
         stands_on=(remedy_raise.subject(name),),
-        about=[await told(cluster, j, "abort") for j in seen.mine],
+        about=about,
         harms=(harm,),
     )
 

@@ -6,12 +6,16 @@ from typing import Any
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change.made import new_plan
+from eoctl.operations.diagnose.ids import judge_ids
 from eoctl.operations.diagnose.live import Live
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
 from recovery.diagnose.diagnosis import Judged
+from recovery.diagnose.id_verdicts import IdVerdict
 from recovery.diagnose.remedies import Action
+from recovery.diagnose.verdicts import Verdict
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
+from recovery.facts import TransactionFacts
 from recovery.inspect.observation import Settings
 
 
@@ -139,9 +143,7 @@ async def told(cluster: Cluster, judged: Judged, outcome: str) -> dict[str, Any]
         "producer_id": about.producer_id,
         "verdict": verdict.name,
         "rule": verdict.rule,
-        "evidence": [
-            {"code": e.code, "text": e.text, "data": exact(e.data)} for e in verdict.evidence
-        ],
+        "evidence": _evidence(verdict),
         "dropped": dropped,
         "freed": freed,
         "counted_whole": counted is not None and counted.complete,
@@ -163,6 +165,32 @@ def exact(value: Any) -> Any:
     if isinstance(value, float):
         return int(value) if value.is_integer() else str(value)
     return value
+
+
+async def told_of_id(
+    cluster: Cluster, row: TransactionFacts, settings: Settings, interval: float
+) -> list[dict[str, Any]]:
+    """Return the evidence of a step on an id that holds no partition; none if it has just ended."""
+    name = row.transactional_id
+    found = await judge_ids(cluster, (), settings, sample_interval=interval, only=name)
+    return [
+        {
+            "transactional_id": name,
+            "partition": None,
+            "producer_id": row.producer_id,
+            "verdict": judged.verdict.name,
+            "rule": judged.verdict.rule,
+            "evidence": _evidence(judged.verdict),
+            "dropped": 0,
+            "freed": 0,
+            "counted_whole": True,
+        }
+        for judged in found.ids
+    ]
+
+
+def _evidence(verdict: Verdict | IdVerdict) -> list[dict[str, Any]]:
+    return [{"code": e.code, "text": e.text, "data": exact(e.data)} for e in verdict.evidence]
 
 
 def amounts(about: Mapping[str, Any]) -> str:
