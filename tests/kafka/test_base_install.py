@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import unified_diff
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from eoctl.cli.tree import TREE, Branch, Leaf
 from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
+from eoctl.lab.record import LabSpec
 from tests.kafka.command import FAST, environment, eoctl, said
 from tests.kafka.conftest import MakeTopic
 
@@ -56,12 +57,13 @@ def kept(cache: Path) -> dict[str, bytes]:
 
 
 def test_the_base_commands_answer_as_with_numpy(
-    lab1: Lab, topic: MakeTopic, tmp_path: Path
+    start_lab: Callable[[LabSpec], Lab], topic: MakeTopic, tmp_path: Path
 ) -> None:
-    name, calm = topic(lab1, 2), topic(lab1)
-    [orphan] = break_(lab1, "orphan", topic=name, partition=0, hold=False)
-    [live] = break_(lab1, "open", topic=name, partition=1, hold=False)
-    break_(lab1, "zombie", topic=calm)
+    lab = start_lab(LabSpec(name="base"))  # where nothing ends between two answers
+    name, calm = topic(lab, 2), topic(lab)
+    [orphan] = break_(lab, "orphan", topic=name, partition=0, hold=False)
+    [live] = break_(lab, "open", topic=name, partition=1, hold=False, timeout_ms=600_000)
+    break_(lab, "zombie", topic=calm)
     place = ("--pid", str(orphan.producer_id), "--start-offset", str(orphan.start_offset))
     assert orphan.transactional_id is not None
     assert live.transactional_id is not None
@@ -86,10 +88,10 @@ def test_the_base_commands_answer_as_with_numpy(
     caches = [tmp_path / "with", tmp_path / "without"]
 
     env = environment(EOCTL_CACHE_DIR=str(caches[0]))
-    expected = [eoctl(*words, lab=lab1, env=env) for words in as_json]
-    cold = without_data(as_json, lab1, caches[1])
+    expected = [eoctl(*words, lab=lab, env=env) for words in as_json]
+    cold = without_data(as_json, lab, caches[1])
     # and with what numpy kept: the first of them that reads the log of transactions
-    warm = without_data(as_json[3:4], lab1, caches[0])
+    warm = without_data(as_json[3:4], lab, caches[0])
     for i, (words, ran) in enumerate(zip(as_json, expected, strict=True)):
         for status, out, err in [cold[i], *(warm if i == 3 else ())]:
             assert status == ran.status, (words, err, ran.stderr)
@@ -104,14 +106,14 @@ def test_the_base_commands_answer_as_with_numpy(
     assert kept(caches[0]) == kept(caches[1]) != {}
 
     bundle = str(tmp_path / "incident.eob")
-    server = ["--bootstrap-server", lab1.bootstrap_servers]
+    server = ["--bootstrap-server", lab.bootstrap_servers]
     act = ["txn", "abort", f"{name}:0", *place, *FAST, "--execute", "--yes"]
     made, opened, why, shown, acted = without_data(
         [
             [*server, "bundle", "create", bundle, *FAST],
             ["bundle", "open", bundle],
             ["why", f"{name}:0", "--from", bundle, "-o", "json"],
-            ["tui", lab1.bootstrap_servers],
+            ["tui", lab.bootstrap_servers],
             [*server, *act],
         ],
         cache=caches[1],
@@ -122,7 +124,7 @@ def test_the_base_commands_answer_as_with_numpy(
     )
     assert f"{name}:0" in shown[1]
     assert acted[0] == 0, acted
-    [row] = eoctl("lso", f"{name}:0", "-o", "json", lab=lab1).rows
+    [row] = eoctl("lso", f"{name}:0", "-o", "json", lab=lab).rows
     assert row["held"] == 0
 
 

@@ -92,9 +92,7 @@ class _Jvm:
         return made
 
     def run(self, main_class: str, args: tuple[str, ...]) -> "subprocess.CompletedProcess[str]":
-        """Run a tool to its end. Raises Py4JError where it ends by an exception."""
-        from py4j.protocol import Py4JJavaError
-
+        """Run a tool to its end. Raises what it ends by, other than Exit."""
         self._statuses.clear()
         with tempfile.TemporaryDirectory() as folder:
             files = [Path(folder, name) for name in ("stdout", "stderr")]
@@ -103,7 +101,7 @@ class _Jvm:
             self._jvm.java.lang.System.setErr(err)
             try:
                 getattr(self._jvm, main_class).main(self._array(self._jvm.String, *args))
-            except Py4JJavaError:
+            except Exception:  # of several kinds once pyspark has put its own reader into py4j
                 if self._statuses.isEmpty():
                     raise
             finally:
