@@ -6,6 +6,8 @@
 from collections.abc import Sequence
 from enum import IntEnum
 
+from recovery.quoting import addresses
+
 
 class Exit(IntEnum):
     """Exit statuses of every command (docs/interface.md, "Exit status")."""
@@ -67,14 +69,12 @@ def no_topic(name: str, partitions: int, servers: Sequence[tuple[str, int]]) -> 
 
     servers: the cluster's bootstrap servers, (host, port) each.
     """
-    places = ",".join(
-        f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in servers
-    )
     return RefusedError(
         "the topic does not exist",
         where=name,
-        remedy=f"create it: `kafka-topics.sh --bootstrap-server {places} --create --topic {name} "
-        f"--partitions {partitions}`, in a lab `eoctl lab topic {name} --partitions {partitions}`",
+        remedy=f"create it: `kafka-topics.sh --bootstrap-server {addresses(servers)} --create "
+        f"--topic {name} --partitions {partitions}`, "
+        f"in a lab `eoctl lab topic {name} --partitions {partitions}`",
     )
 
 

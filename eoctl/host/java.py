@@ -27,18 +27,25 @@ class Java:
     banner: str  # everything `java -version` said: tells one build from another
 
 
-def find_java(environ: Mapping[str, str] | None = None) -> Java:
-    """The Java that runs the lab. Raises UsageError that names the package to install."""
-    environ = os.environ if environ is None else environ
+def find_launcher(environ: Mapping[str, str]) -> tuple[Path, str]:
+    """Return the Java launcher and the variable that leads to it; nothing is run.
+
+    Raises UsageError that names the package to install.
+    """
     if home := environ.get("JAVA_HOME"):
-        path, origin = Path(home) / "bin" / "java", "JAVA_HOME"
+        path = Path(home) / "bin" / "java"
         if not os.access(path, os.X_OK):
             raise UsageError(f"JAVA_HOME is {home}, but {path} is no program", remedy=INSTALL)
-    else:
-        found = shutil.which("java", path=environ.get("PATH", os.defpath))
-        if found is None:
-            raise UsageError("no Java found in JAVA_HOME or PATH", remedy=INSTALL)
-        path, origin = Path(found), "PATH"
+        return path, "JAVA_HOME"
+    found = shutil.which("java", path=environ.get("PATH", os.defpath))
+    if found is None:
+        raise UsageError("no Java found in JAVA_HOME or PATH", remedy=INSTALL)
+    return Path(found), "PATH"
+
+
+def find_java(environ: Mapping[str, str] | None = None) -> Java:
+    """The Java that runs the lab. Raises UsageError that names the package to install."""
+    path, origin = find_launcher(os.environ if environ is None else environ)
     banner = _banner(path, path.stat().st_mtime_ns)
     # 1.8.0_402 is Java 8; since 9 the first number is the major version (JEP 223)
     match = re.search(r'version "(?:1\.)?(\d+)[^"]*"', banner)

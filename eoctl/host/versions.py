@@ -3,11 +3,11 @@
 import os
 import platform
 import re
-import shutil
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 from eoctl import __version__
+from eoctl.host.java import find_launcher
+from recovery.errors import UsageError
 
 PACKAGES = (
     ("confluent-kafka", None),
@@ -32,12 +32,12 @@ def report() -> str:
 
 def java_version() -> str:
     """The version of the Java that would be started, as its `release` file says; never runs it."""
-    home = os.environ.get("JAVA_HOME")
-    program = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    if program is None or not os.access(program, os.X_OK):
+    try:
+        program, _ = find_launcher(os.environ)
+    except UsageError:
         return "not found (JAVA_HOME, PATH)"
     try:
-        told = Path(program).resolve().parent.parent.joinpath("release").read_text("utf-8")
+        told = program.resolve().parent.parent.joinpath("release").read_text("utf-8")
     except (OSError, ValueError):
         told = ""
     found = re.search(r'^JAVA_VERSION="([^"]+)"', told, re.MULTILINE)

@@ -14,6 +14,7 @@ from eoctl.kafka.connection.property_names import LIBRDKAFKA_ONLY, SECRET_KEY, r
 from eoctl.kafka.connection.security import Security
 from recovery.errors import UsageError
 from recovery.formats.records import EXPANDED_PROPERTY
+from recovery.quoting import addresses
 from recovery.sizes import byte_rate
 
 if TYPE_CHECKING:
@@ -199,9 +200,7 @@ def librdkafka_properties(settings: ClientSettings) -> Properties:
         )
     made = Properties(
         {
-            "bootstrap.servers": ",".join(
-                f"[{h}]:{p}" if ":" in h else f"{h}:{p}" for h, p in settings.bootstrap_servers
-            ),
+            "bootstrap.servers": addresses(settings.bootstrap_servers),
             "security.protocol": settings.protocol,
         }
     )

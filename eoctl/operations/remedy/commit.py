@@ -240,14 +240,7 @@ async def _step(
             "ends": {j.about.name: j.partition.high_watermark for j in seen.mine},
             "owner_is_gone": True,
         },
-        does=f"EndTxn v{end.version} (commit) with producer id {row.producer_id} epoch "
-        f"{row.producer_epoch}, which changes nothing if either is stale"
-        + (
-            ""
-            if init is None
-            else "; then InitProducerId, which shuts its owner out: what the owner begins "
-            "between the two is aborted"
-        ),
+        does=remedy_fence.does(row, "commit", end.version, initialise=init is not None),
         stands_on=(remedy_raise.subject(name),),
         about=about,
         harms=tuple(harms),

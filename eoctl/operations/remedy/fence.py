@@ -110,18 +110,25 @@ async def _fence_step(
             "owner_is_gone": wish.owner_is_gone,
             "is_stopped": wish.is_stopped,
         },
-        does=f"EndTxn v{end.version} (abort) with producer id {row.producer_id} epoch "
-        f"{row.producer_epoch}, which changes nothing if either is stale"
-        + (
-            ""
-            if init is None
-            else "; then InitProducerId, which shuts its owner out: what the owner begins "
-            "between the two is aborted as well"
-        ),
+        does=does(row, "abort", end.version, initialise=init is not None),
         stands_on=(remedy_raise.subject(name),),
         about=about,
         harms=(harm,),
     )
+
+
+def does(row: TransactionFacts, outcome: str, end_version: int, *, initialise: bool) -> str:
+    """Say what `send` sends. outcome: abort or commit."""
+    text = (
+        f"EndTxn v{end_version} ({outcome}) with producer id {row.producer_id} epoch "
+        f"{row.producer_epoch}, which changes nothing if either is stale"
+    )
+    if initialise:
+        text += (
+            "; then InitProducerId, which shuts its owner out: what the owner begins between the "
+            f"two is aborted{' as well' if outcome == 'abort' else ''}"
+        )
+    return text
 
 
 def request_of(
