@@ -30,7 +30,7 @@ def sort(app: "Dashboard", letter: str) -> None:
         if not found:
             app.say(f"no column here has the letter {letter}; s shows them")
             return
-        numeric = state.data.columns[found[0]].kind == "number"
+        numeric = state.data.columns[found[0]].right
         same = state.sort == found[0]
         state.descending = not state.descending if same else numeric
         state.sort = found[0]

@@ -20,12 +20,10 @@ from recovery.errors import EoctlError, Exit
 from tui import actions, acts, commands, head
 from tui.feed.asking import INTERVALS
 from tui.screens.keys import KEYS, Key, bindings, exists
-from tui.screens.views import BY_NAME, OVERVIEW, VIEWS
+from tui.screens.views import BY_NAME, OVERVIEW
 from tui.shell import Place, Shell
 from tui.widgets.lines import Page
 from tui.widgets.overlays import Overlay
-from tui.widgets.table_state import TableState
-from tui.widgets.tables import TableData
 
 if TYPE_CHECKING:
     from tui.feed.frame import Frame
@@ -186,7 +184,7 @@ class Dashboard(Shell):
 
     def action_leave(self) -> None:
         """esc: the filter first, then back."""
-        if self.place.view.columns and self.table.state.filter is not None:
+        if self.place.view.kind != "page" and self.table.state.filter is not None:
             self.table.state.filter = None
             self.table.settle()
             self.tick()
@@ -225,7 +223,7 @@ class Dashboard(Shell):
         self.tick()
 
     def action_refresh(self) -> None:
-        if self.place.view.columns:
+        if self.place.view.kind != "page":
             self.table.settle()
         self.feed.wake()
         self.say("asking")
@@ -302,7 +300,7 @@ class Dashboard(Shell):
             return
         self.feed.stop()
         self.feed, self.frame, self.paused, self.failed = feed, None, False, ""
-        self.states = {v.name: TableState(TableData(v.columns)) for v in VIEWS if v.columns}
+        self.forget()
         self.trail.clear()
         self.go(Place(OVERVIEW))
         self.begin()

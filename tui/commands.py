@@ -80,7 +80,7 @@ def _open(app: "Dashboard", word: str, rest: str) -> None:
         return
     about = f"job {rest}" if view is JOB else rest
     app.go(Place(view, about if view.kind == "page" else ""), remember=True)
-    if view.columns and rest:
+    if view.kind != "page" and rest:
         filter_as_typed(app, rest)
 
 

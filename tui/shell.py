@@ -74,8 +74,7 @@ class Shell(App[str]):
         self.copied: str | None = None
         self.place = Place(BY_NAME[view])
         self.trail: list[Place] = []
-        self.states = {v.name: TableState(TableData(v.columns)) for v in VIEWS if v.columns}
-        self.states[OVERVIEW.name].live = True
+        self.forget()
         self.head = Bar(2, name="head")
         self.says = Bar(SAYS_LINES, name="says")
         self.table = Table(name="table")
@@ -93,6 +92,11 @@ class Shell(App[str]):
         yield self.status
         yield self.prompt
         yield self.foot
+
+    def forget(self) -> None:
+        """Empty the tables of all screens."""
+        self.states = {v.name: TableState(TableData(v.own)) for v in VIEWS if v.kind != "page"}
+        self.states[OVERVIEW.name].live = True
 
     def tick(self) -> None:
         """Renew ages and staleness, once a second and after each frame."""
@@ -155,8 +159,11 @@ class Shell(App[str]):
             self.page.to(0)
             self.show_page()
         else:
-            self.states[view.name].settle()
-            self.table.show(self.states[view.name])
+            state = self.states[view.name]
+            if not state.data.columns:
+                state.renew(TableData(view.columns))
+            state.settle()
+            self.table.show(state)
         self.refocus()
         self.tell_wants()
         self.tick()

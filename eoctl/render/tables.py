@@ -17,7 +17,9 @@ from recovery.errors import UsageError
 from recovery.quoting import quoted
 from recovery.times import rfc3339
 
-CellKind = Literal["name", "partition", "number", "word", "time", "mark", "age", "text", "command"]
+CellKind = Literal[
+    "name", "partition", "number", "word", "time", "mark", "age", "text", "command", "spark"
+]
 Row = Mapping[str, object]
 
 URGENCY = ("!!", "!", "?")  # act, look, cannot tell; other marks come after
@@ -42,11 +44,15 @@ class Column:
     age        seconds or `words.Age`; right-aligned
     text       a sentence, cut at its end
     command    what `shell.command` made; printed as it is, last
+    spark      a sparkline, of the dashboard only
 
     min_width: cells kept free when values are shorter, so that columns stand still between two
     rounds of --watch; given up before a name is cut. wide_only: only with `-o wide` or --columns.
     spare: where lines are too long for the terminal the column is left out if its cells are all
     null, all null or 0, or whatever they are. asked: named by --columns, never left out.
+
+    The rest is for the dashboard. widths: cells where the terminal has less than 100, less than
+    150, or more; 0 = not shown. letter: with shift, sorts by it. grow: its share of what is left.
     """
 
     key: str
@@ -57,6 +63,9 @@ class Column:
     wide_only: bool = False
     spare: Literal["null", "zero", "any"] = "null"
     asked: bool = False
+    widths: tuple[int, int, int] = (0, 0, 0)
+    letter: str = ""
+    grow: int = 0
 
     @property
     def right(self) -> bool:

@@ -16,7 +16,7 @@ from recovery.rows.answers import Answer
 from tests.tui.driving import lines_of, recording, run, running, text_of, until
 from tui.app import Dashboard
 from tui.screens.keys import COMMANDS, KEYS, bindings, exists
-from tui.screens.views import CHANGE, JOB, NUMBERED, VIEWS, WHY, View
+from tui.screens.views import CHANGE, JOB, LETTERS, NUMBERED, VIEWS, WHY, View
 from tui.shell import Place
 from tui.widgets.overlays import Overlay
 
@@ -43,6 +43,7 @@ def test_letters_of_columns_are_unique_on_their_screen_and_free() -> None:
         assert len(letters) == len(set(letters)), view.name
         assert not taken & set(letters), view.name
         assert "U" not in letters
+    assert {c.letter for v in VIEWS for c in v.columns if c.letter} == set(LETTERS)
 
 
 def test_every_action_of_the_list_is_there() -> None:

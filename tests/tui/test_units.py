@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from eoctl.operations.change.steps import Outcome, StepOutcome
 from eoctl.operations.dashboard.snapshot import PARTS, Snapshot
+from eoctl.render.tables import Column
 from eoctl.render.width import cells
 from recovery.change.plan import Step
 from recovery.errors import UsageError
@@ -22,7 +23,7 @@ from tui.feed.recording import Writer, read
 from tui.screens.change import _outcome_lines
 from tui.screens.views import VIEWS
 from tui.widgets.table_state import Filter, TableState
-from tui.widgets.tables import Column, TableData, TableRow, fitted, layout, narrowed, table_data
+from tui.widgets.tables import TableData, TableRow, fitted, layout, narrowed, table_data
 from tui.widgets.trend import BUCKET_MS, BUCKETS, MOST, Trend
 
 
@@ -36,7 +37,7 @@ def shifted(s: Snapshot, by_ms: int) -> Snapshot:
     return replace(s, taken_at=s.taken_at + by_ms, **parts)
 
 
-COLUMN = Column("name", "NAME", "name", (8, 8, 8), "N", 1)
+COLUMN = Column("name", "NAME", "name", widths=(8, 8, 8), letter="N", grow=1)
 
 
 def rows_of(*names: str) -> TableData:
@@ -68,14 +69,14 @@ def test_a_narrower_sparkline_keeps_the_peaks() -> None:
     assert narrowed("▁█▁ ▂▁", 3) == "█▁▂"
 
 
-@pytest.mark.parametrize("view", [v for v in VIEWS if v.columns], ids=lambda v: v.name)
+@pytest.mark.parametrize("view", [v for v in VIEWS if v.kind != "page"], ids=lambda v: v.name)
 @given(width=st.integers(40, 300), digits=st.integers(1, 19))
 def test_a_line_never_overflows_and_numbers_are_never_cut(
     view: object, width: int, digits: int
 ) -> None:
     columns = view.columns  # type: ignore[attr-defined]
     number = "9" * digits
-    texts = tuple(number if c.kind == "number" else "n\u0301😀x" * 60 + ":3" for c in columns)
+    texts = tuple(number if c.right else "n\u0301😀x" * 60 + ":3" for c in columns)
     data = table_data(columns, [TableRow("k", texts, ())], collected_at=1, empty="")
     shown = layout(data, width)
     assert len(shown) >= 2
@@ -84,7 +85,7 @@ def test_a_line_never_overflows_and_numbers_are_never_cut(
     for i, size in shown:
         text = fitted(texts[i], columns[i], size)
         assert cells(text) == size
-        if columns[i].kind == "number":
+        if columns[i].right:
             assert text.strip() == number
 
 

@@ -14,9 +14,9 @@ from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.offsets import OffsetsShowRow
 from recovery.rows.row import LsoRow, ProducerRow, Row, TxnListRow
 from tui.screens import kept, views
+from tui.screens import rows as make
 from tui.screens.headline import stuck
 from tui.screens.overview import overview
-from tui.widgets import rows as make
 from tui.widgets.tables import TableData, TableRow, table_data, urgency
 from tui.widgets.trend import Trend
 

@@ -8,8 +8,8 @@ from eoctl.render.words import age as age_words
 from recovery.rows.jobs import JobRow
 from recovery.rows.journal import JournalRow
 from recovery.rows.plans import PlanFileRow
+from tui.screens.rows import Text, aged, cells_of, numbered, since, table_row
 from tui.screens.views import JOBS, PLANS
-from tui.widgets.rows import Cell, Text, aged, numbered, since, table_row
 from tui.widgets.tables import TableData, TableRow, table_data
 
 if TYPE_CHECKING:
@@ -41,29 +41,26 @@ def rows_of(answer: "Answer | None", model: type) -> list[Any]:
 
 
 def _entry_row(r: JournalRow, now: int, text: Text) -> TableRow:
-    cells: list[Cell] = [
-        (text(r.id), r.id),
-        (r.state, r.state),
-        *((text(word), word) for word in (r.action, r.context, r.scope)),
-        (f"{r.steps_done}/{r.steps}", r.steps),
-        aged(since(r.started, now)),
-        *((text(word), word) for word in (f"{r.user}@{r.host}", r.summary)),
-    ]
+    steps = (f"{r.steps_done}/{r.steps}", r.steps)
+    cells = cells_of(PLANS.columns, r, text, steps=steps, age=aged(since(r.started, now)))
     return table_row(r.id, MARKS.get(r.state, ""), cells, r, ("change", r.id))
 
 
 def _plan_row(r: PlanFileRow, now: int, text: Text) -> TableRow:
     state = "unusable" if r.error else "expired" if (r.expires or 0) <= now else "planned"
     name = Path(r.path).name
-    words = [word or "-" for word in (r.action, r.context, r.scope)]
-    cells: list[Cell] = [
-        (text(name), name),
-        (state, state),
-        *((text(word), word) for word in words),
-        numbered(r.steps),
-        aged(since(r.created, now)),
-        *((text(word), word) for word in ("-", r.summary or r.error or "")),
-    ]
+    summary = r.summary or r.error or ""
+    cells = cells_of(
+        PLANS.columns,
+        r,
+        text,
+        id=(text(name), name),
+        state=(state, state),
+        steps=numbered(r.steps),
+        age=aged(since(r.created, now)),
+        user=("-", "-"),
+        summary=(text(summary), summary),
+    )
     key = f"plan {r.path}"
     return table_row(key, MARKS.get(state, ""), cells, r, ("change", key))
 
@@ -84,20 +81,17 @@ def jobs_table(
 
 
 def _job_row(r: JobRow, rate: float | None, now: int, text: Text, ascii_only: bool) -> TableRow:
-    what = r.error or r.summary
     share = (r.stages_done or 0) / r.stages_total if r.stages_total else None
     left = "" if r.eta_seconds is None else age_words(max(r.eta_seconds, 0))
-    cells: list[Cell] = [
-        (text(r.id), r.id),
-        (r.state, r.state),
-        (text(r.job), r.job),
-        (stage_bar(r, 6, ascii_only=ascii_only), share),
-        numbered(r.records),
-        ("-" if rate is None else str(round(rate)), rate),
-        (left, r.eta_seconds),
-        aged(since(r.started, now)),
-        (text(what), what),
-    ]
+    cells = cells_of(
+        JOBS.columns,
+        r,
+        text,
+        stages=(stage_bar(r, 6, ascii_only=ascii_only), share),
+        rate=("-" if rate is None else str(round(rate)), rate),
+        eta=(left, r.eta_seconds),
+        age=aged(since(r.started, now)),
+    )
     return table_row(r.id, r.mark or "", cells, r, ("job", f"job {r.id}"))
 
 

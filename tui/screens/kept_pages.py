@@ -11,8 +11,8 @@ from recovery.rows.journal import JournalEventRow, JournalRow
 from recovery.rows.plans import PlanFileRow
 from recovery.times import rfc3339
 from tui.screens.kept import rows_of, stage_bar
+from tui.screens.rows import number
 from tui.widgets.lines import Line
-from tui.widgets.rows import number
 from tui.widgets.text import error_lines, wrapped
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from textual.binding import Binding
 
-from tui.screens.views import CHANGE, JOB, JOBS, PLANS, RECOVER, VIEWS, View
+from tui.screens.views import CHANGE, JOB, JOBS, LETTERS, PLANS, RECOVER, VIEWS, View
 
 Where = Literal["all", "table", "page", "replay", "remedies", "changes", "jobs"]
 
@@ -132,8 +132,7 @@ def bindings() -> list[Binding]:
     made += [
         Binding(str(v.number), f"view('{v.name}')", v.title, show=False) for v in VIEWS if v.number
     ]
-    letters = sorted({c.letter for v in VIEWS for c in v.columns if c.letter} | {UNSORTED})
-    made += [Binding(letter, f"sort('{letter}')", "sort", show=False) for letter in letters]
+    made += [Binding(x, f"sort('{x}')", "sort", show=False) for x in LETTERS + UNSORTED]
     return made
 
 

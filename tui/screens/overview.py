@@ -13,8 +13,8 @@ from recovery.rows.offsets import OffsetsShowRow
 from recovery.rows.row import BrokerRow, ErrorRow, LsoRow
 from tui.screens import views
 from tui.screens.headline import QUIET, at_the_lso, group_rows, running_jobs, sentences, stuck
+from tui.screens.rows import Cell, Text, aged, numbered, since, table_row
 from tui.widgets.lines import Line
-from tui.widgets.rows import Cell, Text, aged, numbered, since, table_row
 from tui.widgets.tables import TableData, TableRow, table_data, urgency
 from tui.widgets.trend import Trend
 

@@ -17,11 +17,11 @@ from textual.widgets import Input, Label
 from eoctl.render.sanitise import visible
 from eoctl.render.shell import command as shell_command
 from tui.screens.forms import FORMS, Form, command_of
+from tui.screens.rows import Cell, table_row
 from tui.screens.runs import Run
 from tui.screens.views import RECOVER
 from tui.widgets.asking_page import Asking
 from tui.widgets.lines import Line, Page
-from tui.widgets.rows import Cell, table_row
 from tui.widgets.tables import TableData, TableRow, table_data
 from tui.widgets.text import wrapped
 

@@ -1,14 +1,16 @@
-"""The screens, as data: number, name, columns, and the command that prints the same.
+"""The screens, as data: number, name, and the command that prints the same.
 
-A new screen is one View here and one builder in frame.py; keys, tabs, help and `:` follow.
+A new screen is one View here, its columns in columns.py and one builder in frame.py; keys, tabs,
+help and `:` follow.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-from tui.widgets.tables import Column
+from eoctl.render.tables import Column
 
-TREND = (6, 10, 30)
+MARK = Column("mark", "", "mark", widths=(2, 2, 2))
+LETTERS = "ABDEHILNOPQRSTVWXZ"  # of columns, on any screen
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +18,8 @@ class View:
     """One screen. number: its key, 0 = reached through another. names: what `:` takes.
 
     kind: a table, a table with more about the cursor's row beside or below it, or a page.
-    argv: the equal command behind `eoctl` and its connection options. short: the title where tabs
-    have little room.
+    argv: the equal command behind `eoctl` and its connection options. own: the columns of a table
+    that no command prints. short: the title where tabs have little room.
     """
 
     number: int
@@ -27,8 +29,17 @@ class View:
     kind: Literal["table", "evidence", "page"]
     argv: tuple[str, ...]
     says: str
-    columns: tuple[Column, ...] = ()
+    own: tuple[Column, ...] = ()
     short: str = ""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The table's columns. Loads the rows' models, so ask for them after the first paint."""
+        if self.own or self.kind == "page":
+            return self.own
+        from tui.screens.columns import COLUMNS
+
+        return COLUMNS[self.name]
 
 
 OVERVIEW = View(
@@ -40,13 +51,13 @@ OVERVIEW = View(
     ("status",),
     "what is wrong, the worst first",
     (
-        Column("mark", "", "mark", (2, 2, 2)),
-        Column("what", "WHAT", "text", (13, 14, 18), "W"),
-        Column("where", "WHERE", "partition", (17, 20, 36), "P", 2),
-        Column("held", "HELD", "number", (6, 8, 12), "H"),
-        Column("trend", "TREND", "spark", (0, 10, 30)),
-        Column("age", "AGE", "number", (6, 6, 7), "A"),
-        Column("says", "SAYS", "text", (18, 20, 40), "", 3),
+        MARK,
+        Column("what", "WHAT", "text", widths=(13, 14, 18), letter="W"),
+        Column("where", "WHERE", "partition", widths=(17, 20, 36), letter="P", grow=2),
+        Column("held", "HELD", "number", widths=(6, 8, 12), letter="H"),
+        Column("trend", "TREND", "spark", widths=(0, 10, 30)),
+        Column("age", "AGE", "number", widths=(6, 6, 7), letter="A"),
+        Column("says", "SAYS", "text", widths=(18, 20, 40), grow=3),
     ),
     short="Over",
 )
@@ -58,17 +69,6 @@ PARTITIONS = View(
     "evidence",
     ("lso", "--all"),
     "what readers see and what holds it",
-    (
-        Column("mark", "", "mark", (2, 2, 2)),
-        Column("partition", "TOPIC:PARTITION", "partition", (15, 20, 40), "P", 3),
-        Column("last_stable_offset", "LSO", "number", (6, 10, 14), "L"),
-        Column("high_watermark", "HW", "number", (6, 10, 14), "W"),
-        Column("held", "HELD", "number", (6, 8, 10), "H"),
-        Column("trend", "TREND", "spark", TREND),
-        Column("age", "AGE", "number", (6, 7, 7), "A"),
-        Column("held_by", "HELD BY", "name", (10, 16, 30), "B", 5),
-        Column("leader", "LEADER", "number", (0, 0, 6), "R"),
-    ),
     short="Parts",
 )
 TRANSACTIONS = View(
@@ -79,18 +79,6 @@ TRANSACTIONS = View(
     "evidence",
     ("txn", "hanging", "--all"),
     "every transactional id, and a verdict on what is open",
-    (
-        Column("mark", "", "mark", (2, 2, 2)),
-        Column("id", "TRANSACTIONAL ID", "name", (14, 18, 40), "I", 3),
-        Column("verdict", "VERDICT", "text", (11, 12, 17), "V"),
-        Column("state", "STATE", "text", (14, 14, 17), "S"),
-        Column("age", "AGE", "number", (6, 7, 7), "A"),
-        Column("timeout", "TIMEOUT", "number", (7, 7, 7), "T"),
-        Column("partitions", "PARTS", "number", (5, 5, 5), "P"),
-        Column("pid", "PID", "number", (0, 7, 10), "D"),
-        Column("epoch", "EPOCH", "number", (0, 5, 5), "E"),
-        Column("coordinator", "COORD", "number", (0, 0, 5), "O"),
-    ),
     short="Txns",
 )
 PRODUCERS = View(
@@ -101,17 +89,6 @@ PRODUCERS = View(
     "table",
     ("producers", "--resolve"),
     "producer ids, epochs and sequences, partition by partition",
-    (
-        Column("mark", "", "mark", (2, 2, 2)),
-        Column("partition", "TOPIC:PARTITION", "partition", (16, 20, 40), "P", 2),
-        Column("pid", "PID", "number", (7, 8, 12), "D"),
-        Column("epoch", "EPOCH", "number", (5, 5, 5), "E"),
-        Column("sequence", "SEQ", "number", (5, 8, 10), "Q"),
-        Column("start", "TXN START", "number", (9, 10, 14), "T"),
-        Column("age", "WROTE", "number", (6, 7, 7), "A"),
-        Column("id", "TRANSACTIONAL ID", "name", (12, 16, 36), "I", 3),
-        Column("stale", "", "text", (0, 6, 6), "Z"),
-    ),
     short="Prod",
 )
 GROUPS = View(
@@ -122,17 +99,6 @@ GROUPS = View(
     "table",
     ("offsets", "show"),
     "where groups stand between LSO and high watermark",
-    (
-        Column("mark", "", "mark", (2, 2, 2)),
-        Column("group", "GROUP", "name", (12, 18, 34), "R", 2),
-        Column("partition", "TOPIC:PARTITION", "partition", (15, 20, 36), "P", 2),
-        Column("committed", "COMMITTED", "number", (9, 10, 14), "O"),
-        Column("lso", "LSO", "number", (0, 0, 14), "L"),
-        Column("lag", "LAG", "number", (6, 7, 10), "N"),
-        Column("lag_hw", "LAG-HW", "number", (6, 7, 10), "H"),
-        Column("pending", "PENDING", "text", (7, 7, 7), "X"),
-        Column("state", "STATE", "text", (7, 8, 12), "S"),
-    ),
 )
 WHY = View(
     6,
@@ -161,18 +127,6 @@ PLANS = View(
     "evidence",
     ("journal", "list"),
     "changes that are planned or were made: carry out, verify, undo, resume",
-    (
-        Column("mark", "", "mark", (2, 2, 2)),
-        Column("id", "PLAN OR ENTRY", "name", (16, 22, 26), "I", 1),
-        Column("state", "STATE", "text", (10, 10, 11), "S"),
-        Column("action", "ACTION", "text", (7, 9, 12), "A"),
-        Column("context", "CONTEXT", "name", (0, 10, 16), "X", 1),
-        Column("scope", "WHERE", "name", (12, 16, 26), "W", 2),
-        Column("steps", "STEPS", "number", (5, 5, 5), "E"),
-        Column("age", "AGE", "number", (6, 7, 7), "O"),
-        Column("who", "WHO", "name", (0, 0, 16), "B"),
-        Column("summary", "WHAT", "text", (0, 20, 40), "", 3),
-    ),
 )
 JOBS = View(
     8,
@@ -182,18 +136,6 @@ JOBS = View(
     "evidence",
     ("jobs", "list"),
     "recovery jobs launched from here, running and past",
-    (
-        Column("mark", "", "mark", (2, 2, 2)),
-        Column("id", "JOB", "name", (14, 20, 20), "I", 1),
-        Column("state", "STATE", "text", (9, 9, 10), "S"),
-        Column("job", "KIND", "text", (8, 8, 10), "D"),
-        Column("stages", "STAGES", "text", (12, 14, 22), "T"),
-        Column("records", "RECORDS", "number", (8, 10, 12), "R"),
-        Column("rate", "REC/S", "number", (6, 8, 10), "P"),
-        Column("eta", "LEFT", "number", (0, 6, 6), "L"),
-        Column("age", "AGE", "number", (6, 6, 6), "A"),
-        Column("what", "WHAT", "text", (0, 14, 40), "", 3),
-    ),
 )
 RECOVER = View(
     9,
@@ -204,10 +146,10 @@ RECOVER = View(
     ("--help",),
     "restart, merge, rebuild, audit: forms that start the equal command",
     (
-        Column("mark", "", "mark", (2, 2, 2)),
-        Column("name", "RECOVERY", "text", (25, 25, 25), "N"),
-        Column("state", "STATE", "text", (8, 8, 8), "S"),
-        Column("says", "WHAT IT DOES, OR RUNS", "text", (30, 40, 60), "", 3),
+        MARK,
+        Column("name", "RECOVERY", "text", widths=(25, 25, 25), letter="N"),
+        Column("state", "STATE", "text", widths=(8, 8, 8), letter="S"),
+        Column("says", "WHAT IT DOES, OR RUNS", "text", widths=(30, 40, 60), grow=3),
     ),
 )
 CHANGE = View(

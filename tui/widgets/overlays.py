@@ -8,8 +8,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
+from eoctl.render.tables import Column
 from tui.widgets.lines import Line, Page
-from tui.widgets.tables import Column
 
 
 class Overlay(ModalScreen[str | None]):

@@ -11,10 +11,11 @@ from textual import events
 from textual.geometry import Region
 from textual.strip import Strip
 
+from eoctl.render.tables import Column
 from tui.widgets.lines import Drawn, Line, strip
 from tui.widgets.palette import style
 from tui.widgets.table_state import TableState
-from tui.widgets.tables import Column, TableData, TableRow, fitted, layout, title_of
+from tui.widgets.tables import TableData, TableRow, fitted, layout, title_of
 
 MARK_ROLES = {"!!": "act", "!": "look", "?": "unknown"}
 HEAD_LINES = 2  # the pane's title, the columns' titles

@@ -5,14 +5,13 @@ Made in the feed's thread; the widget (table.py) only draws it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from eoctl.render.tables import Column
 from eoctl.render.width import cells, cut_end, cut_middle
 
 if TYPE_CHECKING:
     from recovery.rows.diagnosis import TxnHangingRow
-
-ColumnKind = Literal["mark", "name", "partition", "number", "text", "spark"]
 
 LEVELS = " _.-:=+*#▁▂▃▄▅▆▇█"  # of sparklines, ASCII and not, lowest first
 NARROW, NORMAL, WIDE = range(3)
@@ -22,26 +21,6 @@ GUTTER = 2  # cursor and selection
 def breakpoint_of(width: int) -> int:
     """Which of a column's widths is used: below 100 cells, below 150, or wide."""
     return NARROW if width < 100 else NORMAL if width < 150 else WIDE
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column. widths: cells at each breakpoint, 0 = not shown. grow: its share of what is left.
-
-    A number's column is as wide as its widest number: numbers are never cut. letter: with shift,
-    sorts by it.
-    """
-
-    key: str
-    title: str
-    kind: ColumnKind
-    widths: tuple[int, int, int]
-    letter: str = ""
-    grow: int = 0
-
-    @property
-    def right(self) -> bool:
-        return self.kind in ("number", "mark")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,11 +79,14 @@ def table_data(
     empty: str,
     titles: Mapping[str, str] | None = None,
 ) -> TableData:
-    """Rows with what follows from them. Of two rows with one key the first stays."""
+    """Rows with what follows from them. Of two rows with one key the first stays.
+
+    A number's column is as wide as its widest number: numbers are never cut.
+    """
     by_key: dict[str, TableRow] = {}
     for row in rows:
         by_key.setdefault(row.key, row)
-    numbers = [i for i, c in enumerate(columns) if c.kind == "number"]
+    numbers = [i for i, c in enumerate(columns) if c.right]
     widest = [0] * len(columns)
     for i in numbers:
         widest[i] = max(map(len, [row.cells[i] for row in rows]), default=0)
@@ -181,7 +163,7 @@ def fitted(text: str, column: Column, size: int) -> str:
             text = cut_end(text, size)
         wide = cells(text)
     blank = " " * (size - wide)
-    return blank + text if column.right else text + blank
+    return blank + text if column.right or column.kind == "mark" else text + blank
 
 
 def narrowed(spark: str, size: int) -> str:

@@ -1,13 +1,17 @@
 """One row of a screen from one model: what each cell says, and what it is sorted by."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from eoctl.render.sanitise import visible
+from eoctl.render.tables import Column
+from eoctl.render.words import Age
 from eoctl.render.words import age as age_words
 from recovery.diagnose.diagnosis import ORDER, mark
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.offsets import OffsetsShowRow
 from recovery.rows.row import LsoRow, ProducerRow, TxnListRow
+from tui.screens.views import GROUPS, PARTITIONS, PRODUCERS, TRANSACTIONS
 from tui.widgets.tables import TableRow
 
 Text = Callable[[str], str]
@@ -30,30 +34,37 @@ def table_row(
     return TableRow(key, (sign, *texts), (None, *values), sign, source, opens, judged)
 
 
+def cells_of(columns: Sequence[Column], row: object, text: Text, **given: Cell) -> list[Cell]:
+    """Return the cells of a row after its mark: those given by key, the others by their column."""
+    return [given.get(c.key) or _cell(c, c.of(row), text) for c in columns[1:]]
+
+
+def _cell(column: Column, value: Any, text: Text) -> Cell:
+    if column.kind == "age":
+        return aged(value.seconds, value.producer_clock) if isinstance(value, Age) else aged(value)
+    if value is None:
+        return "" if column.kind == "text" else "-", None
+    if column.right:
+        return str(value), value
+    if column.kind == "partition":
+        topic, _, partition = value.rpartition(":")
+        return text(value), (topic, int(partition))
+    return text(value), value
+
+
 def partition_row(
     r: LsoRow, name: str, verdict: TxnHangingRow | None, spark: str, text: Text
 ) -> TableRow:
     """A partition; verdict: the worst judged transaction that holds it."""
-    b = r.blocking
-    if r.error:
-        sign, held_by = "?", r.error
-    elif verdict is not None:
-        sign = mark(verdict.verdict) or ""
+    given: dict[str, Cell] = {"trend": (spark, None)}
+    if verdict is not None and not r.error:
         held_by = verdict.transactional_id or f"pid {verdict.producer_id}, no owner"
-    else:
-        sign = "" if r.blocking_known else "?"
-        held_by = (b.transactional_id or f"pid {b.producer_id}") if b else ""
-        held_by = held_by if r.blocking_known else "not known"
-    cells: list[Cell] = [
-        (text(name), (r.topic, r.partition)),
-        numbered(r.last_stable_offset),
-        numbered(r.high_watermark),
-        numbered(r.held),
-        (spark, None),
-        aged(b.age_seconds if b else None, b.age_clock if b else None),
-        (text(held_by) if held_by else "", held_by or None),
-        numbered(r.leader),
-    ]
+        given["held_by"] = text(held_by), held_by
+    elif r.blocking is None and r.blocking_known and not r.error:
+        given["held_by"] = "", None
+    unknown = r.error or (verdict is None and not r.blocking_known)
+    sign = "?" if unknown else mark(verdict.verdict) or "" if verdict else ""
+    cells = cells_of(PARTITIONS.columns, r, text, **given)
     return table_row(name, sign, cells, r, ("why", name), verdict)
 
 
@@ -61,17 +72,9 @@ def producer_row(r: ProducerRow, now: int, text: Text) -> TableRow:
     """A producer of a partition."""
     name = f"{r.topic}:{r.partition}"
     sign = "?" if r.error else "!" if r.stale_epoch else ""
-    cells: list[Cell] = [
-        (text(name), (r.topic, r.partition)),
-        numbered(r.producer_id),
-        numbered(r.producer_epoch),
-        numbered(r.last_sequence),
-        numbered(r.current_txn_start_offset),
-        aged(since(r.last_timestamp, now), "producer"),
-        (text(r.transactional_id) if r.transactional_id else "-", r.transactional_id),
-        ("zombie" if r.stale_epoch else "", r.stale_epoch),
-    ]
+    age = aged(since(r.last_timestamp, now), producer_clock=True)
     opens = ("timeline", r.transactional_id) if r.transactional_id else ("why", name)
+    cells = cells_of(PRODUCERS.columns, r, text, age=age)
     return table_row(f"{name}:{r.producer_id}", sign, cells, r, opens)
 
 
@@ -79,16 +82,8 @@ def group_row(g: OffsetsShowRow, state: str | None, sign: str, text: Text) -> Ta
     """A group on a partition."""
     name = f"{g.topic}:{g.partition}"
     words = "yes" if g.pending else "-" if g.pending is None else "no"
-    cells: list[Cell] = [
-        (text(g.group), g.group),
-        (text(name), (g.topic, g.partition)),
-        numbered(g.committed_offset),
-        numbered(g.last_stable_offset),
-        numbered(g.lag),
-        numbered(g.lag_hw),
-        (words, words),
-        (g.error or state or "-", state),
-    ]
+    said = g.error or state or "-"
+    cells = cells_of(GROUPS.columns, g, text, pending=(words, words), state=(said, state))
     return table_row(f"{g.group}\0{name}", sign, cells, g, ("why", name))
 
 
@@ -104,18 +99,9 @@ def listed_row(key: str, t: TxnListRow, found: Sequence[TxnHangingRow], text: Te
     h = found[0] if found else None
     late = bool(t.age_seconds and t.timeout_ms and t.age_seconds * 1000 > t.timeout_ms)
     sign = "?" if t.error else (mark(h.verdict) or "") if h else "!" if late else ""
-    timeout = "-" if t.timeout_ms is None else age_words(t.timeout_ms / 1000)
-    cells: list[Cell] = [
-        (text(t.transactional_id), t.transactional_id),
-        (h.verdict, ORDER.index(h.verdict)) if h else ("-", None),
-        (t.error or t.state or "-", t.state),
-        aged(t.age_seconds, "coordinator"),
-        (timeout, t.timeout_ms),
-        numbered(t.partitions),
-        numbered(t.producer_id),
-        numbered(t.producer_epoch),
-        numbered(t.coordinator),
-    ]
+    verdict = (h.verdict, ORDER.index(h.verdict)) if h else ("-", None)
+    state = (t.error or t.state or "-", t.state)
+    cells = cells_of(TRANSACTIONS.columns, t, text, verdict=verdict, state=state)
     return table_row(key, sign, cells, h or t, ("timeline", t.transactional_id), h)
 
 
@@ -124,17 +110,18 @@ def stray_row(key: str, found: Sequence[TxnHangingRow]) -> TableRow:
     h = found[0]
     name = h.transactional_id
     said = f"(was {visible(name, spaces=True)})" if name else f"pid {h.producer_id}, no owner"
-    cells: list[Cell] = [
-        (said, said),
-        (h.verdict, ORDER.index(h.verdict)),
-        (h.state or "-", h.state),
-        aged(h.age_seconds, h.age_clock),
-        ("-", None),
-        numbered(len(found)),
-        numbered(h.producer_id),
-        numbered(h.producer_epoch),
-        ("-", None),
-    ]
+    cells = cells_of(
+        TRANSACTIONS.columns,
+        h,
+        str,
+        transactional_id=(said, said),
+        verdict=(h.verdict, ORDER.index(h.verdict)),
+        state=(h.state or "-", h.state),
+        age=aged(h.age_seconds, h.age_clock == "producer"),
+        timeout=("-", None),
+        partitions=numbered(len(found)),
+        coordinator=("-", None),
+    )
     return table_row(key, mark(h.verdict) or "", cells, h, ("why", h.where), h)
 
 
@@ -148,11 +135,11 @@ def numbered(value: int | None) -> Cell:
     return number(value), value
 
 
-def aged(seconds: float | None, clock: str | None = None) -> Cell:
+def aged(seconds: float | None, producer_clock: bool = False) -> Cell:
     """A cell of an age: `3m`, by a producer's clock `~3m`."""
     if seconds is None:
         return "", None
-    return age_words(max(seconds, 0.0), producer_clock=clock == "producer"), seconds
+    return age_words(max(seconds, 0.0), producer_clock=producer_clock), seconds
 
 
 def since(moment: int | None, now: int) -> float | None:
