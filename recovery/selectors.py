@@ -92,10 +92,10 @@ def regex_selector(expression: str, *, where: str | None = "--regex") -> Selecto
 
 def _as_logs_print(selector: Selector) -> str:
     """A hint for `orders-3`: so brokers' logs write what is `orders:3` here."""
-    found = _PRINTED.fullmatch(selector.literal or "")
-    if found is None or selector.partitions is not None:
+    match = _PRINTED.fullmatch(selector.literal or "")
+    if match is None or selector.partitions is not None:
         return ""
-    return f"; partition {found[2]} of topic {found[1]} is written {found[1]}:{found[2]}"
+    return f"; partition {match[2]} of topic {match[1]} is written {match[1]}:{match[2]}"
 
 
 def missing(selectors: Iterable[Selector], partition_counts: Mapping[str, int]) -> list[str]:
@@ -174,7 +174,7 @@ def _closed(glob: str) -> bool:
 
 
 def _ranges(text: str, where: str | None) -> Ranges:
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for part in text.split(","):
         if not (match := _RANGE.fullmatch(part.strip())):
             raise UsageError(
@@ -187,9 +187,9 @@ def _ranges(text: str, where: str | None) -> Ranges:
             raise UsageError(f"the partitions {part} run backwards", where=where)
         if high > MAX_PARTITION:
             raise UsageError(f"partition {high} is above {MAX_PARTITION}", where=where)
-        found.append((low, high))
+        ranges.append((low, high))
     merged: list[tuple[int, int]] = []
-    for low, high in sorted(found):
+    for low, high in sorted(ranges):
         if merged and low <= merged[-1][1] + 1:
             merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
         else:

@@ -13,12 +13,12 @@ def byte_rate(text: str, *, where: str | None = None) -> float:
 
     Raises UsageError, for zero as well: nothing would ever be read.
     """
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
         raise UsageError(
             f"{quoted(text)} is no number of bytes", where=where, remedy="write 500k, 20MiB or 50MB"
         )
-    number, unit, suffix = found.groups()
+    number, unit, suffix = match.groups()
     base = 1000 if unit and (suffix or "").lower() == "b" else 1024
     rate = float(number) * base ** " kmgt".index(unit.lower() or " ")
     if rate < 1:

@@ -44,17 +44,17 @@ def duration(text: str, *, where: str | None = None) -> float:
     given = text.strip()
     if given == "0":
         return 0.0
-    if found := _SHORT.fullmatch(given):
+    if match := _SHORT.fullmatch(given):
         factors = tuple(_UNITS_MS.values())
-    elif found := _ISO.fullmatch(given):
+    elif match := _ISO.fullmatch(given):
         factors = tuple(_UNITS_MS.values())[:5]
-    if not found or not any(found.groups()):
+    if not match or not any(match.groups()):
         raise UsageError(_why_no_duration(given), where=where, remedy=_DURATION_REMEDY)
     millis = round(
         sum(
             # Digits before the point are taken as integers: no rounding in long ones.
             int(whole) * factor + (float(f"0.{fraction}") * factor if fraction else 0)
-            for factor, number in zip(factors, found.groups(), strict=True)
+            for factor, number in zip(factors, match.groups(), strict=True)
             if number
             for whole, _, fraction in [number.partition(".")]
         )
@@ -94,17 +94,17 @@ def instant(text: str, now: int, *, where: str | None = None) -> int:
 def _instant(given: str, now: int, where: str | None) -> int:
     if given.lower() == "now":
         return now
-    if found := _AGO.fullmatch(given):
-        return now - round(duration(found[1], where=where) * 1000)
+    if match := _AGO.fullmatch(given):
+        return now - round(duration(match[1], where=where) * 1000)
     if re.fullmatch("[0-9]{10}", given):
         raise UsageError(
             f"{given} looks like epoch seconds", where=where, remedy=f"write {given}000"
         )
     if re.fullmatch("[0-9]{1,18}", given):
         return int(given)
-    if not (found := _RFC3339.fullmatch(given)):
+    if not (match := _RFC3339.fullmatch(given)):
         raise UsageError(f"{quoted(given)} is not an instant", where=where, remedy=_INSTANT_REMEDY)
-    year, month, day, hour, minute, second, fraction, zone = found.groups()
+    year, month, day, hour, minute, second, fraction, zone = match.groups()
     read = datetime.datetime(  # noqa: DTZ001
         int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0)
     )

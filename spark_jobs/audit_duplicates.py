@@ -50,41 +50,41 @@ def work(
     spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
     """The job. Its result: see DuplicatesFound."""
-    asked = job.understood(DuplicatesRequest.model_validate, request)
-    stages = audits.StageProgress(spark, progress, asked, 2)
+    audit = job.understood(DuplicatesRequest.model_validate, request)
+    stages = audits.StageProgress(spark, progress, audit, 2)
     done = stages.stage("read ids")
     pieces = [
         replace(r, start=start, end=end)
-        for r in asked.ranges
+        for r in audit.ranges
         if r.start < r.end
-        for start, end in parts(r.start, r.end, asked.range_offsets)
+        for start, end in parts(r.start, r.end, audit.range_offsets)
     ]
-    reading = audits.reading(spark, asked, len(pieces))
-    each = _Pieces(asked.by, access, pieces, reading, audits.Unread(spark))
-    count, refusals = audits.buckets(asked), executors.Refusals(spark)
-    found: list[DuplicatesFound] = []
+    reading = audits.reading(spark, audit, len(pieces))
+    each = _Pieces(audit.by, access, pieces, reading, audits.Unread(spark))
+    count, refusals = audits.buckets(audit), executors.Refusals(spark)
+    results: list[DuplicatesFound] = []
     if pieces:
         ids = audits.frame(spark, each.ids(done), len(pieces), IDS, refusals)
         rows = ids.repartition(count, "a").mapInArrow(
-            _suspected(2 * asked.offsets // count), ANSWER
+            _suspected(2 * audit.offsets // count), ANSWER
         )
-        found, contents = audits.answers(spark, rows, DuplicatesFound, WHAT, refusals)
+        results, contents = audits.answers(spark, rows, DuplicatesFound, WHAT, refusals)
         if contents:
             done = stages.stage("read suspects")
             halves = suspects_in(contents)
-            failed = {key for f in found for key in f.unread}
+            failed = {key for f in results for key in f.unread}
             again = [number for number, piece in enumerate(pieces) if piece.key not in failed]
             second = each.suspects(again, halves, done)
             suspects = audits.frame(spark, second, len(again), SUSPECTS, refusals)
             rows = (
                 suspects.repartition(count, "a")
                 .sortWithinPartitions("a", "b", "piece", "offset")
-                .mapInArrow(_copies(pieces, asked.most), ANSWER)
+                .mapInArrow(_copies(pieces, audit.most), ANSWER)
             )
-            found += audits.answers(spark, rows, DuplicatesFound, WHAT, refusals)[0]
-    whole = joined_duplicates(found, asked.most)
+            results += audits.answers(spark, rows, DuplicatesFound, WHAT, refusals)[0]
+    whole = joined_duplicates(results, audit.most)
     stages.end()
-    return audits.ended(asked, whole, whole.findings)
+    return audits.ended(audit, whole, whole.findings)
 
 
 def suspects_in(contents: Sequence[bytes], most: int = MOST_SUSPECTS) -> "NDArray[np.uint64]":
@@ -189,19 +189,19 @@ def _halves(ids: "NDArray[np.uint64]") -> dict[str, Any]:
     return {"a": signed[:, 0], "b": signed[:, 1]}
 
 
-def _rows(number: int, found: Sequence[Suspect]) -> "pa.RecordBatch":
+def _rows(number: int, suspects: Sequence[Suspect]) -> "pa.RecordBatch":
     """Suspects as rows of SUSPECTS."""
     import numpy as np
 
-    ids = np.frombuffer(b"".join(s.digest for s in found), np.uint64).reshape(-1, 2)
-    values = np.array([s.value_digest for s in found], np.uint64)
+    ids = np.frombuffer(b"".join(s.digest for s in suspects), np.uint64).reshape(-1, 2)
+    values = np.array([s.value_digest for s in suspects], np.uint64)
     columns = {
-        "piece": [number] * len(found),
-        "offset": [s.copy.offset for s in found],
-        "timestamp": [s.copy.timestamp for s in found],
+        "piece": [number] * len(suspects),
+        "offset": [s.copy.offset for s in suspects],
+        "timestamp": [s.copy.timestamp for s in suspects],
         "value": values.view(np.int64),
-        "size": [s.size for s in found],
-        "id": [s.id for s in found],
+        "size": [s.size for s in suspects],
+        "id": [s.id for s in suspects],
     }
     return audits.batch({**columns, **_halves(ids)}, SUSPECTS)
 
@@ -243,10 +243,10 @@ def _copies(pieces: Sequence[Resolved], most: int) -> Judge:
                 copies.add(Suspect(digest, row["id"], row["size"], copy, row["value"]))
             copies.end()
         yield from beside
-        found = DuplicatesFound(
+        result = DuplicatesFound(
             findings=copies.findings, repeats=copies.repeats, shown=tuple(copies.duplicates())
         )
-        yield audits.answer_row(audits.told(found))
+        yield audits.answer_row(audits.told(result))
 
     return judged
 

@@ -20,26 +20,26 @@ def work(
     spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
     """The job. Its result: see SequencesFound."""
-    asked = job.understood(SequencesRequest.model_validate, request)
-    stages = audits.StageProgress(spark, progress, asked, 1)
+    audit = job.understood(SequencesRequest.model_validate, request)
+    stages = audits.StageProgress(spark, progress, audit, 1)
     done = stages.stage("read headers")
-    ranges, most = asked.ranges, asked.most
-    reading, unread = audits.reading(spark, asked, len(ranges)), audits.Unread(spark)
+    ranges, most = audit.ranges, audit.most
+    reading, unread = audits.reading(spark, audit, len(ranges)), audits.Unread(spark)
 
     def read(number: int) -> dict[str, Any]:
-        found = access.asked(
+        result = access.asked(
             lambda cluster: read_sequences(cluster, [ranges[number]], reading, most),
             read_only=True,
         )
-        unread.told(found.failed)
+        unread.told(result.failed)
         done(ranges[number].end - ranges[number].start)
-        return found.model_dump(mode="json")
+        return result.model_dump(mode="json")
 
     answers = executors.run(spark, read, len(ranges), "eoctl audit sequences")
-    found = joined_sequences([SequencesFound.model_validate(a) for a in answers], most)
+    result = joined_sequences([SequencesFound.model_validate(a) for a in answers], most)
     stages.end()
-    each = [p.examined for p in found.partitions]
-    return audits.ended(asked, found, sum(e.gaps + e.repeats + e.epochs_back for e in each))
+    each = [p.examined for p in result.partitions]
+    return audits.ended(audit, result, sum(e.gaps + e.repeats + e.epochs_back for e in each))
 
 
 if __name__ == "__main__":

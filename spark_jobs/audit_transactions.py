@@ -30,41 +30,41 @@ def work(
     spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
     """The job. Its result: see TransactionsFound."""
-    asked = job.understood(TransactionsRequest.model_validate, request)
-    stages = audits.StageProgress(spark, progress, asked, 1)
+    audit = job.understood(TransactionsRequest.model_validate, request)
+    stages = audits.StageProgress(spark, progress, audit, 1)
     done = stages.stage("read headers and judge")
-    found = TransactionsFound()
-    if asked.ranges:
-        count, refusals = audits.buckets(asked), executors.Refusals(spark)
-        reader = _reader(spark, asked, access, done)
+    result = TransactionsFound()
+    if audit.ranges:
+        count, refusals = audits.buckets(audit), executors.Refusals(spark)
+        reader = _reader(spark, audit, access, done)
         rows = (
-            audits.frame(spark, reader, len(asked.ranges), ENDINGS, refusals)
+            audits.frame(spark, reader, len(audit.ranges), ENDINGS, refusals)
             .repartition(count, "pid")
             .sortWithinPartitions("pid", "piece", "nth")
-            .mapInArrow(_judge(asked), audits.ANSWER)
+            .mapInArrow(_judge(audit), audits.ANSWER)
         )
         what = "eoctl audit transactions"
         each, _ = audits.answers(spark, rows, TransactionsFound, what, refusals)
-        found = joined_transactions(each, asked.most)
+        result = joined_transactions(each, audit.most)
     stages.end()
-    return audits.ended(asked, found, found.findings)
+    return audits.ended(audit, result, result.findings)
 
 
 def _reader(
-    spark: "SparkSession", asked: TransactionsRequest, access: Access, done: audits.Done
+    spark: "SparkSession", audit: TransactionsRequest, access: Access, done: audits.Done
 ) -> audits.Give:
     """Return what gives the endings of a partition, by producer id and in their order."""
-    ranges = asked.ranges
-    reading, unread = audits.reading(spark, asked, len(ranges)), audits.Unread(spark)
+    ranges = audit.ranges
+    reading, unread = audits.reading(spark, audit, len(ranges)), audits.Unread(spark)
 
     def endings(number: int) -> "Iterator[pa.RecordBatch]":
         whole, failed = access.asked(
             lambda cluster: read_transactions(cluster, [ranges[number]], reading), read_only=True
         )
         repeated = sum(t.repeated_markers for t in whole.values())
-        found = TransactionsFound(failed=unread.told(failed), markers_without_data=repeated)
+        result = TransactionsFound(failed=unread.told(failed), markers_without_data=repeated)
         done(ranges[number].end - ranges[number].start)
-        yield audits.beside(number, found, ENDINGS)
+        yield audits.beside(number, result, ENDINGS)
         for transactions in whole.values():
             each = enumerate(transactions.endings())
             while rows := list(islice(each, ROWS)):
@@ -79,10 +79,10 @@ def _reader(
     return endings
 
 
-def _judge(asked: TransactionsRequest) -> Any:
+def _judge(audit: TransactionsRequest) -> Any:
     """Return what judges endings that come by producer id, partition and order."""
-    places = [r.key for r in asked.ranges]
-    covered, skew, most = of_producers(asked.covered), asked.skew, asked.most
+    places = [r.key for r in audit.ranges]
+    covered, skew, most = of_producers(audit.covered), audit.skew, audit.most
 
     def judged(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         findings = 0
@@ -94,9 +94,9 @@ def _judge(asked: TransactionsRequest) -> Any:
                 data, mark = json.loads(row["ending"])
                 ending = Ending(data and Data(*data), mark and Mark(*mark))
                 endings.setdefault(places[row["piece"]], {}).setdefault(pid, []).append(ending)
-            found = judge(covered.get(pid, []), endings, skew)
-            findings += len(found)
-            torn += found[: max(0, most - len(torn))]  # ids come in the order of findings
+            torn_here = judge(covered.get(pid, []), endings, skew)
+            findings += len(torn_here)
+            torn += torn_here[: max(0, most - len(torn))]  # ids come in the order of findings
         yield from beside
         yield audits.answer_row(audits.told(TransactionsFound(findings=findings, torn=tuple(torn))))
 

@@ -125,9 +125,9 @@ def stream(
     async def given() -> AsyncGenerator[T, None]:
         async with (
             Cluster(access.settings(), Deadline(None), read_only=True) as cluster,
-            aclosing(make(cluster)) as found,
+            aclosing(make(cluster)) as items,
         ):
-            async for one in found:
+            async for one in items:
                 yield one
 
     with asyncio.Runner() as runner:
@@ -173,14 +173,14 @@ def batch(columns: Mapping[str, Any], ddl: str) -> "pa.RecordBatch":
     return pa.RecordBatch.from_pydict(made)
 
 
-def beside(piece: int, found: AuditResult, ddl: str) -> "pa.RecordBatch":
+def beside(piece: int, result: AuditResult, ddl: str) -> "pa.RecordBatch":
     """A row that only says what was found of a piece."""
-    return batch({"piece": [piece], "told": [told(found)]}, ddl)
+    return batch({"piece": [piece], "told": [told(result)]}, ddl)
 
 
-def told(found: AuditResult) -> str:
+def told(result: AuditResult) -> str:
     """Return findings as `answers` takes them."""
-    return json.dumps({"answer": found.model_dump(mode="json")})
+    return json.dumps({"answer": result.model_dump(mode="json")})
 
 
 def answers(
@@ -195,7 +195,7 @@ def answers(
     Raises the errors of tasks, and IncompleteError where the driver takes no more from them.
     """
     try:
-        found = executors.collected(spark, rows, what, refusals)
+        collected = executors.collected(spark, rows, what, refusals)
     except EoctlError:
         raise
     except Exception as error:
@@ -206,12 +206,12 @@ def answers(
             where=what,
             remedy=f"name fewer topics or a shorter range, or more with --conf {limit}=",
         ) from None
-    content = [bytes(row["content"]) for row in found if row["content"] is not None]
-    said = sorted(
-        ((row["piece"], row["answer"]) for row in found if row["answer"] is not None),
+    content = [bytes(row["content"]) for row in collected if row["content"] is not None]
+    by_piece = sorted(
+        ((row["piece"], row["answer"]) for row in collected if row["answer"] is not None),
         key=lambda pair: -1 if pair[0] is None else pair[0],
     )
-    each = [json.loads(text) for _, text in said]
+    each = [json.loads(text) for _, text in by_piece]
     executors.raise_first(each)
     return [kind.model_validate(one["answer"]) for one in each], content
 
@@ -224,7 +224,7 @@ def answer_row(
 
 
 def apart(
-    batches: "Iterator[pa.RecordBatch]", said: "list[pa.RecordBatch]"
+    batches: "Iterator[pa.RecordBatch]", answers_apart: "list[pa.RecordBatch]"
 ) -> "Iterator[pa.RecordBatch]":
     """The rows that tasks gave; what they said of their pieces in columns `piece` and `told` goes
     to `said`, as rows of ANSWER."""
@@ -236,24 +236,24 @@ def apart(
         if len(rest) < len(one):
             pieces, texts = (one.filter(tells).column(n).to_pylist() for n in ("piece", "told"))
             for piece, text in zip(pieces, texts, strict=True):
-                said.append(answer_row(text, piece=piece))
+                answers_apart.append(answer_row(text, piece=piece))
         if len(rest):
             yield rest
 
 
 def rows_apart(
-    batches: "Iterator[pa.RecordBatch]", said: "list[pa.RecordBatch]"
+    batches: "Iterator[pa.RecordBatch]", answers_apart: "list[pa.RecordBatch]"
 ) -> Iterator[dict[str, Any]]:
     """See `apart`; row by row."""
-    for one in apart(batches, said):
+    for one in apart(batches, answers_apart):
         yield from one.to_pylist()
 
 
-def ended(request: AuditRequest, found: AuditResult, findings: int) -> dict[str, Any]:
+def ended(request: AuditRequest, audit: AuditResult, findings: int) -> dict[str, Any]:
     """A job's result; what was found is in the file that the request names, if it names one."""
-    status = Exit.INCOMPLETE if found.failed else Exit.FINDING if findings else Exit.OK
+    status = Exit.INCOMPLETE if audit.failed else Exit.FINDING if findings else Exit.OK
     result: dict[str, Any] = {"findings": findings, "exit_status": int(status)}
-    content = found.model_dump(mode="json")
+    content = audit.model_dump(mode="json")
     if request.answer is None:
         return {**result, "found": content}
     try:

@@ -34,46 +34,46 @@ def work(
 ) -> Mapping[str, Any]:
     """The job: {"tallies": {partition: tally}} of a look, {"copied": {partition: tally}} of a copy.
     A tally of a copy is of the attempt that ended it."""
-    asked, rule = job.understood(_read, request)
+    copying, rule = job.understood(_read, request)
     sink.refuse_speculation(spark)
-    if asked.memory is not None and asked.shared:
-        executors.check(spark, Path(asked.memory), PROBES)
-    offsets = sum(part.end - part.start for part in asked.parts)
-    told = {"stage": "copy" if asked.copies else "look", "stages_done": 0, "stages_total": 1}
-    progress.watch({**told, "records": None, "records_total": offsets}.copy)
-    tasks = Tasks(access, rule, asked)
-    if asked.copies:
+    if copying.memory is not None and copying.shared:
+        executors.check(spark, Path(copying.memory), PROBES)
+    offsets = sum(part.end - part.start for part in copying.parts)
+    stage = {"stage": "copy" if copying.copies else "look", "stages_done": 0, "stages_total": 1}
+    progress.watch({**stage, "records": None, "records_total": offsets}.copy)
+    tasks = Tasks(access, rule, copying)
+    if copying.copies:
         answers = executors.run(
             spark,
-            lambda number: tasks.copy(asked.parts[number]),
-            len(asked.parts),
+            lambda number: tasks.copy(copying.parts[number]),
+            len(copying.parts),
             "eoctl dedup: copy",
             sends=True,
         )
-        return {"copied": _by_partition(asked, answers)}
-    return {"tallies": _by_partition(asked, _looked(spark, tasks))}
+        return {"copied": _by_partition(copying, answers)}
+    return {"tallies": _by_partition(copying, _looked(spark, tasks))}
 
 
 def _read(request: Mapping[str, Any]) -> tuple[DedupRequest, DedupJob]:
     """The request, and the job with what all tasks together may read as a rate of each."""
-    asked = DedupRequest.model_validate(request)
-    found = asked.job
-    if found.wish.max_rate is not None:
-        rate = max(1.0, found.wish.max_rate / len(asked.parts))
-        found = replace(found, wish=replace(found.wish, max_rate=rate))
-    return asked, found
+    copying = DedupRequest.model_validate(request)
+    rule = copying.job
+    if rule.wish.max_rate is not None:
+        rate = max(1.0, rule.wish.max_rate / len(copying.parts))
+        rule = replace(rule, wish=replace(rule.wish, max_rate=rate))
+    return copying, rule
 
 
-def _by_partition(asked: DedupRequest, answers: list[Any]) -> dict[str, Any]:
-    return {str(p.partition): answer for p, answer in zip(asked.parts, answers, strict=True)}
+def _by_partition(copying: DedupRequest, answers: list[Any]) -> dict[str, Any]:
+    return {str(p.partition): answer for p, answer in zip(copying.parts, answers, strict=True)}
 
 
 class Tasks:
     """What tasks do; pickled with the cluster's access."""
 
-    def __init__(self, access: Access, rule: DedupJob, asked: DedupRequest) -> None:
-        self.access, self.rule, self.asked = access, rule, asked
-        self.memory = None if asked.memory is None else Path(asked.memory)
+    def __init__(self, access: Access, rule: DedupJob, copying: DedupRequest) -> None:
+        self.access, self.rule, self.asked = access, rule, copying
+        self.memory = None if copying.memory is None else Path(copying.memory)
 
     def look(self, part: DedupPart, scattered: Scattered | None) -> dict[str, int]:
         """The tally of one part. scattered: takes in its source records."""
@@ -156,11 +156,11 @@ def _looked(spark: "SparkSession", tasks: Tasks) -> list[dict[str, int]]:
     )
     rows = executors.collected(spark, joined, "eoctl dedup: look", refusals)
     answers = {row["task"]: json.loads(row["answer"]) for row in rows if row["found"] is None}
-    found = [answers[task] for task in range(count)]
-    executors.raise_first(found)
+    in_order = [answers[task] for task in range(count)]
+    executors.raise_first(in_order)
     if twice := sorted(row["found"] for row in rows if row["found"] is not None):
         raise scattered_error(wish, twice[0])
-    return [one["answer"] for one in found]
+    return [one["answer"] for one in in_order]
 
 
 def _schema() -> Any:

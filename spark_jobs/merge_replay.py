@@ -51,22 +51,22 @@ def work(
     spark: "SparkSession", request: Mapping[str, Any], access: Access, progress: job.JobProgress
 ) -> Mapping[str, Any]:
     """The job: read the log, refuse it or stage the merged stream, send it."""
-    asked = job.understood(ReplayRequest.model_validate, request)
+    replay = job.understood(ReplayRequest.model_validate, request)
     sink.refuse_speculation(spark)
-    parent = local_path(asked.staging)
+    parent = local_path(replay.staging)
     shutil.rmtree(parent, ignore_errors=True)  # a killed run's: all is read again from its commit
     folder = parent / uuid.uuid4().hex
     executors.check(spark, folder, PROBES)
-    told = _Told(progress)
+    stages = _Told(progress)
     try:
-        told.stage("read the log")
-        found = _scanned(spark, asked, access)
-        ranges, entries = _judged(asked, found)
-        told.stage("join and sort", sum(entries))
-        files = _staged(spark, asked, access, folder, ranges)
-        _refuse_other_rows(asked, files, entries)
-        told.stage("send", sum(f.rows for f in files))
-        answers = _sent(spark, asked, access, folder, files, found)
+        stages.stage("read the log")
+        scans = _scanned(spark, replay, access)
+        ranges, entries = _judged(replay, scans)
+        stages.stage("join and sort", sum(entries))
+        files = _staged(spark, replay, access, folder, ranges)
+        _refuse_other_rows(replay, files, entries)
+        stages.stage("send", sum(f.rows for f in files))
+        answers = _sent(spark, replay, access, folder, files, scans)
     finally:
         shutil.rmtree(parent, ignore_errors=True)
     return {
@@ -83,35 +83,35 @@ class _Told:
 
     def stage(self, name: str, records: int | None = None) -> None:
         self._number += 1
-        told = {"stage": name, "stages_done": self._number, "stages_total": 3}
-        self._progress.watch({**told, "records": None, "records_total": records}.copy)
+        values = {"stage": name, "stages_done": self._number, "stages_total": 3}
+        self._progress.watch({**values, "records": None, "records_total": records}.copy)
 
 
 def _scanned(
-    spark: "SparkSession", asked: ReplayRequest, access: Access
+    spark: "SparkSession", replay: ReplayRequest, access: Access
 ) -> list[tuple[Sources, Sources, int]]:
     """For each part: what the log named before its position, and from there on; and the offset
     after its last entry. Raises RefusedError for a record that is no entry."""
     stretches = [
         (number, later, start, end)
-        for number, part in enumerate(asked.parts)
+        for number, part in enumerate(replay.parts)
         for later, (low, high) in enumerate(
             [(part.base.merge_offset, part.position), (part.position, part.tip)]
         )
         if low < high
-        for start, end in pieces(low, high, asked.range_offsets)
+        for start, end in pieces(low, high, replay.range_offsets)
     ]
 
     def scan(task: int) -> list[Any]:
         number, _, start, end = stretches[task]
-        return asyncio.run(_scan(access, asked, asked.parts[number], start, end))
+        return asyncio.run(_scan(access, replay, replay.parts[number], start, end))
 
     answers = executors.run(spark, scan, len(stretches), "eoctl merge replay: the log")
-    ends = [part.position for part in asked.parts]
+    ends = [part.position for part in replay.parts]
     each: dict[tuple[int, int], Sources] = {}
     for (number, later, *_), (end, rows) in zip(stretches, answers, strict=True):
-        found = {(t, p): SourceRange(*rest) for t, p, *rest in rows}
-        each[number, later] = _joined(each.get((number, later), {}), found)
+        sources = {(t, p): SourceRange(*rest) for t, p, *rest in rows}
+        each[number, later] = _joined(each.get((number, later), {}), sources)
         if later and end is not None:
             ends[number] = end
     return [
@@ -121,20 +121,20 @@ def _scanned(
 
 
 async def _scan(
-    access: Access, asked: ReplayRequest, part: MergePart, start: int, end: int
+    access: Access, replay: ReplayRequest, part: MergePart, start: int, end: int
 ) -> list[Any]:
     """[offset after the last entry or None, rows of topic, partition and SourceRange's fields]."""
-    tail, last, form = Tail(), None, merge_format(asked.format)
-    merge = (asked.merge, part.partition)
+    tail, last, form = Tail(), None, merge_format(replay.format)
+    merge = (replay.merge, part.partition)
     async with Cluster(access.settings(), Deadline(None), read_only=True) as cluster:
         read = read_columns(cluster, *merge, start, end, last_stable_offset=part.tip)
         async with aclosing(read):
             async for batch in read:
-                seen = batch.select((batch.outcome != ABORTED) & (batch.outcome != OPEN))
-                if not len(seen):
+                visible = batch.select((batch.outcome != ABORTED) & (batch.outcome != OPEN))
+                if not len(visible):
                     continue
-                offsets = seen.offset.tolist()
-                keys, values = seen.key.array().to_pylist(), seen.value.array().to_pylist()
+                offsets = visible.offset.tolist()
+                keys, values = visible.key.array().to_pylist(), visible.value.array().to_pylist()
                 tail.add_all(entries_of(form, merge, offsets, keys, values))
                 last = offsets[-1] + 1
     rows = [[*place, s.first, s.last, s.entries, s.rising] for place, s in tail.sources.items()]
@@ -143,12 +143,12 @@ async def _scan(
 
 def _joined(before: Sources, after: Sources) -> Sources:
     """Two stretches of which one follows the other, as one."""
-    found = before | after
+    sources = before | after
     for place in before.keys() & after.keys():
         a, b = before[place], after[place]
         rising = a.rising and b.rising and a.last < b.first
-        found[place] = SourceRange(a.first, b.last, a.entries + b.entries, rising)
-    return found
+        sources[place] = SourceRange(a.first, b.last, a.entries + b.entries, rising)
+    return sources
 
 
 Range = tuple[int, str, int, int, int]
@@ -156,22 +156,22 @@ Range = tuple[int, str, int, int, int]
 
 
 def _judged(
-    asked: ReplayRequest, found: list[tuple[Sources, Sources, int]]
+    replay: ReplayRequest, scans: list[tuple[Sources, Sources, int]]
 ) -> tuple[list[Range], list[int]]:
     """Return what is read of the inputs for each part, and how many entries each has.
 
     Raises RefusedError where the log names what cannot be read, or not in its order.
     """
-    seen, ranges, entries = asked.seen, list[Range](), list[int]()
-    for number, (part, (before, after, _)) in enumerate(zip(asked.parts, found, strict=True)):
-        merge = (asked.merge, part.partition)
+    inputs, ranges, entries = replay.seen, list[Range](), list[int]()
+    for number, (part, (before, after, _)) in enumerate(zip(replay.parts, scans, strict=True)):
+        merge = (replay.merge, part.partition)
         for place, source in sorted(before.items()):
             if not source.rising:
                 raise goes_back(merge, place)
         for place, source in sorted(after.items()):
-            if place[0] not in asked.inputs or place not in seen:
+            if place[0] not in replay.inputs or place not in inputs:
                 raise no_input(merge, place)
-            low, high = seen[place].low, seen[place].high
+            low, high = inputs[place].low, inputs[place].high
             refuse_unreadable(place, source.first, (low, high))
             if source.last >= high:
                 raise beyond(place, source.last, high)
@@ -190,16 +190,16 @@ def _judged(
 
 
 def _staged(
-    spark: "SparkSession", asked: ReplayRequest, access: Access, folder: Path, ranges: list[Range]
+    spark: "SparkSession", replay: ReplayRequest, access: Access, folder: Path, ranges: list[Range]
 ) -> list[staging.StagedFile]:
     """A file for each part: its records in the log's order, without those to be dropped."""
     executors.ship(spark)
-    parts = asked.parts
+    parts = replay.parts
     numbers = {part.partition: number for number, part in enumerate(parts)}
-    log = {(asked.merge, p.partition): (p.position, p.tip) for p in parts if p.position < p.tip}
+    log = {(replay.merge, p.partition): (p.position, p.tip) for p in parts if p.position < p.tip}
     options = {"columns": "partition,offset,key,value"}
-    entries = _source(spark, access, LOG, asked, log, folder, options).mapInArrow(
-        decode(asked.format, asked.merge, numbers),
+    entries = _source(spark, access, LOG, replay, log, folder, options).mapInArrow(
+        decode(replay.format, replay.merge, numbers),
         "part int, merge_offset bigint, topic string, partition int, offset bigint",
     )
     inputs: dict[TopicPartition, tuple[int, int]] = {}
@@ -208,28 +208,28 @@ def _staged(
         inputs[topic, partition] = min(low, start), max(high, end)
     options = {
         "columns": "topic,partition,offset,key,value,headers,timestamp",
-        "isolation": asked.isolation,
+        "isolation": replay.isolation,
     }
-    if asked.max_rate is not None:
-        options["max_rate"] = str(asked.max_rate)
-    records = _source(spark, access, INPUTS, asked, inputs, folder, options)
+    if replay.max_rate is not None:
+        options["max_rate"] = str(replay.max_rate)
+    records = _source(spark, access, INPUTS, replay, inputs, folder, options)
     ordered = _joined_in_order(spark, entries, records, ranges, len(parts))
-    return staging.stage(ordered, folder, len(parts), checked(asked))
+    return staging.stage(ordered, folder, len(parts), checked(replay))
 
 
 def _source(
     spark: "SparkSession",
     access: Access,
     name: str,
-    asked: ReplayRequest,
+    replay: ReplayRequest,
     ranges: dict[TopicPartition, tuple[int, int]],
     folder: Path,
     options: dict[str, str],
 ) -> "DataFrame":
     """The Data Source for these ranges of a cut."""
     path = folder / f"{name}.json"
-    path.write_text(cut_files.dump(asked.cut(ranges)), encoding="utf-8")
-    options |= {"cut": str(path), "range_offsets": str(asked.range_offsets)}
+    path.write_text(cut_files.dump(replay.cut(ranges)), encoding="utf-8")
+    options |= {"cut": str(path), "range_offsets": str(replay.range_offsets)}
     register(spark, access, name, **options)
     return spark.read.format(name).load()
 
@@ -246,14 +246,14 @@ def _joined_in_order(
     from pyspark.sql.functions import asc_nulls_first, broadcast, col, lit
 
     kinds = "part int, t string, p int, start bigint, end bigint"
-    wanted = broadcast(spark.createDataFrame(ranges, kinds))
+    spans = broadcast(spark.createDataFrame(ranges, kinds))
     inside = (
         (col("topic") == col("t"))
         & (col("partition") == col("p"))
         & (col("offset") >= col("start"))
         & (col("offset") < col("end"))
     )
-    mine = records.join(wanted, inside).drop("t", "p", "start", "end").withColumn("there", lit(1))
+    mine = records.join(spans, inside).drop("t", "p", "start", "end").withColumn("there", lit(1))
     keys = ["part", "topic", "partition", "offset"]
     return (
         entries.join(mine, keys, "full_outer")
@@ -263,32 +263,32 @@ def _joined_in_order(
 
 
 def _refuse_other_rows(
-    asked: ReplayRequest, files: list[staging.StagedFile], entries: Iterable[int]
+    replay: ReplayRequest, files: list[staging.StagedFile], entries: Iterable[int]
 ) -> None:
     """Refuse if other rows are staged than entries were counted. Raises RefusedError."""
     rows = [f.rows for f in files]
-    expected = [n - part.drop_left for n, part in zip(entries, asked.parts, strict=True)]
+    expected = [n - part.drop_left for n, part in zip(entries, replay.parts, strict=True)]
     if rows != expected:
         raise RefusedError(
             f"{rows} records are staged, the log has {expected} entries for them: nothing was sent",
-            where=asked.merge,
+            where=replay.merge,
         )
 
 
 def _sent(
     spark: "SparkSession",
-    asked: ReplayRequest,
+    replay: ReplayRequest,
     access: Access,
     folder: Path,
     files: list[staging.StagedFile],
-    found: list[tuple[Sources, Sources, int]],
+    scans: list[tuple[Sources, Sources, int]],
 ) -> list[dict[str, int]]:
     works = [
         Sending(
             Work(
                 access=access,
-                job=asked.group,
-                topic=asked.output,
+                job=replay.group,
+                topic=replay.output,
                 batch=0,
                 manifest="",
                 partition=part.partition,
@@ -298,10 +298,10 @@ def _sent(
                 rows_per_transaction=ROWS_PER_TRANSACTION,
             ),
             part,
-            asked.merge,
+            replay.merge,
             end,
         )
-        for part, file, (_, _, end) in zip(asked.parts, files, found, strict=True)
+        for part, file, (_, _, end) in zip(replay.parts, files, scans, strict=True)
     ]
     answers: list[dict[str, int]] = executors.run(
         spark,

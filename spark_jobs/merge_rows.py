@@ -41,13 +41,13 @@ def decode(form: str, topic: str, numbers: Mapping[int, int]) -> Through:
             if not offsets:
                 continue
             [partition] = set(partitions)
-            places, found = entries_of(decoder, (topic, partition), offsets, keys, values)
+            places, entries = entries_of(decoder, (topic, partition), offsets, keys, values)
             arrays = [
                 [numbers[partition]] * len(offsets),
                 offsets,
                 [place[0] for place in places],
                 [place[1] for place in places],
-                found,
+                entries,
             ]
             yield pa.RecordBatch.from_arrays(
                 [pa.array(a, f.type) for a, f in zip(arrays, schema, strict=True)], schema=schema
@@ -56,7 +56,7 @@ def decode(form: str, topic: str, numbers: Mapping[int, int]) -> Through:
     return run
 
 
-def checked(asked: ReplayRequest) -> Through:
+def checked(replay: ReplayRequest) -> Through:
     """For staging: rows as the sink sends them. Raises RefusedError for a log that is not true
     and for a record that cannot be written as it is."""
 
@@ -66,7 +66,7 @@ def checked(asked: ReplayRequest) -> Through:
         context = TaskContext.get()
         assert context is not None
         number = context.partitionId()
-        yield from _checked(asked, asked.parts[number], _only(batches, number))
+        yield from _checked(replay, replay.parts[number], _only(batches, number))
 
     return run
 
@@ -81,11 +81,11 @@ def _only(batches: Iterator[Any], number: int) -> Iterator[Any]:
         yield batch
 
 
-def _checked(asked: ReplayRequest, part: MergePart, batches: Iterator[Any]) -> Iterator[Any]:
+def _checked(replay: ReplayRequest, part: MergePart, batches: Iterator[Any]) -> Iterator[Any]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    merge, drop = (asked.merge, part.partition), part.drop_left
+    merge, drop = (replay.merge, part.partition), part.drop_left
     left_out: dict[TopicPartition, int] = {}  # of each input, the first record without an entry
     absent: tuple[int, MergeEntry] | None = None  # the first entry without a record
     for batch in batches:

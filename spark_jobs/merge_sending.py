@@ -79,7 +79,7 @@ class ReplayAttempt(Attempt):
 
     def _committed(self) -> Committed | None:
         async def ask(cluster: Cluster) -> Committed | None:
-            found = await exactly_once.committed(cluster, self.work.job, [self._place])
-            return found.get(self._place)
+            positions = await exactly_once.committed(cluster, self.work.job, [self._place])
+            return positions.get(self._place)
 
         return self.work.access.asked(ask, markers.ANSWER_SECONDS)

@@ -52,15 +52,15 @@ class SparkEngine:
 
         self._check(min(PROBES, len(tasks)))
         tasks = sharing_rate(tasks, executors.at_once(self._spark, len(tasks)))
-        told = self._folder / "runs" / f"progress-{uuid.uuid4().hex}"
-        private.make_folder(told)
+        progress_folder = self._folder / "runs" / f"progress-{uuid.uuid4().hex}"
+        private.make_folder(progress_folder)
         self._stages += 1
-        look = self._looking(tasks, told)
+        look = self._looking(tasks, progress_folder)
         if self._progress is not None:
             self._progress.watch(look)
         answers = executors.run(
             self._spark,
-            _work(list(tasks), str(told)),
+            _work(list(tasks), str(progress_folder)),
             len(tasks),
             "eoctl state rebuild",
         )
@@ -76,14 +76,16 @@ class SparkEngine:
         parent = self._folder if own else self._folder.resolve().parent
         executors.check_within(self._spark, self._folder, parent, tasks)
 
-    def _looking(self, tasks: "Sequence[Task]", told: Path) -> Callable[[], dict[str, Any]]:
+    def _looking(
+        self, tasks: "Sequence[Task]", progress_folder: Path
+    ) -> Callable[[], dict[str, Any]]:
         """Return what gives the progress of these tasks."""
         total = sum(getattr(t, "end", 0) - getattr(t, "start", 0) for t in tasks)
         reading, stage = total > 0, self._stages
         stages = max(stage, 2 if getattr(tasks[0], "in_parts", False) else 1)
 
         def look() -> dict[str, Any]:
-            size, records = _sum(told)
+            size, records = _sum(progress_folder)
             return {
                 "stage": "read ranges" if reading else "combine buckets",
                 "stages_done": stage - 1,
@@ -96,7 +98,7 @@ class SparkEngine:
         return look
 
 
-def _work(tasks: "list[Task]", told: str) -> Any:
+def _work(tasks: "list[Task]", progress_folder: str) -> Any:
     """The function that Spark calls with a task's number; it closes over the tasks.
 
     A task keeps its row itself: what Spark collects comes when all are done, and a job that is
@@ -108,7 +110,7 @@ def _work(tasks: "list[Task]", told: str) -> Any:
         from eoctl.stores.state.folder import Attempts
 
         task = tasks[number]
-        row = run_task(task, _Teller(told, number))
+        row = run_task(task, _Teller(progress_folder, number))
         Attempts(Path(task.output)).keep(task.key(), row)
         return base64.b64encode(pickle.dumps(row)).decode()
 
@@ -154,11 +156,13 @@ def work(
     """The job: rebuild, publish, say where."""
     from eoctl.engine.rebuild import RebuildRequest, rebuild
 
-    wanted = job.understood(lambda given: RebuildRequest.from_json(json.dumps(given)), request)
-    engine = SparkEngine(spark, local_path(wanted.output), progress)
-    manifest = rebuild(wanted, access, engine, "spark")
+    rebuild_request = job.understood(
+        lambda given: RebuildRequest.from_json(json.dumps(given)), request
+    )
+    engine = SparkEngine(spark, local_path(rebuild_request.output), progress)
+    manifest = rebuild(rebuild_request, access, engine, "spark")
     return {
-        "manifest": str(Path(wanted.output) / "manifest.json"),
+        "manifest": str(Path(rebuild_request.output) / "manifest.json"),
         "digest": manifest.digest.model_dump(mode="json"),
         "complete": manifest.complete,
         "exit_status": int(Exit.OK if manifest.complete else Exit.INCOMPLETE),

@@ -127,20 +127,20 @@ def kafka_source(
     class KafkaSource(DataSource):
         def __init__(self, options: dict[str, str]) -> None:
             super().__init__(options)
-            asked = {**fixed, **{key.lower(): value for key, value in options.items()}}
-            asked.pop("path", None)
-            check_options(asked)
-            self.choice = choice(asked)
-            same = all(asked.get(key) == fixed.get(key) for key in RANGES)
+            given = {**fixed, **{key.lower(): value for key, value in options.items()}}
+            given.pop("path", None)
+            check_options(given)
+            self.choice = choice(given)
+            same = all(given.get(key) == fixed.get(key) for key in RANGES)
             if decided is not None and same:
                 self.spans = decided
-            elif each_action_loads and "cut" not in asked:
+            elif each_action_loads and "cut" not in given:
                 raise RefusedError(
                     "under Spark Connect each action loads again, and would read other ranges",
                     remedy="name topics, start and end in register(), or give a cut file",
                 )
             else:
-                self.spans = spans(access, asked)
+                self.spans = spans(access, given)
             if self.choice.max_rate is not None:
                 share = max(1, min(len(self.spans), most_at_once))
                 self.choice = replace(self.choice, max_rate=self.choice.max_rate / share)
@@ -295,7 +295,7 @@ class Reader(DataSourceReader):
     """
 
     def __init__(
-        self, access: Access, chosen: Choice, found: list[Span], schema: "StructType"
+        self, access: Access, chosen: Choice, spans: list[Span], schema: "StructType"
     ) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -307,7 +307,7 @@ class Reader(DataSourceReader):
                     where=NAME,
                     remedy=source_columns.ddl(chosen.known),
                 )
-        self.access, self.choice, self.spans = access, chosen, found
+        self.access, self.choice, self.spans = access, chosen, spans
         self.arrow = to_arrow_schema(schema, timezone="UTC")
 
     def partitions(self) -> list[Span]:

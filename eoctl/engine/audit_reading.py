@@ -68,14 +68,14 @@ async def read_transactions(
     cluster: Cluster, ranges: Sequence[Resolved], reading: Reading
 ) -> tuple[dict[TopicPartition, PartitionTransactions], tuple[Missing, ...]]:
     """Return what the readable partitions hold of transactions, and which were unreadable."""
-    found = {r.key: PartitionTransactions(r.start) for r in ranges}
+    by_partition = {r.key: PartitionTransactions(r.start) for r in ranges}
     ends = {r.key: r.end for r in ranges}
 
     def add(key: TopicPartition, records: Buffer, scan: HeaderScan) -> None:
-        found[key].add(records, scan, ends[key])
+        by_partition[key].add(records, scan, ends[key])
 
     failed = await read_chunks(cluster, ranges, add, reading)
-    whole = {key: one for key, one in found.items() if key not in failed}
+    whole = {key: one for key, one in by_partition.items() if key not in failed}
     return whole, tuple(failed.values())
 
 
@@ -98,9 +98,9 @@ async def read_chunks(
     positions = {r.key: r.start for r in ranges}
     total, size = sum(r.end - r.start for r in ranges), 0
     loop = asyncio.get_running_loop()
-    wanted = [Range(r.topic, r.partition, r.start, r.end) for r in ranges]
+    fetched = [Range(r.topic, r.partition, r.start, r.end) for r in ranges]
     with ThreadPoolExecutor(1, "eoctl-audit") as thread:  # the connection is read meanwhile
-        async for item in fetch.read(cluster, wanted, max_rate=reading.max_rate):
+        async for item in fetch.read(cluster, fetched, max_rate=reading.max_rate):
             key = item.topic, item.partition
             if isinstance(item, Chunk):
                 if key in failed:
@@ -120,11 +120,15 @@ async def read_chunks(
 
 
 def columns(
-    cluster: Cluster, r: Resolved, end: int, reading: Reading, told: Callable[[int, int], None]
+    cluster: Cluster,
+    r: Resolved,
+    end: int,
+    reading: Reading,
+    on_progress: Callable[[int, int], None],
 ) -> AsyncGenerator[ColumnBatch, None]:
     """The records of a partition from the range's start to `end`; outcomes as at its LSO.
 
-    told: see `read_columns`; use with aclosing.
+    on_progress: see `read_columns`; use with aclosing.
     """
     return read_columns(
         cluster,
@@ -135,15 +139,15 @@ def columns(
         last_stable_offset=r.last_stable_offset,
         check_crc=reading.check_crc,
         max_rate=reading.max_rate,
-        progress=told,
+        progress=on_progress,
     )
 
 
 async def visible(
-    cluster: Cluster, r: Resolved, reading: Reading, told: Callable[[int, int], None]
+    cluster: Cluster, r: Resolved, reading: Reading, on_progress: Callable[[int, int], None]
 ) -> AsyncGenerator[ColumnBatch, None]:
     """The records of a range that a read_committed reader gets; see `columns`."""
-    parts = columns(cluster, r, r.end, reading, told)
+    parts = columns(cluster, r, r.end, reading, on_progress)
     async with aclosing(parts):
         async for part in parts:
             yield part.select(seen_by_readers(part))
@@ -152,8 +156,8 @@ async def visible(
 def seen_by_readers(part: ColumnBatch) -> "NDArray[np.bool_]":
     """bool[n]: which records a read_committed reader gets."""
     outcome = part.outcome
-    seen: NDArray[np.bool_] = (outcome == NONE) | (outcome == COMMITTED)
-    return seen
+    is_visible: NDArray[np.bool_] = (outcome == NONE) | (outcome == COMMITTED)
+    return is_visible
 
 
 def not_read(key: TopicPartition, error: EoctlError) -> Missing:

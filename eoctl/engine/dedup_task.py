@@ -46,11 +46,11 @@ async def look(
     scattered: takes in which source records have outputs here. Raises RefusedError, with the
     reason, where the copy would not be right, IncompleteError.
     """
-    seen = await _remembered(cluster, job, part, memory)
-    before = Tally(**asdict(seen.tally))
-    seen.share(scattered)
-    await _read(cluster, job, part.partition, (part.start, part.end), seen, progress)
-    return seen.tally.since(before)
+    ids = await _remembered(cluster, job, part, memory)
+    before = Tally(**asdict(ids.tally))
+    ids.share(scattered)
+    await _read(cluster, job, part.partition, (part.start, part.end), ids, progress)
+    return ids.tally.since(before)
 
 
 async def left(cluster: Cluster, job: DedupJob, part: DedupPart) -> DedupPart | None:
@@ -62,8 +62,8 @@ async def left(cluster: Cluster, job: DedupJob, part: DedupPart) -> DedupPart | 
     name = f"{place[0]}:{place[1]}"
     # before the position: what another attempt writes in between comes with one
     output = (await partitions(cluster, job.wish.output))[part.partition]
-    found = (await committed(cluster, job.wish.group, [place])).get(place)
-    if found is None:
+    standing = (await committed(cluster, job.wish.group, [place])).get(place)
+    if standing is None:
         if part.start != part.begin:
             raise RefusedError("its position is gone since the plan", where=name)
         await refuse_written(cluster, output)
@@ -74,17 +74,17 @@ async def left(cluster: Cluster, job: DedupJob, part: DedupPart) -> DedupPart | 
                 remedy="look with `eoctl txn list`",
             )
         return part
-    beside = job.beside(found.metadata, name)
-    if found.offset < part.start:
+    beside = job.beside(standing.metadata, name)
+    if standing.offset < part.start:
         raise RefusedError(
-            f"the job stands at {found.offset}, planned was [{part.start}, {part.end}): its "
+            f"the job stands at {standing.offset}, planned was [{part.start}, {part.end}): its "
             "position was set back",
             where=name,
             remedy="plan again",
         )
-    if found.offset >= part.end:
+    if standing.offset >= part.end:
         return None
-    return part.model_copy(update={"start": found.offset, "seen": beside.seen})
+    return part.model_copy(update={"start": standing.offset, "seen": beside.seen})
 
 
 async def copy(
@@ -95,15 +95,15 @@ async def copy(
     memory: Path | None,
     *,
     ensure_held: Callable[[], None] = lambda: None,
-    told: Callable[[str], None] = lambda point: None,
+    on_point: Callable[[str], None] = lambda point: None,
 ) -> Tally:
     """Copy a part, or what is `left` of it; what became of these records.
 
     writer: is open, and its transaction is aborted when the copy fails. ensure_held: called before
-    each commit. told: is called after what is read was sent ("batch") and "committed".
+    each commit. on_point: is called after what is read was sent ("batch") and "committed".
     """
     try:
-        return await _copy(cluster, _Copy(writer, job, part, ensure_held, told), memory)
+        return await _copy(cluster, _Copy(writer, job, part, ensure_held, on_point), memory)
     except BaseException:
         await asyncio.to_thread(writer.abort)
         raise
@@ -112,8 +112,8 @@ async def copy(
 async def partitions(cluster: Cluster, topic: str) -> list[PartitionFacts]:
     """Return all partitions of a topic by number, with all offsets. Raises IncompleteError."""
     topics = (await cluster.metadata([topic])).topics.values()
-    asked = [p for t in topics for p in t.partitions]
-    facts, missing = await collect.partition_offsets(cluster, topics, asked)
+    every = [p for t in topics for p in t.partitions]
+    facts, missing = await collect.partition_offsets(cluster, topics, every)
     if missing or any(f.error or f.last_stable_offset is None for f in facts):
         why = missing[0].detail if missing else "its offsets were not told"
         raise IncompleteError(f"cannot be read: {why}", where=topic)
@@ -298,11 +298,11 @@ class _Copy:
         job: DedupJob,
         part: DedupPart,
         ensure_held: Callable[[], None],
-        told: Callable[[str], None],
+        on_point: Callable[[str], None],
     ) -> None:
         self.job, self.part = job, part
         self._writer = writer
-        self._ensure_held, self._told = ensure_held, told
+        self._ensure_held, self._told = ensure_held, on_point
         self._sent = 0
         self._until: float | None = None  # of the open transaction
 
@@ -311,7 +311,7 @@ class _Copy:
         before = memory.tally.records
         copied = memory.judge(records)
         chosen = records.select(copied)
-        seen = (before + 1 + copied.nonzero()[0]).tolist()  # with each of the chosen
+        visible_before = (before + 1 + copied.nonzero()[0]).tolist()  # with each of the chosen
         output, times = self.job.wish.output, chosen.timestamp.tolist()
         for i in range(len(chosen)):
             if self._until is None:
@@ -328,7 +328,7 @@ class _Copy:
             )
             self._sent += 1
             if self._sent >= TRANSACTION_RECORDS or time.monotonic() > self._until:
-                self.commit(int(chosen.offset[i]) + 1, seen[i])
+                self.commit(int(chosen.offset[i]) + 1, visible_before[i])
         # repeats alone send nothing: the transaction must not grow old over them
         if self._until is not None and time.monotonic() > self._until:
             self.commit(position, memory.tally.records)
@@ -339,13 +339,13 @@ class _Copy:
         """Return for how long the open transaction may still run, None if none is open."""
         return None if self._until is None else max(0.0, self._until - time.monotonic())
 
-    def commit(self, position: int, seen: int) -> None:
-        """Commit what was sent, and the position, also where nothing was sent. seen: visible
+    def commit(self, position: int, visible_records: int) -> None:
+        """Commit what was sent, and the position, also where nothing was sent. ids_known: visible
         records from the job's first offset to the position."""
         self._ensure_held()
         if self._until is None:
             self._writer.begin()
-        metadata = self.job.metadata(self.part.begin, self.part.end, seen)
+        metadata = self.job.metadata(self.part.begin, self.part.end, visible_records)
         places = {
             (self.job.wish.source, self.part.partition): CommittedPosition(position, metadata)
         }

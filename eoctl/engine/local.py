@@ -68,23 +68,23 @@ class LocalEngine:
                 )
             for connection in busy.intersection(ready):
                 try:
-                    said = connection.recv()
+                    answer = connection.recv()
                 except (EOFError, OSError):
                     raise IncompleteError(self._died(connection)) from None
-                if isinstance(said, tuple):
+                if isinstance(answer, tuple):
                     if self._progress is not None:
-                        self._progress(*said)
+                        self._progress(*answer)
                     continue
                 busy.remove(connection)
                 idle.append(connection)
-                if isinstance(said, BaseException):
-                    raise said
-                yield said
+                if isinstance(answer, BaseException):
+                    raise answer
+                yield answer
 
-    def start(self, wanted: int) -> None:
+    def start(self, workers: int) -> None:
         """Have so many workers, or as many as there may be; may be done ahead of the tasks."""
         spawn = multiprocessing.get_context("spawn")  # threads of this process don't survive a fork
-        while len(self._workers) < min(wanted, self._most):
+        while len(self._workers) < min(workers, self._most):
             ours, theirs = spawn.Pipe()
             process = spawn.Process(target=_work, args=(theirs, os.getpid()), daemon=True)
             process.start()
@@ -115,17 +115,17 @@ def _work(connection: Connection, parent: int) -> None:
         except (EOFError, OSError):
             return
         try:
-            said: TaskRow | BaseException = run_task(task, _telling(connection))
+            answer: TaskRow | BaseException = run_task(task, _telling(connection))
         except EoctlError as error:
-            said = type(error)(error.what, where=error.where, remedy=error.remedy)
+            answer = type(error)(error.what, where=error.where, remedy=error.remedy)
         except (OSError, MemoryError) as error:
-            said = IncompleteError(
+            answer = IncompleteError(
                 str(error) or "out of memory", where=f"{task.topic}-{task.partition}"
             )
         except Exception as error:  # its report needs the place; not every exception can travel
-            said = RuntimeError("".join(traceback.format_exception(error)))
+            answer = RuntimeError("".join(traceback.format_exception(error)))
         with suppress(OSError):  # the parent is gone
-            connection.send(said)
+            connection.send(answer)
 
 
 def _watch(parent: int) -> None:

@@ -76,21 +76,21 @@ class RebuildRequest:
 
     def options_of(self, topic: str) -> dict[str, Any]:
         """The format's options for one changelog."""
-        found = dict(self.options)
+        options = dict(self.options)
         if topic in self.retention:
-            found["retention_ms"] = self.retention[topic]
-        return found
+            options["retention_ms"] = self.retention[topic]
+        return options
 
     def to_json(self) -> str:
-        found = {**asdict(replace(self, cut=None)), "cut": self.cut.model_dump(mode="json")}  # type: ignore[arg-type]
-        return json.dumps(found, indent=1)
+        fields = {**asdict(replace(self, cut=None)), "cut": self.cut.model_dump(mode="json")}  # type: ignore[arg-type]
+        return json.dumps(fields, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> "RebuildRequest":
-        found = json.loads(text)
-        found["cut"] = Cut.model_validate(found["cut"])
-        found["notes"] = tuple(found["notes"])
-        return cls(**found)
+        fields = json.loads(text)
+        fields["cut"] = Cut.model_validate(fields["cut"])
+        fields["notes"] = tuple(fields["notes"])
+        return cls(**fields)
 
 
 def rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, name: str) -> Manifest:
@@ -133,7 +133,7 @@ def _rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, nam
             made = made.model_copy(update={"incomplete": (*made.incomplete, lost[0])})
         partitions.append(made)
     cut = request.cut.model_copy(update=judged._asdict())
-    every = [row for found in (by_place, combined) for some in found.values() for row in some]
+    every = [row for values in (by_place, combined) for some in values.values() for row in some]
     incomplete = tuple(
         f"{p.topic}-{p.partition}: {why}" for p in partitions for why in p.incomplete
     )
@@ -190,7 +190,7 @@ def _run(
 
 
 def _range_tasks(request: RebuildRequest, access: Access, form: ChangelogFormat) -> dict[str, Task]:
-    found: dict[str, Task] = {}
+    by_key: dict[str, Task] = {}
     earlier = _earlier(request)
     for (topic, partition), p in request.cut.places().items():
         most = request.range_offsets if form.in_ranges else max(1, p.end - p.start)
@@ -216,8 +216,8 @@ def _range_tasks(request: RebuildRequest, access: Access, form: ChangelogFormat)
                 base=tuple(StateFile(**f.model_dump()) for f in base.files) if base else (),
                 base_seen=base.seen if base else {},
             )
-            found[task.key()] = task
-    return found
+            by_key[task.key()] = task
+    return by_key
 
 
 def _earlier(request: RebuildRequest) -> Mapping[TopicPartition, ManifestPartition]:
@@ -227,17 +227,17 @@ def _earlier(request: RebuildRequest) -> Mapping[TopicPartition, ManifestPartiti
 
 def _by_place(rows: Iterable[TaskRow]) -> dict[TopicPartition, list[TaskRow]]:
     """Rows of each partition, by rising range or bucket."""
-    found: dict[TopicPartition, list[TaskRow]] = {}
+    by_place: dict[TopicPartition, list[TaskRow]] = {}
     for row in sorted(rows, key=lambda r: (r.start or 0, r.first_bucket or 0)):
-        found.setdefault((row.topic, row.partition), []).append(row)
-    return found
+        by_place.setdefault((row.topic, row.partition), []).append(row)
+    return by_place
 
 
 def _bucket_tasks(
     request: RebuildRequest, by_place: Mapping[TopicPartition, list[TaskRow]], form: ChangelogFormat
 ) -> dict[str, Task]:
     """Return the bucket tasks of each partition read in ranges: as many as it had ranges."""
-    found: dict[str, Task] = {}
+    by_key: dict[str, Task] = {}
     for (topic, partition), rows in by_place.items():
         if len(rows) == 1:
             continue
@@ -256,15 +256,15 @@ def _bucket_tasks(
                 options=request.options_of(topic),
                 output=request.output,
             )
-            found[task.key()] = task
-    return found
+            by_key[task.key()] = task
+    return by_key
 
 
 def _seen(form: ChangelogFormat, rows: Sequence[TaskRow]) -> Mapping[str, Any]:
-    seen = rows[0].seen
+    summary = rows[0].seen
     for row in rows[1:]:
-        seen = form.merge(seen, row.seen)
-    return seen
+        summary = form.merge(summary, row.seen)
+    return summary
 
 
 async def _look_again(
@@ -276,13 +276,13 @@ async def _look_again(
     """
     async with Cluster(access.settings(), Deadline(None), read_only=True) as cluster:
         now = await cuts.facts(cluster, request.cut)
-        found = differences(
+        changes = differences(
             request.cut,
             [((f.topic, f.partition), f.topic_id, f.log_start_offset, f.leader_epoch) for f in now],
         )
-        if found:
+        if changes:
             raise RefusedError(
-                f"the log changed while it was read: {'; '.join(found)}",
+                f"the log changed while it was read: {'; '.join(changes)}",
                 remedy="run it again with a new cut",
             )
         earlier = _earlier(request)
@@ -334,10 +334,10 @@ def _compacted(
 def _producers(
     rows: Sequence[TaskRow], earlier: Mapping[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    found = dict(earlier)
+    producers = dict(earlier)
     for row in rows:
-        found = merged(found, {k: dict(v) for k, v in row.producers.items()})
-    return found
+        producers = merged(producers, {k: dict(v) for k, v in row.producers.items()})
+    return producers
 
 
 def _partition(
@@ -355,11 +355,11 @@ def _partition(
     if known is not None:
         began_ms = instant(state_folder.read(Path(request.base or "")).started_at, began_ms)
     read_ms = max(row.last_read_ms or request.started_ms for row in rows)
-    seen = _seen(form, rows)
+    summary = _seen(form, rows)
     why, proof = completeness(
-        form, request.configs.get(place[0]), log_start, seen, (began_ms, read_ms)
+        form, request.configs.get(place[0]), log_start, summary, (began_ms, read_ms)
     )
-    found = Digest.sum(Digest.of(row.digest_rows, row.digest) for row in ends)
+    digest = Digest.sum(Digest.of(row.digest_rows, row.digest) for row in ends)
     return ManifestPartition(
         topic=place[0],
         partition=place[1],
@@ -368,9 +368,9 @@ def _partition(
         counts=_added([*([known.counts] if known else []), *(row.counts for row in rows)]),
         producers=_producers(rows, known.producers if known else {}),
         expired=sum(row.expired for row in ends),
-        digest=ManifestDigest.of(found),
+        digest=ManifestDigest.of(digest),
         files=tuple(ManifestFile(**asdict(f)) for row in ends for f in row.files),
-        seen=dict(seen),
+        seen=dict(summary),
         bytes_read=sum(row.bytes_read for row in rows),
         seconds=round(sum(row.seconds for row in (*rows, *combined)), 3),
         incomplete=why,

@@ -153,7 +153,7 @@ class _Range:
                 self._add(rows)
         last_read_ms = time.time_ns() // 1_000_000
         files: tuple[StateFile, ...] = ()
-        found, expired = Digest(), 0
+        digest, expired = Digest(), 0
         if task.in_parts:
             self._latest.spill()
         else:
@@ -162,7 +162,7 @@ class _Range:
                 parts = _buckets_of(self._form, self._folder, self._runs, range(BUCKETS))
             else:
                 parts = iter([self._latest.table()])
-            files, found, expired = _finish(
+            files, digest, expired = _finish(
                 self._form, self._folder, task.topic, task.partition, parts, self._seen
             )
         return TaskRow(
@@ -174,8 +174,8 @@ class _Range:
             counts=self._counts.counts(),
             files=files,
             runs=tuple(self._runs) if task.in_parts else (),
-            digest_rows=found.rows,
-            digest=found.hex,
+            digest_rows=digest.rows,
+            digest=digest.hex,
             expired=expired,
             seen=self._seen,
             producers=self._counts.producers(),
@@ -232,7 +232,7 @@ class _Range:
 def _combine(task: BucketTask, form: ChangelogFormat, began: float) -> TaskRow:
     folder = Path(task.output)
     parts = _buckets_of(form, folder, task.runs, range(task.first, task.behind))
-    files, found, expired = _finish(form, folder, task.topic, task.partition, parts, task.seen)
+    files, digest, expired = _finish(form, folder, task.topic, task.partition, parts, task.seen)
     return TaskRow(
         topic=task.topic,
         partition=task.partition,
@@ -242,8 +242,8 @@ def _combine(task: BucketTask, form: ChangelogFormat, began: float) -> TaskRow:
         counts={},
         files=files,
         runs=(),
-        digest_rows=found.rows,
-        digest=found.hex,
+        digest_rows=digest.rows,
+        digest=digest.hex,
         expired=expired,
         seen={},
         producers={},
@@ -256,10 +256,10 @@ def _combine(task: BucketTask, form: ChangelogFormat, began: float) -> TaskRow:
 
 
 def _buckets_of(
-    form: ChangelogFormat, folder: Path, runs: "list[str] | tuple[str, ...]", wanted: range
+    form: ChangelogFormat, folder: Path, runs: "list[str] | tuple[str, ...]", buckets: range
 ) -> Iterator["pa.Table"]:
     """The last record of each identity, bucket by bucket."""
-    for bucket in wanted:
+    for bucket in buckets:
         yield latest(form, [read_bucket(folder, run, bucket) for run in runs])
 
 
@@ -269,13 +269,13 @@ def _finish(
     topic: str,
     partition: int,
     parts: Iterator["pa.Table"],
-    seen: Mapping[str, Any],
+    summary: Mapping[str, Any],
 ) -> tuple[tuple[StateFile, ...], Digest, int]:
     """Write what is live of each part; the file, the digest, and how many rows had expired."""
     writer = StateWriter(folder, topic, partition)
     total, expired = Digest(), 0
     for part in parts:
-        live = form.finish(part, seen)
+        live = form.finish(part, summary)
         expired += len(part) - part.column("value").null_count - len(live)
         total += digest(partition, live)
         writer.write(live)

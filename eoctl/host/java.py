@@ -37,10 +37,10 @@ def find_launcher(environ: Mapping[str, str]) -> tuple[Path, str]:
         if not os.access(path, os.X_OK):
             raise UsageError(f"JAVA_HOME is {home}, but {path} is no program", remedy=INSTALL)
         return path, "JAVA_HOME"
-    found = shutil.which("java", path=environ.get("PATH", os.defpath))
-    if found is None:
+    in_path = shutil.which("java", path=environ.get("PATH", os.defpath))
+    if in_path is None:
         raise UsageError("no Java found in JAVA_HOME or PATH", remedy=INSTALL)
-    return Path(found), "PATH"
+    return Path(in_path), "PATH"
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:

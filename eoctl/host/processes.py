@@ -27,10 +27,10 @@ class Process(NamedTuple):
     def state(self) -> str:
         """`running`, `frozen` (stopped by a signal) or `ended`."""
         _reap(self.pid)
-        seen = _look(self.pid)
-        if seen is None or seen[0] != self.started or seen[1] in "ZX":
+        look = _look(self.pid)
+        if look is None or look[0] != self.started or look[1] in "ZX":
             return "ended"
-        return "frozen" if seen[1] in "Tt" else "running"
+        return "frozen" if look[1] in "Tt" else "running"
 
     @property
     def alive(self) -> bool:
@@ -72,8 +72,8 @@ def spawn(
 
 def identify(pid: int) -> Process:
     """The process that has this pid now."""
-    seen = _look(pid)
-    return Process(pid, seen[0] if seen else "ended before it was seen")
+    look = _look(pid)
+    return Process(pid, look[0] if look else "ended before it was seen")
 
 
 @contextmanager

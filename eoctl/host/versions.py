@@ -37,8 +37,8 @@ def java_version() -> str:
     except UsageError:
         return "not found (JAVA_HOME, PATH)"
     try:
-        told = program.resolve().parent.parent.joinpath("release").read_text("utf-8")
+        release = program.resolve().parent.parent.joinpath("release").read_text("utf-8")
     except (OSError, ValueError):
-        told = ""
-    found = re.search(r'^JAVA_VERSION="([^"]+)"', told, re.MULTILINE)
-    return found[1] if found else f"at {program} (version not told by its files)"
+        release = ""
+    match = re.search(r'^JAVA_VERSION="([^"]+)"', release, re.MULTILINE)
+    return match[1] if match else f"at {program} (version not told by its files)"

@@ -130,8 +130,8 @@ async def set_replicas(client: Client, topic: str, partition: int, brokers: Sequ
     refuse(answer.responses[0].partitions[0].error_code, f"moving {topic}:{partition}")
 
     async def moved() -> None:
-        found = (await client.partitions(topic))[partition]
-        if set(found.replicas) != set(brokers) or found.leader not in brokers:
+        state = (await client.partitions(topic))[partition]
+        if set(state.replicas) != set(brokers) or state.leader not in brokers:
             raise WireError("LEADER_NOT_AVAILABLE", f"{topic}:{partition} is still moving")
 
     await client.until(moved)

@@ -50,10 +50,10 @@ class Runtime:
 
         It halves a broker's start. The JVM takes it only with the same build and the same jars.
         """
-        told = hashlib.sha256(self.java.banner.encode())
+        digest = hashlib.sha256(self.java.banner.encode())
         for jar in self.jars:
-            told.update(f"{jar} {jar.stat().st_mtime_ns}".encode())
-        name = f"kafka-{self.kafka_version}-{told.hexdigest()[:16]}.jsa"
+            digest.update(f"{jar} {jar.stat().st_mtime_ns}".encode())
+        name = f"kafka-{self.kafka_version}-{digest.hexdigest()[:16]}.jsa"
         return cache_dir().absolute() / "classes" / name
 
     def argv(self, main_class: str, *args: str | Path, flags: Sequence[str] = ()) -> list[str]:
@@ -103,14 +103,14 @@ def choose_ports(count: int, more: int, first: int | None) -> list[int]:
             raise UsageError(
                 f"port {port} is taken", remedy="choose another --port, or none for a free one"
             )
-    found: list[int] = []
-    wanted = count + more - len(given)
+    ports: list[int] = []
+    missing = count + more - len(given)
     # Below the range from which systems take ports for outgoing connections.
     for port in random.sample(range(20000, 32000), 12000):
-        if len(found) == wanted:
-            return given + found
+        if len(ports) == missing:
+            return given + ports
         if port not in given and _is_free(port):
-            found.append(port)
+            ports.append(port)
     raise UsageError("no free ports between 20000 and 32000")
 
 
@@ -159,9 +159,9 @@ def _urls(ports: Mapping[str, int]) -> str:
     return ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
 
 
-def write_settings(path: Path, told: Mapping[str, str]) -> None:
+def write_settings(path: Path, settings: Mapping[str, str]) -> None:
     """A Java .properties file. Only its owner may read it: it may hold passwords."""
-    lines = [f"{key}={_escape(value)}\n" for key, value in told.items()]
+    lines = [f"{key}={_escape(value)}\n" for key, value in settings.items()]
     path.touch(mode=0o600)
     path.write_text("".join(lines), encoding="latin-1")
 
@@ -202,10 +202,10 @@ def format_storage(
         args += ["--add-scram", user]
     done = run_storage_tool(runtime, args, broker_log(folder, first.id))
     if done.returncode:
-        said = reason(done.stderr + done.stdout) or "no reason given"
+        output = reason(done.stderr + done.stdout) or "no reason given"
         if record.spec.settings:
-            raise UsageError(f"Kafka refuses these settings: {said}", where="--set")
-        raise UnreachableError(f"Kafka's storage could not be formatted: {said}")
+            raise UsageError(f"Kafka refuses these settings: {output}", where="--set")
+        raise UnreachableError(f"Kafka's storage could not be formatted: {output}")
     # All nodes get the same bootstrap records; only meta.properties names the node.
     source = data_folder(folder, first.id)
     for node in nodes[1:]:
@@ -259,9 +259,9 @@ def _clock(runtime: Runtime) -> Path:
     Nothing less reaches a coordinator's clock: no request does, and a JVM has no flag for it.
     """
     source = Path(str(resources.files("eoctl.lab") / "SystemTime.java"))
-    told = hashlib.sha256(f"{runtime.java.banner}{runtime.classpath}".encode())
-    told.update(source.read_bytes())
-    classes = cache_dir().absolute() / "classes" / f"clock-{told.hexdigest()[:16]}"
+    digest = hashlib.sha256(f"{runtime.java.banner}{runtime.classpath}".encode())
+    digest.update(source.read_bytes())
+    classes = cache_dir().absolute() / "classes" / f"clock-{digest.hexdigest()[:16]}"
     if classes.exists():
         return classes
     compiler = runtime.java.path.resolve().with_name("javac")

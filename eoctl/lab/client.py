@@ -133,11 +133,11 @@ class Client:
 
     async def leader(self, topic: str, partition: int) -> int:
         """The broker that leads a partition. Raises WireError LEADER_NOT_AVAILABLE and the like."""
-        found = (await self.partitions(topic)).get(partition)
-        if found is None or found.error or found.leader is None:
-            error = (found and found.error) or "LEADER_NOT_AVAILABLE"
+        state = (await self.partitions(topic)).get(partition)
+        if state is None or state.error or state.leader is None:
+            error = (state and state.error) or "LEADER_NOT_AVAILABLE"
             raise WireError(error, f"no broker leads {topic}:{partition}")
-        return found.leader
+        return state.leader
 
     async def partitions(self, topic: str) -> dict[int, PartitionMetadata]:
         """The partitions of a topic; none if there is no such topic."""
@@ -155,11 +155,11 @@ class Client:
         """
         request = messages.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
         answer = await self.cluster.ask(self.any_broker, request, least=4)
-        found = answer.coordinators[0]
-        refuse(found.error_code, f"FindCoordinator of {key!r}")
-        if found.node_id not in self.cluster.brokers:
+        home = answer.coordinators[0]
+        refuse(home.error_code, f"FindCoordinator of {key!r}")
+        if home.node_id not in self.cluster.brokers:
             await self.cluster.metadata([])
-        return int(found.node_id)
+        return int(home.node_id)
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -201,9 +201,9 @@ class Client:
         answer = await self.cluster.ask(
             await self.leader(topic, partition), question, least=3, most=most
         )
-        found = answer.responses[0].partition_responses[0]
-        refuse(found.error_code, f"Produce to {topic}:{partition}")
-        return int(found.base_offset)
+        row = answer.responses[0].partition_responses[0]
+        refuse(row.error_code, f"Produce to {topic}:{partition}")
+        return int(row.base_offset)
 
     async def plain(self, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
         """One batch without a producer id; its first offset."""
@@ -214,7 +214,7 @@ class Client:
     async def offsets(self, topic: str, partition: int) -> tuple[int, int, int]:
         """(log start, LSO, high watermark) as ListOffsets gives them."""
         broker = await self.leader(topic, partition)
-        found = []
+        ends = []
         for timestamp, isolation in ((-2, 0), (-1, 1), (-1, 0)):
             request = messages.ListOffsetsRequest
             part = request.ListOffsetsTopic.ListOffsetsPartition(
@@ -228,8 +228,8 @@ class Client:
             answer = await self.cluster.ask(broker, question, least=2, most=9)
             row = answer.topics[0].partitions[0]
             refuse(row.error_code, f"ListOffsets of {topic}:{partition}")
-            found.append(int(row.offset))
-        return found[0], found[1], found[2]
+            ends.append(int(row.offset))
+        return ends[0], ends[1], ends[2]
 
     async def batches(self, topic: str, partition: int) -> list[Any]:
         """Every batch still in the log of a small partition.
@@ -240,10 +240,10 @@ class Client:
 
         start, _, end = await self.offsets(topic, partition)
         broker = await self.leader(topic, partition)
-        found: list[Any] = []
+        headers: list[Any] = []
         while start < end:
-            wanted = messages.FetchRequest.FetchTopic
-            part = wanted.FetchPartition(
+            topic_class = messages.FetchRequest.FetchTopic
+            part = topic_class.FetchPartition(
                 partition=partition, fetch_offset=start, partition_max_bytes=1 << 22
             )
             question = messages.FetchRequest(
@@ -252,7 +252,7 @@ class Client:
                 min_bytes=1,
                 max_bytes=1 << 22,
                 isolation_level=0,
-                topics=[wanted(topic=topic, partitions=[part])],
+                topics=[topic_class(topic=topic, partitions=[part])],
             )
             answer = await self.cluster.ask(broker, question, least=4, most=11)
             row = answer.responses[0].partitions[0]
@@ -260,9 +260,9 @@ class Client:
             new = list(MemoryRecords(bytes(row.records or b"")))
             if not new:
                 break  # only the empty rest of a compacted segment lies before the end
-            found += new
+            headers += new
             start = new[-1].next_offset
-        return found
+        return headers
 
     async def read(self, topic: str, partition: int) -> dict[int, tuple[bytes | None, bool]]:
         """Every offset still in the log: its key, and whether it is a control record."""

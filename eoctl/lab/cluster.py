@@ -86,10 +86,10 @@ def up(
     return lab
 
 
-def _fits(there: LabSpec, asked: LabSpec) -> bool:
+def _fits(there: LabSpec, request: LabSpec) -> bool:
     """True if the lab made for `there` is what `asked` asks for: no port means any port."""
-    port = there.port if asked.port is None else asked.port
-    return there == dataclasses.replace(asked, port=port)
+    port = there.port if request.port is None else request.port
+    return there == dataclasses.replace(request, port=port)
 
 
 def _make(lab: Lab, spec: LabSpec, runtime: Runtime) -> None:
@@ -121,11 +121,11 @@ def _make(lab: Lab, spec: LabSpec, runtime: Runtime) -> None:
         extra = secure.broker_settings(lab.folder)
     for node in nodes:
         lab.broker_folder(node.id).mkdir()
-        told = brokers.settings(node, nodes, lab.data_folder(node.id)) | extra
+        settings = brokers.settings(node, nodes, lab.data_folder(node.id)) | extra
         if keeper is not None:
-            told = zookeeper.broker_settings(told, keeper)
+            settings = zookeeper.broker_settings(settings, keeper)
         settings_file = lab.broker_folder(node.id) / "server.properties"
-        brokers.write_settings(settings_file, {**told, **spec.settings})
+        brokers.write_settings(settings_file, {**settings, **spec.settings})
     if spec.uses_zookeeper:
         return
     signed = secure.scram_users(lab.folder) if spec.secure else []

@@ -60,8 +60,8 @@ class Jar:
 def versions() -> list[str]:
     """The Kafka versions that have a lock file."""
     names = [entry.name for entry in (resources.files("eoctl.lab") / "locks").iterdir()]
-    found = [re.fullmatch(r"kafka-(.+)\.lock", name) for name in names]
-    return sorted((match.group(1) for match in found if match), reverse=True)
+    matches = [re.fullmatch(r"kafka-(.+)\.lock", name) for name in names]
+    return sorted((match.group(1) for match in matches if match), reverse=True)
 
 
 def read_lock(kafka_version: str) -> list[Jar]:
@@ -119,13 +119,13 @@ def _download(
     ivy_settings: Path | None,
     progress: FetchProgress,
 ) -> None:
-    said: list[str] = []
+    output: list[str] = []
     done = 0
     progress("jars fetched", done, len(jars))
     try:
         with run_ivy(java, staging, ivy_xml(jars, transitive=False), ivy_settings) as lines:
             for line in lines:
-                said.append(line.strip())
+                output.append(line.strip())
                 if "[SUCCESSFUL ]" in line:
                     done += 1
                     progress("jars fetched", done, len(jars))
@@ -146,15 +146,15 @@ def _download(
     if absent:
         raise UnreachableError(
             f"{len(absent)} of {len(jars)} jars could not be fetched, {absent[0]} first"
-            f"{_reason(said)}",
+            f"{_reason(output)}",
             remedy="check the network, or name your company's repository in an ivysettings.xml "
             "and set EOCTL_IVY_SETTINGS to it",
         )
 
 
-def _reason(said: Sequence[str]) -> str:
+def _reason(output: Sequence[str]) -> str:
     """Ivy's own explanation, if it gave one."""
-    for line in said:
+    for line in output:
         if re.search(r"Exception|refused|Server access|HTTP response|Unknown host", line):
             return f" ({line[:200]})"
     return ""
@@ -227,7 +227,7 @@ def pyspark_jars() -> Path:
 
 
 def _ivy_jar() -> Path:
-    found = sorted(pyspark_jars().glob("ivy-*.jar"))
-    if not found:
+    jars = sorted(pyspark_jars().glob("ivy-*.jar"))
+    if not jars:
         raise UsageError("no ivy-*.jar in pyspark", where=str(pyspark_jars()))
-    return found[-1]
+    return jars[-1]

@@ -178,14 +178,14 @@ class LabJob:
 
     def look(self) -> Outcome:
         """Compare the outputs with those that an uninterrupted run makes."""
-        found = [[r.value for r in self._records(OUTPUT, p, 0)] for p in range(PARTITIONS)]
-        wanted = [[priced(sale(p, n)) for n in range(SALES)] for p in range(PARTITIONS)]
+        actual = [[r.value for r in self._records(OUTPUT, p, 0)] for p in range(PARTITIONS)]
+        expected = [[priced(sale(p, n)) for n in range(SALES)] for p in range(PARTITIONS)]
         return Outcome(
             self._written,
             self._dropped,
-            sum(map(len, found)),
+            sum(map(len, actual)),
             PARTITIONS * SALES,
-            found == wanted,
+            actual == expected,
             self.app_file,
             self.store,
         )

@@ -142,9 +142,15 @@ class Producer:
         """Wait until the coordinator has no transaction of this id open."""
 
         async def attempt() -> None:
-            seen = await self.client.transaction(self._name)
-            if seen is not None and seen.state not in {"Empty", "CompleteCommit", "CompleteAbort"}:
-                raise WireError("CONCURRENT_TRANSACTIONS", f"{self._name!r} is still {seen.state}")
+            transaction = await self.client.transaction(self._name)
+            if transaction is not None and transaction.state not in {
+                "Empty",
+                "CompleteCommit",
+                "CompleteAbort",
+            }:
+                raise WireError(
+                    "CONCURRENT_TRANSACTIONS", f"{self._name!r} is still {transaction.state}"
+                )
 
         await self.client.until(attempt)
 

@@ -32,15 +32,15 @@ def answering(record: LabRecord) -> set[int]:
 
     async def ask() -> set[int]:
         running = [n for n in record.nodes if n.process and n.process.state == "running"]
-        seen = await asyncio.gather(*map(_seen_by, running))
-        return {node.id for node, ids in zip(running, seen, strict=True) if node.id in ids}
+        ids_by_node = await asyncio.gather(*map(_seen_by, running))
+        return {node.id for node, ids in zip(running, ids_by_node, strict=True) if node.id in ids}
 
     return asyncio.run(ask())
 
 
 async def _wait(record: LabRecord, folder: Path, progress: FetchProgress, only: int | None) -> None:
     waiting = {node.id: node for node in record.nodes if only in (None, node.id)}
-    total, wanted = len(waiting), set(waiting)
+    total, ids_needed = len(waiting), set(waiting)
     end = time.monotonic() + READY_SECONDS
     progress("brokers ready", 0, total)
     while waiting:
@@ -55,7 +55,7 @@ async def _wait(record: LabRecord, folder: Path, progress: FetchProgress, only: 
             )
         nodes = list(waiting.values())
         for node, ids in zip(nodes, await asyncio.gather(*map(_seen_by, nodes)), strict=True):
-            if wanted <= ids:
+            if ids_needed <= ids:
                 del waiting[node.id]
                 progress("brokers ready", total - len(waiting), total)
         if waiting:
@@ -78,8 +78,8 @@ async def _seen_by(node: Node) -> set[int]:
 
 def _crashed(record: LabRecord, folder: Path, node: Node) -> UnreachableError:
     log = brokers.save_log(folder, node.id)
-    said = brokers.reason(log.read_text(errors="replace")) or "no reason in its log"
+    output = brokers.reason(log.read_text(errors="replace")) or "no reason in its log"
     return UnreachableError(
-        f"broker {node.id} of lab {record.spec.name!r} ended at its start: {said}",
+        f"broker {node.id} of lab {record.spec.name!r} ended at its start: {output}",
         remedy=f"see {log}",
     )

@@ -66,8 +66,8 @@ class LabSpec:
         if self.transaction_version not in (None, 0, 1, 2):
             raise UsageError(f"transaction.version is 0, 1 or 2, not {self.transaction_version}")
         if self.uses_zookeeper and (self.secure or self.transaction_version is not None):
-            asked = "--secure" if self.secure else "--transaction-version"
-            raise UsageError(f"a lab of Kafka {self.kafka_version} has no {asked}")
+            option = "--secure" if self.secure else "--transaction-version"
+            raise UsageError(f"a lab of Kafka {self.kafka_version} has no {option}")
         if own := sorted(OWN_SETTINGS & self.settings.keys()):
             raise UsageError(f"the lab itself sets {own[0]}", where="--set")
         for key, value in self.settings.items():

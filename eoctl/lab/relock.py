@@ -49,18 +49,18 @@ def resolve(kafka_version: str, java: Java) -> list[Jar]:
         settings.write_text(_WITH_DESCRIPTORS)
         request = ivy_xml(wanted(kafka_version), transitive=True, rest=NOT_NEEDED)
         with run_ivy(java, staging, request, settings) as lines:
-            said = list(lines)
-        if any("UNRESOLVED DEPENDENCIES" in line for line in said):
-            raise UnreachableError("".join(said[-40:]))
-        found = []
+            output = list(lines)
+        if any("UNRESOLVED DEPENDENCIES" in line for line in output):
+            raise UnreachableError("".join(output[-40:]))
+        jars = []
         for path in (staging / "cache").glob("*/*/*/*.jar"):
             organisation, name = path.parts[-4], path.parts[-3]
             if path.stem.startswith(f"{name}-"):
                 revision = path.stem.removeprefix(f"{name}-")
                 content = path.read_bytes()
                 sha256 = hashlib.sha256(content).hexdigest()
-                found.append(Jar(sha256, len(content), organisation, name, revision))
-    return sorted(found, key=lambda jar: (jar.organisation, jar.name))
+                jars.append(Jar(sha256, len(content), organisation, name, revision))
+    return sorted(jars, key=lambda jar: (jar.organisation, jar.name))
 
 
 def main() -> None:

@@ -69,8 +69,8 @@ def secure_folder(folder: Path) -> Path:
 
 def passwords(folder: Path) -> dict[str, str]:
     """Return each user's password, and under `key` that of the encrypted keys."""
-    found: dict[str, str] = json.loads((secure_folder(folder) / "passwords.json").read_text())
-    return found
+    by_user: dict[str, str] = json.loads((secure_folder(folder) / "passwords.json").read_text())
+    return by_user
 
 
 def scram_users(folder: Path) -> list[str]:
@@ -87,7 +87,7 @@ def broker_settings(folder: Path) -> dict[str, str]:
     """Return what --secure adds to each broker's settings."""
     home, known = secure_folder(folder), passwords(folder)
     protocols = [f"{name}:{protocol}" for name, (protocol, _) in LISTENERS.items()]
-    told = {
+    settings = {
         "listener.security.protocol.map": ",".join([f"{CONTROLLER}:SSL", *protocols]),
         "inter.broker.listener.name": "MTLS",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -100,11 +100,11 @@ def broker_settings(folder: Path) -> dict[str, str]:
         "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
     }
     for listener in ("MTLS", CONTROLLER):
-        told[f"{_prefix(listener)}ssl.client.auth"] = "required"
+        settings[f"{_prefix(listener)}ssl.client.auth"] = "required"
     for listener, keystore in {"EXPIRED": "expired", "WRONG_HOST": "wrong-host"}.items():
         file = home / f"{keystore}-broker.keystore.pem"
-        told[f"{_prefix(listener)}ssl.keystore.type"] = "PEM"
-        told[f"{_prefix(listener)}ssl.keystore.location"] = str(file)
+        settings[f"{_prefix(listener)}ssl.keystore.type"] = "PEM"
+        settings[f"{_prefix(listener)}ssl.keystore.location"] = str(file)
     users = " ".join(f'user_{user}="{known[user]}"' for user in USERS)
     modules = {
         "PLAIN": f"{_SECURITY}.plain.PlainLoginModule required {users};",
@@ -114,11 +114,11 @@ def broker_settings(folder: Path) -> dict[str, str]:
     scram = f"{_SECURITY}.scram.ScramLoginModule required;"
     for listener, (_, mechanisms) in LISTENERS.items():
         if mechanisms:
-            told[f"{_prefix(listener)}sasl.enabled.mechanisms"] = ",".join(mechanisms)
+            settings[f"{_prefix(listener)}sasl.enabled.mechanisms"] = ",".join(mechanisms)
         for mechanism in mechanisms:
             key = f"{_prefix(listener)}{mechanism.lower()}.sasl.jaas.config"
-            told[key] = modules.get(mechanism, scram)
-    return told
+            settings[key] = modules.get(mechanism, scram)
+    return settings
 
 
 def _prefix(listener: str) -> str:
@@ -136,48 +136,51 @@ def client_properties(
     listener = listener or DEFAULT_LISTENER
     protocol, mechanisms = _known(user, listener)
     home = secure_folder(folder)
-    told = {
+    properties = {
         "bootstrap.servers": record.bootstrap_servers(listener),
         "security.protocol": protocol,
     }
     if protocol.endswith("SSL"):
-        told["ssl.ca.location"] = str(home / "ca.pem")
+        properties["ssl.ca.location"] = str(home / "ca.pem")
     if protocol == "SSL":
-        told["ssl.certificate.location"] = str(home / f"{user}.cert.pem")
-        told["ssl.key.location"] = str(home / f"{user}.key.pem")
+        properties["ssl.certificate.location"] = str(home / f"{user}.cert.pem")
+        properties["ssl.key.location"] = str(home / f"{user}.key.pem")
     if mechanisms:
-        told["sasl.mechanism"] = mechanism or mechanisms[0]
+        properties["sasl.mechanism"] = mechanism or mechanisms[0]
     if mechanisms == ("OAUTHBEARER",):
-        told["enable.sasl.oauthbearer.unsecure.jwt"] = "true"
-        told["sasl.oauthbearer.config"] = f"principal={user}"
+        properties["enable.sasl.oauthbearer.unsecure.jwt"] = "true"
+        properties["sasl.oauthbearer.config"] = f"principal={user}"
     elif mechanisms:
-        told |= {"sasl.username": user, "sasl.password": passwords(folder)[user]}
-    return told
+        properties |= {"sasl.username": user, "sasl.password": passwords(folder)[user]}
+    return properties
 
 
 def java_properties(folder: Path, record: LabRecord, user: str, listener: str) -> dict[str, str]:
     """The client's properties as Java clients spell them."""
     protocol, mechanisms = _known(user, listener)
     home = secure_folder(folder)
-    told = {
+    properties = {
         "bootstrap.servers": record.bootstrap_servers(listener),
         "security.protocol": protocol,
     }
     if protocol.endswith("SSL"):
-        told |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(home / "ca.pem")}
+        properties |= {
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(home / "ca.pem"),
+        }
     if protocol == "SSL":
         keystore = str(home / f"{user}.keystore.pem")
-        told |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": keystore}
+        properties |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": keystore}
     if mechanisms == ("OAUTHBEARER",):
         claim = f'required unsecuredLoginStringClaim_sub="{user}";'
-        told["sasl.mechanism"] = "OAUTHBEARER"
-        told["sasl.jaas.config"] = f"{_SECURITY}.oauthbearer.OAuthBearerLoginModule {claim}"
+        properties["sasl.mechanism"] = "OAUTHBEARER"
+        properties["sasl.jaas.config"] = f"{_SECURITY}.oauthbearer.OAuthBearerLoginModule {claim}"
     elif mechanisms:
         module = "plain.Plain" if mechanisms == ("PLAIN",) else "scram.Scram"
         signed = f'required username="{user}" password="{passwords(folder)[user]}";'
-        told["sasl.mechanism"] = mechanisms[0]
-        told["sasl.jaas.config"] = f"{_SECURITY}.{module}LoginModule {signed}"
-    return told
+        properties["sasl.mechanism"] = mechanisms[0]
+        properties["sasl.jaas.config"] = f"{_SECURITY}.{module}LoginModule {signed}"
+    return properties
 
 
 def client_file(folder: Path, user: str, listener: str = DEFAULT_LISTENER) -> Path:
@@ -192,8 +195,8 @@ def write_client_files(folder: Path, record: LabRecord) -> None:
         for listener in LISTENERS:
             java = client_file(folder, user, listener)
             write_settings(java, java_properties(folder, record, user, listener))
-            told = client_properties(folder, record, user, listener)
-            lines = [f"{key}={value}\n" for key, value in told.items()]
+            properties = client_properties(folder, record, user, listener)
+            lines = [f"{key}={value}\n" for key, value in properties.items()]
             certificates.write_private(java.with_suffix(".conf"), "".join(lines).encode())
 
 

@@ -64,7 +64,7 @@ async def _grant(properties: Mapping[str, str]) -> None:
     host, port = settings.bootstrap_servers[0]
     connection = await Connection.open(host, port, settings.security, deadline)
     try:
-        wanted = [
+        creations = [
             messages.CreateAclsRequest.AclCreation(
                 resource_type=RESOURCES[resource],
                 resource_name="kafka-cluster" if resource == "CLUSTER" else "*",
@@ -78,12 +78,12 @@ async def _grant(properties: Mapping[str, str]) -> None:
             for resource, operations in rights.items()
             for operation in operations
         ]
-        request = messages.CreateAclsRequest(creations=wanted)
+        request = messages.CreateAclsRequest(creations=creations)
         for result in (await connection.ask(request, deadline)).results:
             if result.error_code:
                 raise WireError(messages.error_name(result.error_code), str(result.error_message))
         # The answer comes from the controller; the broker that was asked may know it later.
-        while await _known(connection, deadline) < len(wanted):
+        while await _known(connection, deadline) < len(creations):
             if deadline.passed:
                 raise WireError("TIMED_OUT", "the broker does not apply them")
             await asyncio.sleep(0.02)

@@ -62,13 +62,13 @@ def _answers(port: int) -> bool:
         return False
 
 
-def broker_settings(told: Mapping[str, str], keeper: Node) -> dict[str, str]:
+def broker_settings(settings: Mapping[str, str], keeper: Node) -> dict[str, str]:
     """A broker's settings for Kafka 2.x: no controller among them, its metadata in ZooKeeper."""
     without = ("process.roles", "node.id", "controller.", "share.")
-    kept = {key: value for key, value in told.items() if not key.startswith(without)}
+    kept = {key: value for key, value in settings.items() if not key.startswith(without)}
     return kept | {
-        "broker.id": told["node.id"],
-        "listeners": told["advertised.listeners"],
+        "broker.id": settings["node.id"],
+        "listeners": settings["advertised.listeners"],
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT",
         "zookeeper.connect": f"{HOST}:{keeper.ports['CLIENT']}",
     }

@@ -149,29 +149,29 @@ class Context:
 
 
 def _warnings(
-    asked: Connect, config: ConfigFile, name: str | None, properties: Mapping[str, str]
+    connect: Connect, config: ConfigFile, name: str | None, properties: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Return what is less safe than it seems: a guard that an option drops, a check that is off."""
-    found = []
+    warnings = []
     dropped = os.environ.get("EOCTL_CONTEXT") or _chosen_context() or config.context
     entry = contexts(config).get(dropped) if name is None and dropped else None
     if entry is not None and (entry.read_only or entry.protected):
         guard = "read-only" if entry.read_only else "protected"
         named = (
-            (asked.bootstrap_server, "--bootstrap-server"),
-            (asked.command_config, "--command-config"),
+            (connect.bootstrap_server, "--bootstrap-server"),
+            (connect.command_config, "--command-config"),
         )
         option = next((word for given, word in named if given), "the environment")
-        found.append(
+        warnings.append(
             f"context {dropped} is {guard}, but {option} names a cluster without it: that guard "
             "does not hold here (give --context too to keep it)"
         )
     if properties.get("enable.ssl.certificate.verification", "").strip().lower() == "false":
-        found.append(
+        warnings.append(
             "the brokers' certificates are not checked (enable.ssl.certificate.verification="
             "false): whoever stands between can read and change all that is sent"
         )
-    return tuple(found)
+    return tuple(warnings)
 
 
 def load_config() -> ConfigFile:
@@ -199,17 +199,17 @@ def load_config() -> ConfigFile:
 
 def contexts(config: ConfigFile) -> dict[str, ContextFile]:
     """List named clusters: the config file's, and running labs whose names it does not take."""
-    found: dict[str, ContextFile] = {}
+    by_name: dict[str, ContextFile] = {}
     try:
         files = sorted((state_dir() / "contexts").glob("*.json"))
     except (UsageError, OSError):
         files = []
     for path in files:
         try:
-            found[path.stem] = ContextFile.model_validate_json(path.read_bytes())
+            by_name[path.stem] = ContextFile.model_validate_json(path.read_bytes())
         except (OSError, ValidationError):
             continue  # a lab that just ends; the others are as good as before
-    return found | config.contexts
+    return by_name | config.contexts
 
 
 def chosen_context_path() -> Path:
@@ -225,11 +225,11 @@ def _chosen_context() -> str | None:
     return name if isinstance(name, str) and name else None
 
 
-def context_name(asked: Connect, config: ConfigFile) -> str | None:
+def context_name(connect: Connect, config: ConfigFile) -> str | None:
     """The context in force: flag, environment, `context use`, config file, a running lab."""
-    if asked.context:
-        return asked.context
-    if asked.bootstrap_server or asked.command_config:
+    if connect.context:
+        return connect.context
+    if connect.bootstrap_server or connect.command_config:
         return None
     name = os.environ.get("EOCTL_CONTEXT")
     if name or os.environ.get("EOCTL_BOOTSTRAP_SERVER") or os.environ.get("EOCTL_COMMAND_CONFIG"):
@@ -240,13 +240,13 @@ def context_name(asked: Connect, config: ConfigFile) -> str | None:
     return name
 
 
-def resolve(asked: Connect) -> Context:
+def resolve(connect: Connect) -> Context:
     """The cluster that flags, environment and config file name together.
 
     Raises UsageError: no cluster named, an unknown context, an unreadable file, a bad -X.
     """
     config = load_config()
-    name = context_name(asked, config)
+    name = context_name(connect, config)
     known = contexts(config)
     entry = ContextFile()
     if name is not None:
@@ -256,8 +256,8 @@ def resolve(asked: Connect) -> Context:
                 f"no context {name!r}", remedy=f"contexts known: {names} (eoctl context list)"
             )
         entry = known[name]
-    bootstrap, command_config = asked.bootstrap_server, asked.command_config
-    if not asked.context:
+    bootstrap, command_config = connect.bootstrap_server, connect.command_config
+    if not connect.context:
         bootstrap = bootstrap or os.environ.get("EOCTL_BOOTSTRAP_SERVER")
         command_config = command_config or os.environ.get("EOCTL_COMMAND_CONFIG")
     properties: dict[str, str] = {}
@@ -275,7 +275,7 @@ def resolve(asked: Connect) -> Context:
         properties |= _read_command_config(Path(command_config))
     if bootstrap:
         properties["bootstrap.servers"] = bootstrap
-    properties |= _extra_properties(asked.properties)
+    properties |= _extra_properties(connect.properties)
     if not properties.get("bootstrap.servers", "").strip():
         raise UsageError(
             "no cluster is named",
@@ -297,7 +297,7 @@ def resolve(asked: Connect) -> Context:
     ):
         if value:
             argv += [option, value]
-    for pair in asked.properties:
+    for pair in connect.properties:
         key, _, value = pair.partition("=")
         # where a secret is kept is none
         if not SECRET_KEY.search(key) or re.match(r"(env|file):.", value.strip()):
@@ -313,7 +313,7 @@ def resolve(asked: Connect) -> Context:
         two_phase_patterns=tuple(entry.two_phase_patterns),
         accept_missing=tuple(entry.accept_missing),
         lock_zookeeper=entry.lock_zookeeper,
-        warnings=_warnings(asked, config, name, properties),
+        warnings=_warnings(connect, config, name, properties),
     )
 
 

@@ -159,13 +159,13 @@ class Bundle:
 
 def listed(facts: Facts) -> SeenFacts:
     """Facts as a bundle holds them."""
-    rows = tuple((*key, found) for key, found in facts.producers.items())
+    rows = tuple((*key, states) for key, states in facts.producers.items())
     return SeenFacts(replace(facts, producers={}), rows)
 
 
-def facts_of(seen: SeenFacts) -> Facts:
+def facts_of(stored: SeenFacts) -> Facts:
     """The Facts again."""
-    return replace(seen.facts, producers={(t, p): found for t, p, found in seen.producers})
+    return replace(stored.facts, producers={(t, p): states for t, p, states in stored.producers})
 
 
 def without_verdicts(
@@ -173,12 +173,12 @@ def without_verdicts(
 ) -> tuple[Diagnosis, tuple[SeenTransaction, ...], tuple[Transactions, ...]]:
     """A diagnosis taken apart: the rest, each open transaction, and the looks they share."""
     looks: dict[int, int] = {}
-    found: list[Transactions] = []
+    looked: list[Transactions] = []
 
     def seen(sample: Sample) -> SeenSample:
-        number = looks.setdefault(id(sample.transactions), len(found))
-        if number == len(found):
-            found.append(sample.transactions)
+        number = looks.setdefault(id(sample.transactions), len(looked))
+        if number == len(looked):
+            looked.append(sample.transactions)
         return SeenSample(replace(sample, transactions=Transactions()), number)
 
     opened = tuple(
@@ -187,7 +187,7 @@ def without_verdicts(
         )
         for j in d.judged
     )
-    return replace(d, judged=(), ids=()), opened, tuple(found)
+    return replace(d, judged=(), ids=()), opened, tuple(looked)
 
 
 def judged_again(bundle: Bundle) -> Diagnosis:
@@ -195,8 +195,8 @@ def judged_again(bundle: Bundle) -> Diagnosis:
     patterns = tuple(bundle.diagnosis.settings.two_phase_patterns)
     settings = replace(bundle.diagnosis.settings, two_phase_patterns=patterns)
 
-    def sample(seen: SeenSample) -> Sample:
-        return replace(seen.sample, transactions=bundle.looks[seen.look])
+    def sample(stored: SeenSample) -> Sample:
+        return replace(stored.sample, transactions=bundle.looks[stored.look])
 
     judged: list[Judged] = []
     for t in bundle.open_transactions:
@@ -229,8 +229,8 @@ def _validator() -> "SchemaValidator":
 
     def fail_fast(schema: Any) -> Any:
         if isinstance(schema, dict):
-            found = {name: fail_fast(part) for name, part in schema.items()}
-            return found | {"fail_fast": True} if found.get("type") in _MANY else found
+            parts = {name: fail_fast(part) for name, part in schema.items()}
+            return parts | {"fail_fast": True} if parts.get("type") in _MANY else parts
         if isinstance(schema, list | tuple):
             return type(schema)(fail_fast(part) for part in schema)
         return schema
@@ -301,8 +301,8 @@ def _checksum(path: Path, header: bytes) -> str:
     if not header.endswith(b"\n"):
         raise _damaged(path, "it is not two lines")
     try:
-        said = json.loads(header)
-        schema, checksum = said["schema"], said["sha256"]
+        fields = json.loads(header)
+        schema, checksum = fields["schema"], fields["sha256"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise _damaged(path, "it has no header") from None
     if schema != SCHEMA:

@@ -126,20 +126,20 @@ class StateCache:
         confirmed: Collection[str],
         before: Mapping[int, int],
     ) -> None:
-        seen = _seen(self._folder)
-        known = seen.setdefault("topics", {})
+        sightings = _seen(self._folder)
+        known = sightings.setdefault("topics", {})
         for topic, topic_id in topics.items():
             ids = known.setdefault(topic, {})
             after, until = ids.setdefault(topic_id, [{}, {}])
             after |= _texts(ends) | after
             if topic in confirmed and topic_id == next(reversed(ids)):  # no later id was seen
                 until |= _texts(before)
-        seen["version"] = VERSION
-        seen["ends"] = seen.get("ends", {}) | _texts(ends)
+        sightings["version"] = VERSION
+        sightings["ends"] = sightings.get("ends", {}) | _texts(ends)
         path = self._folder / "topics.json"
         part = path.with_suffix(f".{os.getpid()}")
         try:
-            part.write_text(json.dumps(seen), encoding="utf-8")
+            part.write_text(json.dumps(sightings), encoding="utf-8")
             part.replace(path)
         except OSError:
             with suppress(OSError):
@@ -183,16 +183,16 @@ def _plain(name: str) -> str:
 def _seen(folder: Path) -> dict[str, Any]:
     """Read what `StateCache.sight` wrote in this folder; nothing where it is damaged."""
     try:
-        found = json.loads((folder / "topics.json").read_text(encoding="utf-8"))
-        if (version := found.get("version", VERSION)) != VERSION:
+        content = json.loads((folder / "topics.json").read_text(encoding="utf-8"))
+        if (version := content.get("version", VERSION)) != VERSION:
             raise _newer(folder / "topics.json", version)
-        _numbers(found.get("ends", {}))
-        for ids in found.get("topics", {}).values():
+        _numbers(content.get("ends", {}))
+        for ids in content.get("topics", {}).values():
             for after, before in ids.values():
                 _numbers(after), _numbers(before)
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return {}
-    return dict(found)
+    return dict(content)
 
 
 def _newer(path: Path, version: object) -> UsageError:
@@ -203,9 +203,9 @@ def _newer(path: Path, version: object) -> UsageError:
     )
 
 
-def _shares(seen: Mapping[str, Any], present: Mapping[str, str]) -> bool:
+def _shares(sightings: Mapping[str, Any], present: Mapping[str, str]) -> bool:
     """Return True if one of the topics seen exists today with the same id."""
-    return any(present.get(topic) in ids for topic, ids in seen.get("topics", {}).items())
+    return any(present.get(topic) in ids for topic, ids in sightings.get("topics", {}).items())
 
 
 def _texts(ends: Mapping[int, int]) -> dict[str, int]:

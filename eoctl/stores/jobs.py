@@ -89,8 +89,8 @@ class JobFolder:
         """The record. Raises UsageError for a folder that holds none."""
         path = self.path / "job.json"
         try:
-            found = json.loads(path.read_bytes())
-            return Job(**{**found, "argv": tuple(found["argv"])})
+            fields = json.loads(path.read_bytes())
+            return Job(**{**fields, "argv": tuple(fields["argv"])})
         except OSError as error:
             raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
         except (ValueError, TypeError, KeyError):
@@ -130,12 +130,12 @@ class JobFolder:
 
     def reports(self) -> list[dict[str, Any]]:
         """Return all progress lines that can be read."""
-        found: list[dict[str, Any]] = []
+        values: list[dict[str, Any]] = []
         with suppress(OSError):
             for line in self.progress.read_bytes().splitlines():
                 with suppress(ValueError):
-                    found.append(json.loads(line))
-        return found
+                    values.append(json.loads(line))
+        return values
 
     def last_report(self) -> dict[str, Any] | None:
         """The newest whole line of progress, read from the file's end."""
@@ -144,9 +144,9 @@ class JobFolder:
             file.seek(max(0, size - 8192))
             for line in reversed(file.read().splitlines()):
                 with suppress(ValueError):
-                    found = json.loads(line)
-                    if isinstance(found, dict):
-                        return found
+                    report = json.loads(line)
+                    if isinstance(report, dict):
+                        return report
         return None
 
     def log_tail(self, lines: int) -> list[str]:
@@ -183,14 +183,16 @@ class Jobs:
         """The folder of the one job whose id begins so. Raises UsageError for none or several."""
         if not job_id:
             raise UsageError("the id is empty", remedy="see `eoctl jobs list`")
-        found = [folder for folder in self.all() if folder.path.name.startswith(job_id)]
-        exact = [folder for folder in found if folder.path.name == job_id]
-        if len(exact or found) != 1:
+        matching = [folder for folder in self.all() if folder.path.name.startswith(job_id)]
+        exact = [folder for folder in matching if folder.path.name == job_id]
+        if len(exact or matching) != 1:
             raise UsageError(
-                f"no job {job_id!r}" if not found else f"{len(found)} jobs begin with {job_id!r}",
+                f"no job {job_id!r}"
+                if not matching
+                else f"{len(matching)} jobs begin with {job_id!r}",
                 remedy="see `eoctl jobs list`",
             )
-        return (exact or found)[0]
+        return (exact or matching)[0]
 
     def all(self) -> list[JobFolder]:
         """Folders of all jobs, the oldest first; none where there is no such folder."""

@@ -212,14 +212,14 @@ class Journal:
     def find(self) -> JournalContent:
         """Return all entries, oldest first. Raises IncompleteError for an unreadable journal."""
         reading = self.read()
-        found = entries(reading.events)
-        running = frozenset(e.id for e in unfinished(found) if _locked(self.marker(e.id)))
-        return JournalContent(found, running, reading.damaged, len(reading.torn))
+        known_entries = entries(reading.events)
+        running = frozenset(e.id for e in unfinished(known_entries) if _locked(self.marker(e.id)))
+        return JournalContent(known_entries, running, reading.damaged, len(reading.torn))
 
-    def forget_finished(self, found: JournalContent) -> None:
+    def forget_finished(self, content: JournalContent) -> None:
         """Remove markers that a crash left behind after their entry had ended."""
-        keep = {entry.id for entry in unfinished(found.entries)}
-        known = {entry.id for entry in found.entries}
+        keep = {entry.id for entry in unfinished(content.entries)}
+        known = {entry.id for entry in content.entries}
         with suppress(OSError):
             for marker in (self.folder / "open").iterdir():
                 # one without an entry may be about to write its `begun`

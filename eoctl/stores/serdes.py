@@ -73,8 +73,8 @@ def _json(content: bytes) -> Any:
 def _number(form: str) -> Serde:
     def decode(content: bytes) -> Any:
         try:
-            found = struct.unpack(form, content)[0]
-            return found if math.isfinite(found) else str(found)
+            number = struct.unpack(form, content)[0]
+            return number if math.isfinite(number) else str(number)
         except struct.error as error:
             raise ValueError(str(error)) from None
 
@@ -129,12 +129,12 @@ def _avro(file: str, where: str) -> Decoder:
     def decode(content: bytes) -> Any:
         stream = io.BytesIO(content)
         try:
-            found = fastavro.schemaless_reader(stream, schema, None)
+            value = fastavro.schemaless_reader(stream, schema, None)
         except (EOFError, IndexError, TypeError, OverflowError) as error:
             raise ValueError(f"not of that schema: {error}") from None
         if stream.tell() != len(content):
             raise ValueError("bytes are left over behind what the schema describes")
-        return json.loads(json.dumps(found, default=_plain))
+        return json.loads(json.dumps(value, default=_plain))
 
     return decode
 

@@ -27,9 +27,9 @@ def _notice() -> str | None:
     from recovery.times import rfc3339
 
     journal = Journal()
-    found = journal.find()
-    journal.forget_finished(found)
-    left = [entry for entry in unfinished(found.entries) if entry.id not in found.running]
+    content = journal.find()
+    journal.forget_finished(content)
+    left = [entry for entry in unfinished(content.entries) if entry.id not in content.running]
     if not left:
         return None
     entry = left[-1]

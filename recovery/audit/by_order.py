@@ -29,7 +29,7 @@ def judge_by_order(
     used, skew = _paired(ordered, marks, skew)
     met = {d.offset for d in used.values()}
     lost = [d for d in ordered if d.offset not in met]
-    found: list[tuple[Decision, str, Ending]] = []
+    torn: list[tuple[Decision, str, Ending]] = []
     for ending in endings:
         data, mark = ending
         if data is None:
@@ -37,7 +37,7 @@ def judge_by_order(
         of_lost = next((d for d in lost if _lies_in(d, data, mark, used, skew)), None)
         if of_lost is not None:
             kind = MISSING if mark is None else WRONG if mark in used else TORN
-            found.append((of_lost, kind, ending))
+            torn.append((of_lost, kind, ending))
             lost.remove(of_lost)
         elif mark is not None and mark not in used:
             later = next((d for d in ordered if d.timestamp >= mark.timestamp - skew), None)
@@ -47,8 +47,8 @@ def judge_by_order(
                 and later.outcome != mark.outcome
                 and covers(later, _start(later.producer_id, data))
             ):
-                found.append((later, TORN, ending))
-    return found
+                torn.append((later, TORN, ending))
+    return torn
 
 
 def _paired(

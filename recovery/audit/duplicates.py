@@ -228,9 +228,9 @@ class Copies:
         return first(self._found, self._most)
 
 
-def first(found: Iterable[Duplicate], most: int) -> list[Duplicate]:
+def first(duplicates: Iterable[Duplicate], most: int) -> list[Duplicate]:
     """The most copies first, then by the first place."""
-    return sorted(found, key=lambda d: (-d.copies, d.places[0][:3]))[:most]
+    return sorted(duplicates, key=lambda d: (-d.copies, d.places[0][:3]))[:most]
 
 
 def known_time(timestamp: int) -> int | None:

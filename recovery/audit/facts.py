@@ -71,13 +71,13 @@ class _Id:
 
 def coverage(logs: Iterable[StateLog]) -> list[Coverage]:
     """Return what is covered of each id."""
-    found: list[Coverage] = []
+    coverages: list[Coverage] = []
     for log in logs:
         ids: dict[str, _Id] = {}
         for record in log.records:
             _follow(ids.setdefault(record.transactional_id, _Id()), record)
         for name, one in ids.items():
-            found.append(
+            coverages.append(
                 Coverage(
                     transactional_id=name,
                     decisions=tuple(one.decisions),
@@ -86,7 +86,7 @@ def coverage(logs: Iterable[StateLog]) -> list[Coverage]:
                     whole=log.whole_from == 0 or _is_beginning(one.first),
                 )
             )
-    return sorted(found, key=lambda c: c.transactional_id)
+    return sorted(coverages, key=lambda c: c.transactional_id)
 
 
 def _is_beginning(record: StateRecord | None) -> bool:
@@ -124,9 +124,10 @@ def _follow(one: _Id, record: StateRecord) -> None:
             )
         )
     elif value.state in _ENDS:
-        said = before.value if before else None
+        decided = before.value if before else None
         proven = (
-            isinstance(said, TransactionValue) and _DECIDES.get(said.state) == _ENDS[value.state]
+            isinstance(decided, TransactionValue)
+            and _DECIDES.get(decided.state) == _ENDS[value.state]
         )
         if not proven:
             one.ended.append(record.timestamp)

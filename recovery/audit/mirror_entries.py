@@ -65,8 +65,8 @@ class RangeSums:
         """The digest of one range, or of all, as 32 hexadecimal digits."""
         import numpy as np
 
-        found = self.sums.sum(axis=0, dtype=np.uint64) if number is None else self.sums[number]
-        return "".join(f"{half:016x}" for half in found.tolist())
+        totals = self.sums.sum(axis=0, dtype=np.uint64) if number is None else self.sums[number]
+        return "".join(f"{half:016x}" for half in totals.tolist())
 
 
 def matched(
@@ -105,15 +105,15 @@ def groups(
     return np.cumsum(new) - 1, np.flatnonzero(new)
 
 
-def among(digests: "NDArray[np.uint64]", wanted: "NDArray[np.uint64]") -> "NDArray[np.bool_]":
-    """bool[n]: which of the digests stand in `wanted`."""
+def among(digests: "NDArray[np.uint64]", sought: "NDArray[np.uint64]") -> "NDArray[np.bool_]":
+    """bool[n]: which of the digests stand in `sought`."""
     import numpy as np
 
-    found = np.zeros(len(digests), np.bool_)
-    if len(digests) and len(wanted):
-        first = np.sort(wanted[:, 0])
+    members = np.zeros(len(digests), np.bool_)
+    if len(digests) and len(sought):
+        first = np.sort(sought[:, 0])
         at = np.minimum(np.searchsorted(first, digests[:, 0]), len(first) - 1)
         rows = np.flatnonzero(first[at] == digests[:, 0])
-        whole = {half.tobytes() for half in wanted[np.isin(wanted[:, 0], digests[rows, 0])]}
-        found[rows] = [one.tobytes() in whole for one in digests[rows]]
-    return found
+        whole = {half.tobytes() for half in sought[np.isin(sought[:, 0], digests[rows, 0])]}
+        members[rows] = [one.tobytes() in whole for one in digests[rows]]
+    return members

@@ -81,11 +81,11 @@ class Places:
         rows = np.flatnonzero(among(digests, self.wanted))
         if not len(rows):
             return
-        found, side = records.select(rows), side[rows]
+        chosen, side = records.select(rows), side[rows]
         for i in range(min(len(rows), SHOWN - self._places[log])):
-            place = log, int(found.offset[i])
-            self.times[place] = int(found.timestamp[i])
-            if (key := found.key[i]) is not None:
+            place = log, int(chosen.offset[i])
+            self.times[place] = int(chosen.timestamp[i])
+            if (key := chosen.key[i]) is not None:
                 self.keys[place] = key
         self._places[log] += len(rows)
         if sum(self._places) > self.most:
@@ -95,12 +95,12 @@ class Places:
                 remedy="wait until the mirror has caught up, or begin later with --start",
             )
         columns = (
-            found.offset,
+            chosen.offset,
             side,
-            found.timestamp,
-            field_digests(found.key),
-            field_digests(found.value),
-            field_digests(found.headers),
+            chosen.timestamp,
+            field_digests(chosen.key),
+            field_digests(chosen.value),
+            field_digests(chosen.headers),
         )
         self._parts.append((digests[rows], *(c.astype(np.uint64) for c in columns)))
 

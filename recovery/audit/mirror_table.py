@@ -110,8 +110,8 @@ class Table:
         strange = extra & (mine + hidden[0] + hidden[1] == 0)[self.group]
         if outside.again:
             below = mirror & (self.offset < mirror_first)
-            seen = np.bincount(self.group[below], minlength=len(self.start)) > 0
-            doubt |= strange & seen[self.group]
+            has_records = np.bincount(self.group[below], minlength=len(self.start)) > 0
+            doubt |= strange & has_records[self.group]
         doubt |= strange & (outside.all_extra | self._older(outside.extra_until))
         lost, extra = lost & ~doubt, extra & ~doubt
         repeat = extra & (mine[self.group] > 0)
@@ -119,7 +119,7 @@ class Table:
         undecided = extra & ~repeat & ~aborted & (hidden[1][self.group] > 0)
         alone = extra & ~repeat & ~aborted & ~undecided
         changed = list(self._changed(lost, alone))  # takes them away from both
-        found = np.concatenate(
+        faults = np.concatenate(
             [
                 *changed,
                 _told("lost", self.offset[lost], _NO_OFFSET),
@@ -130,11 +130,11 @@ class Table:
             ],
             axis=1,
         )
-        counts = np.bincount(found[0], minlength=len(KINDS)).tolist()
+        counts = np.bincount(faults[0], minlength=len(KINDS)).tolist()
         unequal = (mine > 1) & (mine != theirs)
         return MirrorJudgement(
             {kind: n for kind, n in zip(KINDS, counts, strict=True) if n},
-            self._first(found, most, excused),
+            self._first(faults, most, excused),
             bool(unequal.any()),
             int(doubt.sum()),
         )
@@ -147,12 +147,12 @@ class Table:
         return int(self._copies("aborted", rows)[1].max(initial=_NO_OFFSET))
 
     def _first(
-        self, found: "NDArray[np.int64]", most: int, excused: Collection[MirrorFault]
+        self, faults: "NDArray[np.int64]", most: int, excused: Collection[MirrorFault]
     ) -> list[Difference]:
         """The first of the differences, as `_told` gives them."""
         import numpy as np
 
-        shown = found[:, ~np.isin(found[0], [KINDS.index(kind) for kind in excused])]
+        shown = faults[:, ~np.isin(faults[0], [KINDS.index(kind) for kind in excused])]
         by_source = np.where(shown[1] == _NO_OFFSET, LAST_OFFSET, shown[1])
         first = np.lexsort((shown[2], by_source))[:most]
         return [

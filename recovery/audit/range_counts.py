@@ -34,11 +34,11 @@ class RangeCounts:
         # a response goes on behind the range, and what lies there is not the range's
         last_transactions(records.batches.reaching(self._start, self._end), self._producers)
         hidden = control | aborted | undecided
-        found = records.select(~hidden) if hidden.any() else records
-        self._data += len(found)
-        self._non_transactional += int((found.outcome == 0).sum())
-        self._with_headers += int((found.headers.length > 1).sum())  # one byte says: none
-        return found
+        data = records.select(~hidden) if hidden.any() else records
+        self._data += len(data)
+        self._non_transactional += int((data.outcome == 0).sum())
+        self._with_headers += int((data.headers.length > 1).sum())  # one byte says: none
+        return data
 
     def add_visible(self, count: int) -> None:
         """Records from a reader that shows nothing else (librdkafka)."""
@@ -87,8 +87,11 @@ def last_transactions(batches: Batches, known: dict[str, dict[str, Any]]) -> Non
     control, transactional = scan.has(CONTROL), scan.has(TRANSACTIONAL)
     producer, epoch = scan.column("producer_id"), scan.column("producer_epoch")
     last = scan.last_offset
-    for marker, wanted in ((False, transactional & ~control), (True, control & transactional)):
-        rows = np.flatnonzero(wanted)[::-1]
+    for marker, rows_of_kind in (
+        (False, transactional & ~control),
+        (True, control & transactional),
+    ):
+        rows = np.flatnonzero(rows_of_kind)[::-1]
         _, first = np.unique(producer[rows], return_index=True)
         for row in rows[first].tolist():
             entry = known.setdefault(
@@ -109,8 +112,8 @@ def merged(
     first: dict[str, dict[str, Any]], second: dict[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
     """The last transactions of two ranges, the second behind the first."""
-    found = {key: dict(value) for key, value in first.items()}
+    union = {key: dict(value) for key, value in first.items()}
     for key, later in second.items():
         known = {k: v for k, v in later.items() if v is not None}
-        found[key] = {**found.get(key, later), **known}
-    return found
+        union[key] = {**union.get(key, later), **known}
+    return union

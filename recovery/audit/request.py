@@ -128,41 +128,41 @@ class DuplicatesFound(AuditResult):
     shown: tuple[Duplicate, ...] = ()
 
 
-def joined_sequences(found: Sequence[SequencesFound], most: int) -> SequencesFound:
+def joined_sequences(results: Sequence[SequencesFound], most: int) -> SequencesFound:
     """Join the findings of tasks, in the order of the ranges."""
     partitions, left = [], most
-    for one in (p for f in found for p in f.partitions):
+    for one in (p for f in results for p in f.partitions):
         kept = one.findings[:left]
         partitions.append(one.model_copy(update={"findings": kept}))
         left -= len(kept)
-    return SequencesFound(failed=_failed(found), partitions=tuple(partitions))
+    return SequencesFound(failed=_failed(results), partitions=tuple(partitions))
 
 
-def joined_transactions(found: Sequence[TransactionsFound], most: int) -> TransactionsFound:
+def joined_transactions(results: Sequence[TransactionsFound], most: int) -> TransactionsFound:
     """Join the findings of tasks, each with producer ids of its own."""
-    torn = sorted((t for f in found for t in f.torn), key=rank)
+    torn = sorted((t for f in results for t in f.torn), key=rank)
     return TransactionsFound(
-        failed=_failed(found),
-        findings=sum(f.findings for f in found),
-        markers_without_data=sum(f.markers_without_data for f in found),
+        failed=_failed(results),
+        findings=sum(f.findings for f in results),
+        markers_without_data=sum(f.markers_without_data for f in results),
         torn=tuple(torn[:most]),
     )
 
 
-def joined_duplicates(found: Sequence[DuplicatesFound], most: int) -> DuplicatesFound:
+def joined_duplicates(results: Sequence[DuplicatesFound], most: int) -> DuplicatesFound:
     """Join the findings of tasks, each with ids of its own."""
     return DuplicatesFound(
-        failed=_failed(found),
-        findings=sum(f.findings for f in found),
-        repeats=sum(f.repeats for f in found),
-        read=tuple(r for f in found for r in f.read),
-        shown=tuple(first((d for f in found for d in f.shown), most)),
+        failed=_failed(results),
+        findings=sum(f.findings for f in results),
+        repeats=sum(f.repeats for f in results),
+        read=tuple(r for f in results for r in f.read),
+        shown=tuple(first((d for f in results for d in f.shown), most)),
     )
 
 
-def _failed(found: Iterable[AuditResult]) -> tuple[Missing, ...]:
+def _failed(results: Iterable[AuditResult]) -> tuple[Missing, ...]:
     """The first failure of each partition."""
     failed: dict[tuple[str | None, int | None], Missing] = {}
-    for missing in (m for f in found for m in f.failed):
+    for missing in (m for f in results for m in f.failed):
         failed.setdefault((missing.topic, missing.partition), missing)
     return tuple(failed.values())

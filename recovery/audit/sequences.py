@@ -218,12 +218,12 @@ class SequenceAudit:
         i: int,
         after: int | None,
         expected: int,
-        found: int,
+        actual: int,
         count: int,
     ) -> None:
         if len(self._findings) < self._most:
             pid, epoch, offset = (int(now[name][i]) for name in ("pid", "epoch", "base"))
-            self._findings.append(Finding(kind, pid, epoch, offset, after, expected, found, count))
+            self._findings.append(Finding(kind, pid, epoch, offset, after, expected, actual, count))
 
     def _plus(self, **more: Any) -> Examined:
         names = Examined.__dataclass_fields__

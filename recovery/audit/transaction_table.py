@@ -117,18 +117,24 @@ def _marks(buffer: Buffer, scan: HeaderScan, rows: "NDArray[np.intp]") -> list[M
         scan.column("max_timestamp")[rows].tolist(),
         strict=True,
     )
-    found: list[Mark | None] = []
+    marks: list[Mark | None] = []
     for row, quick, what, coordinator_epoch, offset, epoch, time in columns:
         if quick and what in (0, 1):
             outcome = "commit" if what else "abort"
-            found.append(Mark(offset, outcome, epoch, coordinator_epoch, time))
+            marks.append(Mark(offset, outcome, epoch, coordinator_epoch, time))
             continue
-        said = marker(buffer, header_at(buffer, int(scan.positions[row])))
-        if said is None or said.type is ControlType.OTHER or said.coordinator_epoch is None:
-            found.append(None)
+        end_marker = marker(buffer, header_at(buffer, int(scan.positions[row])))
+        if (
+            end_marker is None
+            or end_marker.type is ControlType.OTHER
+            or end_marker.coordinator_epoch is None
+        ):
+            marks.append(None)
         else:
-            found.append(Mark(offset, said.type.value, epoch, said.coordinator_epoch, time))
-    return found
+            marks.append(
+                Mark(offset, end_marker.type.value, epoch, end_marker.coordinator_epoch, time)
+            )
+    return marks
 
 
 def _number(data: "NDArray[np.uint8]", at: "NDArray[Any]", kind: str) -> "NDArray[np.int64]":

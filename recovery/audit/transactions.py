@@ -39,7 +39,7 @@ def judge(covered: Iterable[Coverage], endings: Endings, skew: int) -> list[Torn
     covered = list(covered)
     decisions = [d for c in covered for d in c.decisions]
     whole = {c.transactional_id for c in covered if c.whole}
-    found: list[Torn] = []
+    torn: list[Torn] = []
     by_epoch = _by_epoch(endings)
     v1: dict[tuple[TopicPartition, int], list[Decision]] = {}
     known = {(d.producer_id, d.producer_epoch - 1) for d in decisions if d.client_version >= 2}
@@ -48,9 +48,9 @@ def judge(covered: Iterable[Coverage], endings: Endings, skew: int) -> list[Torn
         if d.client_version >= 2:
             if _raised_twice(d, by_epoch, known):
                 twice.add((d.producer_id, d.producer_epoch - 2))
-                found += _judge_v2(d, by_epoch, d.producer_epoch - 2)
+                torn += _judge_v2(d, by_epoch, d.producer_epoch - 2)
             else:
-                found += _judge_v2(d, by_epoch, d.producer_epoch - 1)
+                torn += _judge_v2(d, by_epoch, d.producer_epoch - 1)
         else:
             for place in d.partitions:
                 v1.setdefault((place, d.producer_id), []).append(d)
@@ -63,9 +63,9 @@ def judge(covered: Iterable[Coverage], endings: Endings, skew: int) -> list[Torn
             problems.setdefault(id(d), []).append((kind, place, ending))
     for number, wrong in problems.items():
         d = by_number[number]
-        found.append(_torn(d, d.producer_epoch, [(k, p, e) for k, p, e in wrong]))
-    found += _without_decision(by_epoch, known | twice)
-    return sorted(found, key=rank)
+        torn.append(_torn(d, d.producer_epoch, [(k, p, e) for k, p, e in wrong]))
+    torn += _without_decision(by_epoch, known | twice)
+    return sorted(torn, key=rank)
 
 
 def rank(torn: Torn) -> tuple[int, int, TopicPartition]:
@@ -76,14 +76,14 @@ def rank(torn: Torn) -> tuple[int, int, TopicPartition]:
 
 def of_producers(covered: Iterable[Coverage]) -> dict[int, list[Coverage]]:
     """Return what is covered of each producer id's decisions."""
-    found: dict[int, list[Coverage]] = {}
+    coverages: dict[int, list[Coverage]] = {}
     for c in covered:
         decisions: dict[int, list[Decision]] = {}
         for d in c.decisions:
             decisions.setdefault(d.producer_id, []).append(d)
         for pid, own in decisions.items():
-            found.setdefault(pid, []).append(replace(c, decisions=tuple(own)))
-    return found
+            coverages.setdefault(pid, []).append(replace(c, decisions=tuple(own)))
+    return coverages
 
 
 def _torn(
@@ -115,13 +115,13 @@ _ByEpoch = Mapping[tuple[TopicPartition, int, int], Sequence[Ending]]
 
 
 def _by_epoch(endings: Endings) -> _ByEpoch:
-    found: dict[tuple[TopicPartition, int, int], list[Ending]] = {}
+    by_epoch: dict[tuple[TopicPartition, int, int], list[Ending]] = {}
     for place, by_id in endings.items():
         for pid, of_id in by_id.items():
             for ending in of_id:
                 if ending.data is not None:
-                    found.setdefault((place, pid, ending.data.epoch), []).append(ending)
-    return found
+                    by_epoch.setdefault((place, pid, ending.data.epoch), []).append(ending)
+    return by_epoch
 
 
 def _raised_twice(d: Decision, by_epoch: _ByEpoch, known: set[tuple[int, int]]) -> bool:
@@ -169,13 +169,13 @@ def _without_decision(by_epoch: _ByEpoch, known: set[tuple[int, int]]) -> list[T
     abort that raised the epoch twice: no data and no marker has the epoch between the two then.
     """
     between = {(pid, epoch) for _, pid, epoch in by_epoch}
-    seen: dict[tuple[int, int], list[tuple[TopicPartition, Ending]]] = {}
+    endings: dict[tuple[int, int], list[tuple[TopicPartition, Ending]]] = {}
     for (place, pid, epoch), ended in by_epoch.items():
         if (pid, epoch) not in known:
             closed = [(place, ending) for ending in ended if ending.mark is not None]
-            seen.setdefault((pid, epoch), []).extend(closed)
-    found = []
-    for (pid, epoch), several in seen.items():
+            endings.setdefault((pid, epoch), []).extend(closed)
+    torn = []
+    for (pid, epoch), several in endings.items():
         marks = [e.mark for _, e in several if e.mark]
         is_v2 = any(m.outcome == "commit" and m.epoch == epoch + 1 for m in marks)
         own = (pid, epoch + 1) in between or any(m.epoch == epoch + 1 for m in marks)
@@ -192,5 +192,5 @@ def _without_decision(by_epoch: _ByEpoch, known: set[tuple[int, int]]) -> list[T
             else:
                 right.append((place, ending))
         if wrong:
-            found.append(_torn(None, epoch, wrong, right, pid))
-    return found
+            torn.append(_torn(None, epoch, wrong, right, pid))
+    return torn

@@ -165,8 +165,8 @@ class JournalEntry:
     @property
     def undoes(self) -> str | None:
         """The entry that this one puts back."""
-        found: str | None = self.begun.data.get("undoes")
-        return found
+        entry: str | None = self.begun.data.get("undoes")
+        return entry
 
     def steps(self, event: EventName) -> dict[int, Event]:
         """The last such event of each step that has one, by step number."""
@@ -195,15 +195,15 @@ def ways_out(entry: str, *, can_undo: bool) -> str:
 
 def entries(events: Iterable[Event]) -> list[JournalEntry]:
     """The changes in the order they began. Events whose `begun` is lost are left out."""
-    found: dict[str, list[Event]] = {}
+    by_entry: dict[str, list[Event]] = {}
     for event in events:
         if event.event == "begun":
-            found.setdefault(event.entry, []).append(event)
-        elif event.entry in found:
-            found[event.entry].append(event)
-    return [JournalEntry(name, tuple(those)) for name, those in found.items()]
+            by_entry.setdefault(event.entry, []).append(event)
+        elif event.entry in by_entry:
+            by_entry[event.entry].append(event)
+    return [JournalEntry(name, tuple(those)) for name, those in by_entry.items()]
 
 
-def unfinished(found: Iterable[JournalEntry]) -> list[JournalEntry]:
+def unfinished(all_entries: Iterable[JournalEntry]) -> list[JournalEntry]:
     """Those that neither ended nor were given up."""
-    return [entry for entry in found if entry.state == "unfinished"]
+    return [entry for entry in all_entries if entry.state == "unfinished"]

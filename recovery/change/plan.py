@@ -208,9 +208,9 @@ def load(text: str, where: str) -> Plan:
         raise UsageError(f"not a plan file: {error}", where=where) from None
     schema = content.get("schema") if isinstance(content, dict) else None
     if schema != SCHEMA:
-        found = "no schema" if schema is None else f"schema {quoted(str(schema))}"
+        version = "no schema" if schema is None else f"schema {quoted(str(schema))}"
         raise UsageError(
-            f"not a plan file of this version: it has {found}, not {SCHEMA}", where=where
+            f"not a plan file of this version: it has {version}, not {SCHEMA}", where=where
         )
     seal = content.pop(_SEAL, None)
     if seal != _hash(content):
@@ -228,20 +228,20 @@ def load(text: str, where: str) -> Plan:
     return plan
 
 
-def _changed(where: str, name: str, said: object, found: str) -> RefusedError:
+def _changed(where: str, name: str, stated: object, computed: str) -> RefusedError:
     return RefusedError(
-        f"the plan was changed after it was made: its {name} says {quoted(str(said)[:16])}…, "
-        f"its content has {found[:16]}…",
+        f"the plan was changed after it was made: its {name} says {quoted(str(stated)[:16])}…, "
+        f"its content has {computed[:16]}…",
         where=where,
         remedy="plan again",
     )
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    values = dict(pairs)
+    if len(values) != len(pairs):
         raise ValueError("a key stands twice")
-    return found
+    return values
 
 
 def _no_float(text: str) -> float:

@@ -55,12 +55,12 @@ class Deduplicator:
         self,
         topic: str,
         partition: int,
-        wanted: RecordId,
+        record_id: RecordId,
         horizon_ms: int | None = None,
         horizon_offsets: int | None = None,
     ) -> None:
         self._place = f"{topic}:{partition}"
-        self._partition, self._wanted = partition, wanted
+        self._partition, self._wanted = partition, record_id
         self._numbers = SourceNumbers()
         self._ids = SeenIds(horizon_ms, horizon_offsets)
         self._scattered: Scattered | None = None
@@ -90,8 +90,8 @@ class Deduplicator:
 
         ids, has = digests(self._wanted, records)
         copied = np.ones(len(records), np.bool_)
-        seen = self._ids.first_seen(ids[has], records.offset[has], records.timestamp[has])
-        copied[np.flatnonzero(has)[seen >= 0]] = False
+        first_offsets = self._ids.first_seen(ids[has], records.offset[has], records.timestamp[has])
+        copied[np.flatnonzero(has)[first_offsets >= 0]] = False
         self.tally.without_id += int((~has).sum())
         return copied
 
@@ -140,10 +140,10 @@ def visible(records: ColumnBatch) -> ColumnBatch:
         raise RefusedError(
             "its transaction is open: what becomes of it is not known", where=f"offset {offset}"
         )
-    seen = (outcome != ABORTED) & ~records.is_control
-    found = records if seen.all() else records.select(seen)
-    _refuse_changed(found)
-    return found
+    is_visible = (outcome != ABORTED) & ~records.is_control
+    data = records if is_visible.all() else records.select(is_visible)
+    _refuse_changed(data)
+    return data
 
 
 def _refuse_changed(records: ColumnBatch) -> None:

@@ -118,17 +118,17 @@ class DedupJob:
         """The id of the copy of a partition: one that begins fences the one before it."""
         return f"{self.wish.group}-{partition}"
 
-    def metadata(self, begin: int, end: int, seen: int) -> str:
+    def metadata(self, begin: int, end: int, visible_records: int) -> str:
         """What stands beside a position: see `Beside`."""
-        found = {"dedup": self.digest, "begin": begin, "end": end, "seen": seen}
-        return json.dumps(found, separators=(",", ":"))
+        progress = {"dedup": self.digest, "begin": begin, "end": end, "seen": visible_records}
+        return json.dumps(progress, separators=(",", ":"))
 
     def beside(self, metadata: str, where: str) -> "Beside":
         """Parse what `metadata` wrote. Raises RefusedError for anybody else's."""
         try:
-            found = json.loads(metadata)
-            digest = found["dedup"]
-            beside = Beside(*(int(found[name]) for name in Beside._fields))
+            progress = json.loads(metadata)
+            digest = progress["dedup"]
+            beside = Beside(*(int(progress[name]) for name in Beside._fields))
         except (ValueError, KeyError, TypeError):
             raise RefusedError(
                 "its committed offset is not a dedup's: another application commits there",
@@ -182,10 +182,10 @@ class DedupRequest(_Value):
         return DedupJob.of(DedupWish.of(self.wish), self.topics)
 
 
-def scattered_error(wish: DedupWish, found: str) -> RefusedError:
+def scattered_error(wish: DedupWish, evidence: str) -> RefusedError:
     """found: which source record has outputs in two partitions."""
     return RefusedError(
-        f"{found}: a number per source cannot tell which one is the repeat",
+        f"{evidence}: a number per source cannot tell which one is the repeat",
         where=wish.source,
         remedy="compare ids instead: `--by header:NAME`, `--by key` or `--by json:PATH`",
     )

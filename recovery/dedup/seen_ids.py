@@ -73,17 +73,17 @@ class _Segment:
         """int64[n]: the row of each id, -1 where it is not here."""
         import numpy as np
 
-        found = np.full(len(ids), -1, np.int64)
-        asked = np.flatnonzero(self.bloom.may_hold(ids))
+        rows = np.full(len(ids), -1, np.int64)
+        possible = np.flatnonzero(self.bloom.may_hold(ids))
         first = self.ids[:, 0]
-        at = np.searchsorted(first, ids[asked, 0], "left")
-        end = np.searchsorted(first, ids[asked, 0], "right")
+        at = np.searchsorted(first, ids[possible, 0], "left")
+        end = np.searchsorted(first, ids[possible, 0], "right")
         while (left := np.flatnonzero(at < end)).size:  # one round: equal first halves are rare
-            asked, at, end = asked[left], at[left], end[left]
-            hit = self.ids[at, 1] == ids[asked, 1]
-            found[asked[hit]] = at[hit]
-            asked, at, end = asked[~hit], at[~hit] + 1, end[~hit]
-        return found
+            possible, at, end = possible[left], at[left], end[left]
+            hit = self.ids[at, 1] == ids[possible, 1]
+            rows[possible[hit]] = at[hit]
+            possible, at, end = possible[~hit], at[~hit] + 1, end[~hit]
+        return rows
 
 
 class SeenIds:
@@ -124,15 +124,15 @@ class SeenIds:
 
         n = len(ids)
         clocks = np.maximum(np.maximum.accumulate(timestamps), self._clock)
-        found = np.full(n, -1, np.int64)
+        first_offsets = np.full(n, -1, np.int64)
         for segment in reversed(self._segments):  # the newest place of an id counts
-            asked = np.flatnonzero(found < 0)
-            rows = segment.find(ids[asked])
-            asked, rows = asked[rows >= 0], rows[rows >= 0]
+            open_rows = np.flatnonzero(first_offsets < 0)
+            rows = segment.find(ids[open_rows])
+            open_rows, rows = open_rows[rows >= 0], rows[rows >= 0]
             near = self._near(
-                offsets[asked] - segment.offsets[rows], clocks[asked] - segment.clocks[rows]
+                offsets[open_rows] - segment.offsets[rows], clocks[open_rows] - segment.clocks[rows]
             )
-            found[asked[near]] = segment.offsets[rows[near]]
+            first_offsets[open_rows[near]] = segment.offsets[rows[near]]
         names, remembered = ids.tobytes(), self._open
         # an id of a segment, beyond the horizon for one record, may stand here for a later one
         for i in range(n):
@@ -140,15 +140,15 @@ class SeenIds:
             there = remembered.get(name)
             offset, clock = int(offsets[i]), int(clocks[i])
             if there is not None and self._near(offset - there[0], clock - there[1]):
-                found[i] = there[0]
-            elif found[i] < 0:
+                first_offsets[i] = there[0]
+            elif first_offsets[i] < 0:
                 remembered[name] = offset, clock
         if n:
             self._clock = int(clocks[-1])
             if len(remembered) >= self._size:
                 self._close()
             self._forget(int(offsets[-1]))
-        return found
+        return first_offsets
 
     def _near(self, offsets: Any, clock: Any) -> Any:
         """Return True if a record is within the horizon. Takes numbers, or arrays of them."""
@@ -162,9 +162,9 @@ class SeenIds:
         if not self._open:
             return
         ids = np.frombuffer(b"".join(self._open), np.uint64).reshape(-1, 2)
-        seen = np.array(list(self._open.values()), np.int64)
+        places = np.array(list(self._open.values()), np.int64)
         order = np.lexsort((ids[:, 1], ids[:, 0]))
-        self._add_segment(ids[order], seen[order, 0], seen[order, 1])
+        self._add_segment(ids[order], places[order, 0], places[order, 1])
         self._open = {}
 
     def _add_segment(

@@ -113,13 +113,13 @@ class Case:
     @cached_property
     def elsewhere(self) -> tuple[TransactionFacts, ...]:
         """Ids of this producer id that are open, but not on this partition (in either look)."""
-        found = {
+        others = {
             t.transactional_id: t
             for sample in self.samples
             for t in self._live(sample)
             if self.about.topic_partition not in (t.partitions or ())
         }
-        return tuple(found.values())
+        return tuple(others.values())
 
     @property
     def owners_changed(self) -> bool:
@@ -158,8 +158,8 @@ class Case:
     @property
     def late(self) -> bool:
         """It runs past its timeout or past --long-after."""
-        row, seen = self._held_by, self.newest
-        late = (seen.over_timeout or frozenset()) | (seen.over_long or frozenset())
+        row, newest = self._held_by, self.newest
+        late = (newest.over_timeout or frozenset()) | (newest.over_long or frozenset())
         by_ours = bool(self.past_timeout or self.past_long)
         return by_ours or (row is not None and row.transactional_id in late)
 
@@ -217,17 +217,17 @@ class Case:
             return None
         return -left // cycle
 
-    def past(self, limit: int | None, said: frozenset[str] | None) -> bool | None:
+    def past(self, limit: int | None, late_ids: frozenset[str] | None) -> bool | None:
         """Return True if the owner runs longer than `limit` ms, None if nobody can tell.
 
-        said: what the coordinators' own clocks say. Without it our clock against the start time,
+        late_ids: what the coordinators' own clocks say; else our clock against the start time,
         only beyond the skew, in both directions.
         """
         row = self.ongoing
         if row is None or limit is None:
             return None
-        if said is not None:
-            return row.transactional_id in said
+        if late_ids is not None:
+            return row.transactional_id in late_ids
         if row.start_timestamp is None:
             return None
         over, skew = self.coordinators_now - row.start_timestamp - limit, self.settings.clock_skew
@@ -268,13 +268,13 @@ class Case:
         No filter measures a Prepare*; but an id that its coordinator's clock sees running for
         less than that since its start was not decided longer ago.
         """
-        record, row, seen = self.prepared, self.preparing, self.newest.over_stuck
+        record, row, stuck_ids = self.prepared, self.preparing, self.newest.over_stuck
         if record is None or row is None:
             return False
-        if seen is not None and row.transactional_id not in seen:
+        if stuck_ids is not None and row.transactional_id not in stuck_ids:
             return False
         past, skew = self.coordinators_now - record.timestamp, self.settings.clock_skew
-        if past < -skew and seen is not None:
+        if past < -skew and stuck_ids is not None:
             return True  # our clock makes no sense; the coordinator's own says that it is late
         return past > self.settings.stuck_after + skew
 
@@ -333,8 +333,8 @@ class Case:
     @cached_property
     def lost(self) -> tuple[Decision, ...] | None:
         """Decisions after the start batch, without marker; None = not known, or cannot tell."""
-        asked = self._asked
-        return None if asked is None else lost_decisions(*asked, self.settings.clock_skew)
+        question = self._asked
+        return None if question is None else lost_decisions(*question, self.settings.clock_skew)
 
     @cached_property
     def _asked(self) -> tuple[History, StartBatch, int] | None:
@@ -547,14 +547,14 @@ class Case:
         """Partitions in the Prepare* record that have no leader that answers, or were not asked."""
         row, record = self.preparing, self.prepared
         value = record.value if record else None
-        wanted = value.partitions if isinstance(value, TransactionValue) else None
-        seen: dict[tuple[str, int], PartitionFacts] = {
+        recorded = value.partitions if isinstance(value, TransactionValue) else None
+        facts: dict[tuple[str, int], PartitionFacts] = {
             (p.topic, p.partition): p for p in (*self.newest.named, self.newest.partition)
         }
         return tuple(
             f"{topic}:{number}"
-            for topic, number in wanted or (row.partitions if row and row.partitions else ())
-            if (p := seen.get((topic, number))) is None or p.leader is None or p.error is not None
+            for topic, number in recorded or (row.partitions if row and row.partitions else ())
+            if (p := facts.get((topic, number))) is None or p.leader is None or p.error is not None
         )
 
 

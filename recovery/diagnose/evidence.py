@@ -65,14 +65,14 @@ def about_row(c: Case, row: TransactionFacts) -> Evidence:
 def no_owner(c: Case) -> Evidence:
     """Say how completely the owner was looked for."""
     coordinators = c.newest.transactions.coordinators
-    seen = min(sum(x.seen for x in s.transactions.coordinators) for s in c.samples)
+    answered = min(sum(x.seen for x in s.transactions.coordinators) for s in c.samples)
     apart = c.newest.collected_at - c.first.collected_at
     twice = f", twice, {seconds(apart)} apart" if c.twice else ", once"
     return Evidence(
         "no-owner",
         f"no coordinator lists producer id {c.about.producer_id} as open on {c.about.name}; "
-        f"{seen} of {len(coordinators)} coordinator partitions answered{twice}",
-        {"seen": seen, "partitions": len(coordinators), "samples": len(c.samples)},
+        f"{answered} of {len(coordinators)} coordinator partitions answered{twice}",
+        {"seen": answered, "partitions": len(coordinators), "samples": len(c.samples)},
     )
 
 

@@ -23,18 +23,18 @@ _NO_FENCE = ("fence", "InitProducerId on a Prepare* id answers ConcurrentTransac
 
 
 def past_the_fence(
-    found: Sequence[Refusing], look: IdFacts, *, reload_safe: bool, client_version: int | None
+    refusals: Sequence[Refusing], look: IdFacts, *, reload_safe: bool, client_version: int | None
 ) -> Remedy:
     """Return the way past partitions that refuse the marker of an id in Prepare*.
 
     A few epochs: the leader of its log is moved as often. Else, where this very transaction is
     open, the marker that the Prepare* proves. client_version: of the Prepare*; None = not known.
     """
-    row, above = look.row, max(r.above for r in found)
+    row, above = look.row, max(r.above for r in refusals)
     outcome = row.state.removeprefix("Prepare").lower()
     log = f"__transaction_state:{look.state_partition}"
     held = [p for p in look.named or () if p.open_from is not None]
-    by_epoch_alone = all(r.above > 0 for r in found)
+    by_epoch_alone = all(r.above > 0 for r in refusals)
     refused = [_NO_FENCE, ("abort", f"its coordinator decided {outcome}")]
     few = by_epoch_alone and above <= FEW_MOVES and reload_safe
     leaderless = tuple(p.name for p in look.named or () if not p.gone and p.facts.error is not None)
@@ -106,11 +106,11 @@ def _when_it_ends(look: IdFacts, by_epoch_alone: bool, client_version: int | Non
     )
 
 
-def about_refusal(found: Sequence[Refusing], look: IdFacts) -> list[Evidence]:
+def about_refusal(refusals: Sequence[Refusing], look: IdFacts) -> list[Evidence]:
     """Say which partitions refuse the marker, by which epoch, and what a foreign marker cost."""
-    said = []
+    evidence = []
     outcome = look.row.state.removeprefix("Prepare").lower()
-    for r in found:
+    for r in refusals:
         p = r.partition
         assert p.producer is not None
         if p.open_from is not None:
@@ -148,8 +148,8 @@ def about_refusal(found: Sequence[Refusing], look: IdFacts) -> list[Evidence]:
             "open_from": p.open_from,
             "ended_by": None if p.ended_by is None else list(p.ended_by),
         }
-        said.append(Evidence("marker-refused", text, data))
-    return said
+        evidence.append(Evidence("marker-refused", text, data))
+    return evidence
 
 
 def finish(look: IdFacts, newest: IdFacts, client_version: int | None) -> Remedy:
@@ -202,13 +202,13 @@ def about_finish(look: IdFacts, newest: IdFacts) -> list[Evidence]:
     if gone:
         text += f"; {', '.join(gone)} exist no longer"
     log = f"__transaction_state:{look.state_partition}"
-    told = {
+    replica_text = {
         None: "how many of its replicas must be in sync is not known",
         True: "too few for a record that all of these must acknowledge",
         False: "enough",
     }[newest.too_few_in_sync]
     replicas = f"Replicas of {log} in sync: {_or_unknown(newest.in_sync)}, needed: "
-    replicas += f"{_or_unknown(newest.min_in_sync)}: {told}"
+    replicas += f"{_or_unknown(newest.min_in_sync)}: {replica_text}"
     data = {"in_sync": newest.in_sync, "min_in_sync": newest.min_in_sync}
     return [
         Evidence("markers-written", text, {"partitions": [p.name for p in named]}),

@@ -114,22 +114,22 @@ class IdCase:
     def written(self) -> bool:
         """Every partition that its Prepare* record names has its marker, or needs none."""
         named = {p.topic_partition: p for p in self.first.named or ()}
-        wanted = self.recorded
-        return wanted is not None and all(tp in named and named[tp].closed for tp in wanted)
+        partitions = self.recorded
+        return partitions is not None and all(tp in named and named[tp].closed for tp in partitions)
 
     @property
     def holding(self) -> tuple[NamedPartition, ...]:
         """Named partitions on which the id's producer has an open transaction."""
         return tuple(p for p in self.first.named or () if p.open_from is not None)
 
-    def past(self, said: bool | None, limit: int | None) -> bool | None:
+    def past(self, late: bool | None, limit: int | None) -> bool | None:
         """Return True if the transaction runs longer than `limit` ms, None if nobody can tell.
 
-        said: what its coordinator's own clock says. Without it our clock, only beyond the skew.
+        late: what its coordinator's own clock says. Without it our clock, only beyond the skew.
         """
         since = self.row.start_timestamp
-        if said is not None or limit is None or since is None:
-            return said
+        if late is not None or limit is None or since is None:
+            return late
         over = self.coordinators_now - since - limit
         return None if abs(over) <= self.settings.clock_skew else over > 0
 
@@ -432,10 +432,10 @@ def _running(c: IdCase) -> list[Evidence]:
         f"{seconds(c.settings.long_after)}; compared by {whose})"
     )
     data = {"age_seconds": age, "timeout_ms": row.timeout_ms}
-    found = [Evidence("running", text, data)]
+    evidence = [Evidence("running", text, data)]
     if c.recorded is not None and not c.all_visible:
         hidden = sorted(set(c.recorded) - set(row.partitions or ()))
         names = [f"{topic}:{number}" for topic, number in hidden]
         text = "its record names partitions that we may not see: " + (", ".join(names) or "none")
-        found.append(Evidence("partitions-hidden", text, {"partitions": names}))
-    return found
+        evidence.append(Evidence("partitions-hidden", text, {"partitions": names}))
+    return evidence

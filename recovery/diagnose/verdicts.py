@@ -141,13 +141,13 @@ def _replaced(when: Callable[[Case], bool]) -> Rule:
 
 def _past_the_fence(c: Case) -> Remedy:
     assert c.standing is not None
-    found = id_remedies.past_the_fence(
+    remedy = id_remedies.past_the_fence(
         c.refusing, c.standing, reload_safe=c.reload_safe, client_version=c.prepared_version
     )
-    if found.action == "write-prepared-marker" and c.prepare_proves is None:
+    if remedy.action == "write-prepared-marker" and c.prepare_proves is None:
         # what is open here may be older than what was decided: this marker is not proven for it
         return nothing("none from here: the outcome of the records that are held is not proven")
-    return found
+    return remedy
 
 
 def _refusal(c: Case) -> Sequence[Evidence]:

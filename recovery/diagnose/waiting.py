@@ -48,10 +48,10 @@ def waiting(
                 continue
             expected = h.last_offset + 1
             if h.is_control:
-                said = marker(buffer, h)
-                if said is not None and said.type is not ControlType.OTHER:
+                end_marker = marker(buffer, h)
+                if end_marker is not None and end_marker.type is not ControlType.OTHER:
                     ended = open_by.pop(h.producer_id, 0)
-                    if said.type is ControlType.ABORT:
+                    if end_marker.type is ControlType.ABORT:
                         aborted += ended
                     else:
                         plain += ended

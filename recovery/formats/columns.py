@@ -310,8 +310,8 @@ def decode(
     )
     for part in batches.reaching(start, end).parts():
         for content in _contents(buffer, part):
-            for found in _records(buffer, content):
-                yield found.between(start, end)
+            for columns in _records(buffer, content):
+                yield columns.between(start, end)
 
 
 def _records(buffer: Buffer, content: "_Content") -> Iterator[ColumnBatch]:
@@ -329,8 +329,8 @@ def _records(buffer: Buffer, content: "_Content") -> Iterator[ColumnBatch]:
     for low in range(0, max(1, len(start)), _MOST_AT_ONCE):
         before = max(0, low - 1)  # offsets must rise from the one before, too
         rows = slice(before, low + _MOST_AT_ONCE)
-        found = _columns(buffer, content, start[rows], batch[rows])
-        yield found if before == low else found.select(np.arange(1, len(found)))
+        columns = _columns(buffer, content, start[rows], batch[rows])
+        yield columns if before == low else columns.select(np.arange(1, len(columns)))
 
 
 def _columns(

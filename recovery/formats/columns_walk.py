@@ -105,18 +105,18 @@ def _one_by_one(
     content = data.tobytes()  # which Python reads faster than an array
     starts = array("q")  # a list would take five times as much
     runs: list[tuple[int, int, int]] = []  # start, stride, records
-    found, wanted = 0, 0
+    records_walked, declared = 0, 0
     for batch, (position, end, left) in enumerate(
         zip(first.tolist(), behind.tolist(), count.tolist(), strict=True)
     ):
-        wanted += left
+        declared += left
         patience = 1
         while position < end:
             if left >= _RUN_LEAST:
                 stride, same = _same_length(content, data, position, end, left)
                 if same >= _RUN_LEAST:
                     runs.append((position, stride, same))
-                    found += same
+                    records_walked += same
                     position += stride * same
                     left -= same
                     patience = 1
@@ -134,13 +134,13 @@ def _one_by_one(
                     position += length >> 1
             left -= len(starts) - before
             patience *= 2  # where sizes vary, looking is in vain
-        if position != end or found + len(starts) != wanted:
+        if position != end or records_walked + len(starts) != declared:
             return np.zeros(0, np.int64), batch
     walked = np.frombuffer(starts, np.int64) if starts else np.zeros(0, np.int64)
     if not runs:
         return walked, len(first)
     start, stride, records = np.array(runs, np.int64).T
-    within = np.arange(found) - np.repeat(np.cumsum(records) - records, records)
+    within = np.arange(records_walked) - np.repeat(np.cumsum(records) - records, records)
     every = np.repeat(start, records) + np.repeat(stride, records) * within
     return np.sort(np.concatenate((walked, every))), len(first)
 

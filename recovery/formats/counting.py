@@ -53,8 +53,8 @@ class AbortedTransactions:
         if header.producer_id not in self._aborted:
             return False
         if header.is_control:
-            said = marker(buffer, header)
-            if said is not None and said.type is ControlType.ABORT:
+            end_marker = marker(buffer, header)
+            if end_marker is not None and end_marker.type is ControlType.ABORT:
                 self._aborted.discard(header.producer_id)
             return False
         return header.is_transactional
@@ -169,14 +169,14 @@ class ExactCount:
         until = min(int(behind[-1]), self.end)
         if until <= self.next_offset:
             return
-        found = Counts(
+        counts = Counts(
             data=int(below[~control & ~skipped].sum()),
             aborted=int(below[skipped].sum()),
             control=int((below + above)[control].sum()),
             open=int(above[~control].sum()),
         )
-        self._add(found._replace(missing=until - self.next_offset - sum(found)), until)
+        self._add(counts._replace(missing=until - self.next_offset - sum(counts)), until)
 
-    def _add(self, found: Counts, until: int) -> None:
-        self.counts = Counts(*map(sum, zip(self.counts, found, strict=True)))
+    def _add(self, counts: Counts, until: int) -> None:
+        self.counts = Counts(*map(sum, zip(self.counts, counts, strict=True)))
         self.next_offset = until

@@ -37,9 +37,9 @@ def decode_sync(key: bytes, value: bytes) -> OffsetSync:
     where = Reader(key, "key of an offset sync")
     topic, partition = where.string(), where.int32()
     what = Reader(value, "value of an offset sync")
-    found = OffsetSync(topic, partition, what.int64(), what.int64())
+    sync = OffsetSync(topic, partition, what.int64(), what.int64())
     _ended(where, what)
-    return found
+    return sync
 
 
 def decode_checkpoint(key: bytes, value: bytes) -> Checkpoint:
@@ -50,9 +50,9 @@ def decode_checkpoint(key: bytes, value: bytes) -> Checkpoint:
     version = what.int16()
     if version != 0:
         raise what.corrupt(f"version {version} is not known")
-    found = Checkpoint(group, topic, partition, what.int64(), what.int64(), what.string())
+    checkpoint = Checkpoint(group, topic, partition, what.int64(), what.int64(), what.string())
     _ended(where, what)
-    return found
+    return checkpoint
 
 
 def _ended(*readers: Reader) -> None:

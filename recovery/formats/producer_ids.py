@@ -32,14 +32,14 @@ def from_zookeeper(node: bytes) -> ProducerIdBlock:
     """The content of ZooKeeper's node. Raises CorruptError when it is not such a block."""
     try:
         block = json.loads(node)
-        found = ProducerIdBlock(
+        ids = ProducerIdBlock(
             int(block["broker"]), -1, int(block["block_start"]), int(block["block_end"])
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptError("not a producer id block", where=ZOOKEEPER_PATH) from error
-    if not 0 <= found.first <= found.last:
-        raise CorruptError(f"block {found.first} to {found.last}", where=ZOOKEEPER_PATH)
-    return found
+    if not 0 <= ids.first <= ids.last:
+        raise CorruptError(f"block {ids.first} to {ids.last}", where=ZOOKEEPER_PATH)
+    return ids
 
 
 def from_metadata_record(value: bytes) -> ProducerIdBlock | None:

@@ -174,10 +174,10 @@ def _record(
 
 def headers_of(section: bytes) -> tuple[tuple[str, bytes | None], ...]:
     """The headers in a record's last part. Raises IndexError or ValueError when malformed."""
-    found, position = _headers(section, 0)
+    headers, position = _headers(section, 0)
     if position != len(section):
         raise ValueError("the headers do not fill their part")
-    return found
+    return headers
 
 
 def _headers(data: bytes, position: int) -> tuple[_Headers, int]:

@@ -99,15 +99,15 @@ def starting_offsets(offsets: Offsets) -> str:
 
 
 def _numbers(files: Mapping[str, str], folder: str) -> list[int]:
-    found = (_BATCH.fullmatch(name) for name in files)
-    return sorted(int(match[2]) for match in found if match and match[1] == folder)
+    matches = (_BATCH.fullmatch(name) for name in files)
+    return sorted(int(match[2]) for match in matches if match and match[1] == folder)
 
 
 def _query_id(files: Mapping[str, str]) -> str | None:
     if "metadata" not in files:
         return None
-    found = _json(files["metadata"], "metadata")
-    query_id = found.get("id") if isinstance(found, dict) else None
+    metadata = _json(files["metadata"], "metadata")
+    query_id = metadata.get("id") if isinstance(metadata, dict) else None
     if not isinstance(query_id, str):
         raise CorruptError("it has no id", where="metadata")
     return query_id
@@ -128,12 +128,12 @@ def _offsets(text: str, where: str) -> dict[TopicPartition, int]:
         raise CorruptError(f"version {version} is not known", where=where)
     if lines[0].strip():
         _json(lines[0], where)
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     for line in lines[1:]:
         written = line.partition(":")[2] if version == 2 else line
         if written.strip() != VOID and written.strip():
-            found |= _kafka_offsets(_json(written, where), where)
-    return found
+            offsets |= _kafka_offsets(_json(written, where), where)
+    return offsets
 
 
 def _initial(text: str, where: str) -> dict[TopicPartition, int]:
@@ -148,15 +148,15 @@ def _kafka_offsets(value: Any, where: str) -> dict[TopicPartition, int]:
     """{topic: {partition: offset}}; {} for the offset of a source that is not Kafka."""
     if not isinstance(value, dict) or not all(isinstance(v, dict) for v in value.values()):
         return {}
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     for topic, partitions in value.items():
         for partition, offset in partitions.items():
             if not partition.isdecimal() or type(offset) is not int:
                 return {}
             if offset < 0:
                 raise CorruptError(f"{topic}:{partition} has the offset {offset}", where=where)
-            found[topic, int(partition)] = offset
-    return found
+            offsets[topic, int(partition)] = offset
+    return offsets
 
 
 def _json(text: str, where: str) -> Any:

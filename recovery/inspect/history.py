@@ -197,9 +197,9 @@ def read_history(
     pid = start.producer_id
     naming = [log for log in logs if any(names(r, pid) for r in log.records)]
     forgotten = sorted({r for log in logs for r in log.forgotten}, key=lambda r: r.offset)
-    found = {r.transactional_id for log in naming for r in log.records if names(r, pid)}
-    found |= {r.transactional_id for r in forgotten if names(r, pid)}
-    ids = tuple(sorted(found | set(known_ids)))
+    named_ids = {r.transactional_id for log in naming for r in log.records if names(r, pid)}
+    named_ids |= {r.transactional_id for r in forgotten if names(r, pid)}
+    ids = tuple(sorted(named_ids | set(known_ids)))
     records = [r for log in naming for r in log.records if r.transactional_id in ids]
     records.sort(key=lambda r: (r.partition, r.offset))
     window = max((log.whole_from for log in naming), default=0)
@@ -208,7 +208,7 @@ def read_history(
     homes = {log.partition for log in naming}
     kept = {log.partition: log.cached_until for log in naming}
     home = min(homes, default=None)
-    seen = None if sightings is None or home is None else sightings.of(home)
+    sighting = None if sightings is None or home is None else sightings.of(home)
     return History(
         producer_id=pid,
         transactional_ids=ids,
@@ -235,8 +235,8 @@ def read_history(
             (e for log in naming if (e := log.leader_epoch) is not None), default=None
         ),
         moved=_moved(records, partitions, pid, confirmed_ids),
-        named_since=seen.since if seen else None,
-        named_before=seen.before if seen else 0,
+        named_since=sighting.since if sighting else None,
+        named_before=sighting.before if sighting else 0,
         lost_end=any(log.cut_epoch is not None for log in naming),
         cached_until=max(kept.values(), default=0),
         markers=tuple(sorted(markers, key=lambda m: m.offset)),
@@ -393,7 +393,7 @@ def _decisions(
 ) -> tuple[Decision, ...]:
     """cached_until: by partition, below which records come from the cache; None: all forgotten."""
     next_at: dict[str, int] = {}
-    found = []
+    decisions = []
     for r in reversed(records):
         value = r.value
         if (
@@ -405,7 +405,7 @@ def _decisions(
             source: Source = "forgotten"
             if cached_until is not None:
                 source = "cache" if r.offset < cached_until.get(r.partition, 0) else "log"
-            found.append(
+            decisions.append(
                 Decision(
                     transactional_id=r.transactional_id,
                     outcome=_OUTCOMES[value.state],
@@ -423,7 +423,7 @@ def _decisions(
                 )
             )
         next_at[r.transactional_id] = r.timestamp
-    return tuple(reversed(found))
+    return tuple(reversed(decisions))
 
 
 def still_open_in_log(history: History) -> tuple[StateRecord, ...]:

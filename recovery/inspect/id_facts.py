@@ -136,17 +136,17 @@ def refusing(first: IdFacts, second: IdFacts | None) -> tuple[Refusing, ...]:
         return ()
     epochs = [e for e in (first.coordinator_epoch, newest.coordinator_epoch) if e is not None]
     prepared, young = first.row.producer_epoch, newest.decided_long_ago is False
-    found = []
+    refusals = []
     for p in first.named or ():
         if p.producer is None or not p.seen:
             continue
-        seen = p.producer.coordinator_epoch
-        above = seen - max(epochs) if seen is not None and epochs else 0
+        marker_epoch = p.producer.coordinator_epoch
+        above = marker_epoch - max(epochs) if marker_epoch is not None and epochs else 0
         if above > 0:
-            found.append(Refusing(p, above))
+            refusals.append(Refusing(p, above))
         elif prepared is not None and not young and p.producer.producer_epoch > prepared:
-            found.append(Refusing(p, 0))
-    return tuple(found)
+            refusals.append(Refusing(p, 0))
+    return tuple(refusals)
 
 
 def reload_is_safe(

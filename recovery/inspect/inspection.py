@@ -123,28 +123,28 @@ def stale_epoch(
     return True if transaction_version < 2 or owner.state == "Empty" else None
 
 
-def clock_notes(found: Transactions, skew_ms: int) -> tuple[str, ...]:
+def clock_notes(transactions: Transactions, skew_ms: int) -> tuple[str, ...]:
     """A sentence for each coordinator whose clock differs from ours by more than `skew_ms`."""
     return tuple(
         f"the clock of broker {c.broker} is {format_duration(abs(c.ahead) // 1000)} "
         f"{'ahead of' if c.ahead > 0 else 'behind'} this machine's: ages are by the broker's"
-        for c in found.clocks
+        for c in transactions.clocks
         if abs(c.ahead) > skew_ms
     )
 
 
 def txn_list_rows(
-    rows: Sequence[TransactionFacts], now_ms: int, found: Transactions | None = None
+    rows: Sequence[TransactionFacts], now_ms: int, transactions: Transactions | None = None
 ) -> list[TxnListRow]:
     """One row per transactional id; age only of transactions that are open.
 
-    found: with the coordinators' clocks, as far as they were measured.
+    transactions: with the coordinators' clocks, as far as they were measured.
     """
-    found = found or Transactions()
+    transactions = transactions or Transactions()
     return [
         TxnListRow.of(
             t,
-            age_seconds=open_age(t, now_ms + (found.ahead(t.coordinator) or 0)),
+            age_seconds=open_age(t, now_ms + (transactions.ahead(t.coordinator) or 0)),
             partitions=None if t.partitions is None else len(t.partitions),
         )
         for t in rows
@@ -162,15 +162,15 @@ def open_age(t: TransactionFacts, now_ms: int) -> float | None:
 
 
 def txn_describe_rows(
-    found: Transactions, coordinator_partitions: int, now_ms: int
+    transactions: Transactions, coordinator_partitions: int, now_ms: int
 ) -> list[TxnDescribeRow]:
     """One row per transactional id, with the partitions of its transaction; now_ms: our clock."""
     return [
         TxnDescribeRow.of(
             t,
             coordinator_partition=coordinator_partition(t.transactional_id, coordinator_partitions),
-            age_seconds=open_age(t, now_ms + (found.ahead(t.coordinator) or 0)),
+            age_seconds=open_age(t, now_ms + (transactions.ahead(t.coordinator) or 0)),
             partitions=[TxnPartition(topic=a, partition=b) for a, b in t.partitions or ()],
         )
-        for t in found.rows
+        for t in transactions.rows
     ]

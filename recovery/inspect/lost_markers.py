@@ -215,10 +215,10 @@ def _ahead(
     bounds = []
     for epoch in {d.producer_epoch for d in history.decisions}:
         made = [d for d in history.decisions if d.producer_epoch == epoch]
-        found = [m for m in history.markers if m.producer_epoch == epoch]
+        of_epoch = [m for m in history.markers if m.producer_epoch == epoch]
         if (
-            [d.outcome for d in made] != [m.outcome for m in found]
-            or any(m.data is not True for m in found)
+            [d.outcome for d in made] != [m.outcome for m in of_epoch]
+            or any(m.data is not True for m in of_epoch)
             or any(d.source == "forgotten" for d in made)
             # of v1's decisions on one epoch some may have been compacted away
             or (history.window > 0 and any(d.client_version < 2 for d in made))
@@ -226,7 +226,7 @@ def _ahead(
             continue
         bounds += [
             (m.timestamp - d.completed_at, m.timestamp - d.timestamp)
-            for d, m in zip(made, found, strict=True)
+            for d, m in zip(made, of_epoch, strict=True)
             if d.completed_at is not None
             and abs(d.timestamp - near.timestamp) <= NEAR_MS
             and leaders <= {(m.coordinator_epoch, m.leader_epoch)}

@@ -66,13 +66,17 @@ class ProducerTable:
             p.txn_start = header.base_offset
 
     def _marker(self, buffer: Buffer, header: BatchHeader) -> None:
-        said = marker(buffer, header)
-        if said is None or said.type is ControlType.OTHER or said.coordinator_epoch is None:
+        end_marker = marker(buffer, header)
+        if (
+            end_marker is None
+            or end_marker.type is ControlType.OTHER
+            or end_marker.coordinator_epoch is None
+        ):
             return  # emptied by compaction: the whole transaction is gone, and nothing is applied
         p = self._at_epoch(header)
-        if said.type is ControlType.ABORT and p.txn_start >= 0:
+        if end_marker.type is ControlType.ABORT and p.txn_start >= 0:
             self.aborted += 1
-        p.coordinator_epoch = said.coordinator_epoch
+        p.coordinator_epoch = end_marker.coordinator_epoch
         p.last_timestamp = header.max_timestamp
         p.txn_start = -1
 

@@ -68,19 +68,19 @@ class Allowed:
     unknown: tuple[str, ...] = ()
 
 
-def allowed_commands(seen: Mapping[str, bool | None]) -> list[Allowed]:
-    """Which commands these rights allow. seen: right → granted; None and absent = not known.
+def allowed_commands(rights: Mapping[str, bool | None]) -> list[Allowed]:
+    """Which commands these rights allow. rights: right → granted; None and absent = not known.
 
     >>> [(a.command, a.allowed) for a in allowed_commands({TOPICS_DESCRIBE: True})][:2]
     [('lso', True), ('producers', None)]
     """
-    found = []
+    commands = []
     for command, needed in NEEDS.items():
-        missing = tuple(right for right in needed if seen.get(right) is False)
-        unknown = tuple(right for right in needed if seen.get(right) is None)
+        missing = tuple(right for right in needed if rights.get(right) is False)
+        unknown = tuple(right for right in needed if rights.get(right) is None)
         allowed = False if missing else None if unknown else True
-        found.append(Allowed(command, allowed, missing, unknown))
-    return found
+        commands.append(Allowed(command, allowed, missing, unknown))
+    return commands
 
 
 @dataclass(frozen=True, slots=True)

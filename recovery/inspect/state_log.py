@@ -78,13 +78,13 @@ class LogPart:
             return self._with_others([], needles)
         import numpy as np
 
-        wanted = np.array(sorted(producer_ids), np.int64)
+        ids = np.array(sorted(producer_ids), np.int64)
         lone = self.lone
-        meant = np.isin(lone.producer_id, wanted)
+        meant = np.isin(lone.producer_id, ids)
         for distance in _TAGGED:
             at = lone.end - distance
             inside = np.flatnonzero(at >= 0)
-            meant[inside] |= np.isin(_number(self.data, at[inside], 8), wanted)
+            meant[inside] |= np.isin(_number(self.data, at[inside], 8), ids)
         return self._with_others(lone.rows[meant].tolist(), needles)
 
     def of_ids(self, names: Collection[bytes]) -> list[int]:
@@ -101,15 +101,15 @@ class LogPart:
         chosen = [i for i, (start, end) in enumerate(pairs) if bytes(data[start:end]) in names]
         return self._with_others(lone.rows[fit[chosen]].tolist(), names)
 
-    def _with_others(self, found: list[int], needles: Collection[bytes]) -> list[int]:
+    def _with_others(self, rows: list[int], needles: Collection[bytes]) -> list[int]:
         """These, and of all other batches those that are compressed or hold one of the needles."""
         holds = _search(needles)
         for row in self.others:
             header = self.header(row)
             batch = bytes(self.data[header.position : header.position + header.size])
             if header.attributes & CODEC_MASK or holds(batch):
-                found.append(row)
-        return sorted(found)
+                rows.append(row)
+        return sorted(rows)
 
 
 def _search(needles: Collection[bytes]) -> Callable[[bytes], bool]:
@@ -198,8 +198,8 @@ def _number(data: Buffer, at: "NDArray[np.int64]", size: int) -> "NDArray[np.int
         return np.zeros(0, np.int64)
     raw = np.frombuffer(data, np.uint8)
     windows = np.lib.stride_tricks.sliding_window_view(raw, size)[at]
-    found: NDArray[np.int64] = windows.view(f">i{size}")[:, 0].astype(np.int64)
-    return found
+    numbers: NDArray[np.int64] = windows.view(f">i{size}")[:, 0].astype(np.int64)
+    return numbers
 
 
 def parts_of(buffers: Iterable[bytes]) -> list[LogPart]:
@@ -220,12 +220,12 @@ def state_log(
     watermark), batches possibly repeated at the seams. Raises CorruptError.
     """
     whole_from = _whole_from(parts, end)
-    found: dict[int, StateRecord] = {}
+    records: dict[int, StateRecord] = {}
     if transactional_ids is None:
         for part in parts:
-            found |= {r.offset: r for r in _decoded(partition, part, range(len(part.scan)))}
+            records |= {r.offset: r for r in _decoded(partition, part, range(len(part.scan)))}
     else:
-        wanted = set(transactional_ids)
+        ids = set(transactional_ids)
         for part in parts if producer_ids else ():
             for record in _decoded(partition, part, part.of_producers(producer_ids)):
                 value = record.value
@@ -233,16 +233,16 @@ def state_log(
                 if isinstance(value, UnknownVersion) or any(
                     names(record, pid) for pid in producer_ids
                 ):
-                    wanted.add(record.transactional_id)
-        wanted -= {""}  # no id at all
-        encoded = {name.encode("utf-8", "surrogatepass") for name in wanted}
-        for part in parts if wanted else ():
+                    ids.add(record.transactional_id)
+        ids -= {""}  # no id at all
+        encoded = {name.encode("utf-8", "surrogatepass") for name in ids}
+        for part in parts if ids else ():
             for record in _decoded(partition, part, part.of_ids(encoded)):
-                if record.transactional_id in wanted:
-                    found[record.offset] = record
+                if record.transactional_id in ids:
+                    records[record.offset] = record
     return StateLog(
         partition=partition,
-        records=tuple(found[offset] for offset in sorted(found)),
+        records=tuple(records[offset] for offset in sorted(records)),
         whole_from=whole_from,
         end=end,
     )

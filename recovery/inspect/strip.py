@@ -56,12 +56,12 @@ def strip_rows(
     read_to: the offset up to which each was read. Raises CorruptError for a marker that cannot be
     read.
     """
-    found = [s for data, aborted in below for s in _decided(data, aborted) if s.first < lso]
+    stretches = [s for data, aborted in below for s in _decided(data, aborted) if s.first < lso]
     if read_to[0] < lso:
-        found.append(_Stretch(read_to[0], lso, "unread", batches=0))
-    found += _waiting(above, lso, read_to[1] >= high_watermark)
+        stretches.append(_Stretch(read_to[0], lso, "unread", batches=0))
+    stretches += _waiting(above, lso, read_to[1] >= high_watermark)
     if read_to[1] < window[1]:
-        found.append(_Stretch(read_to[1], window[1], "unread", batches=0))
+        stretches.append(_Stretch(read_to[1], window[1], "unread", batches=0))
     return [
         StripRow.of(
             s,
@@ -71,7 +71,7 @@ def strip_rows(
             end_offset=s.end,
             outcome=None if s.outcome is None else _WORDS.get(s.outcome),
         )
-        for s in _merged(found, *window)
+        for s in _merged(stretches, *window)
     ]
 
 
@@ -107,8 +107,8 @@ def _stretch(data: bytes, header: BatchHeader, kind: StripKind) -> _Stretch:
     producer = None if header.producer_id == NO_PRODUCER_ID else header.producer_id
     outcome = None
     if header.is_control:
-        said = marker(data, header)
-        kind, outcome = "control", said.type if said is not None else None
+        end_marker = marker(data, header)
+        kind, outcome = "control", end_marker.type if end_marker is not None else None
     return _Stretch(
         header.base_offset,
         header.last_offset + 1,
@@ -119,11 +119,11 @@ def _stretch(data: bytes, header: BatchHeader, kind: StripKind) -> _Stretch:
     )
 
 
-def _merged(found: Sequence[_Stretch], start: int, end: int) -> Iterable[_Stretch]:
+def _merged(stretches: Sequence[_Stretch], start: int, end: int) -> Iterable[_Stretch]:
     """Cut to the window, holes named, neighbours of one kind joined."""
     made: list[_Stretch] = []
     at = start
-    for s in found:
+    for s in stretches:
         first, last = max(s.first, at), min(s.end, end)
         if first >= last:
             continue

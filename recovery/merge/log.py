@@ -103,8 +103,8 @@ class JsonFormat:
 
     def decode(self, key: bytes | None, value: bytes | None) -> MergeEntry:
         try:
-            found: Any = json.loads(value or b"")
-            topic, partition, offset = (found[name] for name in MergeEntry._fields)
+            fields: Any = json.loads(value or b"")
+            topic, partition, offset = (fields[name] for name in MergeEntry._fields)
         except (ValueError, KeyError, TypeError, RecursionError):
             raise _no_entry(value) from None
         if not isinstance(topic, str) or not topic:
@@ -120,12 +120,14 @@ class JsonFormat:
         if None in values:
             return None
         lines = b"\n".join(values)  # type: ignore[arg-type]
-        found = _USUAL.findall(lines)
+        matches = _USUAL.findall(lines)
         # a line break is not of the usual shape: so each value is one line, and matched whole
-        if len(found) != len(values) or lines.count(b"\n") + 1 != len(values):
+        if len(matches) != len(values) or lines.count(b"\n") + 1 != len(values):
             return None
-        places = {each: (each[0].decode("ascii"), int(each[1])) for each in {f[:2] for f in found}}
-        return [places[f[:2]] for f in found], [int(f[2]) for f in found]
+        places = {
+            each: (each[0].decode("ascii"), int(each[1])) for each in {f[:2] for f in matches}
+        }
+        return [places[f[:2]] for f in matches], [int(f[2]) for f in matches]
 
     def encode(self, entry: MergeEntry) -> tuple[bytes | None, bytes]:
         return None, json.dumps(entry._asdict(), separators=(",", ":")).encode()
@@ -155,15 +157,15 @@ class Tail:
 
     def add(self, entry: MergeEntry) -> None:
         self.entries += 1
-        found = self._sources.get(entry[:2])
+        source = self._sources.get(entry[:2])
         offset = entry[2]
-        if found is None:
+        if source is None:
             self._sources[entry[:2]] = [offset, offset, 1, 0]
             return
-        if offset <= found[1]:
-            found[3] += 1
-        found[1] = offset
-        found[2] += 1
+        if offset <= source[1]:
+            source[3] += 1
+        source[1] = offset
+        source[2] += 1
 
     def add_all(self, entries: Columns) -> None:
         """Add many entries."""
@@ -173,13 +175,13 @@ class Tail:
         self.entries += len(entries[0])
         for place, offsets in each.items():
             back = sum(map(ge, offsets, offsets[1:]))
-            found = self._sources.get(place)
-            if found is None:
+            source = self._sources.get(place)
+            if source is None:
                 self._sources[place] = [offsets[0], offsets[-1], len(offsets), back]
                 continue
-            found[3] += back + (offsets[0] <= found[1])
-            found[1] = offsets[-1]
-            found[2] += len(offsets)
+            source[3] += back + (offsets[0] <= source[1])
+            source[1] = offsets[-1]
+            source[2] += len(offsets)
 
     @property
     def sources(self) -> dict[TopicPartition, SourceRange]:
@@ -230,15 +232,15 @@ def merge_plan(
     committed = committed or {}
     inputs = []
     for place in sorted(sources.keys() | committed.keys()):
-        found = sources.get(place)
-        begin = committed.get(place, found.first if found else 0)
-        if found is not None and (not found.rising or found.first < begin):
+        source = sources.get(place)
+        begin = committed.get(place, source.first if source else 0)
+        if source is not None and (not source.rising or source.first < begin):
             raise RefusedError(
                 f"the merge log [{start}, {tip}) names its offsets backwards: committed "
-                f"{begin}, entries from {found.first} to {found.last}",
+                f"{begin}, entries from {source.first} to {source.last}",
                 where=f"{place[0]}:{place[1]}",
                 remedy="check the log with `eoctl merge verify`",
             )
-        end, entries = (begin, 0) if found is None else (found.last + 1, found.entries)
+        end, entries = (begin, 0) if source is None else (source.last + 1, source.entries)
         inputs.append(InputRange(*place, begin, end, entries))
     return MergePlan(*merge, start, tip, tuple(inputs), drop_first)

@@ -92,19 +92,19 @@ def no_record(merge: TopicPartition, entry: MergeEntry) -> RefusedError:
 
 
 def mismatch(
-    merge: TopicPartition, merge_offset: int, entry: MergeEntry, found: int
+    merge: TopicPartition, merge_offset: int, entry: MergeEntry, actual: int
 ) -> RefusedError:
-    """The next record of the input is the one at `found`, not the one of the entry."""
+    """The next record of the input is the one at `actual`, not the one of the entry."""
     where, name = f"{named(merge)} at {merge_offset}", named(entry.place)
-    if found < entry.offset:
+    if actual < entry.offset:
         return RefusedError(
-            f"it names {name} at {entry.offset}, but the record at {found} comes before it "
+            f"it names {name} at {entry.offset}, but the record at {actual} comes before it "
             "and is not in the log",
             where=where,
             remedy=LOOK,
         )
     return RefusedError(
-        f"it names {name} at {entry.offset}, where no record is: the next is at {found}",
+        f"it names {name} at {entry.offset}, where no record is: the next is at {actual}",
         where=where,
         remedy=LOOK,
     )

@@ -53,13 +53,13 @@ class ReplayPosition(NamedTuple):
     def committed(cls, merge_offset: int, metadata: str | None) -> "ReplayPosition":
         """Raises CorruptError for metadata that no replay wrote."""
         try:
-            found = json.loads(metadata or "")
-            left = _number(found["drop_first"])
+            position = json.loads(metadata or "")
+            left = _number(position["drop_first"])
             base = None
-            if "from" in found:
-                output = found["output"]
+            if "from" in position:
+                output = position["output"]
                 place = str(output["topic"]), _number(output["partition"])
-                base = Base(_number(found["from"]), place, _number(output["offset"]))
+                base = Base(_number(position["from"]), place, _number(output["offset"]))
         except (ValueError, RecursionError, KeyError, TypeError):
             raise CorruptError(
                 "its metadata is not of a merge replay", where=f"commit of {merge_offset}"
@@ -178,11 +178,11 @@ class Replay(Generic[T]):
             records = source.records
             if not records:
                 break
-            _, found, record = records[0]
-            if found != offset:
+            _, actual, record = records[0]
+            if actual != offset:
                 if taken:
                     break
-                raise mismatch(self._merge, merge_offset, MergeEntry(*source.place, offset), found)
+                raise mismatch(self._merge, merge_offset, MergeEntry(*source.place, offset), actual)
             order.popleft()
             records.popleft()
             source.named -= 1

@@ -75,7 +75,7 @@ class ReplayRequest(_Value):
 
     def cut(self, ranges: dict[TopicPartition, tuple[int, int]]) -> Cut:
         """A cut file's content: these offsets of these partitions."""
-        seen = self.seen
+        ends = self.seen
         topics = sorted({topic for topic, _ in ranges})
         return Cut(
             cluster_id=self.cluster_id,
@@ -90,9 +90,9 @@ class ReplayRequest(_Value):
                             partition=place[1],
                             start=start,
                             end=end,
-                            last_stable_offset=seen[place].last_stable_offset,
-                            high_watermark=seen[place].high_watermark,
-                            leader_epoch=seen[place].leader_epoch,
+                            last_stable_offset=ends[place].last_stable_offset,
+                            high_watermark=ends[place].high_watermark,
+                            leader_epoch=ends[place].leader_epoch,
                         )
                         for place, (start, end) in sorted(ranges.items())
                         if place[0] == name

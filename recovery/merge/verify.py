@@ -96,8 +96,8 @@ class MergeVerifier:
 
     def findings(self) -> list[MergeFindingRow]:
         """What was found since the last call."""
-        found, self._found = self._found, []
-        return found
+        new, self._found = self._found, []
+        return new
 
     def _judge(self, place: TopicPartition, source: _Source) -> None:
         while source.waiting:

@@ -51,9 +51,9 @@ class Target:
             case "to-offset":
                 return self.value
             case "to-datetime" | "by-duration":
-                found = observed.offset_at(OffsetAt(*log.place, self.value))
+                at_instant = observed.offset_at(OffsetAt(*log.place, self.value))
                 # A record that is not older than a later instant can only come at the end.
-                return log.high_watermark if found is None else found
+                return log.high_watermark if at_instant is None else at_instant
             case "from-file":
                 return self.offsets[log.place]
         if current is None:
@@ -132,10 +132,10 @@ def _guarantee(target: Target, inputs: Sequence[InputDecision]) -> tuple[Guarant
     # Without a commit, what is below the new offset was perhaps never read.
     begins = [i for i in inputs if i.current_offset is None and target.kind != "to-earliest"]
     if skips or begins or target.kind in ("to-latest-stable", "to-lso"):
-        told = [_told(i) for i in skips] + [
+        skipped = [_told(i) for i in skips] + [
             f"{named((i.topic, i.partition))} begins at {i.restart_offset}" for i in begins
         ]
-        text = f"records may be left out: {some(told)}" if told else "nothing is left out now"
+        text = f"records may be left out: {some(skipped)}" if skipped else "nothing is left out now"
         if rewinds:
             text += f"; others come again: {some([_told(i) for i in rewinds])}"
         return "at-most-once", text

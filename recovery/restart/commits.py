@@ -118,11 +118,11 @@ class LastCommits:
                 self._counts[place] = commit
 
     def _end(self, buffer: Buffer, header: BatchHeader) -> None:
-        said = marker(buffer, header)
-        if said is None or said.type is ControlType.OTHER:
+        end_marker = marker(buffer, header)
+        if end_marker is None or end_marker.type is ControlType.OTHER:
             return
         mine = self._open.pop(header.producer_id, {})
-        if said.type is not ControlType.COMMIT:
+        if end_marker.type is not ControlType.COMMIT:
             return
         self._last_marker[header.producer_id] = header.base_offset
         for place, commit in mine.items():
@@ -214,7 +214,7 @@ def written_with(commit: GroupCommit, tail: Iterable[Buffer]) -> Shown:
     epoch = commit.producer_epoch
     if not commit.is_v2 or epoch is None:
         return Shown.NOTHING
-    found, newest = Shown.NOTHING, -1
+    shown, newest = Shown.NOTHING, -1
     for buffer in tail:
         for header in batch_headers(buffer):
             if header.producer_id != commit.producer_id or not header.is_transactional:
@@ -222,12 +222,12 @@ def written_with(commit: GroupCommit, tail: Iterable[Buffer]) -> Shown:
             if not header.is_control:
                 newest = header.producer_epoch
                 continue
-            said = marker(buffer, header)
-            if said is None or said.type is not ControlType.COMMIT:
+            end_marker = marker(buffer, header)
+            if end_marker is None or end_marker.type is not ControlType.COMMIT:
                 continue
             if newest == epoch and header.producer_epoch == commit.marker_epoch:
-                found = Shown.MARKERS
+                shown = Shown.MARKERS
             elif commit.last and newest > epoch:
-                found = Shown.LATER  # it ended here, and not in the group's partition
+                shown = Shown.LATER  # it ended here, and not in the group's partition
             newest = -1
-    return found
+    return shown

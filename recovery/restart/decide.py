@@ -90,8 +90,10 @@ def decide(app: App, observed: Observed) -> RestartPlan:
 def changes(plan: RestartPlan, observed: Observed) -> tuple[StoreChange, ...]:
     """What apply writes, as positions (`recovery.restart.stored.as_kept` for the store): the
     entries of plan.store that differ from what the store holds."""
-    found = (StoreChange(observed.stored_at(entry.input.place), entry) for entry in plan.store)
-    return tuple(change for change in found if change.before != change.after)
+    store_changes = (
+        StoreChange(observed.stored_at(entry.input.place), entry) for entry in plan.store
+    )
+    return tuple(change for change in store_changes if change.before != change.after)
 
 
 def places(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
@@ -101,12 +103,12 @@ def places(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
     for topic in (*app.inputs, *app.outputs, *((app.merge.topic,) if app.merge else ())):
         if topic not in observed.partition_counts:
             raise RefusedError("the topic does not exist", where=topic)
-    found = tuple(
+    all_places = tuple(
         (topic, partition)
         for topic in sorted(app.inputs)
         for partition in range(observed.partition_counts[topic])
     )
-    known = set(found)
+    known = set(all_places)
     if strange := [named(s.input.place) for s in observed.stored if s.input.place not in known]:
         raise RefusedError(
             f"the store holds a position of {some(strange)}, not a partition of the inputs",
@@ -114,7 +116,7 @@ def places(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
             remedy="the topic was created again with fewer partitions, or the application file "
             "names other inputs",
         )
-    for place in found:
+    for place in all_places:
         for topic, partition in app.outputs_of(place):
             if partition >= observed.partition_counts[topic]:
                 raise RefusedError(
@@ -122,7 +124,7 @@ def places(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
                     where=named(place),
                     remedy="say in [app.mapping] what it feeds",
                 )
-    return found
+    return all_places
 
 
 def _basis(app: App, observed: Observed, place: TopicPartition) -> Basis:
@@ -132,10 +134,10 @@ def _basis(app: App, observed: Observed, place: TopicPartition) -> Basis:
 def _looks(app: App, observed: Observed) -> Iterator[Callable[[], object]]:
     """Everything that `decide` does, in pieces that need nothing of one another."""
     try:
-        found = places(app, observed)
+        inputs = places(app, observed)
     except EoctlError:
         return
-    for place in found:
+    for place in inputs:
         yield partial(_input, app, observed, place)
         for output in app.outputs_of(place):
             yield partial(_output_of, app, observed, place, output)
@@ -164,10 +166,10 @@ def _output_of(app: App, observed: Observed, place: TopicPartition, output: Topi
 
 
 def _decide(app: App, observed: Observed) -> RestartPlan:
-    found = places(app, observed)
+    all_places = places(app, observed)
     bases: dict[TopicPartition, Basis] = {}
     inputs = []
-    for place in found:
+    for place in all_places:
         bases[place], decision = _input(app, observed, place)
         inputs.append(decision)
     outputs = _outputs(app, observed, bases)
@@ -206,9 +208,11 @@ def _promise(bases: Mapping[TopicPartition, Basis]) -> Promise | None:
     if not reasons:
         return None
     least = max((p.guarantee for p in reasons), key=_FROM_BEST.index)
-    found = {p.because: places for p, places in reasons.items() if p.guarantee == least}
-    told = [b if len(reasons) == 1 else f"{b} ({some(places)})" for b, places in found.items()]
-    return Promise(least, "; ".join(told))
+    weakest = {p.because: places for p, places in reasons.items() if p.guarantee == least}
+    reasons_text = [
+        b if len(reasons) == 1 else f"{b} ({some(places)})" for b, places in weakest.items()
+    ]
+    return Promise(least, "; ".join(reasons_text))
 
 
 def _because(app: App, outputs: tuple[OutputDecision, ...], drops: int) -> str:
@@ -233,7 +237,7 @@ def _outputs(
     for place, basis in bases.items():
         for stored in basis.outputs:
             feeds.setdefault(stored.place, []).append((place, stored))
-    found = []
+    outputs = []
     for output, pairs in sorted(feeds.items()):
         offsets = {stored.offset: place for place, stored in pairs}
         if len(offsets) > 1:
@@ -255,8 +259,8 @@ def _outputs(
         ordered = len(fed_by) == 1 or app.strategy == "merge-log"
         entry = bases[fed_by[0]].stored
         decided = decide_output(pairs[0][1], fed_by, app, observed, entry, ordered=ordered)
-        found.append(decided)
-    return tuple(found)
+        outputs.append(decided)
+    return tuple(outputs)
 
 
 def _comes_again(observed: Observed, basis: Basis, place: TopicPartition) -> Check:

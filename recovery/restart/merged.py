@@ -117,23 +117,23 @@ def _feeds(app: App, observed: Observed, place: TopicPartition, merged: TopicPar
 
 def _commit(app: App, observed: Observed, place: TopicPartition, merged: TopicPartition) -> int:
     """Return the merge offset of a task's commit, which all of its inputs must share."""
-    found: dict[int, TopicPartition] = {}
+    merge_logs: dict[int, TopicPartition] = {}
     for entry in observed.stored:
         outputs = app.outputs_of(entry.input.place)
         if {output[1] for output in outputs} != {merged[1]}:
             continue
         if entry.merge is None:
             raise RefusedError("the commit holds no merge offset", where=named(entry.input.place))
-        found.setdefault(entry.merge, entry.input.place)
-    if len(found) > 1:
-        (one, here), (other, there), *_ = sorted(found.items())
+        merge_logs.setdefault(entry.merge, entry.input.place)
+    if len(merge_logs) > 1:
+        (one, here), (other, there), *_ = sorted(merge_logs.items())
         raise RefusedError(
             f"{named(here)} was committed at {one} of the merge log, {named(there)} at {other}: "
             "not one commit",
             where=named(merged),
         )
-    if found:
-        return next(iter(found))
+    if merge_logs:
+        return next(iter(merge_logs))
     if (start := observed.log(merged).log_start_offset) > 0:
         raise RefusedError(
             f"nothing was committed yet, and the merge log starts at {start}",

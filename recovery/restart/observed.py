@@ -213,16 +213,16 @@ class Unobserved(Exception):  # noqa: N818  (a question, no error)
 
 def each(looks: Iterable[Callable[[], A]]) -> list[A]:
     """Return all answers. Raises Unobserved with the questions of all of them at once."""
-    found: list[A] = []
+    results: list[A] = []
     wants: dict[Want, None] = {}
     for look in looks:
         try:
-            found.append(look())
+            results.append(look())
         except Unobserved as question:
             wants |= dict.fromkeys(question.wants)
     if wants:
         raise Unobserved(*wants)
-    return found
+    return results
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,10 +263,10 @@ class Observed:
 
     def log(self, place: TopicPartition) -> Log:
         """Raises IncompleteError where the partition could not be seen."""
-        found = self.logs.get(place)
-        if found is None or not found.reads:
+        entry = self.logs.get(place)
+        if entry is None or not entry.reads:
             raise IncompleteError("its offsets could not be read", where=f"{place[0]}:{place[1]}")
-        return found
+        return entry
 
     def stored_at(self, place: TopicPartition) -> StoredPartition | None:
         """Return what the store holds for an input partition."""

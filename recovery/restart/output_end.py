@@ -30,8 +30,8 @@ def output_end(app: App, observed: Observed, place: TopicPartition) -> Basis:
     counted: dict[TopicPartition, tuple[int, int, int]] = {}
     places = app.outputs_of(place)
     counts = each(partial(_count, app, observed, output) for output in places)
-    for output, (found, more) in zip(places, counts, strict=True):
-        counted[output] = found
+    for output, (counts_here, more) in zip(places, counts, strict=True):
+        counted[output] = counts_here
         checks += more
     if not counted:
         raise RefusedError("it feeds no output: nothing tells how far it was read", where=where)
@@ -75,7 +75,7 @@ def _count(
     log = observed.log(output)
     start = base_offset(app, observed, output)
     end, _ = final_end(log)
-    found, more = counted_range(start, end, log, observed)
+    counted, more = counted_range(start, end, log, observed)
     base = StoredOutput(topic=output[0], partition=output[1], offset=start)
-    checks = [*more, *written_by_one(found, base, log, app, observed)]
-    return (start, end, found.counts.data), checks
+    checks = [*more, *written_by_one(counted, base, log, app, observed)]
+    return (start, end, counted.counts.data), checks

@@ -73,8 +73,8 @@ def counted_range(
             where=where,
             remedy="for output-end give [app.base] an offset that is still there",
         )
-    found = observed.count(Count(*log.place, start, end, producers=True))
-    counts, text = found.counts, f"of [{start}, {end})"
+    counted = observed.count(Count(*log.place, start, end, producers=True))
+    counts, text = counted.counts, f"of [{start}, {end})"
     if counts.open:
         raise RefusedError(
             f"{counts.open} records {text} belong to open transactions",
@@ -88,16 +88,16 @@ def counted_range(
             where=where,
         )
     if start == end:
-        return found, (Check("range-whole", None, _EMPTY, where),)
-    return found, (Check("range-whole", True, "no output is missing or open", where),)
+        return counted, (Check("range-whole", None, _EMPTY, where),)
+    return counted, (Check("range-whole", True, "no output is missing or open", where),)
 
 
 def written_by_one(
-    found: Counted, stored: StoredOutput, log: Log, app: App, observed: Observed
+    counted: Counted, stored: StoredOutput, log: Log, app: App, observed: Observed
 ) -> tuple[Check, ...]:
     """Check that the n outputs can be one deterministic application's. Raises RefusedError."""
     where = named(log.place)
-    producers = found.producers
+    producers = counted.producers
     if producers is None:
         raise IncompleteError("who wrote the range was not read", where=where)
     for run in producers.runs:
@@ -180,18 +180,22 @@ def _exclusive(
     """Check that only this application wrote. Proven only where the store names the one producer: a
     process that was started anew has another id, so all that wrote are shown."""
     owners, ids = observed.owners, producers.producer_ids
-    told = some(
+    writers = some(
         [f"{i} (transactional id {owners[i]!r})" if i in owners else str(i) for i in ids], most=5
     )
     if app.exclusive:
-        _refuse_two_applications(producers, observed, where, told)
+        _refuse_two_applications(producers, observed, where, writers)
     if not app.exclusive:
         text = "only this application's outputs were counted (exclusive = false)"
-        return Check("exclusive", None, f"{text}; written by {told or 'nobody'}", where)
+        return Check("exclusive", None, f"{text}; written by {writers or 'nobody'}", where)
     if not ids:
         return Check("exclusive", None, _EMPTY, where)
     alone = len(ids) == 1
-    text = f"written by producer {told}" if alone else f"producers {told} wrote one after the other"
+    text = (
+        f"written by producer {writers}"
+        if alone
+        else f"producers {writers} wrote one after the other"
+    )
     if alone and stored.producer_id == ids[0]:
         return Check("exclusive", True, f"{text} alone, which the store names", where)
     if stored.producer_id is not None and stored.producer_id not in ids:
@@ -205,7 +209,7 @@ def _exclusive(
 
 
 def _refuse_two_applications(
-    producers: Producers, observed: Observed, where: str, told: str
+    producers: Producers, observed: Observed, where: str, writers: str
 ) -> None:
     """Two transactional ids, or a transactional and a plain producer, are not one process that was
     started again. Raises RefusedError."""
@@ -215,8 +219,8 @@ def _refuse_two_applications(
         return
     what = f"{len(names)} transactional ids" if len(names) > 1 else "two kinds of producers"
     raise RefusedError(
-        f"exclusive = true, but {what} wrote what is counted: {told}; n would count the outputs of "
-        "another application too",
+        f"exclusive = true, but {what} wrote what is counted: {writers}; n would count "
+        "the outputs of another application too",
         where=where,
         remedy="find out whose they are; say exclusive = false only if every one of them is this "
         "application's",
@@ -265,9 +269,9 @@ def decide_output(
     is_stored = entry is not None and stored in entry.output
     checks = identity(stored, log, observed) if is_stored else ()
     end, final = final_end(log)
-    found, whole = counted_range(stored.offset, end, log, observed)
-    writers = written_by_one(found, stored, log, app, observed)
-    n = found.counts.data
+    counted, whole = counted_range(stored.offset, end, log, observed)
+    writers = written_by_one(counted, stored, log, app, observed)
+    n = counted.counts.data
     if n and not ordered:
         raise RefusedError(
             f"{n} outputs were written after the commit by several inputs ({_places(fed_by)}): in "

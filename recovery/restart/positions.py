@@ -103,39 +103,39 @@ def spark_checkpoint(app: App, observed: Observed, place: TopicPartition) -> Bas
     """The batch in flight is replayed with exactly its ranges; twice the same only if the sink
     drops batches that it has seen."""
     assert isinstance(app.store, SparkCheckpointStore)
-    found, where = observed.spark, app.store.path
-    if found is None:
+    checkpoint, where = observed.spark, app.store.path
+    if checkpoint is None:
         raise IncompleteError("the checkpoint was not read", where=where)
-    if found.batch is None:
+    if checkpoint.batch is None:
         raise RefusedError(
             "the query has not planned a batch yet: it begins where its options say", where=where
         )
-    if place not in found.end:
+    if place not in checkpoint.end:
         raise RefusedError(
-            f"batch {found.batch} does not read it: the topic is not the query's, or the "
+            f"batch {checkpoint.batch} does not read it: the topic is not the query's, or the "
             "partition was added later",
             where=named(place),
-            remedy=f"look at {where}/offsets/{found.batch}",
+            remedy=f"look at {where}/offsets/{checkpoint.batch}",
         )
-    if not found.in_flight:
-        start = found.end[place]
-        text = f"batch {found.batch} is committed, none is in flight"
+    if not checkpoint.in_flight:
+        start = checkpoint.end[place]
+        text = f"batch {checkpoint.batch} is committed, none is in flight"
         until = None
     else:
         if app.store.sink == "other":
             raise RefusedError(
-                f"batch {found.batch} is replayed whole, and this sink does not drop what it has",
+                f"batch {checkpoint.batch} is replayed whole, and this sink drops no repeats",
                 where=where,
                 remedy='say sink = "batch-id" if it drops batches it has seen; else clean up '
                 "afterwards with `eoctl dedup`",
             )
-        if place not in found.start:
+        if place not in checkpoint.start:
             raise RefusedError(
-                f"where batch {found.batch} begins is not written: the partition is new in it",
+                f"where batch {checkpoint.batch} begins is not written: the partition is new in it",
                 where=named(place),
             )
-        start, until = found.start[place], found.end[place]
-        text = f"batch {found.batch} is in flight: Spark replays exactly its ranges"
+        start, until = checkpoint.start[place], checkpoint.end[place]
+        text = f"batch {checkpoint.batch} is in flight: Spark replays exactly its ranges"
     return Basis(
         StoredOffset(topic=place[0], partition=place[1], offset=start),
         (),
@@ -158,8 +158,8 @@ def stored_or_base(app: App, observed: Observed, place: TopicPartition) -> Basis
     entry = observed.stored_at(place)
     if entry is not None:
         return Basis(entry.input, _named_outputs(entry, outputs), stored=entry)
-    said = [app.base_of(p) for p in (place, *outputs)]
-    if observed.stored and None in said:
+    bases = [app.base_of(p) for p in (place, *outputs)]
+    if observed.stored and None in bases:
         raise RefusedError(
             "the store has no entry for it, but for others: partitions were added, or it was "
             "never committed",
@@ -181,9 +181,9 @@ def stored_or_base(app: App, observed: Observed, place: TopicPartition) -> Basis
 
 def base_offset(app: App, observed: Observed, place: TopicPartition) -> int:
     """The offset at which counting starts: the file's, else the log's start while that is 0."""
-    said = app.base_of(place)
-    if said is not None:
-        return said
+    base = app.base_of(place)
+    if base is not None:
+        return base
     start = observed.log(place).log_start_offset
     if start:
         raise RefusedError(
@@ -198,19 +198,19 @@ def _named_outputs(
     entry: StoredPartition, outputs: tuple[TopicPartition, ...]
 ) -> tuple[StoredOutput, ...]:
     """Exactly the outputs that the application file maps: one missing, and n is not known."""
-    found = {o.place: o for o in entry.output}
+    by_place = {o.place: o for o in entry.output}
     where = named(entry.input.place)
-    if absent := [named(o) for o in outputs if o not in found]:
+    if absent := [named(o) for o in outputs if o not in by_place]:
         raise RefusedError(
             f"the commit names no output offset of {some(absent)}: what was written after it "
             "cannot be counted",
             where=where,
             remedy="use the strategy that the application follows",
         )
-    if foreign := [named(o) for o in found if o not in outputs]:
+    if foreign := [named(o) for o in by_place if o not in outputs]:
         raise RefusedError(
             f"the commit names the output {some(foreign)}, the application file does not",
             where=where,
             remedy="correct outputs or [app.mapping]",
         )
-    return tuple(found[o] for o in outputs)
+    return tuple(by_place[o] for o in outputs)

@@ -54,7 +54,7 @@ def restart_env(plan: RestartPlan) -> dict[str, int]:
     Of an output: n, and with `_FROM`, `_END`, `_LEADER_EPOCH` what it is valid for. Raises
     RefusedError when two topics give one name.
     """
-    found: dict[str, int] = {}
+    variables: dict[str, int] = {}
     owners: dict[str, TopicPartition] = {}
 
     def put(name: str, place: TopicPartition, values: Iterable[tuple[str, int | None]]) -> None:
@@ -65,7 +65,7 @@ def restart_env(plan: RestartPlan) -> dict[str, int]:
                 where="--env",
                 remedy="use --env-json",
             )
-        found.update((name + suffix, value) for suffix, value in values if value is not None)
+        variables.update((name + suffix, value) for suffix, value in values if value is not None)
 
     for i in plan.inputs:
         place = i.topic, i.partition
@@ -74,7 +74,7 @@ def restart_env(plan: RestartPlan) -> dict[str, int]:
         place = o.topic, o.partition
         values = [("", o.drop_first), ("_FROM", o.start), ("_END", o.end_offset)]
         put(env_name("DROP", place), place, [*values, ("_LEADER_EPOCH", o.leader_epoch)])
-    return found
+    return variables
 
 
 def env_lines(plan: RestartPlan) -> Iterator[str]:
@@ -115,7 +115,7 @@ def import_csv(text: str, file: str, group: str) -> dict[TopicPartition, int]:
 
     Raises UsageError with the line.
     """
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     others: set[str] = set()
     reader = csv.reader(io.StringIO(text), strict=True)
     while True:
@@ -132,13 +132,13 @@ def import_csv(text: str, file: str, group: str) -> dict[TopicPartition, int]:
             others.add(cells[0])
             continue
         place, offset = _line(cells[-3:] if len(cells) == 4 else cells, where)
-        if place in found:
+        if place in offsets:
             raise UsageError(f"{named(place)} stands twice", where=where)
-        found[place] = offset
-    if not found:
+        offsets[place] = offset
+    if not offsets:
         why = f"it is about {quoted(min(others))}, not {quoted(group)}" if others else "it is empty"
         raise UsageError(f"no offset in it: {why}", where=file)
-    return found
+    return offsets
 
 
 def _line(cells: list[str], where: str) -> tuple[TopicPartition, int]:

@@ -107,15 +107,15 @@ def parse_stored(text: str, where: str) -> tuple[StoredPartition, ...]:
     Raises CorruptError when it is something else or names a partition twice.
     """
     try:
-        found = _Object.model_validate(_json(text)).partitions
+        partitions = _Object.model_validate(_json(text)).partitions
     except ValidationError as error:
         raise CorruptError(_first(error), where=where) from None
     except ValueError as error:
         raise CorruptError(f"not the JSON of stored offsets: {error}", where=where) from None
-    _refuse_twice((p.input.place for p in found), "partitions", where)
-    for p in found:
+    _refuse_twice((p.input.place for p in partitions), "partitions", where)
+    for p in partitions:
         _refuse_twice((o.place for o in p.output), f"the outputs of {p.input.place}", where)
-    return found
+    return partitions
 
 
 def dump_stored(partitions: Iterable[StoredPartition]) -> str:
@@ -130,13 +130,13 @@ def parse_metadata(text: str | None, where: str) -> tuple[StoredOutput, ...]:
     CorruptError when it has an `output` that cannot be read.
     """
     try:
-        found = _json((text or "").removesuffix("\0"))
+        metadata = _json((text or "").removesuffix("\0"))
     except ValueError:
         return ()
-    if not isinstance(found, dict) or "output" not in found:
+    if not isinstance(metadata, dict) or "output" not in metadata:
         return ()
     try:
-        outputs = _Metadata.model_validate(found).output
+        outputs = _Metadata.model_validate(metadata).output
     except ValidationError as error:
         raise CorruptError(f"metadata: {_first(error)}", where=where) from None
     _refuse_twice((o.place for o in outputs), "the outputs", where)
@@ -184,11 +184,11 @@ def _shifted(p: StoredPartition, shift: int, least: int = 0) -> StoredPartition:
 
 
 def _plain(p: StoredPartition) -> dict[str, Any]:
-    found = p.model_dump(mode="json", exclude_none=True)
-    found.pop("output")
+    fields = p.model_dump(mode="json", exclude_none=True)
+    fields.pop("output")
     if p.output:
-        found["output"] = _one_or_many(p.output)
-    return found
+        fields["output"] = _one_or_many(p.output)
+    return fields
 
 
 def _one_or_many(outputs: Sequence[StoredOutput]) -> Any:
@@ -197,19 +197,19 @@ def _one_or_many(outputs: Sequence[StoredOutput]) -> Any:
 
 
 def _refuse_twice(places: Iterable[TopicPartition], what: str, where: str) -> None:
-    seen: set[TopicPartition] = set()
+    places_before: set[TopicPartition] = set()
     for place in places:
-        if place in seen:
+        if place in places_before:
             raise CorruptError(f"{place[0]}:{place[1]} stands twice in {what}", where=where)
-        seen.add(place)
+        places_before.add(place)
 
 
 def _json(text: str) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
+        values = dict(pairs)
+        if len(values) != len(pairs):
             raise ValueError("a key stands twice")
-        return found
+        return values
 
     try:
         return json.loads(text, object_pairs_hook=unique)
@@ -218,8 +218,8 @@ def _json(text: str) -> Any:
 
 
 def _first(error: ValidationError) -> str:
-    found = error.errors(include_url=False)[0]
-    path = ".".join(str(part) for part in found["loc"])
-    given = found.get("input")
-    said = f" ({quoted(str(given))})" if isinstance(given, (str, int, float)) else ""
-    return f"{path}: {found['msg']}{said}" if path else found["msg"]
+    problem = error.errors(include_url=False)[0]
+    path = ".".join(str(part) for part in problem["loc"])
+    given = problem.get("input")
+    value_text = f" ({quoted(str(given))})" if isinstance(given, (str, int, float)) else ""
+    return f"{path}: {problem['msg']}{value_text}" if path else problem["msg"]

@@ -120,9 +120,9 @@ def _without_offset(
     app: App, observed: Observed, place: TopicPartition, ends: Mapping[TopicPartition, int]
 ) -> tuple[StoredOffset, Promise, list[Check]]:
     """The start of a group without an offset: it never committed, or its offsets are gone."""
-    said = app.base_of(place)
+    base = app.base_of(place)
     written = _all_written(app, observed, ends)
-    if said is None and written and not observed.stored:
+    if base is None and written and not observed.stored:
         assert isinstance(app.store, KafkaGroupStore)
         words = ["eoctl", "restart", "plan", "--group", app.store.group, "--topic", named(place)]
         raise RefusedError(
@@ -133,7 +133,7 @@ def _without_offset(
             f'"{named(place)}" = OFFSET; or choose an instant: '
             f"{shlex.join(words)} --to-datetime T",
         )
-    if said is None:
+    if base is None:
         basis = stored_or_base(app, observed, place)
         return basis.input, Promise("exactly-once", _NEVER), list(basis.checks)
     start = base_offset(app, observed, place)
@@ -150,32 +150,32 @@ def _without_offset(
 
 
 def _is_base(app: App, observed: Observed, entry: StoredPartition) -> bool:
-    said = app.base_of(entry.input.place)
+    base = app.base_of(entry.input.place)
     begin = observed.log(entry.input.place).log_start_offset == 0
-    return entry.input.offset == (said if said is not None else 0 if begin else None)
+    return entry.input.offset == (base if base is not None else 0 if begin else None)
 
 
 def _all_written(app: App, observed: Observed, ends: Mapping[TopicPartition, int]) -> list[str]:
-    found = each(partial(_written, app, observed, o, end) for o, end in ends.items())
-    return [text for text in found if text is not None]
+    texts = each(partial(_written, app, observed, o, end) for o, end in ends.items())
+    return [text for text in texts if text is not None]
 
 
 def _written(app: App, observed: Observed, output: TopicPartition, end: int) -> str | None:
     """Say what the application wrote to an output since its base; None: nothing."""
-    log, said = observed.log(output), app.base_of(output)
-    start = log.log_start_offset if said is None else said
-    if said is None and start > 0:
+    log, base = observed.log(output), app.base_of(output)
+    start = log.log_start_offset if base is None else base
+    if base is None and start > 0:
         return f"{named(output)} starts at {start}, and what was below it is deleted"
-    found = observed.count(Count(*output, start, max(start, end), producers=True))
-    writers = found.producers
-    if not found.counts.data or writers is None:
+    counted = observed.count(Count(*output, start, max(start, end), producers=True))
+    writers = counted.producers
+    if not counted.counts.data or writers is None:
         return None
     # Not exclusive: records outside of transactions are assumed foreign. Runs end where a producer
     # comes back: who wrote behind that is not known.
     transactional = writers.interleaved is not None or any(r.transactional for r in writers.runs)
     if not app.exclusive and not transactional:
         return None
-    return f"{named(output)} holds {found.counts.data} records from {start} on"
+    return f"{named(output)} holds {counted.counts.data} records from {start} on"
 
 
 def _in_transactions(app: App, observed: Observed, output: TopicPartition) -> Check:

@@ -36,10 +36,10 @@ class Answer:
 
     @property
     def exit_status(self) -> Exit:
-        found = self.judging and self.finding
-        if not self.complete and not (found and self.finding_first):
+        finding = self.judging and self.finding
+        if not self.complete and not (finding and self.finding_first):
             return Exit.INCOMPLETE
-        return Exit.FINDING if found else Exit.OK
+        return Exit.FINDING if finding else Exit.OK
 
 
 def error_rows(missing: Iterable[Missing]) -> list[ErrorRow]:
@@ -59,8 +59,8 @@ SEVERITY = (
 
 def worst(statuses: Iterable[Exit]) -> Exit:
     """Several at once: 6 > 5 > 3 > 4 > 1 > 0; anything else wins over all."""
-    found = list(statuses)
-    for status in found:
+    given = list(statuses)
+    for status in given:
         if status not in SEVERITY:
             return status
-    return max(found, key=SEVERITY.index, default=Exit.OK)
+    return max(given, key=SEVERITY.index, default=Exit.OK)

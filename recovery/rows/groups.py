@@ -22,8 +22,8 @@ def offsets_show_rows(
     """
     rows = []
     for o in sorted(offsets, key=lambda o: (o.group, o.topic, o.partition)):
-        seen = partitions.get((o.topic, o.partition), PartitionFacts(o.topic, o.partition))
-        stable, high, committed = seen.last_stable_offset, seen.high_watermark, o.committed_offset
+        ends = partitions.get((o.topic, o.partition), PartitionFacts(o.topic, o.partition))
+        stable, high, committed = ends.last_stable_offset, ends.high_watermark, o.committed_offset
         counted = data_records.get((o.topic, o.partition), {})
         rows.append(
             OffsetsShowRow.of(
@@ -35,7 +35,7 @@ def offsets_show_rows(
                 lag=None if stable is None or committed is None else stable - committed,
                 lag_hw=None if high is None or committed is None else high - committed,
                 data_records=None if committed is None else counted.get(committed),
-                error=o.error or seen.error,
+                error=o.error or ends.error,
             )
         )
     return rows

@@ -131,13 +131,13 @@ def parse_app_file(text: str, file: str) -> App:
 
 def _first(error: ValidationError, content: Mapping[str, Any], file: str) -> UsageError:
     """The first thing wrong, as `file, [app.store] path: what`."""
-    found = error.errors(include_url=False)[0]
-    path = [str(part) for part in found["loc"]]
+    problem = error.errors(include_url=False)[0]
+    path = [str(part) for part in problem["loc"]]
     # A union of stores puts the kind between the table's name and the key.
     for table in ("store", "mirror"):
         if path[:2] == ["app", table] and len(path) > 2:
             del path[2]
-    kind, given, known = found["type"], found.get("input"), found.get("ctx", {})
+    kind, given, known = problem["type"], problem.get("input"), problem.get("ctx", {})
     depth = 1
     value: Any = content
     for count, part in enumerate(path, 1):
@@ -161,9 +161,9 @@ def _first(error: ValidationError, content: Mapping[str, Any], file: str) -> Usa
             where=where,
             remedy=f"write {str(known['expected']).replace(chr(39), '')}",
         )
-    said = quoted(str(given)) + ": " if isinstance(given, (str, int, float)) else ""
+    value_text = quoted(str(given)) + ": " if isinstance(given, (str, int, float)) else ""
     secret = key == "url"
-    return UsageError(f"{'' if secret else said}{found['msg']}", where=where)
+    return UsageError(f"{'' if secret else value_text}{problem['msg']}", where=where)
 
 
 def _kinds() -> str:

@@ -91,12 +91,12 @@ def dump(cut: Cut) -> str:
 def load(text: str, where: str) -> Cut:
     """A cut from a cut file or from a manifest. Raises UsageError."""
     try:
-        found = json.loads(text)
-        if isinstance(found, dict) and found.get("schema") == "eoctl.manifest/v1":
-            found = found.get("cut")
-        if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+        content = json.loads(text)
+        if isinstance(content, dict) and content.get("schema") == "eoctl.manifest/v1":
+            content = content.get("cut")
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             raise UsageError("neither a cut file nor a manifest", where=where)
-        return Cut.model_validate(found)
+        return Cut.model_validate(content)
     except (ValueError, ValidationError) as error:
         reason = str(error).splitlines()[0]
         raise UsageError(f"not a cut file: {reason}", where=where) from None
@@ -148,7 +148,7 @@ def judge(
             if last.get("last_offset") is None or not _unmarked(last):
                 continue
             follows = known or Behind(None, None)
-            found = CutTransaction(
+            transaction = CutTransaction(
                 topic=place[0],
                 partition=place[1],
                 producer_id=int(name),
@@ -157,10 +157,10 @@ def judge(
                 last_offset=last["last_offset"],
                 marker=follows.marker[0] if follows.marker else None,
             )
-            needed.append(found)
+            needed.append(transaction)
             if follows.data and (follows.marker is None or follows.data[0] < follows.marker[0]):
                 why = f"it goes on at offset {follows.data[0]}, at or above the end"
-                split.append(found.model_copy(update={"why": why}))
+                split.append(transaction.model_copy(update={"why": why}))
     for place, producers_behind in behind.items():
         for producer, follows in producers_behind.items():
             if follows.data is None:
@@ -220,26 +220,26 @@ def differences(
     now: place, topic id, log start and leader epoch, read again. A leader epoch that rose is no
     difference as long as the log below was not cut off, which the reader has checked.
     """
-    wanted = cut.places()
+    cut_places = cut.places()
     ids = {t.topic: t.topic_id for t in cut.topics}
-    found = []
-    seen = set()
+    texts = []
+    present = set()
     for place, topic_id, log_start, epoch in now:
-        p = wanted.get(place)
+        p = cut_places.get(place)
         if p is None:
             continue
-        seen.add(place)
+        present.add(place)
         name = f"{place[0]}-{place[1]}"
         if topic_id != ids[place[0]]:
-            found.append(f"{name}: the topic was deleted and created again")
+            texts.append(f"{name}: the topic was deleted and created again")
         elif log_start is None:
-            found.append(f"{name}: its log start could not be read again")
+            texts.append(f"{name}: its log start could not be read again")
         elif log_start > p.start and p.end > p.start:
-            found.append(f"{name}: its log start moved from {p.start} to {log_start}")
+            texts.append(f"{name}: its log start moved from {p.start} to {log_start}")
         elif p.leader_epoch is not None and epoch is not None and epoch < p.leader_epoch:
-            found.append(f"{name}: its leader epoch went back from {p.leader_epoch} to {epoch}")
-    found += [f"{t}-{p}: is not there any more" for t, p in sorted(wanted.keys() - seen)]
-    return found
+            texts.append(f"{name}: its leader epoch went back from {p.leader_epoch} to {epoch}")
+    texts += [f"{t}-{p}: is not there any more" for t, p in sorted(cut_places.keys() - present)]
+    return texts
 
 
 def ranges(start: int, end: int, most: int) -> Sequence[tuple[int, int]]:

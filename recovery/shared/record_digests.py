@@ -56,9 +56,9 @@ def field_digests(field: Slices) -> "NDArray[np.uint64]":
     """uint64[n]: of one field, for telling which fields differ; null told from empty."""
     import numpy as np
 
-    found = _hashes(filled(field.array()))[:, 0].copy() if len(field) else np.zeros(0, np.uint64)
-    found[field.length < 0] = 0
-    return found
+    digests = _hashes(filled(field.array()))[:, 0].copy() if len(field) else np.zeros(0, np.uint64)
+    digests[field.length < 0] = 0
+    return digests
 
 
 def key_ranges(keys: Slices) -> "NDArray[np.int64]":
@@ -68,9 +68,9 @@ def key_ranges(keys: Slices) -> "NDArray[np.int64]":
     view, crc32 = memoryview(keys.data), zlib.crc32  # type: ignore[arg-type]
     behind = (keys.start + np.maximum(keys.length, 0)).tolist()
     sums = [crc32(view[a:b]) for a, b in zip(keys.start.tolist(), behind, strict=True)]
-    found = np.array(sums, np.int64) >> _SHIFT
-    found[keys.length < 0] = KEY_RANGES
-    return found
+    ranges = np.array(sums, np.int64) >> _SHIFT
+    ranges[keys.length < 0] = KEY_RANGES
+    return ranges
 
 
 def range_name(number: int) -> str:
@@ -85,7 +85,7 @@ def _hashes(rows: "pa.LargeBinaryArray") -> "NDArray[np.uint64]":
 
     data, edges = binary_parts(rows)
     view, blake2b = memoryview(data), hashlib.blake2b  # type: ignore[arg-type]
-    found = b"".join(
+    hashes = b"".join(
         [blake2b(view[a:b], digest_size=DIGEST_SIZE).digest() for a, b in pairwise(edges.tolist())]
     )
-    return np.frombuffer(found, np.uint64).reshape(-1, 2)
+    return np.frombuffer(hashes, np.uint64).reshape(-1, 2)

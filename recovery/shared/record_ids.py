@@ -74,28 +74,28 @@ def parse_record_id(
     )
 
 
-def id_bytes(wanted: RecordId, records: ColumnBatch) -> Iterator[bytes | None]:
+def id_bytes(record_id: RecordId, records: ColumnBatch) -> Iterator[bytes | None]:
     """The id of each record, in order; None where it has none.
 
     JSON: a field's text as `json.dumps` writes it with sorted keys; null and what is no JSON is no
     id. Raises CorruptError for malformed headers, RefusedError as `source_numbers` does.
     """
-    if wanted.kind == "key":
+    if record_id.kind == "key":
         return _strings(records.key)
-    if wanted.kind == "value":
+    if record_id.kind == "value":
         return _strings(records.value)
-    if wanted.kind == "json":
-        return map(_json_field(wanted.name), _strings(records.value))
-    if wanted.kind == "header":
-        return (header_value(records, i, wanted.name) for i in range(len(records)))
+    if record_id.kind == "json":
+        return map(_json_field(record_id.name), _strings(records.value))
+    if record_id.kind == "header":
+        return (header_value(records, i, record_id.name) for i in range(len(records)))
     return (
         None if number is None else repr(tuple(number)).encode()
-        for number in source_numbers(wanted.source, records)
+        for number in source_numbers(record_id.source, records)
     )
 
 
 def digests(
-    wanted: RecordId, records: ColumnBatch
+    record_id: RecordId, records: ColumnBatch
 ) -> tuple["NDArray[np.uint64]", "NDArray[np.bool_]"]:
     """(uint64[n, 2], bool[n]): each record's digest, and whether it has an id."""
     import numpy as np
@@ -103,28 +103,28 @@ def digests(
     blake2b, none = hashlib.blake2b, bytes(DIGEST_SIZE)
     n = len(records)
     has = np.zeros(n, np.bool_)
-    found = bytearray()
-    for i, one in enumerate(id_bytes(wanted, records)):
+    hashes = bytearray()
+    for i, one in enumerate(id_bytes(record_id, records)):
         if one is None:
-            found += none
+            hashes += none
         else:
             has[i] = True
-            found += blake2b(one, digest_size=DIGEST_SIZE).digest()
-    return np.frombuffer(bytes(found), np.uint64).reshape(n, 2), has
+            hashes += blake2b(one, digest_size=DIGEST_SIZE).digest()
+    return np.frombuffer(bytes(hashes), np.uint64).reshape(n, 2), has
 
 
 def value_digests(records: ColumnBatch) -> "NDArray[np.uint64]":
     """uint64[n]: of key and value together, null told from empty. For comparing, not for ids."""
     import numpy as np
 
-    found = bytearray()
+    hashes = bytearray()
     for key, value in zip(_strings(records.key), _strings(records.value), strict=True):
         h = hashlib.blake2b(digest_size=8)
         for part in (key, value):
             h.update(b"-" if part is None else b"%d:" % len(part))
             h.update(part or b"")
-        found += h.digest()
-    return np.frombuffer(bytes(found), np.uint64)
+        hashes += h.digest()
+    return np.frombuffer(bytes(hashes), np.uint64)
 
 
 def source_numbers(names: SourceHeaders, records: ColumnBatch) -> Iterator[Number | None]:
@@ -133,15 +133,15 @@ def source_numbers(names: SourceHeaders, records: ColumnBatch) -> Iterator[Numbe
     Raises RefusedError for a header that holds no number.
     """
     for i in range(len(records)):
-        found = dict(records.header_list(i))
-        if any(found.get(name) is None for name in names.names()):
+        headers = dict(records.header_list(i))
+        if any(headers.get(name) is None for name in names.names()):
             yield None
             continue
         numbers = [
-            0 if name is None else _number(found[name], name, names, int(records.offset[i]))
+            0 if name is None else _number(headers[name], name, names, int(records.offset[i]))
             for name in (names.partition, names.offset, names.nth)
         ]
-        topic = (found[names.topic] or b"") if names.topic else b""
+        topic = (headers[names.topic] or b"") if names.topic else b""
         yield Number(topic.decode("utf-8", "surrogateescape"), *numbers)
 
 
@@ -162,8 +162,8 @@ def _number(content: bytes | None, name: str, names: SourceHeaders, offset: int)
 def header_value(records: ColumnBatch, i: int, name: str) -> bytes | None:
     """The last header of that name, as Kafka's Headers.lastHeader; None where there is none."""
     value = None
-    for found, content in records.header_list(i):
-        if found == name:
+    for header, content in records.header_list(i):
+        if header == name:
             value = content
     return value
 
@@ -184,13 +184,13 @@ def _json_field(path: str) -> Callable[[bytes | None], bytes | None]:
 
     def field(value: bytes | None) -> bytes | None:
         try:
-            found: Any = json.loads(value or b"", parse_float=_as_written)
+            content: Any = json.loads(value or b"", parse_float=_as_written)
         except (ValueError, RecursionError):
             return None
         for name in names:
-            if not isinstance(found, dict) or name not in found:
+            if not isinstance(content, dict) or name not in content:
                 return None
-            found = found[name]
-        return None if found is None else json.dumps(found, sort_keys=True).encode()
+            content = content[name]
+        return None if content is None else json.dumps(content, sort_keys=True).encode()
 
     return field

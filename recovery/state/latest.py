@@ -57,10 +57,10 @@ class Latest:
 
     def spill(self) -> None:
         """Hand over what there is."""
-        found = self.table()
+        rows = self.table()
         self._state = None
-        if len(found):
-            self._spill(found)
+        if len(rows):
+            self._spill(rows)
 
     def table(self) -> "pa.Table":
         """The last record of each identity among what was added and not spilt."""

@@ -106,8 +106,8 @@ def dump(manifest: Manifest) -> str:
 def load(text: str, where: str) -> Manifest:
     """Raises UsageError."""
     try:
-        found = json.loads(text)
-        schema = found.get("schema") if isinstance(found, dict) else None
+        content = json.loads(text)
+        schema = content.get("schema") if isinstance(content, dict) else None
         if schema != SCHEMA:
             if isinstance(schema, str) and schema.startswith(SCHEMA.rpartition("/")[0]):
                 raise UsageError(
@@ -116,7 +116,7 @@ def load(text: str, where: str) -> Manifest:
                     remedy=f"this eoctl reads {SCHEMA}",
                 )
             raise UsageError("not a manifest of a state", where=where)
-        return Manifest.model_validate(found)
+        return Manifest.model_validate(content)
     except (ValueError, ValidationError) as error:
         raise UsageError(f"not a manifest: {str(error).splitlines()[0]}", where=where) from None
 
@@ -139,7 +139,7 @@ def completeness(
     form: ChangelogFormat,
     config: Mapping[str, str | None] | None,
     log_start: int,
-    seen: Mapping[str, Any],
+    summary: Mapping[str, Any],
     read_ms: tuple[int, int],
 ) -> tuple[tuple[str, ...], str | None]:
     """Why a partition's state is not provably complete, and what proves it although it looks so.
@@ -157,7 +157,7 @@ def completeness(
         facts.retention_ms is not None or facts.retention_bytes is not None
     ):
         reasons.append("its cleanup policy deletes records after a time or above a size")
-    proof = form.proves(facts, seen) if reasons else None
+    proof = form.proves(facts, summary) if reasons else None
     if proof is not None:
         reasons = []
     kept = config.get("delete.retention.ms")

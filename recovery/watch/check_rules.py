@@ -56,7 +56,7 @@ class Observed:
     now: int
 
 
-def check_rows(seen: Observed, limits: Thresholds) -> list[CheckRow]:
+def check_rows(observed: Observed, limits: Thresholds) -> list[CheckRow]:
     """One row per rule that is on, in the order of the config file's documentation."""
     rules: list[tuple[float | None, Callable[[Observed, float], CheckRow]]] = [
         (limits.held_records, _held_records),
@@ -66,7 +66,7 @@ def check_rows(seen: Observed, limits: Thresholds) -> list[CheckRow]:
         (limits.coordinators_unavailable, _coordinators),
         (limits.producer_id_expiry, _expiry),
     ]
-    return [rule(seen, threshold) for threshold, rule in rules if threshold is not None]
+    return [rule(observed, threshold) for threshold, rule in rules if threshold is not None]
 
 
 def verdict_counts(d: Diagnosis) -> dict[str, int]:
@@ -131,8 +131,8 @@ def _told(finding: bool, unsure: bool) -> bool | None:
     return False if finding else None if unsure else True
 
 
-def _held_records(seen: Observed, threshold: float) -> CheckRow:
-    d = seen.diagnosis
+def _held_records(facts: Observed, threshold: float) -> CheckRow:
+    d = facts.diagnosis
     worst = max((p for p in d.partitions if p.held), key=lambda p: p.held or 0, default=None)
     observed = worst.held or 0 if worst else 0
     unseen = unseen_partitions(d)
@@ -147,8 +147,8 @@ def _held_records(seen: Observed, threshold: float) -> CheckRow:
     )
 
 
-def _held_age(seen: Observed, threshold: float) -> CheckRow:
-    d = seen.diagnosis
+def _held_age(facts: Observed, threshold: float) -> CheckRow:
+    d = facts.diagnosis
     aged = [j for j in holders(d) if j.verdict.age_seconds is not None]
     oldest = max(aged, key=lambda j: j.verdict.age_seconds or 0.0, default=None)
     observed = oldest.verdict.age_seconds or 0.0 if oldest else 0.0
@@ -168,8 +168,8 @@ def _held_age(seen: Observed, threshold: float) -> CheckRow:
 
 
 def _verdict(name: str) -> Callable[[Observed, float], CheckRow]:
-    def rule(seen: Observed, threshold: float) -> CheckRow:
-        d = seen.diagnosis
+    def rule(observed: Observed, threshold: float) -> CheckRow:
+        d = observed.diagnosis
         counts = verdict_counts(d)
         mine = [j.about.name for j in d.judged if j.verdict.name == name]
         mine += [j.name for j in d.ids if j.verdict.name == name]
@@ -195,9 +195,9 @@ def _some(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(distinct[:most]) + more
 
 
-def _groups_pending(seen: Observed, threshold: float) -> CheckRow:
-    names = pending_groups(seen.groups or ())
-    unsure = seen.groups is None or bool(seen.groups_missing)
+def _groups_pending(observed: Observed, threshold: float) -> CheckRow:
+    names = pending_groups(observed.groups or ())
+    unsure = observed.groups is None or bool(observed.groups_missing)
     return CheckRow(
         rule="groups_pending",
         threshold=threshold,
@@ -208,8 +208,8 @@ def _groups_pending(seen: Observed, threshold: float) -> CheckRow:
     )
 
 
-def _coordinators(seen: Observed, threshold: float) -> CheckRow:
-    t = seen.transactions
+def _coordinators(observed: Observed, threshold: float) -> CheckRow:
+    t = observed.transactions
     gone = unavailable(t)
     unasked = sum(_not_askable(c.error) for c in t.coordinators if not c.seen)
     unsure = bool(unasked) or any(m.scope == "topic" for m in t.missing)
@@ -255,32 +255,34 @@ def near_expiry(
     ]
 
 
-def expiring(seen: Observed, within: float) -> list[Expiring]:
+def expiring(observed: Observed, within: float) -> list[Expiring]:
     """Ids that are needed and will be dropped, soonest first.
 
     Most ids that expire belong to nobody any more. Needed is one whose past tells what to do with
     records that are held (its history goes with it), or one of a client that lives: a member of
     a group bears its name (Kafka Streams). That client's next transaction would fail.
     """
-    if seen.expiration_ms is None:
+    if observed.expiration_ms is None:
         return []
-    found: list[Expiring] = []
-    for j in seen.diagnosis.judged:
+    ids: list[Expiring] = []
+    for j in observed.diagnosis.judged:
         for record in j.history.latest if j.history else ():
             value = record.value
             if not isinstance(value, TransactionValue) or value.state not in CLOSED_STATES:
                 continue
             if j.verdict.name in KEPT_BY_HISTORY:
                 why = f"its history goes with it, and {j.about.name} is {j.verdict.name}"
-                at = value.last_update_ms + seen.expiration_ms
-                found.append(Expiring(record.transactional_id, at, why))
-    clients = {client for g in seen.groups or () for client, _ in g.members or ()}
-    for t in near_expiry(seen.transactions.rows, seen.expiration_ms, seen.now, within):
+                at = value.last_update_ms + observed.expiration_ms
+                ids.append(Expiring(record.transactional_id, at, why))
+    clients = {client for g in observed.groups or () for client, _ in g.members or ()}
+    for t in near_expiry(observed.transactions.rows, observed.expiration_ms, observed.now, within):
         name = living_client(t.transactional_id, clients)
         if name is not None and t.start_timestamp is not None:
             why = f"its client {name} lives, and its next transaction would fail"
-            found.append(Expiring(t.transactional_id, t.start_timestamp + seen.expiration_ms, why))
-    return sorted(found, key=lambda e: (e.at, e.transactional_id))
+            ids.append(
+                Expiring(t.transactional_id, t.start_timestamp + observed.expiration_ms, why)
+            )
+    return sorted(ids, key=lambda e: (e.at, e.transactional_id))
 
 
 def living_client(transactional_id: str, clients: Iterable[str]) -> str | None:
@@ -292,11 +294,11 @@ def living_client(transactional_id: str, clients: Iterable[str]) -> str | None:
     )
 
 
-def _expiry(seen: Observed, threshold: float) -> CheckRow:
-    found = expiring(seen, threshold)
-    first = found[0] if found else None
-    left = None if first is None else (first.at - seen.now) / 1000
-    if seen.expiration_ms is None:
+def _expiry(observed: Observed, threshold: float) -> CheckRow:
+    ids = expiring(observed, threshold)
+    first = ids[0] if ids else None
+    left = None if first is None else (first.at - observed.now) / 1000
+    if observed.expiration_ms is None:
         detail = "transactional.id.expiration.ms is not known"
     elif first is None:
         detail = "nothing depends on an id that expires so soon"
@@ -307,7 +309,7 @@ def _expiry(seen: Observed, threshold: float) -> CheckRow:
         threshold=threshold,
         observed=left,
         unit="seconds",
-        ok=_told(left is not None and left <= threshold, seen.expiration_ms is None),
+        ok=_told(left is not None and left <= threshold, observed.expiration_ms is None),
         detail=detail,
     )
 

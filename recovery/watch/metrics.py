@@ -48,17 +48,17 @@ class Sample:
 
 
 def check_samples(
-    context: str, seen: Observed, rows: Iterable[CheckRow], *, complete: bool, seconds: float
+    context: str, observed: Observed, rows: Iterable[CheckRow], *, complete: bool, seconds: float
 ) -> list[Sample]:
     """Return all metrics of a cluster that answered. seconds: the check's duration."""
-    d, t = seen.diagnosis, seen.transactions
+    d, t = observed.diagnosis, observed.transactions
     held = [p.held for p in d.partitions if p.held]
     ages = [j.verdict.age_seconds for j in holders(d) if j.verdict.age_seconds is not None]
     cluster = (("context", context),)
     samples = [
         Sample("eoctl_up", 1, cluster),
         Sample("eoctl_complete", int(complete), cluster),
-        Sample("eoctl_check_timestamp_seconds", seen.now / 1000, cluster),
+        Sample("eoctl_check_timestamp_seconds", observed.now / 1000, cluster),
         Sample("eoctl_check_duration_seconds", seconds, cluster),
         *(
             Sample("eoctl_transactions", n, (*cluster, ("verdict", name)))
@@ -84,7 +84,7 @@ def check_samples(
         if row.rule == "producer_id_expiry" and row.observed is not None:
             samples.append(Sample("eoctl_producer_id_expiry_seconds", row.observed, cluster))
         if row.rule == "groups_pending":
-            pending = len(pending_groups(seen.groups or ()))
+            pending = len(pending_groups(observed.groups or ()))
             samples.append(Sample("eoctl_groups_pending", pending, cluster))
     return samples
 

@@ -183,9 +183,9 @@ class Refusals:
         if self._told is None or not lasting(error):
             raise getattr(errors, kind)(error.sentence) from error
         parts = {"what": error.what, "where": error.where, "remedy": error.remedy}
-        told = {"error": {"type": kind, **parts}}
-        self._told.add([told])
-        return told
+        row = {"error": {"type": kind, **parts}}
+        self._told.add([row])
+        return row
 
     @contextmanager
     def cancelling(self, spark: "SparkSession") -> Iterator[None]:
@@ -261,13 +261,13 @@ def run(
     frame = spark.range(0, count, 1, count).mapInArrow(call, "task long, answer string")
     try:
         rows = collected(spark, frame, what, refusals)
-        found = {row["task"]: json.loads(row["answer"]) for row in rows}
-        raise_first(found.values())
+        by_task = {row["task"]: json.loads(row["answer"]) for row in rows}
+        raise_first(by_task.values())
     except UsageError as error:
         if not sends:
             raise
         raise IncompleteError(error.what, where=error.where, remedy=error.remedy) from None
-    return [found[task]["answer"] for task in range(count)]
+    return [by_task[task]["answer"] for task in range(count)]
 
 
 def lasting(error: EoctlError) -> bool:
@@ -330,10 +330,10 @@ def text_of(failure: Exception) -> str:
 
 def of_ours(text: str) -> EoctlError | None:
     """The error of ours that a stack trace of Spark's ends with, in the Data Source, say."""
-    found = re.findall(r"^recovery\.(?:errors|formats\.reader)\.(\w+Error): (.+)$", text, re.M)
-    if not found:
+    matches = re.findall(r"^recovery\.(?:errors|formats\.reader)\.(\w+Error): (.+)$", text, re.M)
+    if not matches:
         return None
-    name, sentence = found[-1]  # the last one is what became of those before it
+    name, sentence = matches[-1]  # the last one is what became of those before it
     kind = getattr(errors, "IncompleteError" if name == "CorruptError" else name, None)
     return None if kind is None else kind(sentence)
 

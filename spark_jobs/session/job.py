@@ -79,16 +79,16 @@ class JobProgress:
         if self._look is None:
             return
         with suppress(OSError):
-            found = dict(self._look())
-            done, total = found.get("records"), found.get("records_total")
+            report = dict(self._look())
+            done, total = report.get("records"), report.get("records_total")
             seconds = time.monotonic() - self._began
-            found["eta_seconds"] = (
+            report["eta_seconds"] = (
                 round(seconds * (total - done) / done, 1) if done and total else None
             )
             if self._folder is not None:
-                self._folder.report(found)
+                self._folder.report(report)
             else:
-                print(json.dumps(found), file=sys.stderr)
+                print(json.dumps(report), file=sys.stderr)
 
 
 Work = Callable[["SparkSession", Mapping[str, Any], Access, JobProgress], Mapping[str, Any]]
@@ -145,13 +145,13 @@ def _cancel(number: int, frame: FrameType | None) -> None:
 
 
 def _run(work: Work, folder: JobFolder | None, spec: str | None) -> Mapping[str, Any]:
-    found, access = _given(folder, spec)
+    spec_values, access = _given(folder, spec)
     progress = JobProgress(folder)
-    spark = session(found.get("spark") or {})
+    spark = session(spec_values.get("spark") or {})
     signal.signal(signal.SIGTERM, _cancel)
     progress.start()
     try:
-        return _beside(lambda: work(spark, found["request"], access, progress))
+        return _beside(lambda: work(spark, spec_values["request"], access, progress))
     finally:
         progress.stop()
         stop(spark)
@@ -181,13 +181,13 @@ def _given(folder: JobFolder | None, spec: str | None) -> tuple[dict[str, Any], 
     """The request, and how to reach the cluster. Raises UsageError."""
     path = folder.path / "spec.json" if folder is not None else Path(spec or "")
     try:
-        found = json.loads(path.read_bytes())
-        access = json.loads(sys.stdin.buffer.read()) if folder is not None else found["access"]
+        content = json.loads(path.read_bytes())
+        access = json.loads(sys.stdin.buffer.read()) if folder is not None else content["access"]
         made = Access(access["properties"], access.get("hosts") or {}, access.get("socks5"))
-        if not isinstance(found["request"], dict):
+        if not isinstance(content["request"], dict):
             raise TypeError
         if folder is not None:
-            found["spark"]["remote"] = access["remote"]
+            content["spark"]["remote"] = access["remote"]
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
     except (ValueError, KeyError, TypeError):
@@ -200,7 +200,7 @@ def _given(folder: JobFolder | None, spec: str | None) -> tuple[dict[str, Any], 
                 where=f"{path}, {key}",
                 remedy="write env:NAME or file:PATH",
             )
-    return found, made
+    return content, made
 
 
 def understood(parse: Callable[[Any], T], request: Mapping[str, Any]) -> T:
@@ -221,18 +221,18 @@ def understood(parse: Callable[[Any], T], request: Mapping[str, Any]) -> T:
         ) from None
 
 
-def session(wanted: Mapping[str, Any]) -> "SparkSession":
+def session(settings: Mapping[str, Any]) -> "SparkSession":
     """The session that `master`, `remote` and `conf` ask for; spark-submit's own without them."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
-    for key, value in (wanted.get("conf") or {}).items():
+    for key, value in (settings.get("conf") or {}).items():
         builder = builder.config(key, value)
-    if wanted.get("remote"):
-        return builder.remote(wanted["remote"]).getOrCreate()
-    if wanted.get("master"):
-        builder = builder.master(wanted["master"])
-    return builder.appName(wanted.get("name") or "eoctl").getOrCreate()
+    if settings.get("remote"):
+        return builder.remote(settings["remote"]).getOrCreate()
+    if settings.get("master"):
+        builder = builder.master(settings["master"])
+    return builder.appName(settings.get("name") or "eoctl").getOrCreate()
 
 
 def stop(spark: "SparkSession") -> None:

@@ -63,10 +63,10 @@ class Attempt(TakingOver):
         A file without rows begins at 0 too until its marker is committed.
         """
         work = self.work
-        found = markers.committed(work.access, work.job, [work.partition])
-        if work.partition not in found:
+        by_partition = markers.committed(work.access, work.job, [work.partition])
+        if work.partition not in by_partition:
             raise expired(work.job, [work.partition])
-        marker = found[work.partition]
+        marker = by_partition[work.partition]
         judge(marker, work)
         if marker.batch < work.batch:
             return 0
@@ -80,8 +80,8 @@ class Attempt(TakingOver):
         last: the row right before it, None where the transaction has none.
         """
         work = self.work
-        said = work.batch, work.manifest, row, work.file.rows, markers.now_ms(), work.run
-        marker = Marker(*said)
+        values = work.batch, work.manifest, row, work.file.rows, markers.now_ms(), work.run
+        marker = Marker(*values)
         return {markers.place(work.job, work.partition): marker.position}
 
     def _answer(self, takeovers: int) -> dict[str, int]:

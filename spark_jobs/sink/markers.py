@@ -72,9 +72,9 @@ class Marker:
     def read(cls, at: CommittedPosition, where: str) -> "Marker":
         """Raises RefusedError for a commit that no sink wrote."""
         try:
-            found = json.loads(at.metadata)
-            numbers = int(found["n"]), int(found["t"])
-            return cls(int(found["b"]), str(found["m"]), at.offset, *numbers, run=found.get("r"))
+            fields = json.loads(at.metadata)
+            numbers = int(fields["n"]), int(fields["t"])
+            return cls(int(fields["b"]), str(fields["m"]), at.offset, *numbers, run=fields.get("r"))
         except (ValueError, KeyError, TypeError):
             raise RefusedError(
                 "its committed offset is not a sink's marker: another application commits there",
@@ -120,8 +120,8 @@ def last_committed(access: Access, job: str, partitions: Sequence[int]) -> dict[
     return _read(access.asked(ask, ANSWER_SECONDS))
 
 
-def _read(found: Mapping[TopicPartition, CommittedPosition]) -> dict[int, Marker]:
-    return {at[1]: Marker.read(position, f"{at[0]}:{at[1]}") for at, position in found.items()}
+def _read(positions: Mapping[TopicPartition, CommittedPosition]) -> dict[int, Marker]:
+    return {at[1]: Marker.read(position, f"{at[0]}:{at[1]}") for at, position in positions.items()}
 
 
 def topics(access: Access, names: Sequence[str]) -> dict[str, TopicMetadata]:
@@ -130,11 +130,11 @@ def topics(access: Access, names: Sequence[str]) -> dict[str, TopicMetadata]:
     async def ask(cluster: Cluster) -> Mapping[str, TopicMetadata]:
         return (await cluster.metadata(list(names))).topics
 
-    found = access.asked(ask, ANSWER_SECONDS)
-    for topic in found.values():
+    by_name = access.asked(ask, ANSWER_SECONDS)
+    for topic in by_name.values():
         if topic.error not in (None, "UNKNOWN_TOPIC_OR_PARTITION"):
             raise IncompleteError(f"cannot be seen: {topic.error}", where=topic.name)
-    return {name: topic for name, topic in found.items() if topic.error is None}
+    return {name: topic for name, topic in by_name.items() if topic.error is None}
 
 
 def initialised(access: Access, job: str, partitions: int) -> set[int]:
@@ -146,18 +146,18 @@ def initialised(access: Access, job: str, partitions: int) -> set[int]:
     topic = name(job)
     config = {"isolation.level": "read_committed", "enable.partition.eof": True}
     consumer = confluent.consumer(access.settings(), config)
-    found: set[int] = set()
+    numbers: set[int] = set()
     try:
         for p in range(partitions):
             place = TopicPartition(topic, p)
             low, high = _watermarks(consumer, place)
             if low > 0:
-                found.add(p)  # it was there and has been deleted
+                numbers.add(p)  # it was there and has been deleted
             elif high > 0 and _has_record(consumer, TopicPartition(topic, p, 0)):
-                found.add(p)
+                numbers.add(p)
     finally:
         consumer.close()
-    return found
+    return numbers
 
 
 def _watermarks(consumer: Any, place: Any) -> tuple[int, int]:
@@ -171,9 +171,9 @@ def _watermarks(consumer: Any, place: Any) -> tuple[int, int]:
             low, high = consumer.get_watermark_offsets(place, timeout=ANSWER_SECONDS)
         except KafkaException as error:
             if time.monotonic() >= end:
-                said = error.args[0].str()
+                reason = error.args[0].str()
                 where = f"{place.topic}:{place.partition}"
-                raise IncompleteError(f"cannot be seen: {said}", where=where) from None
+                raise IncompleteError(f"cannot be seen: {reason}", where=where) from None
             time.sleep(PAUSE_SECONDS)
         else:
             return low, high
@@ -205,9 +205,9 @@ def create_topic(access: Access, job: str, partitions: int, replicas: int) -> No
 
     admin = confluent.admin(access.settings())
     config = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-    wanted = NewTopic(name(job), partitions, replicas, config=config)
+    new_topic = NewTopic(name(job), partitions, replicas, config=config)
     try:
-        admin.create_topics([wanted], operation_timeout=20)[name(job)].result(30)
+        admin.create_topics([new_topic], operation_timeout=20)[name(job)].result(30)
     except KafkaException as error:
         if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
             raise RefusedError(
@@ -222,8 +222,8 @@ def retention_ms(access: Access) -> int | None:
 
     from eoctl.kafka.ask.configs import broker_configs
 
-    found, missing = access.asked(
+    configs, missing = access.asked(
         lambda cluster: broker_configs(cluster, ["offsets.retention.minutes"]), ANSWER_SECONDS
     )
-    values = [v for broker in found.values() for v in broker.values() if v is not None]
+    values = [v for broker in configs.values() for v in broker.values() if v is not None]
     return None if missing or not values else min(int(v) for v in values) * 60_000

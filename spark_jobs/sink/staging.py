@@ -91,11 +91,11 @@ class Manifest:
 
     def encode(self) -> bytes:
         """JSON. None of run or planned is left out: hashes of before they were stand in markers."""
-        said = asdict(self)
+        fields = asdict(self)
         for name in ("run", "planned"):
-            if said[name] is None:
-                del said[name]
-        return (json.dumps(said, indent=1, sort_keys=True) + "\n").encode()
+            if fields[name] is None:
+                del fields[name]
+        return (json.dumps(fields, indent=1, sort_keys=True) + "\n").encode()
 
     @property
     def sha256(self) -> str:
@@ -106,13 +106,13 @@ def load(folder: Path) -> Manifest | None:
     """The manifest published in a batch's folder, None before that. Raises RefusedError."""
     path = folder / "manifest.json"
     try:
-        found = json.loads(path.read_bytes())
-        files = tuple(StagedFile(**f) for f in found["files"])
+        fields = json.loads(path.read_bytes())
+        files = tuple(StagedFile(**f) for f in fields["files"])
         if outside := [
             f.file for f in files if f.file in ("", "..") or Path(f.file).name != f.file
         ]:
             raise ValueError(f"it lists {outside[0]!r}, which leads out of the batch's folder")
-        return Manifest(**{**found, "files": files})
+        return Manifest(**{**fields, "files": files})
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -184,8 +184,8 @@ def stage(
         import pyarrow as pa
 
         rows = batches if through is None else through(batches)
-        told = refusals.tried(lambda given: _staged(path, token, given), rows)
-        yield pa.RecordBatch.from_pydict({"answer": [json.dumps(told)]})
+        answer = refusals.tried(lambda given: _staged(path, token, given), rows)
+        yield pa.RecordBatch.from_pydict({"answer": [json.dumps(answer)]})
 
     given = as_records(frame) if through is None else frame
     written = given.mapInArrow(write, "answer string")
@@ -205,16 +205,16 @@ def stage(
         )
     empty = range(len(answers), partitions or 0)
     answers += [{"answer": _write(path, token, p, iter(()))} for p in empty]
-    found = sorted((StagedFile(**a["answer"]) for a in answers), key=lambda f: f.partition)
-    if [f.partition for f in found] != list(range(len(found))):
+    files = sorted((StagedFile(**a["answer"]) for a in answers), key=lambda f: f.partition)
+    if [f.partition for f in files] != list(range(len(files))):
         raise RefusedError("the DataFrame's partitions are not numbered from 0", where=path)
-    for one in found:
+    for one in files:
         staged = folder / one.file
         if not staged.exists() or staged.stat().st_size != one.bytes:
             raise RefusedError(
                 "a staged file is not seen by the process that publishes it", where=str(staged)
             )
-    return found
+    return files
 
 
 def _staged(folder: str, token: str, batches: Iterator[Any]) -> dict[str, Any]:
@@ -270,11 +270,11 @@ def _refuse_zero_timestamps(batch: Any, before: int) -> None:
     import pyarrow.compute as pc
 
     if "timestamp" in batch.schema.names:
-        found = pc.equal(_millis(batch.column("timestamp")), 0)
-        if pc.any(found).as_py():
+        is_zero = pc.equal(_millis(batch.column("timestamp")), 0)
+        if pc.any(is_zero).as_py():
             raise RefusedError(
                 "its timestamp is 1970-01-01T00:00:00Z, which would be sent as now",
-                where=f"row {before + found.to_pylist().index(True)} of a partition",
+                where=f"row {before + is_zero.to_pylist().index(True)} of a partition",
                 remedy="give it another one, or none",
             )
 
@@ -289,13 +289,13 @@ def row_at(folder: str, staged: StagedFile, position: int) -> int:
 
     if not staged.rows:
         return 0
-    found = 0
+    rows_before = 0
     for batch in pq.ParquetFile(Path(folder) / staged.file).iter_batches(columns=["position"]):
         positions = batch.column(0).to_pylist()
         if positions[-1] >= position:
-            return found + bisect_left(positions, position)
-        found += len(positions)
-    return found
+            return rows_before + bisect_left(positions, position)
+        rows_before += len(positions)
+    return rows_before
 
 
 def rows_from(folder: str, staged: StagedFile, start: int) -> Iterator[Row]:
@@ -325,8 +325,8 @@ def _rows(batch: Any) -> Iterator[Row]:
         columns[name] = column.to_pylist()
     nothing: list[Any] = [None] * batch.num_rows
     headers = [
-        None if found is None else [(h["key"], h["value"]) for h in found]
-        for found in columns.get("headers", nothing)
+        None if entry is None else [(h["key"], h["value"]) for h in entry]
+        for entry in columns.get("headers", nothing)
     ]
     return (
         Row(*fields)

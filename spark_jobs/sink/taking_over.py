@@ -86,7 +86,7 @@ class TakingOver(ABC):
 
     def _wait_for_other(self) -> bool:
         """True if the attempt that took over ends the batch; waits while it makes progress."""
-        seen: int | None = None
+        last_row: int | None = None
         until = time.monotonic() + self._patience
         while time.monotonic() < until:
             try:
@@ -96,8 +96,8 @@ class TakingOver(ABC):
                 continue
             if row is None:
                 return True
-            if row != seen:
-                seen, until = row, time.monotonic() + self._patience
+            if row != last_row:
+                last_row, until = row, time.monotonic() + self._patience
             time.sleep(POLL_SECONDS)
         return False
 

@@ -88,10 +88,10 @@ def write_exactly_once(
         refuse_speculation(spark)
     folder = local_path(staging_folder) / job / f"batch-{batch}"
     executors.check_within(spark, folder, Path(staging_folder), PROBES)
-    found = markers.topics(access, [topic, markers.name(job)])
-    if topic not in found:
+    by_name = markers.topics(access, [topic, markers.name(job)])
+    if topic not in by_name:
         raise UsageError("no such topic, or no permission to see it", where=topic)
-    marker_topic = found.get(markers.name(job))
+    marker_topic = by_name.get(markers.name(job))
     manifest = staging.load(folder)
     planned = None if sender is None else query.planned(spark, sender, batch)
     if manifest is not None:
@@ -110,14 +110,14 @@ def write_exactly_once(
         elif had is not None:
             frame = frame.coalesce(had)
         files = staging.stage(frame, folder, partitions or had)
-        marker_topic = _markers_ready(access, job, len(files), found[topic], marker_topic)
+        marker_topic = _markers_ready(access, job, len(files), by_name[topic], marker_topic)
         manifest = staging.publish(
             folder,
             Manifest(
                 job=job,
                 batch=batch,
                 topic=topic,
-                topic_id=found[topic].topic_id,
+                topic_id=by_name[topic].topic_id,
                 marker_topic_id=marker_topic.topic_id,
                 files=tuple(files),
                 created=markers.now_ms(),
@@ -127,7 +127,7 @@ def write_exactly_once(
         )
         attempt.refuse_other_run(manifest, run, str(folder))  # which may have published first
     query.refuse_planned_anew(manifest, planned, str(folder))
-    _refuse_changes(manifest, topic, found[topic], marker_topic)
+    _refuse_changes(manifest, topic, by_name[topic], marker_topic)
     limits = transaction_timeout_ms, rows_per_transaction
     report = _send(spark, manifest, folder, access, *limits, in_query=sender is not None)
     if keep_batches is not None:
@@ -185,8 +185,8 @@ def _markers_ready(
         markers.create_topic(access, job, count, replicas)
         marker_topic = _made(access, job)
     _same_count(job, count, marker_topic)
-    seen = markers.last_committed(access, job, range(count))
-    absent = [p for p in range(count) if p not in seen]
+    committed = markers.last_committed(access, job, range(count))
+    absent = [p for p in range(count) if p not in committed]
     if absent:
         once = markers.initialised(access, job, count)
         if gone := [p for p in absent if p in once]:
@@ -202,9 +202,9 @@ def _markers_ready(
 def _made(access: Access, job: str) -> TopicMetadata:
     end = time.monotonic() + markers.ANSWER_SECONDS
     while time.monotonic() < end:
-        found = markers.topics(access, [markers.name(job)]).get(markers.name(job))
-        if found is not None and all(p.leader is not None for p in found.partitions):
-            return found
+        marker_topic = markers.topics(access, [markers.name(job)]).get(markers.name(job))
+        if marker_topic is not None and all(p.leader is not None for p in marker_topic.partitions):
+            return marker_topic
         time.sleep(markers.PAUSE_SECONDS)
     raise IncompleteError("was created and is not seen yet", where=markers.name(job))
 
@@ -225,13 +225,13 @@ def _take_over(
     writer = Writer(access.settings(), *ids, timeout_ms=TRANSACTION_TIMEOUT_MS)
     try:
         writer.open()
-        seen = markers.committed(access, job, [partition])
+        committed = markers.committed(access, job, [partition])
         now = markers.now_ms()
-        standing = seen.get(partition)
+        standing = committed.get(partition)
         if marker is not None and standing is None:
             raise attempt.expired(job, [partition])
         if marker is None and standing is not None:
-            return seen
+            return committed
         writer.begin()
         if standing is None:
             renewed = markers.first(now)
@@ -345,20 +345,20 @@ def _send(
     return report
 
 
-def _judged(works: list[attempt.Work], found: dict[int, Marker]) -> dict[int, Marker]:
+def _judged(works: list[attempt.Work], by_partition: dict[int, Marker]) -> dict[int, Marker]:
     """Return all markers, each judged. Raises RefusedError."""
     job = works[0].job
-    if absent := [w.partition for w in works if w.partition not in found]:
+    if absent := [w.partition for w in works if w.partition not in by_partition]:
         raise attempt.expired(job, absent)
     for work in works:
-        attempt.judge(found[work.partition], work)
-    return found
+        attempt.judge(by_partition[work.partition], work)
+    return by_partition
 
 
 def _verify(access: Access, works: list[attempt.Work]) -> None:
     """Every partition's marker says that this batch is complete. Raises UnverifiedError."""
-    found = markers.committed(access, works[0].job, [w.partition for w in works])
-    for p, marker in _judged(works, found).items():
+    by_partition = markers.committed(access, works[0].job, [w.partition for w in works])
+    for p, marker in _judged(works, by_partition).items():
         if (marker.batch, marker.complete) != (works[p].batch, True):
             raise UnverifiedError(
                 f"the marker says batch {marker.batch}, row {marker.next_row} of {marker.rows}",
@@ -396,9 +396,9 @@ class _Renewal:
             with suppress(EoctlError):  # the tasks tell what is wrong
                 self._renew(markers.committed(self._access, job, range(len(self._works))))
 
-    def _renew(self, found: dict[int, Marker]) -> None:
+    def _renew(self, by_partition: dict[int, Marker]) -> None:
         limit = markers.now_ms() - self.half
-        for p, marker in found.items():
+        for p, marker in by_partition.items():
             finished = marker.batch == self._works[p].batch and marker.complete
             if marker.written < limit and not finished and not self._ended.is_set():
                 with suppress(FencedError):  # another run does the same, or sends

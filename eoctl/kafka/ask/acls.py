@@ -45,8 +45,8 @@ async def group_operations(
             for g in answer.groups
         }
 
-    found, missing = await at_coordinators(cluster, groups, ask)
-    return {name: bits for name, (_, bits) in found.items() if bits != NOT_ASKED}, missing
+    operations, missing = await at_coordinators(cluster, groups, ask)
+    return {name: bits for name, (_, bits) in operations.items() if bits != NOT_ASKED}, missing
 
 
 async def acls_of_ids(cluster: Cluster) -> list[Acl]:

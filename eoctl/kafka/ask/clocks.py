@@ -33,10 +33,10 @@ async def measured(
             known = oldest.setdefault(row.coordinator, row)
             if row.start_timestamp < (known.start_timestamp or 0):
                 oldest[row.coordinator] = row
-    found = await asyncio.gather(*(_ahead(cluster, row, now) for row in oldest.values()))
+    differences = await asyncio.gather(*(_ahead(cluster, row, now) for row in oldest.values()))
     return tuple(
         CoordinatorClock(broker, ahead)
-        for broker, ahead in sorted(zip(oldest, found, strict=True))
+        for broker, ahead in sorted(zip(oldest, differences, strict=True))
         if ahead is not None
     )
 

@@ -27,7 +27,7 @@ MOVED = frozenset({"NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "UNKNOWN_LEA
 
 
 async def partition_offsets(
-    cluster: Cluster, topics: Iterable[TopicMetadata], wanted: Sequence[PartitionMetadata]
+    cluster: Cluster, topics: Iterable[TopicMetadata], partitions: Sequence[PartitionMetadata]
 ) -> tuple[list[PartitionFacts], list[Missing]]:
     """Log start, LSO and high watermark of `wanted`, in its order.
 
@@ -35,8 +35,8 @@ async def partition_offsets(
     moved meanwhile is asked once more where it moved to.
     """
     ids = {t.name: t.topic_id for t in topics}
-    found, missing = await _offsets_of(cluster, ids, wanted)
-    moved = [p for p in wanted if found[p.topic, p.partition].error in MOVED]
+    offsets, missing = await _offsets_of(cluster, ids, partitions)
+    moved = [p for p in partitions if offsets[p.topic, p.partition].error in MOVED]
     if moved:
         renewed = await cluster.metadata(sorted({p.topic for p in moved}))
         again = [
@@ -47,9 +47,9 @@ async def partition_offsets(
         ]
         ids |= {t.name: t.topic_id for t in renewed.topics.values()}
         second, more = await _offsets_of(cluster, ids, again)
-        found |= second
+        offsets |= second
         missing += [m for m in more if m not in missing]
-    facts = [found[p.topic, p.partition] for p in wanted]
+    facts = [offsets[p.topic, p.partition] for p in partitions]
     missing += [
         Missing("partition", f.error, _partition_problem(f), f.leader, f.topic, f.partition)
         for f in facts
@@ -59,14 +59,14 @@ async def partition_offsets(
 
 
 async def ids_of_leaders(
-    cluster: Cluster, wanted: Sequence[PartitionMetadata]
+    cluster: Cluster, scope: Sequence[PartitionMetadata]
 ) -> dict[str, set[str | None]]:
     """The topic ids by which the leaders of these partitions know their topics.
 
     None among them: a leader that did not answer, or that knows no such topic or no ids. The broker
     that described the topics may lag behind: of a topic made anew it still tells the former id.
     """
-    led, leaderless = by_leader(wanted)
+    led, leaderless = by_leader(scope)
     request = messages.MetadataRequest
 
     async def ask(broker: int) -> Any:
@@ -80,13 +80,13 @@ async def ids_of_leaders(
         return await cluster.ask(broker, question, most=12)
 
     answers, _ = await cluster.ask_each({b: partial(ask, b) for b in led})
-    found: dict[str, set[str | None]] = {p.topic: {None} for p in leaderless}
+    ids_by_topic: dict[str, set[str | None]] = {p.topic: {None} for p in leaderless}
     for broker, partitions in led.items():
-        told = answers[broker].topics if broker in answers else ()
-        ids = {t.name: None if t.error_code else topic_id_text(t.topic_id) for t in told}
+        topics = answers[broker].topics if broker in answers else ()
+        ids = {t.name: None if t.error_code else topic_id_text(t.topic_id) for t in topics}
         for p in partitions:
-            found.setdefault(p.topic, set()).add(ids.get(p.topic))
-    return found
+            ids_by_topic.setdefault(p.topic, set()).add(ids.get(p.topic))
+    return ids_by_topic
 
 
 def _partition_problem(facts: PartitionFacts) -> str:
@@ -98,9 +98,9 @@ def _partition_problem(facts: PartitionFacts) -> str:
 
 
 async def _offsets_of(
-    cluster: Cluster, ids: dict[str, str | None], wanted: Sequence[PartitionMetadata]
+    cluster: Cluster, ids: dict[str, str | None], partitions: Sequence[PartitionMetadata]
 ) -> tuple[dict[TopicPartition, PartitionFacts], list[Missing]]:
-    led, leaderless = by_leader(wanted)
+    led, leaderless = by_leader(partitions)
 
     async def ask(broker: int) -> tuple[Any, Any, Any]:
         # high watermark before LSO, see PartitionFacts; a broker answers in order
@@ -166,7 +166,7 @@ async def _offsets_of(
 
 
 def list_offsets(
-    wanted: Iterable[PartitionMetadata], timestamp: int, level: int, *, replica: int = -1
+    partitions: Iterable[PartitionMetadata], timestamp: int, level: int, *, replica: int = -1
 ) -> Any:
     """A ListOffsets request for `wanted` (KIP-79, KIP-98): timestamp -1 latest, -2 earliest.
 
@@ -175,7 +175,7 @@ def list_offsets(
     request = messages.ListOffsetsRequest
     topic, partition = request.ListOffsetsTopic, request.ListOffsetsTopic.ListOffsetsPartition
     grouped: dict[str, list[Any]] = {}
-    for p in wanted:
+    for p in partitions:
         epoch = -1 if replica == -1 or p.leader_epoch is None else p.leader_epoch
         grouped.setdefault(p.topic, []).append(
             partition(partition_index=p.partition, current_leader_epoch=epoch, timestamp=timestamp)
@@ -196,7 +196,7 @@ def _offsets(answer: Any) -> dict[TopicPartition, tuple[int, int, int]]:
 
 
 async def producers(
-    cluster: Cluster, wanted: Sequence[PartitionMetadata]
+    cluster: Cluster, scope: Sequence[PartitionMetadata]
 ) -> tuple[dict[TopicPartition, tuple[ProducerFacts, ...]], list[Missing]]:
     """The active producers of each partition (DescribeProducers, KIP-664; Kafka 2.8 and above).
 
@@ -204,7 +204,7 @@ async def producers(
     A replica that is no longer leader may answer NONE with stale state: its caller pairs this
     with ListOffsets, which does refuse.
     """
-    led, leaderless = by_leader(wanted)
+    led, leaderless = by_leader(scope)
 
     def question(partitions: Iterable[PartitionMetadata]) -> Any:
         request = messages.DescribeProducersRequest
@@ -221,7 +221,7 @@ async def producers(
     answers, failures = await cluster.ask_each(
         {b: partial(cluster.ask, b, question(partitions)) for b, partitions in led.items()}
     )
-    found: dict[TopicPartition, tuple[ProducerFacts, ...]] = {}
+    states: dict[TopicPartition, tuple[ProducerFacts, ...]] = {}
     missing = [
         Missing(
             "partition",
@@ -249,10 +249,10 @@ async def producers(
                         Missing("partition", name, detail, broker, t.name, p.partition_index)
                     )
                     continue
-                found[t.name, p.partition_index] = tuple(
+                states[t.name, p.partition_index] = tuple(
                     _producer(t.name, p.partition_index, row) for row in p.active_producers
                 )
-    return found, missing
+    return states, missing
 
 
 def _producers_not_seen(broker: int, error: WireError, count: int) -> Missing:
@@ -280,17 +280,19 @@ def _producer(topic: str, partition: int, row: Any) -> ProducerFacts:
 
 
 async def offsets_at(
-    cluster: Cluster, wanted: Sequence[PartitionMetadata], instants: Iterable[int]
+    cluster: Cluster, partitions: Sequence[PartitionMetadata], instants: Iterable[int]
 ) -> tuple[dict[TopicPartition, dict[int, int]], list[Missing]]:
     """Return for each partition: instant → offset of the first record not older (ListOffsets).
 
     An instant after all records is left out; a partition that was not told is not in the result.
     """
-    found: dict[TopicPartition, dict[int, int]] = {(p.topic, p.partition): {} for p in wanted}
+    by_instant: dict[TopicPartition, dict[int, int]] = {
+        (p.topic, p.partition): {} for p in partitions
+    }
     missing: list[Missing] = []
-    led, leaderless = by_leader(wanted)
+    led, leaderless = by_leader(partitions)
     for p in leaderless:
-        found.pop((p.topic, p.partition))
+        by_instant.pop((p.topic, p.partition))
     for instant in set(instants):
         answers, failures = await cluster.ask_each(
             {
@@ -302,22 +304,22 @@ async def offsets_at(
         )
         missing += [missing_broker(b, error) for b, error in failures.items()]
         for p in (p for b in failures for p in led[b]):
-            found.pop((p.topic, p.partition), None)
-        told, refused = told_offsets(answers, "the leader did not find the offset of an instant")
+            by_instant.pop((p.topic, p.partition), None)
+        rows, refused = told_offsets(answers, "the leader did not find the offset of an instant")
         missing += refused.values()
         for place in refused:
-            found.pop(place, None)
-        for place, offset in told.items():
-            if offset >= 0 and place in found:
-                found[place][instant] = offset
-    return found, missing
+            by_instant.pop(place, None)
+        for place, offset in rows.items():
+            if offset >= 0 and place in by_instant:
+                by_instant[place][instant] = offset
+    return by_instant, missing
 
 
 def told_offsets(
     answers: Mapping[int, Any], refusal: str
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Missing]]:
     """The offsets of ListOffsets answers by broker; what a leader refused in the second part."""
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     refused: dict[TopicPartition, Missing] = {}
     for broker, answer in answers.items():
         for t in answer.topics:
@@ -327,5 +329,5 @@ def told_offsets(
                     name = messages.error_name(row.error_code)
                     refused[place] = Missing("partition", name, refusal, broker, *place)
                 else:
-                    found[place] = row.offset
-    return found, refused
+                    offsets[place] = row.offset
+    return offsets, refused

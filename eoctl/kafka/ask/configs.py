@@ -27,7 +27,7 @@ async def broker_configs(
         {b: partial(cluster.ask, b, question(b)) for b in cluster.brokers}
     )
     missing = [missing_broker(b, error, detail="its settings") for b, error in failures.items()]
-    found: dict[str, dict[str, str | None]] = {}
+    values: dict[str, dict[str, str | None]] = {}
     for broker, answer in answers.items():
         for result in answer.results:
             if result.error_code:
@@ -35,8 +35,8 @@ async def broker_configs(
                 text = "its settings are hidden: DESCRIBE_CONFIGS on the cluster is not granted"
                 missing.append(Missing("broker", name, text, broker=broker))
             else:
-                found[str(broker)] = {c.name: c.value for c in result.configs}
-    return found, missing
+                values[str(broker)] = {c.name: c.value for c in result.configs}
+    return values, missing
 
 
 async def topic_configs(
@@ -57,7 +57,7 @@ async def topic_configs(
         include_documentation=False,
     )
     answer: Any = await cluster.ask_any(question)
-    found: dict[str, dict[str, str | None]] = {}
+    values: dict[str, dict[str, str | None]] = {}
     missing: list[Missing] = []
     for result in answer.results:
         if result.error_code:
@@ -70,5 +70,5 @@ async def topic_configs(
                 )
             )
         else:
-            found[result.resource_name] = {c.name: c.value for c in result.configs}
-    return found, missing
+            values[result.resource_name] = {c.name: c.value for c in result.configs}
+    return values, missing

@@ -31,13 +31,13 @@ NOT_FOUND = "TRANSACTIONAL_ID_NOT_FOUND"
 @cache
 def probe_ids(partitions: int) -> tuple[str, ...]:
     """One made-up transactional id per partition of `__transaction_state`."""
-    found: dict[int, str] = {}
+    ids: dict[int, str] = {}
     number = 0
-    while len(found) < partitions:
+    while len(ids) < partitions:
         name = f"eoctl-probe-{number}"
-        found.setdefault(coordinator_partition(name, partitions), name)
+        ids.setdefault(coordinator_partition(name, partitions), name)
         number += 1
-    return tuple(found[p] for p in range(partitions))
+    return tuple(ids[p] for p in range(partitions))
 
 
 async def state_partitions(cluster: Cluster) -> tuple[PartitionMetadata, ...] | Missing:
@@ -80,7 +80,7 @@ async def transactions(
         return Transactions(missing=(partitions,))
     count = len(partitions)
     led, leaderless = by_leader(partitions)
-    seen: dict[int, CoordinatorFacts] = {
+    coordinators: dict[int, CoordinatorFacts] = {
         p.partition: CoordinatorFacts(p.partition, None, seen=False, error=p.error)
         for p in leaderless
     }
@@ -110,14 +110,14 @@ async def transactions(
     for broker, failure in failures.items():
         missing.append(_coordinator_not_seen(broker, failure, len(led[broker]), count))
         for p in led[broker]:
-            seen[p.partition] = CoordinatorFacts(p.partition, broker, False, failure.error)
+            coordinators[p.partition] = CoordinatorFacts(p.partition, broker, False, failure.error)
     for broker, (before, answer, after) in answers.items():
         if answer.error_code:
             before = after = dict.fromkeys(before, messages.error_name(answer.error_code))
         for p in led[broker]:
             number = p.partition
             bad = [e for e in (before.get(number), after.get(number)) if e != NOT_FOUND]
-            seen[number] = CoordinatorFacts(
+            coordinators[number] = CoordinatorFacts(
                 number, broker, seen=not bad, error=(bad[0] or "NO_ANSWER") if bad else None
             )
         for t in answer.transaction_states:
@@ -128,10 +128,10 @@ async def transactions(
     # differently, its coordinator may be anyone (see `described`)
     at_home = {t.transactional_id for t in rows}
     rows += [t for t in strays if t.transactional_id not in at_home]
-    missing += _unproven(seen.values(), {m.broker for m in missing}, count)
+    missing += _unproven(coordinators.values(), {m.broker for m in missing}, count)
     return Transactions(
         rows=tuple(sorted(rows, key=lambda t: t.transactional_id)),
-        coordinators=tuple(seen[number] for number in sorted(seen)),
+        coordinators=tuple(coordinators[number] for number in sorted(coordinators)),
         missing=tuple(missing),
     )
 
@@ -185,11 +185,11 @@ def _coordinator_not_seen(broker: int, failure: WireError, led: int, count: int)
 
 
 def _unproven(
-    seen: Iterable[CoordinatorFacts], known: set[int | None], count: int
+    coordinators: Iterable[CoordinatorFacts], known: set[int | None], count: int
 ) -> list[Missing]:
     """One fact per broker and reason for the coordinators that the probe did not prove."""
     grouped: dict[tuple[int | None, str], int] = {}
-    for c in seen:
+    for c in coordinators:
         if not c.seen and (c.leader is None or c.leader not in known):
             key = (c.leader, c.error or "LEADER_NOT_AVAILABLE")
             grouped[key] = grouped.get(key, 0) + 1
@@ -224,8 +224,8 @@ async def described(
     result, missing = await _described_once(cluster, rows)
     doubted = [
         number
-        for number, (asked, t) in enumerate(zip(rows, result, strict=True))
-        if asked.producer_id >= 0 and t.error in (NOT_FOUND, "NOT_COORDINATOR")
+        for number, (row, t) in enumerate(zip(rows, result, strict=True))
+        if row.producer_id >= 0 and t.error in (NOT_FOUND, "NOT_COORDINATOR")
     ]
     if not doubted:
         return result, missing
@@ -257,13 +257,13 @@ async def _homes(cluster: Cluster, ids: Sequence[str]) -> dict[str, int]:
     )
     if failures:
         return {}
-    said: dict[str, set[int]] = {}
+    nodes_by_id: dict[str, set[int]] = {}
     for answer in answers.values():
         for c in answer.coordinators:
-            said.setdefault(c.key, set()).add(-1 if c.error_code else int(c.node_id))
+            nodes_by_id.setdefault(c.key, set()).add(-1 if c.error_code else int(c.node_id))
     return {
         name: next(iter(nodes))
-        for name, nodes in said.items()
+        for name, nodes in nodes_by_id.items()
         if len(nodes) == 1 and nodes <= cluster.brokers.keys()
     }
 

@@ -83,7 +83,7 @@ async def at_coordinators(
     A coordinator that moves or loads is looked for again, for about two seconds. What a broker
     refuses is named in the second part.
     """
-    found: dict[str, tuple[int, Said]] = {}
+    values: dict[str, tuple[int, Said]] = {}
     missing: list[Missing] = []
     left = sorted(set(names))
     for attempt in range(TRIES):
@@ -100,18 +100,18 @@ async def at_coordinators(
             missing.append(missing_broker(broker, failure, "coordinator", text))
         for broker, answer in answers.items():
             for name in grouped[broker]:
-                told = answer.get(name)
-                if told is not None and told[0] == "NONE":
-                    found[name] = (broker, told[1])
+                reply = answer.get(name)
+                if reply is not None and reply[0] == "NONE":
+                    values[name] = (broker, reply[1])
                 else:
-                    refused[name] = "NO_ANSWER" if told is None else told[0]
+                    refused[name] = "NO_ANSWER" if reply is None else reply[0]
         left = [name for name, error in refused.items() if error in NOT_NOW]
         missing += [
             _refused(name, error) for name, error in refused.items() if error not in NOT_NOW
         ]
         if not left or cluster.deadline.passed:
             break
-    return found, missing + [_refused(name, refused[name]) for name in left]
+    return values, missing + [_refused(name, refused[name]) for name in left]
 
 
 def _refused(name: str, error: str) -> Missing:
@@ -146,11 +146,13 @@ async def _homes_by_asking(
     for name in names:
         question = messages.FindCoordinatorRequest(key_type=0, key=name, coordinator_keys=[name])
         answer = await cluster.ask_any(question, most=4)
-        found = answer.coordinators[0] if answer.coordinators else answer  # version 4; below it
-        if found.error_code:
-            refused[name] = messages.error_name(found.error_code)
+        coordinator = (
+            answer.coordinators[0] if answer.coordinators else answer
+        )  # version 4; below it
+        if coordinator.error_code:
+            refused[name] = messages.error_name(coordinator.error_code)
         else:
-            homes[name] = found.node_id
+            homes[name] = coordinator.node_id
     return homes, refused
 
 
@@ -248,14 +250,14 @@ async def find_groups(
 
     listed, missing = await at_coordinators(cluster, names, ask)
     described, more = await describe_groups(cluster, [facts for _, facts in listed.values()])
-    found = {g.group: g for g in described if g.members is not None or g.type is not None}
+    by_name = {g.group: g for g in described if g.members is not None or g.type is not None}
     silent = {m.id for m in (*missing, *more)}
     coordinators_gone = any(m.scope == "coordinator" for m in (*missing, *more))
     if not coordinators_gone:
         for name in names:
-            if name not in found and name not in silent:
-                found[name] = GroupFacts(name, "Dead", members=())
-    return [found[name] for name in dict.fromkeys(names) if name in found], [*missing, *more]
+            if name not in by_name and name not in silent:
+                by_name[name] = GroupFacts(name, "Dead", members=())
+    return [by_name[name] for name in dict.fromkeys(names) if name in by_name], [*missing, *more]
 
 
 async def describe_groups(
@@ -284,7 +286,7 @@ async def describe_groups(
     results = await asyncio.gather(
         *(at_coordinators(cluster, by_kind[kind], partial(ask, kind)) for kind in kinds)
     )
-    answers = {name: said for found, _ in results for name, said in found.items()}
+    answers = {name: value for answered, _ in results for name, value in answered.items()}
     missing = [m for _, more in results for m in more]
     return [
         g if g.group not in answers else _described(g, *answers[g.group]) for g in groups

@@ -22,10 +22,10 @@ DEBUGGING_REPLICA = -2
 
 
 async def log_end_offsets(
-    cluster: Cluster, wanted: Sequence[PartitionMetadata]
+    cluster: Cluster, partitions: Sequence[PartitionMetadata]
 ) -> tuple[dict[TopicPartition, int], list[Missing]]:
     """The leader's log end offset of each partition; one that is not told is in the second part."""
-    led, leaderless = by_leader(wanted)
+    led, leaderless = by_leader(partitions)
     answers, failures = await cluster.ask_each(
         {
             broker: partial(
@@ -45,22 +45,22 @@ async def log_end_offsets(
         Missing("partition", "LEADER_NOT_AVAILABLE", "no broker leads it", None, *_place(p))
         for p in leaderless
     ]
-    found, refused = collect.told_offsets(answers, "the leader did not give its log end")
-    return found, [*missing, *refused.values()]
+    ends, refused = collect.told_offsets(answers, "the leader did not give its log end")
+    return ends, [*missing, *refused.values()]
 
 
 async def read_ends(
-    cluster: Cluster, topics: Iterable[TopicMetadata], wanted: Sequence[PartitionMetadata]
+    cluster: Cluster, topics: Iterable[TopicMetadata], partitions: Sequence[PartitionMetadata]
 ) -> tuple[list[PartitionFacts], Mapping[TopicPartition, int], list[Missing]]:
     """Offsets of each partition, and then its log end offset.
 
     In this order: what was written before the watermark was read is in the log end.
     """
-    facts, missing = await collect.partition_offsets(cluster, topics, wanted)
+    facts, missing = await collect.partition_offsets(cluster, topics, partitions)
     # where the leader moved meanwhile, facts know the new one
     led = [
         replace(p, leader=f.leader, leader_epoch=f.leader_epoch)
-        for p, f in zip(wanted, facts, strict=True)
+        for p, f in zip(partitions, facts, strict=True)
         if f.error is None
     ]
     ends, more = await log_end_offsets(cluster, led)

@@ -25,7 +25,7 @@ async def standing(
     the leader epochs of `__transaction_state` last: a coordinator that moves meanwhile is then
     seen with its new epoch. What could not be seen is left open in the facts.
     """
-    wanted = {
+    partitions = {
         t.transactional_id: tuple(
             dict.fromkeys(
                 [*(t.partitions or ()), *(recorded or {}).get(t.transactional_id, ())],
@@ -33,21 +33,21 @@ async def standing(
         )
         for t in rows
     }
-    places = await _places(cluster, sorted({tp for named in wanted.values() for tp in named}))
+    places = await _places(cluster, sorted({tp for named in partitions.values() for tp in named}))
     producers, _ = await collect.producers(cluster, [m for m, _ in places.values() if m])
     logs = await state_partitions(cluster)
     least = await _min_in_sync(cluster) if any(_decided(t) for t in rows) else None
-    found = []
+    facts = []
     for t in rows:
         named = []
-        for tp in wanted[t.transactional_id]:
+        for tp in partitions[t.transactional_id]:
             here = producers.get(tp)
             producer = next((p for p in here or () if p.producer_id == t.producer_id), None)
             named.append(NamedPartition(places[tp][1], here is not None, producer))
         count = 0 if isinstance(logs, Missing) else len(logs)
         home = coordinator_partition(t.transactional_id, count) if count else -1
         log = None if isinstance(logs, Missing) or not count else logs[home]
-        found.append(
+        facts.append(
             IdFacts(
                 row=t,
                 collected_at=now,
@@ -59,7 +59,7 @@ async def standing(
                 named=tuple(named),
             )
         )
-    return found
+    return facts
 
 
 def _decided(row: TransactionFacts) -> bool:
@@ -67,28 +67,28 @@ def _decided(row: TransactionFacts) -> bool:
 
 
 async def _places(
-    cluster: Cluster, wanted: Sequence[TopicPartition]
+    cluster: Cluster, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, tuple[PartitionMetadata | None, PartitionFacts]]:
     """Return each partition's metadata (None: not described), and its offsets or the error."""
-    if not wanted:
+    if not partitions:
         return {}
-    metadata = await cluster.metadata(sorted({topic for topic, _ in wanted}))
+    metadata = await cluster.metadata(sorted({topic for topic, _ in partitions}))
     known = {(p.topic, p.partition): p for t in metadata.topics.values() for p in t.partitions}
-    here = [known[tp] for tp in wanted if tp in known]
+    here = [known[tp] for tp in partitions if tp in known]
     facts, _ = await collect.partition_offsets(cluster, metadata.topics.values(), here)
-    found: dict[TopicPartition, tuple[PartitionMetadata | None, PartitionFacts]] = {
+    by_place: dict[TopicPartition, tuple[PartitionMetadata | None, PartitionFacts]] = {
         (f.topic, f.partition): (p, f) for p, f in zip(here, facts, strict=True)
     }
-    for topic, number in wanted:
-        if (topic, number) not in found:
+    for topic, number in partitions:
+        if (topic, number) not in by_place:
             described = metadata.topics.get(topic)
             error = (described.error if described else None) or "UNKNOWN_TOPIC_OR_PARTITION"
-            found[topic, number] = None, PartitionFacts(topic, number, error=error)
-    return found
+            by_place[topic, number] = None, PartitionFacts(topic, number, error=error)
+    return by_place
 
 
 async def _min_in_sync(cluster: Cluster) -> int | None:
     """Return min.insync.replicas of `__transaction_state`, None where it is hidden."""
-    found, _ = await configs.topic_configs(cluster, [TRANSACTION_STATE], [MIN_IN_SYNC])
-    value = found.get(TRANSACTION_STATE, {}).get(MIN_IN_SYNC)
+    values, _ = await configs.topic_configs(cluster, [TRANSACTION_STATE], [MIN_IN_SYNC])
+    value = values.get(TRANSACTION_STATE, {}).get(MIN_IN_SYNC)
     return int(value) if value is not None and value.isdigit() else None

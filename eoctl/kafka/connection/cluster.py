@@ -153,10 +153,10 @@ class Cluster:
         return sum(c.requests_sent for c in self._open_connections())
 
     def _open_connections(self) -> list[Connection]:
-        found = {id(c): c for c in self._connections.values()}
+        by_identity = {id(c): c for c in self._connections.values()}
         if self._bootstrap is not None:
-            found[id(self._bootstrap)] = self._bootstrap
-        return list(found.values())
+            by_identity[id(self._bootstrap)] = self._bootstrap
+        return list(by_identity.values())
 
     @property
     def transaction_version(self) -> int:
@@ -208,19 +208,19 @@ class Cluster:
         Renews the list of brokers. Raises UnreachableError when no broker answers any more.
         """
         request = messages.MetadataRequest
-        wanted = (
+        request_topics = (
             None if topics is None else [request.MetadataRequestTopic(name=name) for name in topics]
         )
         question = request(
-            topics=wanted,
+            topics=request_topics,
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=False,
             include_cluster_authorized_operations=False,
         )
 
         def absent(answer: Any) -> str | None:
-            told = {t.name for t in answer.topics}
-            missing = [name for name in topics or () if name not in told]
+            names = {t.name for t in answer.topics}
+            missing = [name for name in topics or () if name not in names]
             return f"topic {quoted(missing[0])}" if missing else None
 
         answer = await self.ask_any(question, most=12, absent=absent)
@@ -291,9 +291,9 @@ class Cluster:
             raise self._silent[broker]
         lock = self._opening.setdefault(broker, asyncio.Lock())
         async with lock:
-            found = self._connections.get(broker)
-            if found is not None and not found.closed:
-                return found
+            existing = self._connections.get(broker)
+            if existing is not None and not existing.closed:
+                return existing
             if broker in self._silent:
                 raise self._silent[broker]
             known = self.brokers.get(broker)

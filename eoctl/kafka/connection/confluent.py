@@ -74,10 +74,12 @@ def _make(
     from confluent_kafka import KafkaException
 
     tokens: list[WireError] = []  # why there was none
-    wanted = _configuration(settings, config, on_error, tokens)  # first: it may refuse a host map
+    configuration = _configuration(
+        settings, config, on_error, tokens
+    )  # first: it may refuse a host map
     asyncio.run(_first_contact(settings))
     try:
-        return client(wanted)
+        return client(configuration)
     except KafkaException as error:
         if tokens:
             raise UnreachableError(tokens[0].detail, remedy=tokens[0].remedy) from None

@@ -174,10 +174,10 @@ def mechanism_refused(code: int, mechanism: str, offered: Iterable[str]) -> Wire
 
 def refused(code: int, text: str | None, mechanism: str) -> WireError:
     """SaslAuthenticate said no: the broker's own words where it has some."""
-    said = " ".join((text or "").split())[:LONGEST_QUOTE] or messages.error_name(code)
+    words = " ".join((text or "").split())[:LONGEST_QUOTE] or messages.error_name(code)
     remedy = (
         "check the token's source, and what the listener expects of it"
         if mechanism == "OAUTHBEARER"
         else "check the user name and password"
     )
-    return WireError("AUTHENTICATION_FAILED", f"the broker refused: {said}", remedy)
+    return WireError("AUTHENTICATION_FAILED", f"the broker refused: {words}", remedy)

@@ -62,12 +62,12 @@ def null_field(answer: Any) -> str | None:
 
 def _null_field(struct: Any, value: Any, version: int) -> str | None:
     for name, nullable, inner in _looked_at(struct, version):
-        found = getattr(value, name)
-        if found is None:
+        field_value = getattr(value, name)
+        if field_value is None:
             if not nullable:
                 return name
         elif inner is not None:
-            for item in found:
+            for item in field_value:
                 if (deeper := _null_field(inner, item, version)) is not None:
                     return f"{name}.{deeper}"
     return None
@@ -82,16 +82,16 @@ def _looked_at(struct: Any, version: int) -> _Looked:
     items where they have any such."""
     if (known := _looked.get((id(struct), version))) is not None:
         return known[1]
-    found = []
+    fields = []
     for f in struct.untagged_fields(version):
         nullable = f.nullable_for_version_q(version)
         inner = f.array_of if f.is_struct_array() else None
         if inner is not None and not _looked_at(inner, version):
             inner = None
         if inner is not None or (not nullable and (f.is_array() or f.type_str == "string")):
-            found.append((f.name, nullable, inner))
-    _looked[id(struct), version] = struct, tuple(found)
-    return tuple(found)
+            fields.append((f.name, nullable, inner))
+    _looked[id(struct), version] = struct, tuple(fields)
+    return tuple(fields)
 
 
 # where kafka-python has an older name, or none

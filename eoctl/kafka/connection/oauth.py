@@ -169,11 +169,11 @@ class MskToken(CachedToken):
 
 def msk_region(host: str) -> str:
     """AWS region from AWS_REGION or a broker's name (b-1.x.kafka.eu-west-1.amazonaws.com)."""
-    found = re.search(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.", host)
+    match = re.search(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.", host)
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if found is None and not region:
+    if match is None and not region:
         raise UsageError("the AWS region is not known", remedy="set AWS_REGION")
-    return found[1] if found else str(region)
+    return match[1] if match else str(region)
 
 
 def made_token(text: str, life_seconds: object, expires: float | None = None) -> Token:
@@ -191,10 +191,10 @@ def _claims(text: str) -> dict[str, Any]:
     """The claims of a JWT; {} for an opaque token."""
     try:
         payload = text.split(".")[1]
-        found = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     except (ValueError, IndexError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return claims if isinstance(claims, dict) else {}
 
 
 def _exec_credential(output: bytes) -> tuple[str, object] | None:

@@ -75,9 +75,9 @@ class ClientCredentials(CachedToken):
                 "check the address, HTTPS_PROXY, and https.ca.location for a private CA",
             ) from None
         if status != 200:
-            said = self.client_secret.hidden_in(_oauth_error(body))
+            their_reason = self.client_secret.hidden_in(_oauth_error(body))
             raise failed(
-                f"{self.what} answered HTTP {status}{f': {said}' if said else ''}",
+                f"{self.what} answered HTTP {status}{f': {their_reason}' if their_reason else ''}",
                 "check the client id, secret and scope",
             )
         try:
@@ -91,8 +91,8 @@ class ClientCredentials(CachedToken):
 def _oauth_error(body: bytes) -> str:
     """error and error_description (RFC 6749 section 5.2), "" when there is none."""
     try:
-        said = json.loads(body)
-        words = [str(said[k]) for k in ("error", "error_description") if said.get(k)]
+        error = json.loads(body)
+        words = [str(error[k]) for k in ("error", "error_description") if error.get(k)]
     except (ValueError, AttributeError, TypeError):
         return ""
     return ": ".join(words)[:300]

@@ -60,13 +60,13 @@ def read_properties(text: str, path: str) -> Properties:
     and `!` comments), or librdkafka's (`key=value` lines, backslashes mean themselves) when a
     key in it is one that only librdkafka knows. Raises UsageError, which quotes no value.
     """
-    found = Properties()
+    properties = Properties()
     for number, line in _logical_lines(text):
         key, value = _split(line)
-        found[_unescape(key, path, number)] = _unescape(value, path, number)
-    if LIBRDKAFKA_ONLY.isdisjoint(found):
-        return found
-    found = Properties()
+        properties[_unescape(key, path, number)] = _unescape(value, path, number)
+    if LIBRDKAFKA_ONLY.isdisjoint(properties):
+        return properties
+    properties = Properties()
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
         if not stripped or stripped[0] in "#!":
@@ -78,8 +78,8 @@ def read_properties(text: str, path: str) -> Properties:
                 where=f"{path}, line {number}",
                 remedy="a file with librdkafka's names has no continuation lines",
             )
-        found[key.strip()] = value.strip()
-    return found
+        properties[key.strip()] = value.strip()
+    return properties
 
 
 _BLANKS = " \t\f"
@@ -221,13 +221,13 @@ _SERVER = re.compile(r"(?:[A-Za-z][A-Za-z0-9+._-]*://)?(?:\[([^\]]+)\]|([^:\[\]]
 
 def parse_servers(text: str) -> tuple[tuple[str, int], ...]:
     """(host, port) of each in "host:port,[::1]:9093,host". Raises UsageError."""
-    found: dict[tuple[str, int], None] = {}
+    servers: dict[tuple[str, int], None] = {}
     for entry in (part.strip() for part in text.split(",")):
         if entry:
-            found[parse_server(entry, "bootstrap.servers")] = None
-    if not found:
+            servers[parse_server(entry, "bootstrap.servers")] = None
+    if not servers:
         raise UsageError("no bootstrap server is named", remedy="give --bootstrap-server HOST:PORT")
-    return tuple(found)
+    return tuple(servers)
 
 
 def parse_server(entry: str, where: str) -> tuple[str, int]:

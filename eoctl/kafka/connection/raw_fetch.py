@@ -59,7 +59,7 @@ class RawFetchResponse:
         if self._version >= 7:
             (error,) = _I16.unpack_from(frame, at)
             at += 6  # and the session id
-        found: list[PartitionData] = []
+        contents: list[PartitionData] = []
         (topics,) = _I32.unpack_from(frame, at)
         at += 4
         for _ in range(topics):
@@ -70,8 +70,8 @@ class RawFetchResponse:
             at += 4
             for _ in range(partitions):
                 data, at = self._partition(frame, at, topic)
-                found.append(data)
-        return FetchAnswer(error, tuple(found))
+                contents.append(data)
+        return FetchAnswer(error, tuple(contents))
 
     def _partition(self, frame: memoryview, at: int, topic: str) -> tuple[PartitionData, int]:
         partition, error, high_watermark, stable = _PARTITION.unpack_from(frame, at)

@@ -88,8 +88,8 @@ class Scram:
         client_key = hmac.digest(salted, b"Client Key", digest)
         stored_key = hashlib.new(digest, client_key).digest()
         without_proof = f"c=biws,r={offered['r']}"  # biws: "n,,", no channel binding
-        said = f"{client_first},{server_first},{without_proof}".encode()
-        signature = hmac.digest(stored_key, said, digest)
+        auth_message = f"{client_first},{server_first},{without_proof}".encode()
+        signature = hmac.digest(stored_key, auth_message, digest)
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
         answer = yield f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
@@ -97,7 +97,7 @@ class Scram:
         if "e" in final:
             raise _refused(f"the broker refused: {final['e']}")
         server_key = hmac.digest(salted, b"Server Key", digest)
-        expected = base64.b64encode(hmac.digest(server_key, said, digest)).decode()
+        expected = base64.b64encode(hmac.digest(server_key, auth_message, digest)).decode()
         if not hmac.compare_digest(final.get("v", "").encode(), expected.encode()):
             raise WireError(
                 "AUTHENTICATION_FAILED",

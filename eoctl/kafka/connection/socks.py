@@ -51,10 +51,10 @@ class Socks:
         elif method != NO_LOGIN:
             raise self._failed("it wants a login that it was not given")
         try:
-            wanted = _address(host)
+            target = _address(host)
         except UnicodeError:
             raise self._failed(f"{host!r} cannot be a host name") from None
-        await loop.sock_sendall(opened, b"\x05\x01\x00" + wanted + struct.pack(">H", port))
+        await loop.sock_sendall(opened, b"\x05\x01\x00" + target + struct.pack(">H", port))
         _, reply, _, kind = await self._read(opened, 4)
         if reply:
             raise self._failed(f"{REPLIES.get(reply, f'reply {reply}')} ({host}:{port})")

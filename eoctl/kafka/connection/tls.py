@@ -99,25 +99,25 @@ class Tls:
 
     def _show_certificate(self, context: ssl.SSLContext, certificate: Pem) -> None:
         private_key = self.private_key or certificate
-        asked = False
+        password_needed = False
 
         def password() -> str:
             # without a callback OpenSSL would ask on the terminal
-            nonlocal asked
-            asked = True
+            nonlocal password_needed
+            password_needed = True
             return self.key_password.reveal() if self.key_password else ""
 
         try:
             with certificate.file() as chain, private_key.file() as key:
                 context.load_cert_chain(chain, key, password)
         except (ssl.SSLError, ValueError, OSError) as error:
-            if asked and self.key_password is None:
+            if password_needed and self.key_password is None:
                 raise UsageError(
                     "the private key is encrypted",
                     where=private_key.key,
                     remedy="set ssl.key.password",
                 ) from None
-            if asked:
+            if password_needed:
                 raise UsageError(
                     "the private key cannot be decrypted with this password",
                     where="ssl.key.password",
@@ -173,8 +173,8 @@ def _trusted(properties: Mapping[str, str]) -> Pem | str | None:
         return None
     if location and Path(location).expanduser().is_dir():
         return str(Path(location).expanduser())
-    if found := _pem(properties, "ssl.ca"):
-        return found
+    if certificates := _pem(properties, "ssl.ca"):
+        return certificates
     if text := properties.get("ssl.truststore.certificates"):
         return _pem_inline("ssl.truststore.certificates", text)
     return _java_store(properties, "ssl.truststore")

@@ -49,10 +49,10 @@ async def dial(host: str, port: int) -> socket.socket:
 
     Raises OSError (socket.gaierror when the name has no address); has no bound of its own.
     """
-    found = await in_thread(
+    addresses = await in_thread(
         lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     )
-    waiting = [(family, address) for family, _, _, _, address in found]
+    waiting = [(family, address) for family, _, _, _, address in addresses]
     attempts: set[asyncio.Task[socket.socket]] = set()
     refusal: OSError | None = None
     try:

@@ -48,7 +48,7 @@ def read_columns(
     """
 
     def decoded(chunk: Chunk, stable: int) -> Iterator[ColumnBatch]:
-        for found in decode(
+        for columns in decode(
             chunk.records,
             chunk.aborted,
             last_stable_offset=stable,
@@ -56,12 +56,12 @@ def read_columns(
             start=max(start, chunk.fetch_offset),
             end=end if chunk.aborted is None else min(stable, end),
         ):
-            if not control and (markers := found.is_control).any():
-                found = found.select(~markers)
-            yield found
+            if not control and (markers := columns.is_control).any():
+                columns = columns.select(~markers)
+            yield columns
 
-    wanted = Range(topic, partition, start, end)
-    return _read(cluster, wanted, decoded, last_stable_offset, max_rate, progress)
+    range_ = Range(topic, partition, start, end)
+    return _read(cluster, range_, decoded, last_stable_offset, max_rate, progress)
 
 
 def read_headers(
@@ -86,13 +86,13 @@ def read_headers(
             chunk.records, chunk.aborted, last_stable_offset=stable, check_crc=check_crc
         ).reaching(max(start, chunk.fetch_offset), end)
 
-    wanted = Range(topic, partition, start, end)
-    return _read(cluster, wanted, decoded, last_stable_offset, max_rate, progress)
+    range_ = Range(topic, partition, start, end)
+    return _read(cluster, range_, decoded, last_stable_offset, max_rate, progress)
 
 
 async def _read(
     cluster: Cluster,
-    wanted: Range,
+    range_: Range,
     decoded: Callable[[Chunk, int], Iterator[Part]],
     stable: int | None,
     max_rate: float | None,
@@ -100,11 +100,11 @@ async def _read(
 ) -> AsyncGenerator[Part, None]:
     """Up to the last stable offset with the lists of aborted transactions, then without."""
     if stable is None:
-        stable = await _last_stable_offset(cluster, wanted)
+        stable = await _last_stable_offset(cluster, range_)
     loop = asyncio.get_running_loop()
     passes = (
-        (READ_COMMITTED, wanted.start, min(stable, wanted.end)),
-        (READ_UNCOMMITTED, max(stable, wanted.start), wanted.end),
+        (READ_COMMITTED, range_.start, min(stable, range_.end)),
+        (READ_UNCOMMITTED, max(stable, range_.start), range_.end),
     )
     with ThreadPoolExecutor(1, "eoctl-decode") as thread:  # the connection is read meanwhile
         for isolation, start, end in passes:
@@ -112,7 +112,7 @@ async def _read(
                 continue
             stream = fetch.read(
                 cluster,
-                [Range(wanted.topic, wanted.partition, start, end)],
+                [Range(range_.topic, range_.partition, start, end)],
                 isolation=isolation,
                 partition_bytes=PARTITION_BYTES,
                 max_rate=max_rate,
@@ -130,7 +130,7 @@ async def _read(
                             try:
                                 part = await loop.run_in_executor(thread, next, parts, None)
                             except (CorruptError, RefusedError) as error:
-                                raise _within(error, wanted) from error
+                                raise _within(error, range_) from error
                             if part is None:
                                 break
                             if len(part):
@@ -141,20 +141,20 @@ async def _read(
                     position = now
 
 
-def _within(error: CorruptError | RefusedError, wanted: Range) -> EoctlError:
-    place = f"{wanted.topic}-{wanted.partition}"
+def _within(error: CorruptError | RefusedError, range_: Range) -> EoctlError:
+    place = f"{range_.topic}-{range_.partition}"
     where = f"{place}, {error.where}" if error.where else place
     return type(error)(error.what, where=where, remedy=error.remedy)
 
 
-async def _last_stable_offset(cluster: Cluster, wanted: Range) -> int:
-    metadata = await cluster.metadata([wanted.topic])
+async def _last_stable_offset(cluster: Cluster, range_: Range) -> int:
+    metadata = await cluster.metadata([range_.topic])
     topics = metadata.topics.values()
-    asked = [p for t in topics for p in t.partitions if p.partition == wanted.partition]
-    facts, missing = await collect.partition_offsets(cluster, topics, asked)
+    partitions = [p for t in topics for p in t.partitions if p.partition == range_.partition]
+    facts, missing = await collect.partition_offsets(cluster, topics, partitions)
     if not facts or facts[0].last_stable_offset is None:
         why = missing[0].detail if missing else "no such partition"
-        raise IncompleteError(why, where=f"{wanted.topic}-{wanted.partition}")
+        raise IncompleteError(why, where=f"{range_.topic}-{range_.partition}")
     return facts[0].last_stable_offset
 
 

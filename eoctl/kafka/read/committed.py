@@ -58,26 +58,26 @@ async def with_offsets(
         uncertain, everywhere, missing = await _maybe_pending(cluster, others)
 
     async def ask(broker: int, mine: list[str]) -> GroupAnswers[Sequence[GroupOffsetFacts]]:
-        wanted = {
+        places = {
             name: everywhere if partitions is None and name in uncertain else partitions
             for name in mine
         }
-        return await _committed(cluster, broker, wanted)
+        return await _committed(cluster, broker, places)
 
     results = await asyncio.gather(
         at_coordinators(cluster, others, ask),
         at_coordinators(cluster, share, partial(_share_offsets, cluster, partitions)),
     )
-    found = {name: said for answers, _ in results for name, (_, said) in answers.items()}
+    by_group = {name: value for answers, _ in results for name, (_, value) in answers.items()}
     for _, more in results:
         missing += more
-    for rows in found.values():
+    for rows in by_group.values():
         missing += [
             Missing("group", o.error, _problem(o.error), None, o.topic, o.partition, o.group)
             for o in rows
             if o.error is not None
         ]
-    return [replace(g, offsets=tuple(found.get(g.group, ()))) for g in groups], missing
+    return [replace(g, offsets=tuple(by_group.get(g.group, ()))) for g in groups], missing
 
 
 def _problem(error: str) -> str:
@@ -96,9 +96,9 @@ async def _maybe_pending(
     the group's partition of `__consumer_offsets`, that is while its LSO is below its watermark.
     """
     homes = await offsets_partitions(cluster)
-    seen = await cluster.metadata([PROBE_TOPIC])
+    metadata = await cluster.metadata([PROBE_TOPIC])
     missing = []
-    if seen.topics[PROBE_TOPIC].error == "TOPIC_AUTHORIZATION_FAILED":
+    if metadata.topics[PROBE_TOPIC].error == "TOPIC_AUTHORIZATION_FAILED":
         text = "DESCRIBE on all topics is not granted: offsets of hidden topics are not shown"
         missing.append(Missing("topic", "TOPIC_AUTHORIZATION_FAILED", text))
     if not isinstance(homes, Missing):  # hidden: any group may have one
@@ -113,21 +113,21 @@ async def _maybe_pending(
 
 
 async def _committed(
-    cluster: Cluster, broker: int, wanted: Mapping[str, Sequence[TopicPartition] | None]
+    cluster: Cluster, broker: int, groups: Mapping[str, Sequence[TopicPartition] | None]
 ) -> GroupAnswers[Sequence[GroupOffsetFacts]]:
     # a commit between the two answers makes the value the older one, never `pending` wrong
     (value, _), (stable, version) = await asyncio.gather(
-        _offset_fetch(cluster, broker, wanted, stable=False),
-        _offset_fetch(cluster, broker, wanted, stable=True),
+        _offset_fetch(cluster, broker, groups, stable=False),
+        _offset_fetch(cluster, broker, groups, stable=True),
     )
-    told: dict[str, tuple[str, Sequence[GroupOffsetFacts]]] = {}
-    for name in wanted:
+    by_group: dict[str, tuple[str, Sequence[GroupOffsetFacts]]] = {}
+    for name in groups:
         error = next(
             (e for e, _ in (value[name], stable[name]) if e not in ("NONE", NOT_FOUND)), "NONE"
         )
         rows = _merged(name, value[name][1], stable[name][1], told_pending=version >= STABLE)
-        told[name] = (error, rows)
-    return told
+        by_group[name] = (error, rows)
+    return by_group
 
 
 def _merged(group: str, value: Rows, stable: Rows, *, told_pending: bool) -> list[GroupOffsetFacts]:
@@ -158,7 +158,7 @@ def _merged(group: str, value: Rows, stable: Rows, *, told_pending: bool) -> lis
 async def _offset_fetch(
     cluster: Cluster,
     broker: int,
-    wanted: Mapping[str, Sequence[TopicPartition] | None],
+    groups: Mapping[str, Sequence[TopicPartition] | None],
     *,
     stable: bool,
 ) -> tuple[dict[str, tuple[str, Rows]], int]:
@@ -170,14 +170,16 @@ async def _offset_fetch(
         question = request(
             groups=[
                 group(group_id=name, topics=_topics(group.OffsetFetchRequestTopics, named))
-                for name, named in wanted.items()
+                for name, named in groups.items()
             ],
             require_stable=stable,
         )
         answer = await cluster.ask(broker, question, least=SEVERAL_GROUPS, most=9)
-        told = {g.group_id: (messages.error_name(g.error_code), _rows(g)) for g in answer.groups}
-        refuse_short(_absent(wanted, told))
-        return told, 9
+        by_group = {
+            g.group_id: (messages.error_name(g.error_code), _rows(g)) for g in answer.groups
+        }
+        refuse_short(_absent(groups, by_group))
+        return by_group, 9
 
     async def one(name: str, named: Sequence[TopicPartition] | None) -> tuple[str, Rows]:
         topics = _topics(request.OffsetFetchRequestTopic, named)
@@ -185,20 +187,20 @@ async def _offset_fetch(
         answer = await cluster.ask(broker, question, least=2, most=STABLE)
         return messages.error_name(answer.error_code), _rows(answer)
 
-    answers = await asyncio.gather(*(one(name, named) for name, named in wanted.items()))
-    refuse_short(_absent(wanted, dict(zip(wanted, answers, strict=True))))
+    answers = await asyncio.gather(*(one(name, named) for name, named in groups.items()))
+    refuse_short(_absent(groups, dict(zip(groups, answers, strict=True))))
     version = STABLE if connection.supports(request, STABLE) else 0
-    return dict(zip(wanted, answers, strict=True)), version
+    return dict(zip(groups, answers, strict=True)), version
 
 
 def _absent(
-    wanted: Mapping[str, Sequence[TopicPartition] | None], told: Mapping[str, tuple[str, Rows]]
+    groups: Mapping[str, Sequence[TopicPartition] | None], by_group: Mapping[str, tuple[str, Rows]]
 ) -> str | None:
     """The first group or partition that an answer leaves out, which is not one without a commit."""
-    for name, named in wanted.items():
-        if name not in told:
+    for name, named in groups.items():
+        if name not in by_group:
             return f"group {quoted(name)}"
-        error, rows = told[name]
+        error, rows = by_group[name]
         if error == "NONE" and (left_out := [p for p in named or () if p not in rows]):
             return f"group {quoted(name)} on {quoted(left_out[0][0])}-{left_out[0][1]}"
     return None
@@ -278,9 +280,9 @@ async def pending_holders(
     if isinstance(homes, Missing) or not homes:
         return {}
     numbers = {coordinator_partition(o.group, len(homes)) for o in pending}
-    wanted = [p for p in homes if p.partition in numbers]
-    offsets, _ = await collect.partition_offsets(cluster, (), wanted)
-    states, _ = await collect.producers(cluster, wanted)
+    partitions = [p for p in homes if p.partition in numbers]
+    offsets, _ = await collect.partition_offsets(cluster, (), partitions)
+    states, _ = await collect.producers(cluster, partitions)
     opened = {
         (p.topic, p.partition, p.producer_id): p.current_txn_start_offset
         for rows in states.values()
@@ -294,7 +296,7 @@ async def pending_holders(
     ]
     chunks, _ = await read_all(cluster, ranges, most_chunks=MOST_CHUNKS)
     named = {(o.group, o.topic, o.partition) for o in pending}
-    found: dict[CommitPlace, dict[OpenTransaction, None]] = {}
+    by_commit: dict[CommitPlace, dict[OpenTransaction, None]] = {}
     for where, mine in chunks.items():
         for chunk in mine:
             for header in batch_headers(chunk.records):
@@ -308,13 +310,15 @@ async def pending_holders(
                     commit = (key.group, key.topic, key.partition)
                     if commit in named:
                         holder = OpenTransaction(*where, header.producer_id, start)
-                        found.setdefault(commit, {})[holder] = None
-    return {place: tuple(holders) for place, holders in found.items()}
+                        by_commit.setdefault(commit, {})[holder] = None
+    return {place: tuple(holders) for place, holders in by_commit.items()}
 
 
 async def pending_producers(
     cluster: Cluster, pending: Sequence[GroupOffsetFacts]
 ) -> dict[CommitPlace, int]:
     """The producer id of the newest open transaction that holds each of these commits."""
-    found = await pending_holders(cluster, pending)
-    return {p: pid for p, holders in found.items() if (pid := holders[-1].producer_id) is not None}
+    by_commit = await pending_holders(cluster, pending)
+    return {
+        p: pid for p, holders in by_commit.items() if (pid := holders[-1].producer_id) is not None
+    }

@@ -57,7 +57,7 @@ class Cuts:
 
 async def count(
     cluster: Cluster,
-    wanted: Iterable[Cuts],
+    cuts: Iterable[Cuts],
     *,
     check_crc: bool = True,
     max_rate: float | None = None,
@@ -70,27 +70,27 @@ async def count(
     Raises UsageError if the extra `data` is not installed.
     """
     need("data", "counting records")
-    counter = _Counter({w.key: _Pieces(w) for w in wanted}, check_crc, progress)
+    counter = _Counter({w.key: _Pieces(w) for w in cuts}, check_crc, progress)
     for isolation in (READ_COMMITTED, READ_UNCOMMITTED):
         await counter.read(cluster, isolation, max_rate)
-    found = {
+    counts = {
         key: [piece.counts for piece in pieces.all]
         for key, pieces in counter.partitions.items()
         if key not in counter.failed
     }
-    return found, list(counter.failed.values())
+    return counts, list(counter.failed.values())
 
 
 class _Pieces:
     """One partition's counts, one for each piece between two cuts."""
 
-    def __init__(self, wanted: Cuts) -> None:
-        stable = wanted.last_stable_offset
-        self.all = [ExactCount(low, high, stable) for low, high in pairwise(wanted.offsets)]
-        self._producers = wanted.producers
-        self.end = wanted.offsets[-1]
+    def __init__(self, cuts: Cuts) -> None:
+        stable = cuts.last_stable_offset
+        self.all = [ExactCount(low, high, stable) for low, high in pairwise(cuts.offsets)]
+        self._producers = cuts.producers
+        self.end = cuts.offsets[-1]
         self.stable = min(stable, self.end)
-        self.skip_to(wanted.log_start_offset)
+        self.skip_to(cuts.log_start_offset)
 
     @property
     def position(self) -> int:

@@ -24,8 +24,8 @@ async def offsets(cluster: Cluster, topics: Sequence[str]) -> list[PartitionFact
     for name in topics:
         if (error := metadata.topics[name].error) is not None:
             raise IncompleteError(f"cannot be read ({error})", where=name)
-    wanted = [p for name in topics for p in metadata.topics[name].partitions]
-    facts, missing = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    partitions = [p for name in topics for p in metadata.topics[name].partitions]
+    facts, missing = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)
     if missing:
         m = missing[0]
         place = m.topic if m.partition is None else f"{m.topic}-{m.partition}"
@@ -43,16 +43,16 @@ async def facts(cluster: Cluster, cut: Cut) -> list[PartitionFacts]:
     bound = time.monotonic() + LEADER_SECONDS
     while True:
         metadata = await cluster.metadata([t.topic for t in cut.topics])
-        wanted = [
+        partitions = [
             p
             for t in metadata.topics.values()
             for p in t.partitions
             if (p.topic, p.partition) in places
         ]
-        found, _ = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
-        unknown = next((f for f in found if f.log_start_offset is None), None)
+        ends, _ = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)
+        unknown = next((f for f in ends if f.log_start_offset is None), None)
         if unknown is None:
-            return found
+            return ends
         if unknown.error == "TOPIC_AUTHORIZATION_FAILED" or time.monotonic() > bound:
             raise IncompleteError(
                 f"its log start cannot be read ({unknown.error})",
@@ -99,7 +99,7 @@ async def behind(
 
     That is its first data and first marker, up to the high watermark that the cut saw.
     """
-    found: dict[TopicPartition, dict[int, Behind]] = {}
+    by_place: dict[TopicPartition, dict[int, Behind]] = {}
     for place, p in cut.places().items():
         if p.high_watermark <= p.end:
             continue
@@ -131,21 +131,21 @@ async def behind(
                         begun = at if known.open_from is None else known.open_from
                         known = known._replace(data=known.data or (at, epoch), open_from=begun)
                     first[producer] = known
-        found[place] = first
-    return found
+        by_place[place] = first
+    return by_place
 
 
 async def offsets_at(
-    cluster: Cluster, wanted: Iterable[PartitionMetadata], instant: int
+    cluster: Cluster, partitions: Iterable[PartitionMetadata], instant: int
 ) -> dict[TopicPartition, int | None]:
     """The offset of the first record not older than an instant (ListOffsets), None: none is."""
     from eoctl.kafka.connection.cluster import by_leader
 
-    led, orphaned = by_leader(wanted)
+    led, orphaned = by_leader(partitions)
     if orphaned:
         p = orphaned[0]
         raise IncompleteError("nobody leads it", where=f"{p.topic}-{p.partition}")
-    found: dict[TopicPartition, int | None] = {}
+    offsets: dict[TopicPartition, int | None] = {}
     for broker, mine in led.items():
         question = collect.list_offsets(mine, instant, collect.READ_UNCOMMITTED)
         answer = await cluster.ask(broker, question, most=9)
@@ -156,5 +156,5 @@ async def offsets_at(
                         "the leader did not find the offset of an instant",
                         where=f"{t.name}-{row.partition_index}",
                     )
-                found[t.name, row.partition_index] = row.offset if row.offset >= 0 else None
-    return found
+                offsets[t.name, row.partition_index] = row.offset if row.offset >= 0 else None
+    return offsets

@@ -47,15 +47,15 @@ class Markers:
 
 async def start_batches(
     cluster: Cluster,
-    wanted: Sequence[OpenTransaction],
+    transactions: Sequence[OpenTransaction],
     partitions: Mapping[TopicPartition, PartitionFacts],
 ) -> dict[OpenTransaction, StartBatch]:
     """The batch at each transaction's start offset, with the marker times around it.
 
     A transaction whose batch could not be read is not in the result.
     """
-    found: dict[OpenTransaction, StartBatch] = {}
-    for batch_of in _one_per_partition([w for w in wanted if w.start_offset is not None]):
+    batches: dict[OpenTransaction, StartBatch] = {}
+    for batch_of in _one_per_partition([w for w in transactions if w.start_offset is not None]):
         before, after, groups = [], [], []
         for w in batch_of:
             start = w.start_offset
@@ -75,15 +75,15 @@ async def start_batches(
             made = _start_batch(w, follow[w.topic_partition], precede.get(w.topic_partition, ()))
             if made is not None:
                 names = _groups(w, keyed.get(w.topic_partition, ()))
-                found[w] = replace(made, groups=names)
-    return found
+                batches[w] = replace(made, groups=names)
+    return batches
 
 
-def _one_per_partition(wanted: Iterable[OpenTransaction]) -> list[list[OpenTransaction]]:
+def _one_per_partition(transactions: Iterable[OpenTransaction]) -> list[list[OpenTransaction]]:
     """Rounds in which each partition stands once: one read serves one range per partition."""
     rounds: list[list[OpenTransaction]] = []
     counted: Counter[TopicPartition] = Counter()
-    for w in wanted:
+    for w in transactions:
         number = counted[w.topic_partition]
         if number == len(rounds):
             rounds.append([])
@@ -144,15 +144,15 @@ def _groups(w: OpenTransaction, chunks: Iterable[Chunk]) -> tuple[str, ...]:
 
 async def markers(
     cluster: Cluster,
-    wanted: Sequence[OpenTransaction],
+    transactions: Sequence[OpenTransaction],
     partitions: Mapping[TopicPartition, PartitionFacts],
 ) -> dict[OpenTransaction, Markers]:
     """Read each producer's markers in the data log before and after its start batch.
 
     At most MARKER_WINDOW offsets and MARKER_CHUNKS responses back; `first` says from where.
     """
-    found: dict[OpenTransaction, Markers] = {}
-    for batch_of in _one_per_partition([w for w in wanted if w.start_offset is not None]):
+    by_transaction: dict[OpenTransaction, Markers] = {}
+    for batch_of in _one_per_partition([w for w in transactions if w.start_offset is not None]):
         ranges: dict[TopicPartition, Range] = {}
         for w in batch_of:
             facts, start = partitions[w.topic_partition], w.start_offset
@@ -164,15 +164,15 @@ async def markers(
         for w in batch_of:
             assert w.start_offset is not None
             if ended[w.topic_partition].position <= w.start_offset:
-                found[w] = Markers((), None)  # not read as far as the batch
+                by_transaction[w] = Markers((), None)  # not read as far as the batch
                 continue
             begin = ranges[w.topic_partition].start
-            found[w] = _markers(w, chunks[w.topic_partition], begin)
-    return found
+            by_transaction[w] = _markers(w, chunks[w.topic_partition], begin)
+    return by_transaction
 
 
 def _markers(w: OpenTransaction, chunks: Iterable[Chunk], begin: int) -> Markers:
-    found: list[Marker] = []
+    rows: list[Marker] = []
     first, expected = begin, begin
     wrote: bool | None = False if begin == 0 else None  # since the marker before
     assert w.start_offset is not None
@@ -194,22 +194,26 @@ def _markers(w: OpenTransaction, chunks: Iterable[Chunk], begin: int) -> Markers
             if not h.is_control:
                 wrote = True
                 continue
-            said = marker(chunk.records, h)
-            if said is None or said.type is ControlType.OTHER or said.coordinator_epoch is None:
+            end_marker = marker(chunk.records, h)
+            if (
+                end_marker is None
+                or end_marker.type is ControlType.OTHER
+                or end_marker.coordinator_epoch is None
+            ):
                 continue
-            found.append(
+            rows.append(
                 Marker(
                     offset=h.base_offset,
-                    outcome=said.type.value,
+                    outcome=end_marker.type.value,
                     producer_epoch=h.producer_epoch,
-                    coordinator_epoch=said.coordinator_epoch,
+                    coordinator_epoch=end_marker.coordinator_epoch,
                     timestamp=h.max_timestamp,
                     data=wrote,
                     leader_epoch=h.leader_epoch,
                 )
             )
             wrote = False
-    return Markers(tuple(found), first)
+    return Markers(tuple(rows), first)
 
 
 class Cache(Protocol):
@@ -334,7 +338,7 @@ async def _go_on(
     cluster: Cluster, partitions: Sequence[PartitionMetadata], kept: Mapping[int, LogPart]
 ) -> dict[int, bool]:
     """True for each log that goes on from what is kept of it; absent: its leader did not tell."""
-    wanted = {
+    epochs = {
         (p.topic, p.partition): (
             p.leader,
             -1 if p.leader_epoch is None else p.leader_epoch,
@@ -343,7 +347,7 @@ async def _go_on(
         for p in partitions
         if p.leader is not None
     }
-    ends, _ = await asked_epoch_ends(cluster, wanted) if wanted else ({}, [])
+    ends, _ = await asked_epoch_ends(cluster, epochs) if epochs else ({}, [])
     return {
         number: end is not None and end > kept[number].header(-1).last_offset
         for (_, number), end in ends.items()
@@ -374,14 +378,14 @@ def _with_former(
     for old in former if result else ():
         number = old.partition if old.partition in result else min(result)
         try:
-            found = state_log(old.partition, [old.part], 0, producer_ids, transactional_ids)
+            former_log = state_log(old.partition, [old.part], 0, producer_ids, transactional_ids)
         except CorruptError:
             continue
         log = result[number]
         cut = log.cut_epoch
         if old.same_topic and number == old.partition:
             cut = max(-1 if cut is None else cut, old.part.header(-1).leader_epoch)
-        forgotten = (*log.forgotten, *found.records)
+        forgotten = (*log.forgotten, *former_log.records)
         result[number] = replace(log, forgotten=forgotten, cut_epoch=cut)
     return list(result.values())
 
@@ -432,7 +436,7 @@ def _log(
     if error is not None:
         return StateLog(partition, (), 0, error=error)
     parts = [before] if before else []
-    seen = before.header(-1).last_offset if before else -1
+    last_offset = before.header(-1).last_offset if before else -1
     grown = False
     try:
         for buffer in buffers:
@@ -440,7 +444,7 @@ def _log(
             verify_crcs(buffer, scan)
             part = LogPart(memoryview(buffer), scan)
             rows = range(len(scan))
-            row = bisect_right(rows, seen, key=lambda row: part.header(row).last_offset)
+            row = bisect_right(rows, last_offset, key=lambda row: part.header(row).last_offset)
             if row == len(scan):
                 continue
             # whole batches that are new, so that what is kept has each batch once
@@ -448,7 +452,7 @@ def _log(
             if first or scan.end < len(buffer):
                 (part,) = parts_of([buffer[first : scan.end]])
             parts.append(part)
-            seen, grown = part.header(-1).last_offset, True
+            last_offset, grown = part.header(-1).last_offset, True
         log = state_log(partition, parts, end, producer_ids, transactional_ids)
     except CorruptError as corrupt:
         return StateLog(partition, (), 0, error=corrupt.sentence)

@@ -50,10 +50,10 @@ async def read(
     most_chunks: so many of each range are enough (Ended ENOUGH). max_rate: bytes per second and
     broker. Ends early only by the cluster's deadline.
     """
-    wanted = {r.key: r for r in ranges}
+    by_key = {r.key: r for r in ranges}
     queue: asyncio.Queue[Chunk | Ended | BaseException | None] = asyncio.Queue(maxsize=4)
     reader = Reader(cluster, isolation, partition_bytes, most_chunks, max_rate, queue)
-    task = asyncio.create_task(reader.run(wanted))
+    task = asyncio.create_task(reader.run(by_key))
     try:
         while (item := await queue.get()) is not None:
             if isinstance(item, BaseException):

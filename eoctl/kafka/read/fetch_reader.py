@@ -77,9 +77,9 @@ class Reader:
         self._taken = False
         self._why: dict[TopicPartition, tuple[str, str]] = {}
 
-    async def run(self, wanted: Mapping[TopicPartition, Range]) -> None:
+    async def run(self, ranges: Mapping[TopicPartition, Range]) -> None:
         try:
-            await self._run(dict(wanted))
+            await self._run(dict(ranges))
             await self._queue.put(None)
         except asyncio.CancelledError:
             raise
@@ -158,7 +158,7 @@ class Reader:
     ) -> tuple[dict[TopicPartition, tuple[int | None, int]], dict[TopicPartition, tuple[str, str]]]:
         """Leader and leader epoch of each partition, and why there is no hope for some."""
         metadata = await self._cluster.metadata(sorted({topic for topic, _ in todo}))
-        found: dict[TopicPartition, tuple[int | None, int]] = {
+        leaders: dict[TopicPartition, tuple[int | None, int]] = {
             (p.topic, p.partition): (p.leader, -1 if p.leader_epoch is None else p.leader_epoch)
             for t in metadata.topics.values()
             for p in t.partitions
@@ -166,9 +166,9 @@ class Reader:
         gone = {}
         for key, r in todo.items():
             error = metadata.topics[r.topic].error or "UNKNOWN_TOPIC_OR_PARTITION"
-            if key not in found and error not in MOVED:
+            if key not in leaders and error not in MOVED:
                 gone[key] = (error, _problem(error, r.start))
-        return {key: found.get(key, (None, -1)) for key in todo}, gone
+        return {key: leaders.get(key, (None, -1)) for key in todo}, gone
 
     async def _truncated(
         self,
@@ -176,13 +176,13 @@ class Reader:
         leaders: Mapping[TopicPartition, tuple[int | None, int]],
     ) -> dict[TopicPartition, tuple[str, str]]:
         """Return the partitions whose new leader lacks records that were read."""
-        wanted = {
+        epochs = {
             key: (leader, epoch, self._epochs[key])
             for key in todo
             for leader, epoch in [leaders[key]]
             if leader is not None and self._epochs.get(key, epoch) < epoch
         }
-        ends = await log_checks.epoch_ends(self._cluster, wanted)
+        ends = await log_checks.epoch_ends(self._cluster, epochs)
         return {
             key: (
                 "LOG_TRUNCATED",
@@ -292,10 +292,10 @@ class Reader:
             yield Ended(*key, r.start, "CORRUPT_MESSAGE", error.sentence)
             return
         limit = p.last_stable_offset if self._isolation else p.high_watermark
-        seen = self._limits[key] = max(limit, self._limits.get(key, limit))
+        highest = self._limits[key] = max(limit, self._limits.get(key, limit))
         if last is None or last.last_offset < r.start:
             # a new leader's high watermark lags behind what the old one told: wait for it
-            settled = key not in self._moved and limit >= seen
+            settled = key not in self._moved and limit >= highest
             if r.start >= limit and (settled or self._stands_still()):
                 what = "last stable offset" if self._isolation else "high watermark"
                 yield Ended(*key, r.start, ABOVE, f"the {what} is {limit}")

@@ -33,7 +33,7 @@ async def last_commits(
     [facts], _ = await collect.partition_offsets(cluster, (), home)
     if facts.error or facts.log_start_offset is None or facts.high_watermark is None:
         return {}, _why(facts.error or "its leader did not answer")
-    found = LastCommits(group, number)
+    commits = LastCommits(group, number)
     whole = Range(facts.topic, number, facts.log_start_offset, facts.high_watermark)
     async for item in read(cluster, [whole]):
         if not isinstance(item, Chunk):
@@ -41,10 +41,10 @@ async def last_commits(
                 return {}, _why(item.error)
             continue
         try:
-            found.add(item.records)
+            commits.add(item.records)
         except CorruptError as error:
             return {}, error.sentence
-    return found.found, None
+    return commits.found, None
 
 
 def _why(error: str) -> str:

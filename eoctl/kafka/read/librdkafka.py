@@ -50,23 +50,23 @@ def read(
         position, heard, done = start, time.monotonic(), False
         while not done:
             messages = consumer.consume(MESSAGES, WAIT_SECONDS)
-            found = []
+            batch = []
             for message in messages:
                 error = message.error()
                 if error is None:
                     if message.offset() >= end:
                         done = True
                         break
-                    found.append(message)
+                    batch.append(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     done = message.offset() >= end
                     if not done and message.offset() > position:
                         position = message.offset()
                 else:
                     raise IncompleteError(error.str(), where=f"{topic}-{partition}")
-            if found:
-                rows = _rows(found)
-                before, position = position, found[-1].offset() + 1
+            if batch:
+                rows = _rows(batch)
+                before, position = position, batch[-1].offset() + 1
                 if progress is not None:
                     progress(rows.nbytes, position - before)
                 yield rows

@@ -17,25 +17,25 @@ Wanted = Mapping[TopicPartition, tuple[int, int, int]]
 """(leader, its present epoch, the epoch asked for) of each partition."""
 
 
-async def epoch_ends(cluster: Cluster, wanted: Wanted) -> dict[TopicPartition, int]:
+async def epoch_ends(cluster: Cluster, epochs: Wanted) -> dict[TopicPartition, int]:
     """The ends of epochs in the leaders' logs (OffsetForLeaderEpoch, KIP-101 and KIP-320).
 
     An offset below what a reader has read of that epoch means that the logs diverged: a
     replica that was not in sync was elected. A partition whose leader did not tell, or does not
     know the epoch, is not in the result.
     """
-    found, _ = await asked_epoch_ends(cluster, wanted)
-    return {place: end for place, end in found.items() if end is not None}
+    ends, _ = await asked_epoch_ends(cluster, epochs)
+    return {place: end for place, end in ends.items() if end is not None}
 
 
 async def asked_epoch_ends(
-    cluster: Cluster, wanted: Wanted
+    cluster: Cluster, epochs: Wanted
 ) -> tuple[dict[TopicPartition, int | None], list[Missing]]:
     """The ends of epochs; None where the leader does not know the epoch, and who did not tell."""
     request = messages.OffsetForLeaderEpochRequest
     topic = request.OffsetForLeaderTopic
     grouped: dict[int, dict[str, list[Any]]] = {}
-    for (name, number), (leader, current, epoch) in wanted.items():
+    for (name, number), (leader, current, epoch) in epochs.items():
         row = topic.OffsetForLeaderPartition(
             partition=number, current_leader_epoch=current, leader_epoch=epoch
         )
@@ -50,7 +50,7 @@ async def asked_epoch_ends(
         {leader: partial(cluster.ask, leader, q, most=3) for leader, q in questions.items()}
     )
     missing = [missing_broker(b, error, detail="leader epochs") for b, error in failures.items()]
-    found: dict[TopicPartition, int | None] = {}
+    ends: dict[TopicPartition, int | None] = {}
     for broker, answer in answers.items():
         for t in answer.topics:
             for p in t.partitions:
@@ -60,8 +60,8 @@ async def asked_epoch_ends(
                     text = "the leader did not tell where the leader epoch ends"
                     missing.append(Missing("partition", name, text, broker, *place))
                 else:
-                    found[place] = p.end_offset if p.end_offset >= 0 else None
-    return found, missing
+                    ends[place] = p.end_offset if p.end_offset >= 0 else None
+    return ends, missing
 
 
 async def is_local(cluster: Cluster, broker: int, place: TopicPartition, offset: int) -> bool:
@@ -84,5 +84,5 @@ async def _local_start(cluster: Cluster, broker: int, place: TopicPartition) -> 
         answer = await cluster.ask(broker, question, least=8, most=9)
     except WireError as error:  # a broker older than tiered storage has nothing elsewhere
         return 0 if error.error == "UNSUPPORTED_VERSION" else None
-    told = [p for t in answer.topics for p in t.partitions if (t.name, p.partition_index) == place]
-    return None if not told or told[0].error_code else int(told[0].offset)
+    rows = [p for t in answer.topics for p in t.partitions if (t.name, p.partition_index) == place]
+    return None if not rows or rows[0].error_code else int(rows[0].offset)

@@ -56,7 +56,7 @@ async def walk(
     cluster: Cluster, wants: Sequence[Walk], tops: Mapping[TopicPartition, tuple[int, int]]
 ) -> SearchAnswers[Walk, int | None]:
     """The offset after the k-th visible record. tops: (last stable offset, high watermark)."""
-    found: SearchAnswers[Walk, int | None] = SearchAnswers()
+    answers: SearchAnswers[Walk, int | None] = SearchAnswers()
     for isolation in (READ_COMMITTED, READ_UNCOMMITTED):
         mine = [w for w in wants if w.uncommitted == (isolation == READ_UNCOMMITTED)]
         for one in in_turn(mine):
@@ -65,9 +65,9 @@ async def walk(
                 one,
                 {p: tops[p][isolation == READ_UNCOMMITTED] for p in one},
                 isolation,
-                found,
+                answers,
             )
-    return found
+    return answers
 
 
 @dataclass(slots=True)
@@ -84,14 +84,14 @@ async def _walk(
     wants: Mapping[TopicPartition, Walk],
     tops: Mapping[TopicPartition, int],
     isolation: int,
-    found: SearchAnswers[Walk, int | None],
+    answers: SearchAnswers[Walk, int | None],
 ) -> None:
     steps = {p: _Step(w.start, w.records, max(w.records, LEAST_WALK)) for p, w in wants.items()}
     while True:
         ranges = []
         for place, step in list(steps.items()):
             if step.position >= tops[place]:
-                found.answers[wants[place]] = None
+                answers.answers[wants[place]] = None
                 del steps[place]
             else:
                 # k records need k offsets at least: little is read in vain
@@ -108,10 +108,10 @@ async def _walk(
             if isinstance(item, Chunk):
                 offset = _pass(item, step, tops[place])
                 if offset is not None:
-                    found.answers[want] = offset
+                    answers.answers[want] = offset
                     del steps[place]
             elif item.error is not None:
-                found.unseen[want] = _why(item)
+                answers.unseen[want] = _why(item)
                 del steps[place]
             else:
                 # where nothing is left in a range no chunk said so
@@ -141,7 +141,7 @@ async def times(
     cluster: Cluster, wants: Sequence[TimeAt], ends: Mapping[TopicPartition, int]
 ) -> SearchAnswers[TimeAt, int | None]:
     """The timestamp of the first data record at or after an offset. ends: high watermarks."""
-    found: SearchAnswers[TimeAt, int | None] = SearchAnswers()
+    answers: SearchAnswers[TimeAt, int | None] = SearchAnswers()
     for one in in_turn(wants):
         ranges = [Range(*p, w.offset, ends[p]) for p, w in one.items() if w.offset < ends[p]]
         chunks, ended = await fetch.read_all(
@@ -150,23 +150,23 @@ async def times(
         for place, want in one.items():
             at_end = place not in ended
             if not at_end and ended[place].error not in (None, fetch.ENOUGH, fetch.ABOVE):
-                found.unseen[want] = _why(ended[place])
+                answers.unseen[want] = _why(ended[place])
                 continue
-            seen = (
+            data = (
                 r
                 for c in chunks.get(place, ())
                 for r in visible_records(c, want.offset, ends[place])
             )
-            first = next(seen, None)
-            found.answers[want] = None if first is None else first.timestamp
-    return found
+            first = next(data, None)
+            answers.answers[want] = None if first is None else first.timestamp
+    return answers
 
 
 async def last_records(
     cluster: Cluster, wants: Sequence[ChangelogTip], starts: Mapping[TopicPartition, int]
 ) -> SearchAnswers[ChangelogTip, Record | None]:
     """The last visible record below an end. starts: log starts; None: there is none."""
-    found: SearchAnswers[ChangelogTip, Record | None] = SearchAnswers()
+    answers: SearchAnswers[ChangelogTip, Record | None] = SearchAnswers()
     for one in in_turn(wants):
         size, left = LEAST_TAIL, dict(one)
         while left:
@@ -175,24 +175,24 @@ async def last_records(
             for r in ranges:
                 want = left[r.key]
                 if r.key in ended and ended[r.key].error is not None:
-                    found.unseen[left.pop(r.key)] = _why(ended[r.key])
+                    answers.unseen[left.pop(r.key)] = _why(ended[r.key])
                     continue
                 last: Record | None = None
                 for chunk in chunks[r.key]:
                     for record in visible_records(chunk, r.start, r.end):
                         last = record
                 if last is not None or r.start <= starts[r.key]:
-                    found.answers[want] = last
+                    answers.answers[want] = last
                     del left[r.key]
             size *= 8
-    return found
+    return answers
 
 
 async def tails(
     cluster: Cluster, wants: Sequence[MergeTail], each: Callable[[MergeTail, Record], None]
 ) -> SearchAnswers[MergeTail, None]:
     """Calls `each` with every visible record of every stretch, in offset order."""
-    found: SearchAnswers[MergeTail, None] = SearchAnswers()
+    answers: SearchAnswers[MergeTail, None] = SearchAnswers()
     for one in in_turn(wants):
         ranges = [Range(*p, w.start, w.end) for p, w in one.items()]
         async for item in fetch.read(cluster, ranges, isolation=READ_COMMITTED):
@@ -201,7 +201,7 @@ async def tails(
                 for record in visible_records(item, want.start, want.end):
                     each(want, record)
             elif item.error is None:
-                found.answers[want] = None
+                answers.answers[want] = None
             else:
-                found.unseen[want] = _why(item)
-    return found
+                answers.unseen[want] = _why(item)
+    return answers

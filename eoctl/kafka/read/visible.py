@@ -22,8 +22,8 @@ def data_batches(chunk: Chunk) -> Iterator[tuple[BatchHeader, bool]]:
 
 def visible_records(chunk: Chunk, start: int, end: int) -> Iterator[Record]:
     """The visible records of a chunk with offsets in [start, end). Raises CorruptError."""
-    for header, seen in data_batches(chunk):
-        if seen and header.last_offset >= start and header.base_offset < end:
+    for header, is_visible in data_batches(chunk):
+        if is_visible and header.last_offset >= start and header.base_offset < end:
             for record in records(chunk.records, header):
                 if start <= record.offset < end:
                     yield record

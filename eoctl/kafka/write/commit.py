@@ -49,14 +49,14 @@ async def coordinator(cluster: Cluster, group: str) -> int:
     bound = cluster.deadline.within(PATIENCE_SECONDS)
     while True:
         answer = await cluster.ask_any(question, most=4)
-        found = answer.coordinators[0] if answer.coordinators else answer  # version 4; below it
-        error = messages.error_name(found.error_code)
+        home = answer.coordinators[0] if answer.coordinators else answer  # version 4; below it
+        error = messages.error_name(home.error_code)
         if error == "NONE":
             try:
-                await cluster.connection(found.node_id)
+                await cluster.connection(home.node_id)
             except WireError as failure:
                 raise NotSentError(f"its coordinator does not answer: {failure.detail}") from None
-            return int(found.node_id)
+            return int(home.node_id)
         if error not in NOT_YET or bound.passed:
             raise NotSentError(f"its coordinator is not known: {error}")
         await asyncio.sleep(PAUSE_SECONDS)
@@ -106,13 +106,13 @@ async def delete_offsets(
     cluster: Cluster, group: str, places: Iterable[TopicPartition], ready: Ready
 ) -> Said:
     """OffsetDelete (KIP-496; Kafka 2.4). Raises NotSentError; WireError: nobody knows."""
-    wanted = dict.fromkeys(places, None)
+    groups_places = dict.fromkeys(places, None)
     request = messages.OffsetDeleteRequest
     topic = request.OffsetDeleteRequestTopic
     partition = topic.OffsetDeleteRequestPartition
     rows = [
         topic(name=name, partitions=[partition(partition_index=number) for number in mine])
-        for name, mine in _by_topic(wanted).items()
+        for name, mine in _by_topic(groups_places).items()
     ]
 
     async def ask(broker: int) -> Said:
@@ -120,8 +120,8 @@ async def delete_offsets(
             broker, request(group_id=group, topics=rows), seconds=ANSWER_SECONDS
         )
         if answer.error_code:
-            return dict.fromkeys(wanted, messages.error_name(answer.error_code))
-        return _said(answer, wanted)
+            return dict.fromkeys(groups_places, messages.error_name(answer.error_code))
+        return _said(answer, groups_places)
 
     return await _at_coordinator(cluster, group, ask, ready)
 
@@ -152,14 +152,14 @@ async def _at_coordinator(
                 raise WireError("NOT_COORDINATOR", f"NOT_COORDINATOR, then {failure}") from None
             raise
         await ready(sent)
-        said = await ask(broker)
+        errors_by_place = await ask(broker)
         sent = True
-        errors = set(said.values())
+        errors = set(errors_by_place.values())
         if not errors & NOT_THERE or bound.passed:
             if doubtful and errors != {"NONE"}:
                 then = ", ".join(sorted(errors - {"NONE"}))
                 raise WireError("NOT_COORDINATOR", f"NOT_COORDINATOR, then {then}")
-            return said
+            return errors_by_place
         doubtful = doubtful or "NOT_COORDINATOR" in errors
         await asyncio.sleep(PAUSE_SECONDS)
 
@@ -171,10 +171,10 @@ def _by_topic(places: Mapping[TopicPartition, Any]) -> dict[str, dict[int, Any]]
     return grouped
 
 
-def _said(answer: Any, asked: Iterable[TopicPartition]) -> Said:
-    told = {
+def _said(answer: Any, places: Iterable[TopicPartition]) -> Said:
+    errors = {
         (t.name, p.partition_index): messages.error_name(p.error_code)
         for t in answer.topics
         for p in t.partitions
     }
-    return {place: told.get(place, "NO_ANSWER") for place in asked}
+    return {place: errors.get(place, "NO_ANSWER") for place in places}

@@ -166,7 +166,7 @@ async def initialise_producer(
     ensure_held: called before each request but the first. Only after `end_transaction`, or on an
     id seen idle: with a stale epoch it aborts an open transaction all the same.
     """
-    found = Initialised("NO_ANSWER")
+    initialised = Initialised("NO_ANSWER")
     while not deadline.passed:
         answer = await cluster.ask(
             coordinator,
@@ -180,9 +180,9 @@ async def initialise_producer(
             most=4,
         )
         name = messages.error_name(answer.error_code)
-        found = Initialised(name, answer.producer_id, answer.producer_epoch)
+        initialised = Initialised(name, answer.producer_id, answer.producer_epoch)
         if name not in RETRIABLE:
             break
         await asyncio.sleep(0.05)
         ensure_held()
-    return found
+    return initialised

@@ -47,10 +47,10 @@ def break_(lab: "Lab", kind: str, **options: Any) -> list[GroundTruth]:
 
 async def make(lab: "Lab", kind: str, **options: Any) -> list[GroundTruth]:
     """Like `break_`, within an event loop."""
-    wanted = _checked(kind, options)
-    if KINDS[kind].leaves_open(wanted):
-        return await _in_owner(lab, kind, wanted)
-    async with making(lab, kind, wanted) as (truths, _):
+    checked = _checked(kind, options)
+    if KINDS[kind].leaves_open(checked):
+        return await _in_owner(lab, kind, checked)
+    async with making(lab, kind, checked) as (truths, _):
         return truths
 
 
@@ -66,10 +66,10 @@ def _checked(kind: str, options: dict[str, Any]) -> Options:
             raise errors.UsageError(f"{name!r} is no option of a break")
         if name not in chosen.takes | COMMON:
             raise errors.UsageError(f"`{kind}` does not take {name}")
-    wanted = Options(**options)
-    if wanted.count < 1 or wanted.records < 1:
+    checked = Options(**options)
+    if checked.count < 1 or checked.records < 1:
         raise errors.UsageError("count and records are at least 1")
-    return wanted
+    return checked
 
 
 @asynccontextmanager

@@ -249,9 +249,9 @@ async def make_prepare_stuck(stage: Stage) -> list[GroundTruth]:
 
 async def prepared(client: Client, name: str) -> None:
     """Raises UnverifiedError unless the id is PrepareCommit."""
-    seen = await client.until(lambda: client.transaction(name))
-    if seen is None or seen.state != "PrepareCommit":
-        raise UnverifiedError(f"{name!r} is {seen and seen.state}, not PrepareCommit")
+    transaction = await client.until(lambda: client.transaction(name))
+    if transaction is None or transaction.state != "PrepareCommit":
+        raise UnverifiedError(f"{name!r} is {transaction and transaction.state}, not PrepareCommit")
 
 
 KINDS = (

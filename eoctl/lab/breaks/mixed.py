@@ -90,13 +90,13 @@ async def _compacted(client: Client, ledger: Ledger) -> None:
 
     async def attempt() -> None:
         left = await client.read(ledger.topic, ledger.partition)
-        seen = {offset for offset in left if offset in ledger.content}
-        if seen != expected:
+        offsets = {offset for offset in left if offset in ledger.content}
+        if offsets != expected:
             raise WireError(
                 "NOT_YET",
                 f"{ledger.topic}:{ledger.partition} was not compacted as expected: "
-                f"{sorted(seen - expected)} should have gone, "
-                f"{sorted(expected - seen)} should have stayed",
+                f"{sorted(offsets - expected)} should have gone, "
+                f"{sorted(expected - offsets)} should have stayed",
             )
 
     await client.until(attempt, also=frozenset({"NOT_YET"}))

@@ -217,11 +217,11 @@ async def make_offsets_pending(stage: Stage) -> list[GroundTruth]:
         await client.plain(*source, batch(10, "input"))
         producer = await Producer.init(client, place.transactional_id, timeout_ms)
         await producer.send_offsets(group, {source: 2})
-        seen = await client.transaction(place.transactional_id)
-        assert seen is not None
-        assert seen.partitions is not None
+        transaction = await client.transaction(place.transactional_id)
+        assert transaction is not None
+        assert transaction.partitions is not None
         await producer.commit()
-        pending.append((place, producer, group, seen.partitions[0]))
+        pending.append((place, producer, group, transaction.partitions[0]))
     # One partition of __consumer_offsets serves many groups: one ledger each, told at the end.
     ledgers = {home: await Ledger.begin(client, *home) for *_, home in pending}
     starts = []

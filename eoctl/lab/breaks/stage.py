@@ -76,12 +76,12 @@ class Stage:
 
         replicas: the brokers that hold every partition, instead of all of them.
         """
-        options, wanted = self.options, self.options.count * per_trouble
+        options, count = self.options, self.options.count * per_trouble
         names = await self.client.topics()
         if options.topic is not None:
             if options.topic in names:
-                return await self._in_existing(options.topic, wanted)
-            sizes = {options.topic: options.partition + wanted}
+                return await self._in_existing(options.topic, count)
+            sizes = {options.topic: options.partition + count}
         else:
             first = 1 + max(
                 (
@@ -91,7 +91,7 @@ class Stage:
                 ),
                 default=0,
             )
-            full, rest = divmod(wanted, PARTITIONS_PER_TOPIC)
+            full, rest = divmod(count, PARTITIONS_PER_TOPIC)
             each = [PARTITIONS_PER_TOPIC] * full + [rest] * bool(rest)
             sizes = {f"lab-{self.kind}-{first + i}": size for i, size in enumerate(each)}
         brokers = len(self.client.cluster.brokers)
@@ -104,23 +104,23 @@ class Stage:
                 configs,
                 replicas=[list(replicas)] * size if replicas else (),
             )
-        found = [
+        in_topics = [
             self._place(topic, partition)
             for topic, size in sizes.items()
             for partition in range(options.partition if options.topic else 0, size)
         ]
-        return self._name(found)
+        return self._name(in_topics)
 
-    async def _in_existing(self, topic: str, wanted: int) -> list[BreakPlace]:
+    async def _in_existing(self, topic: str, count: int) -> list[BreakPlace]:
         there = len(await self.client.partitions(topic))
-        last = self.options.partition + wanted - 1
+        last = self.options.partition + count - 1
         if last >= there:
             raise UsageError(
                 f"the topic has {there} partitions and the break needs partition {last}",
                 where=topic,
                 remedy="name a new topic, or leave --topic away",
             )
-        return self._name([self._place(topic, self.options.partition + i) for i in range(wanted)])
+        return self._name([self._place(topic, self.options.partition + i) for i in range(count)])
 
     def _place(self, topic: str, partition: int) -> BreakPlace:
         # a dot, not a dash: `-1-0` at the end is how Flink's two-phase ids look
@@ -136,24 +136,24 @@ class Stage:
 
     def variant(self, *known: str) -> str:
         """The sort that is asked for, else the first. Raises UsageError for one not known."""
-        asked = self.options.variant or known[0]
-        if asked not in known:
+        chosen = self.options.variant or known[0]
+        if chosen not in known:
             raise UsageError(
-                f"{asked!r} is no sort of {self.kind}", remedy=f"one of {', '.join(known)}"
+                f"{chosen!r} is no sort of {self.kind}", remedy=f"one of {', '.join(known)}"
             )
-        return asked
+        return chosen
 
     async def truth(
         self, ledger: Ledger, transactional_id: str | None = None, **known: Any
     ) -> GroundTruth:
         """The ground truth of what `ledger` wrote; the id's coordinator is asked what it says."""
-        seen = None
+        transaction = None
         if transactional_id is not None:
             known["transactional_id"] = transactional_id
             known["coordinator"] = await self.client.until(
                 lambda: self.client.coordinator(transactional_id)
             )
-            seen = await self.client.until(lambda: self.client.transaction(transactional_id))
+            transaction = await self.client.until(lambda: self.client.transaction(transactional_id))
         return GroundTruth(
             kind=self.kind,
             cluster_id=self.client.cluster.cluster_id,
@@ -163,9 +163,9 @@ class Stage:
             last_stable_offset=ledger.stable,
             high_watermark=ledger.end,
             offsets=ledger.truths(),
-            coordinator_state=seen.state if seen else None,
-            current_producer_epoch=seen.producer_epoch if seen else None,
-            timeout_ms=seen.timeout_ms if seen else None,
+            coordinator_state=transaction.state if transaction else None,
+            current_producer_epoch=transaction.producer_epoch if transaction else None,
+            timeout_ms=transaction.timeout_ms if transaction else None,
             **({"leader": await self.client.leader(ledger.topic, ledger.partition)} | known),
         )
 
@@ -205,18 +205,18 @@ class BreakKind:
                 actual[UNSTABLE] = str(newest).lower()
             lacking = [k for k, v in self.settings.items() if not _suffices(actual.get(k), v)]
             if lacking:
-                wanted = " ".join(f"--set {k}={v}" for k, v in self.settings.items())
+                settings = " ".join(f"--set {k}={v}" for k, v in self.settings.items())
                 raise RefusedError(
                     f"`{self.name}` cannot be made: broker {broker} has "
                     + ", ".join(f"{k}={actual.get(k)}" for k in lacking),
-                    remedy=f"eoctl lab down, then eoctl lab up {wanted}",
+                    remedy=f"eoctl lab down, then eoctl lab up {settings}",
                 )
 
 
-def _suffices(actual: str | None, wanted: str) -> bool:
-    if wanted.isdecimal():
-        return actual is not None and actual.isdecimal() and int(actual) >= int(wanted)
-    return actual == wanted
+def _suffices(actual: str | None, needed: str) -> bool:
+    if needed.isdecimal():
+        return actual is not None and actual.isdecimal() and int(actual) >= int(needed)
+    return actual == needed
 
 
 def batch(count: int, name: str, age_seconds: float = 0.0) -> list[NewRecord]:

@@ -168,10 +168,10 @@ class Ledger:
         _, _, end = await self.client.offsets(self.topic, self.partition)
         self._same(f"the end after {what}", end, self.end)
 
-    def _same(self, what: str, seen: int, expected: int) -> None:
-        if seen != expected:
+    def _same(self, what: str, actual: int, expected: int) -> None:
+        if actual != expected:
             raise UnverifiedError(
-                f"{what} is {seen} where {expected} was expected: somebody else writes here",
+                f"{what} is {actual} where {expected} was expected: somebody else writes here",
                 where=f"{self.topic}:{self.partition}",
                 remedy="break a topic of your own, or leave --topic away",
             )

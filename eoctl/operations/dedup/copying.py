@@ -273,7 +273,7 @@ class DedupOperation:
                 writer,
                 self._memory,
                 ensure_held=ensure_held,
-                told=lambda point: die_here_in_tests(f"dedup-{point}"),
+                on_point=lambda point: die_here_in_tests(f"dedup-{point}"),
             )
             await self._decided(part)
             return asdict(done)

@@ -79,22 +79,22 @@ class GroupOffsets:
 
     async def read(self) -> Contents:
         self._cluster.forgive()
-        found, missing = await find_groups(self._cluster, [self._described.group])
-        if found and (found[0].type or "").lower() == "share":
+        groups, missing = await find_groups(self._cluster, [self._described.group])
+        if groups and (groups[0].type or "").lower() == "share":
             raise RefusedError(
                 "a share group has no positions: its records are acknowledged one by one",
                 where=self.name,
             )
-        if found:
-            found, more = await with_offsets(self._cluster, found)
+        if groups:
+            groups, more = await with_offsets(self._cluster, groups)
             missing += more
         for m in missing:
             hidden = m.scope == "topic" and m.topic is None and self._inputs is not None
             if not hidden:  # which topics are ours is known then, and they can be seen
                 raise IncompleteError(f"{m.error}: {m.detail}", where=self.name)
-        if not found:
+        if not groups:
             raise IncompleteError("its coordinator did not tell", where=self.name)
-        group = found[0]
+        group = groups[0]
         facts = {
             "type": (group.type or "classic").lower(),
             "state": group.state,
@@ -117,7 +117,7 @@ class GroupOffsets:
 
     def _position(self, place: TopicPartition, kept: Kept) -> StoredPartition:
         where = f"{self.name}, {place[0]}:{place[1]}"
-        found = StoredPartition(
+        stored = StoredPartition(
             input=StoredOffset(
                 topic=place[0],
                 partition=place[1],
@@ -126,7 +126,7 @@ class GroupOffsets:
             ),
             output=parse_metadata(kept["metadata"], where),
         )
-        return next_positions([found], self._described.position)[0]
+        return next_positions([stored], self._described.position)[0]
 
     def kept(self, position: StoredPartition) -> Kept:
         p = as_kept([position], self._described.position)[0]
@@ -245,14 +245,14 @@ class GroupOffsets:
         """Raises RefusedError where nothing was written, else UnverifiedError."""
         trouble: str
         try:
-            said = await request
-            wrong = {place: error for place, error in said.items() if error != "NONE"}
+            errors = await request
+            wrong = {place: error for place, error in errors.items() if error != "NONE"}
             if not wrong:
                 return
             place, error = min(wrong.items())
             of = f" of {place[0]}:{place[1]}" if place[0] else ""
             trouble, remedy = f"the coordinator answered {error}{of}", _REMEDIES.get(error)
-            if not sent and len(wrong) == len(said) and not set(wrong.values()) & _UNKNOWN:
+            if not sent and len(wrong) == len(errors) and not set(wrong.values()) & _UNKNOWN:
                 raise RefusedError(trouble, where=self.name, remedy=remedy)
         except NotSentError as failure:
             trouble, remedy = str(failure), None

@@ -43,14 +43,14 @@ class SparkOffsets:
         if not self._path.is_dir():
             raise IncompleteError("there is no such directory", where=self.name)
         try:
-            found = spark_checkpoint.read(_Files(self._path))
+            checkpoint = spark_checkpoint.read(_Files(self._path))
         except CorruptError as error:
             raise error.within(self.name) from None
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is no text"
             name = getattr(error, "filename", None) or self._path
             raise IncompleteError(f"{name} cannot be read: {why}", where=self.name) from None
-        stands = found.start if found.in_flight else found.end
+        stands = checkpoint.start if checkpoint.in_flight else checkpoint.end
         return Contents(
             exists=True,
             entries=tuple(
@@ -58,11 +58,15 @@ class SparkOffsets:
                     StoredPartition(
                         input=StoredOffset(topic=topic, partition=partition, offset=offset)
                     ),
-                    {"offset": offset, "batch": found.batch, "in_flight": found.in_flight},
+                    {
+                        "offset": offset,
+                        "batch": checkpoint.batch,
+                        "in_flight": checkpoint.in_flight,
+                    },
                 )
                 for (topic, partition), offset in sorted(stands.items())
             ),
-            spark=found,
+            spark=checkpoint,
         )
 
     def kept(self, position: StoredPartition) -> Kept:

@@ -174,18 +174,18 @@ class SqlOffsets:
         lock: bool = False,
     ) -> Contents:
         rows = connection.execute(table.select(self._app, topics, lock=lock)).all()
-        found: dict[TopicPartition, Kept] = {}
+        by_place: dict[TopicPartition, Kept] = {}
         for row in rows:
             place, kept = table.read(row, self.name)
-            if place in found:
+            if place in by_place:
                 raise CorruptError(f"{place[0]}:{place[1]} stands in two rows", where=self.name)
-            found[place] = kept
-        places = sorted(found)
-        at = [position_of(place, found[place], self.name) for place in places]
+            by_place[place] = kept
+        places = sorted(by_place)
+        at = [position_of(place, by_place[place], self.name) for place in places]
         return Contents(
             exists=True,
             entries=tuple(
-                StoreEntry(position, found[position.input.place])
+                StoreEntry(position, by_place[position.input.place])
                 for position in next_positions(at, self._described.position)
             ),
         )

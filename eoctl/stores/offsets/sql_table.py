@@ -51,10 +51,10 @@ def opened_table(connection: "Connection", described: SqlStore, where: str) -> "
     schema, name = identifiers(described.table)
     quoted_schema = None if schema is None else quoted_name(schema, True)
     try:
-        found = inspect(connection).get_columns(quoted_name(name, True), schema=quoted_schema)
+        actual = inspect(connection).get_columns(quoted_name(name, True), schema=quoted_schema)
     except NoSuchTableError:
         raise IncompleteError("there is no such table", where=where) from None
-    types = {str(column["name"]): column["type"] for column in found}
+    types = {str(column["name"]): column["type"] for column in actual}
     names = {key: value for key, value in described.columns.model_dump().items() if value}
     columns = {}
     for key, column in names.items():

@@ -128,17 +128,17 @@ def left(contents: Contents, writes: Sequence[Write]) -> tuple[Write, ...]:
 
     Raises RefusedError where neither `before` nor `after` is there.
     """
-    found = {entry.place: entry.kept for entry in contents.entries}
-    todo = tuple(w for w in writes if found.get(w.place) != w.after)
+    by_place = {entry.place: entry.kept for entry in contents.entries}
+    todo = tuple(w for w in writes if by_place.get(w.place) != w.after)
     refuse_differences(contents, todo)
     return todo
 
 
 def refuse_differences(contents: Contents, writes: Sequence[Write], where: str = "") -> None:
     """Raises RefusedError that names what is not as the writes say it must be."""
-    found = {entry.place: entry.kept for entry in contents.entries}
+    by_place = {entry.place: entry.kept for entry in contents.entries}
     then = {f"{w.topic}:{w.partition}": w.before for w in writes}
-    now = {f"{w.topic}:{w.partition}": found.get(w.place) for w in writes}
+    now = {f"{w.topic}:{w.partition}": by_place.get(w.place) for w in writes}
     changed = differences(then, now)
     if changed:
         more = f" (and {len(changed) - 3} more)" if len(changed) > 3 else ""

@@ -90,10 +90,10 @@ class TopicOffsets:
     def kept(self, position: StoredPartition) -> Kept:
         return kept_of(position, self._described.position)
 
-    def _contents(self, found: _Found) -> Contents:
-        if found.text is None:
+    def _contents(self, last: _Found) -> Contents:
+        if last.text is None:
             return Contents(exists=False)
-        return Contents(True, entries_of(found.text, self._described.position, self.name))
+        return Contents(True, entries_of(last.text, self._described.position, self.name))
 
     async def _partitions(self) -> list[PartitionFacts]:
         """Raises IncompleteError."""
@@ -115,27 +115,27 @@ class TopicOffsets:
         """The last visible record of each partition, or the last under the key."""
         lows = {(f.topic, f.partition): f.log_start_offset or 0 for f in facts}
         highs = {(f.topic, f.partition): f.last_stable_offset or 0 for f in facts}
-        found: dict[TopicPartition, Record] = {}
+        by_partition: dict[TopicPartition, Record] = {}
         size = LEAST_TAIL
         while ranges := [
             Range(*p, max(lows[p], high - size), high)
             for p, high in highs.items()
-            if p not in found and high > lows[p]
+            if p not in by_partition and high > lows[p]
         ]:
             for record, place in await self._read(ranges, READ_COMMITTED):
                 if key is None or record.key == key:
-                    found[place] = record
+                    by_partition[place] = record
             for r in ranges:
                 highs[r.key] = r.start
             size *= 8
-        return found
+        return by_partition
 
     async def _read(
         self, ranges: Sequence[Range], isolation: int
     ) -> list[tuple[Record, TopicPartition]]:
         """The records of a key or, without one, each partition's last. Raises IncompleteError."""
-        wanted = {r.key: r for r in ranges}
-        found: list[tuple[Record, TopicPartition]] = []
+        by_key = {r.key: r for r in ranges}
+        records: list[tuple[Record, TopicPartition]] = []
         async for item in fetch.read(self._cluster, ranges, isolation=isolation):
             place = (item.topic, item.partition)
             if not isinstance(item, Chunk):
@@ -145,14 +145,14 @@ class TopicOffsets:
                     )
                 continue
             last: Record | None = None
-            for record in visible_records(item, wanted[place].start, wanted[place].end):
+            for record in visible_records(item, by_key[place].start, by_key[place].end):
                 if self._key is None:
                     last = record
                 elif record.key == self._key:
-                    found.append((record, place))
+                    records.append((record, place))
             if last is not None:
-                found.append((last, place))
-        return found
+                records.append((last, place))
+        return records
 
     async def _find(self) -> _Found:
         """Raises CorruptError when the key stands in two partitions."""
@@ -209,22 +209,22 @@ class TopicOffsets:
         if self._cluster.read_only:
             raise RefusedError("nothing is produced: the context is read-only", where=self.name)
         with unsent():
-            found = await self._find()
-            refuse_differences(self._contents(found), writes, self.name)
-            await self._refuse_open(found)
-        after = written(found.text, writes, self.name)
+            last = await self._find()
+            refuse_differences(self._contents(last), writes, self.name)
+            await self._refuse_open(last)
+        after = written(last.text, writes, self.name)
         if after is None and not dissolve:
             after = EMPTY
-        if after is None and found.text is None:
+        if after is None and last.text is None:
             return
-        offset = await self._produce(after, found.partition, ensure_held)
+        offset = await self._produce(after, last.partition, ensure_held)
         if offset is None:  # no answer: a look decides
             await look_for(self, writes, "no answer to what was produced")
-        await self._look_for_others(found, offset)
+        await self._look_for_others(last, offset)
 
-    async def _refuse_open(self, found: _Found) -> None:
+    async def _refuse_open(self, last: _Found) -> None:
         """A transaction that is open may hold a newer value, which would replace ours."""
-        ranges = self._above(found.ends, found.highs)
+        ranges = self._above(last.ends, last.highs)
         for record, place in await self._read(ranges, READ_UNCOMMITTED) if ranges else ():
             raise RefusedError(
                 f"an open transaction holds the key at {place[0]}:{place[1]} offset "
@@ -233,14 +233,14 @@ class TopicOffsets:
                 remedy="see `eoctl why`",
             )
 
-    async def _look_for_others(self, found: _Found, ours: tuple[int, int] | None) -> None:
+    async def _look_for_others(self, last: _Found, ours: tuple[int, int] | None) -> None:
         """Raises UnverifiedError where another writer's record came since we read.
 
         ours: None where no answer told it: it is the last one, as it was looked for.
         """
         try:
             now = {f.partition: f.high_watermark or 0 for f in await self._partitions()}
-            ranges = self._above(found.ends, now)
+            ranges = self._above(last.ends, now)
             since = await self._read(ranges, READ_UNCOMMITTED) if ranges else []
         except EoctlError as error:
             raise UnverifiedError(

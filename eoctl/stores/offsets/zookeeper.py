@@ -95,8 +95,8 @@ class ZooKeeperOffsets:
             session.ask(session.client.sync_async(self._path))  # a follower may lag behind
             if self._described.is_consumer_offsets:
                 return read_consumer(session, self._path)
-            found = get_all(session, [self._path])
-            return Tree(nodes=found)
+            nodes = get_all(session, [self._path])
+            return Tree(nodes=nodes)
         except NoAuthError:
             raise UnreachableError(
                 "ZooKeeper does not let these credentials read it",

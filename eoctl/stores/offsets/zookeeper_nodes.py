@@ -79,15 +79,15 @@ def get_all(session: Session, paths: Sequence[str]) -> dict[str, tuple[bytes, in
     """Return data and version of those nodes that exist."""
     from kazoo.exceptions import NoNodeError
 
-    asked = [(path, session.client.get_async(path)) for path in paths]
-    found = {}
-    for path, request in asked:
+    requests = [(path, session.client.get_async(path)) for path in paths]
+    nodes = {}
+    for path, request in requests:
         try:
             data, stat = session.ask(request)
         except NoNodeError:
             continue
-        found[path] = (data, stat.version)
-    return found
+        nodes[path] = (data, stat.version)
+    return nodes
 
 
 def read_consumer(session: Session, path: str) -> Tree:
@@ -100,8 +100,8 @@ def read_consumer(session: Session, path: str) -> Tree:
     except NoNodeError:
         return tree
     tree.folders[path] = topics
-    asked = [(f"{path}/{t}", session.client.get_children_async(f"{path}/{t}")) for t in topics]
-    for topic, request in asked:
+    requests = [(f"{path}/{t}", session.client.get_children_async(f"{path}/{t}")) for t in topics]
+    for topic, request in requests:
         try:
             tree.folders[topic] = session.ask(request)
         except NoNodeError:

@@ -79,9 +79,9 @@ class Attempts:
         """The row of an earlier run; None when there is none, or a file of it is gone."""
         path = self._folder / TASKS / f"{key}.json"
         try:
-            found: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
-            files = tuple(StateFile(**f) for f in found.pop("files"))
-            row = TaskRow(**{**found, "files": files, "runs": tuple(found["runs"])})
+            fields: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
+            files = tuple(StateFile(**f) for f in fields.pop("files"))
+            row = TaskRow(**{**fields, "files": files, "runs": tuple(fields["runs"])})
             for file in files:
                 check_file(self._folder, file)
             if not all((self._folder / run).exists() for run in row.runs):
@@ -227,8 +227,8 @@ def begin(folder: Path, request: str, left: str | None) -> None:
 
 def check_begun(folder: Path, request: str) -> None:
     """Raises RefusedError where what was begun last is another request, or is a state already."""
-    found = unfinished(folder)
-    if found is not None and json.loads(found) != json.loads(request):
+    begun = unfinished(folder)
+    if begun is not None and json.loads(begun) != json.loads(request):
         raise _another(folder)
 
 

@@ -32,14 +32,14 @@ def sorted_marks(parts: Iterable["NDArray[np.bytes_]"]) -> "NDArray[np.bytes_]":
     return np.sort(np.concatenate([np.empty(0, f"S{SIZE}"), *parts]))
 
 
-def among(found: "NDArray[np.bytes_]", live: "NDArray[np.bytes_]") -> "NDArray[np.bool_]":
+def among(marks: "NDArray[np.bytes_]", live: "NDArray[np.bytes_]") -> "NDArray[np.bool_]":
     """bool[n]: which of them are in `live`, which is sorted."""
     import numpy as np
 
     if not len(live):
-        return np.zeros(len(found), np.bool_)
-    at = np.minimum(np.searchsorted(live, found), len(live) - 1)
-    same: NDArray[np.bool_] = live[at] == found
+        return np.zeros(len(marks), np.bool_)
+    at = np.minimum(np.searchsorted(live, marks), len(live) - 1)
+    same: NDArray[np.bool_] = live[at] == marks
     return same
 
 

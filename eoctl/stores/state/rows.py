@@ -46,15 +46,15 @@ class StateRows:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        found = []
+        tables = []
         if part == 0:
             self.check(place)
         for listed in self.manifest.by_place()[place].files:
             file = pq.ParquetFile(self.folder / listed.path)
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group, columns=rows_schema().names)
-                found.append(_some(table.cast(rows_schema()), part, parts))
-        return pa.concat_tables(found or [pa.Table.from_batches([], schema=rows_schema())])
+                tables.append(_some(table.cast(rows_schema()), part, parts))
+        return pa.concat_tables(tables or [pa.Table.from_batches([], schema=rows_schema())])
 
     def all_rows(self, place: TopicPartition) -> Iterator["pa.Table"]:
         """Yield all rows with all columns, a row group at a time."""
@@ -71,11 +71,11 @@ class StateRows:
         """The offsets of a partition's rows, rising."""
         import numpy as np
 
-        found = [
+        columns = [
             int64_values(one_chunk(group.column("offset")))
             for group in self._groups(place, ["offset"])
         ]
-        return np.sort(np.concatenate([np.empty(0, np.int64), *found]))
+        return np.sort(np.concatenate([np.empty(0, np.int64), *columns]))
 
     def columns(self, place: TopicPartition, names: list[str]) -> Iterator["pa.Table"]:
         """Some columns of all rows, a row group at a time. Call `check` before."""
@@ -101,9 +101,9 @@ class StateRows:
                 here = int64_values(one_chunk(group.column("offset")))
                 chosen = np.flatnonzero((here >= offsets[begin]) & (here <= offsets[last]))
                 parts.append(group.take(int64_array(chosen)))
-            found = pa.concat_tables(parts)
-            order = np.argsort(int64_values(one_chunk(found.column("offset"))), kind="stable")
-            yield found.take(int64_array(order))
+            rows = pa.concat_tables(parts)
+            order = np.argsort(int64_values(one_chunk(rows.column("offset"))), kind="stable")
+            yield rows.take(int64_array(order))
 
     def check(self, place: TopicPartition) -> None:
         """Raises RefusedError where a file is not what the manifest lists, or they are not what its
@@ -148,15 +148,15 @@ class StateRows:
             file = pq.ParquetFile(self.folder / listed.path)
             at = file.schema_arrow.get_field_index("offset")
             for number in range(file.num_row_groups):
-                told = file.metadata.row_group(number).column(at).statistics
-                if within is not None and _outside(told, within):
+                statistics = file.metadata.row_group(number).column(at).statistics
+                if within is not None and _outside(statistics, within):
                     continue
                 yield file.read_row_group(number, columns=columns)
 
 
-def _outside(told: Any, within: tuple[int, int]) -> bool:
-    known = told is not None and told.has_min_max
-    return known and (told.max < within[0] or told.min > within[1])
+def _outside(statistics: Any, within: tuple[int, int]) -> bool:
+    known = statistics is not None and statistics.has_min_max
+    return known and (statistics.max < within[0] or statistics.min > within[1])
 
 
 def file_of(listed: ManifestFile) -> StateFile:
@@ -213,15 +213,15 @@ def read_dump(path: Path) -> Dump:
 
 def _dumped(line: str, where: str) -> tuple[tuple[str | None, int | None], dict[str, Any]]:
     try:
-        found = json.loads(line)
-        key, value = found["key"], found.get("value")
+        fields = json.loads(line)
+        key, value = fields["key"], fields.get("value")
         row = {
             "offset": 0,
-            "timestamp": found.get("timestamp"),
+            "timestamp": fields.get("timestamp"),
             "key": base64.b64decode(key, validate=True),
             "value": None if value is None else base64.b64decode(value, validate=True),
         }
-        place = found.get("topic"), found.get("partition")
+        place = fields.get("topic"), fields.get("partition")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, binascii.Error):
         raise UsageError(
             "not a line of a dump",

@@ -149,9 +149,9 @@ class StateTable:
                     name = connection.dialect.identifier_preparer.format_table(self._table)
                     connection.exec_driver_sql(f"LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE")
                 store.put(connection, offsets[1])
-                found = self._count(connection, job, live)
+                counts = self._count(connection, job, live)
                 if not replace:
-                    refuse_others(sum(one.others for one in found.values()), self.name)
+                    refuse_others(sum(one.others for one in counts.values()), self.name)
                 for partition, keep in live.items():
                     for table in rows(partition):
                         for low in range(0, len(table), ROWS_AT_ONCE):
@@ -197,15 +197,15 @@ class StateTable:
             raise IncompleteError(
                 "there is no such table", where=self.name, remedy=f"make it: {made}"
             ) from None
-        found = {column["name"]: column["type"] for column in columns}
-        wanted = {"int64": Integer, "binary": LargeBinary, "string": String}
+        actual = {column["name"]: column["type"] for column in columns}
+        types = {"int64": Integer, "binary": LargeBinary, "string": String}
         for name in self._columns:
-            if name not in found:
+            if name not in actual:
                 raise IncompleteError(f"the table has no column {name!r}", where=self.name)
         for name, kind in self._columns.items():
-            if not isinstance(found[name], wanted[kind]):
+            if not isinstance(actual[name], types[kind]):
                 raise RefusedError(
-                    f"its column {name!r} is of type {found[name]}, the state's is {kind}",
+                    f"its column {name!r} is of type {actual[name]}, the state's is {kind}",
                     where=self.name,
                 )
         keys: list[Any] = [
@@ -233,9 +233,9 @@ class StateTable:
         import numpy as np
         from sqlalchemy import func, select
 
-        table, found = self._table, {partition: Counted() for partition in live}
-        asked = select(func.coalesce(table.c.partition, -1), *self._marked(table))
-        for part in self._streamed(connection, job, asked):
+        table, counts = self._table, {partition: Counted() for partition in live}
+        query = select(func.coalesce(table.c.partition, -1), *self._marked(table))
+        for part in self._streamed(connection, job, query):
             numbers = np.array([row[0] for row in part], np.int64)
             made = marks(row[1:] for row in part)
             for number in np.unique(numbers).tolist():
@@ -245,9 +245,9 @@ class StateTable:
                         where=self.name,
                     )
                 own = among(made[numbers == number], live[number])
-                found[number].own += int(own.sum())
-                found[number].others += int((~own).sum())
-        return found
+                counts[number].own += int(own.sum())
+                counts[number].others += int((~own).sum())
+        return counts
 
     def _marked(self, table: Any) -> list[Any]:
         """The columns of `marked`; a null integer is -1, which none of a state is."""
@@ -263,11 +263,11 @@ class StateTable:
         table = self._table
         names = rows_schema().names
         columns = {n: table.c[n] for n in names} | {"offset": func.coalesce(table.c.offset, -1)}
-        asked = select(*columns.values(), *self._marked(table)).where(
+        query = select(*columns.values(), *self._marked(table)).where(
             table.c.partition == partition
         )
         total, made = Digest(), []
-        for part in self._streamed(connection, job, asked):
+        for part in self._streamed(connection, job, query):
             rows = [dict(zip(names, row, strict=False)) for row in part]
             total += digest(partition, pa.Table.from_pylist(rows, schema=rows_schema()))
             made.append(marks(row[len(names) :] for row in part))
@@ -321,11 +321,11 @@ class StateTable:
             after = [tuple_(*keys) > tuple_(*part[-1][1:])]
 
     def _streamed(
-        self, connection: "Connection", job: BlockingCall, asked: Any
+        self, connection: "Connection", job: BlockingCall, query: Any
     ) -> Iterator[Sequence[Any]]:
         """Rows, some at a time, never all of them in memory."""
         options = {"stream_results": True, "yield_per": _LOOKED_AT_ONCE}
-        for part in connection.execute(asked, execution_options=options).partitions():
+        for part in connection.execute(query, execution_options=options).partitions():
             job.answered()
             yield part
 

@@ -62,13 +62,16 @@ class ChangelogFormat:
         """bool[n]: records that may be in a state; the others are counted as `invalid`."""
         return ~null_mask(rows.column("key"))
 
-    def keep(self, rows: "pa.RecordBatch", seen: Seen) -> "NDArray[np.bool_] | None":
-        """bool[n]: valid records that a replay would not ignore; None: all. seen: before them."""
+    def keep(self, rows: "pa.RecordBatch", summary: Seen) -> "NDArray[np.bool_] | None":
+        """bool[n]: valid records that a replay would not ignore; None: all.
+
+        summary: of the records before them.
+        """
         return None
 
-    def observe(self, rows: "pa.RecordBatch", seen: Seen) -> Seen:
+    def observe(self, rows: "pa.RecordBatch", summary: Seen) -> Seen:
         """Return what to remember of these records, by rising offset, tombstones included."""
-        return seen
+        return summary
 
     def merge(self, first: Seen, second: Seen) -> Seen:
         """Join what two ranges of a partition have seen."""
@@ -78,15 +81,15 @@ class ChangelogFormat:
         """Return the columns of which the last offset wins."""
         return rows.column("key")
 
-    def finish(self, rows: "pa.Table", seen: Seen) -> "pa.Table":
+    def finish(self, rows: "pa.Table", summary: Seen) -> "pa.Table":
         """The live rows among the last of each identity, with the `extra` columns.
 
-        All identities of a key come together, in no order, tombstones included. seen: of the whole
+        All identities of a key come together, in no order, tombstones included. summary: of the
         partition.
         """
         return rows.filter(rows.column("value").is_valid())
 
-    def proves(self, log: LogFacts, seen: Seen) -> str | None:
+    def proves(self, log: LogFacts, summary: Seen) -> str | None:
         """Why nothing that is live can be missing although the log's beginning was deleted.
 
         None where that can't be said.
@@ -115,13 +118,13 @@ def changelog_format(name: str, options: Mapping[str, Any]) -> ChangelogFormat:
         raise UsageError(
             f"no format {name!r}", where="--format", remedy=f"one of {known}, or module:Class"
         )
-    module, _, wanted = target.partition(":")
-    if not all(part.isidentifier() for part in [*module.split("."), wanted]):
+    module, _, class_name = target.partition(":")
+    if not all(part.isidentifier() for part in [*module.split("."), class_name]):
         raise UsageError(
             f"{target!r} names no class", where="--format", remedy="write module:Class, no path"
         )
     try:
-        made = getattr(import_module(module), wanted)
+        made = getattr(import_module(module), class_name)
     except (ImportError, AttributeError) as error:
         raise UsageError(
             f"{target} cannot be loaded: {error}",

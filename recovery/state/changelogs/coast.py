@@ -25,7 +25,7 @@ _END = 2**31  # behind the last byte of any record
 class Coast(ChangelogFormat):
     """Last state per key, and the offsets attached to it.
 
-    seen: {"upstream", "downstream"}: of the partition's last record, the restart offsets.
+    summary: {"upstream", "downstream"}: of the partition's last record, the restart offsets.
     """
 
     name = "coast"
@@ -48,7 +48,7 @@ class Coast(ChangelogFormat):
         keys = rows.column("key")
         return super().valid(rows) & _fits(keys, 0, _LENGTH)
 
-    def observe(self, rows: "pa.RecordBatch", seen: Seen) -> Seen:
+    def observe(self, rows: "pa.RecordBatch", summary: Seen) -> Seen:
         """Raises CorruptError where the last record's value is not coast's."""
         values = rows.column("value")
         for i in range(len(rows) - 1, -1, -1):
@@ -56,18 +56,18 @@ class Coast(ChangelogFormat):
             if value is None:
                 continue
             try:
-                said = decode_changelog(rows.column("key")[i].as_py(), value)
+                entry = decode_changelog(rows.column("key")[i].as_py(), value)
             except CorruptError as error:
                 raise error.within(f"offset {rows.column('offset')[i].as_py()}") from error
-            return {"upstream": said.upstream, "downstream": said.downstream}
-        return seen
+            return {"upstream": entry.upstream, "downstream": entry.downstream}
+        return summary
 
-    def finish(self, rows: "pa.Table", seen: Seen) -> "pa.Table":
+    def finish(self, rows: "pa.Table", summary: Seen) -> "pa.Table":
         """Raises CorruptError for a value that is not coast's."""
         import numpy as np
         import pyarrow.compute as pc
 
-        rows = super().finish(rows, seen)
+        rows = super().finish(rows, summary)
         keys, values = (one_chunk(rows.column(name)) for name in ("key", "value"))
         wrong = np.flatnonzero(~_fits(values, 16, _ATTACHED))
         if len(wrong):
@@ -99,9 +99,9 @@ def _head(column: "pa.Array", at: int, least: int, kind: str) -> "NDArray[np.int
     import numpy as np
 
     data, edges = binary_parts(column)
-    found = np.full(len(column), -1, np.int64)
+    numbers = np.full(len(column), -1, np.int64)
     long_enough = np.flatnonzero(np.diff(edges) >= least)
     width = np.dtype(kind).itemsize
     places = edges[:-1][long_enough, None] + at + np.arange(width)
-    found[long_enough] = np.ascontiguousarray(data[places]).view(kind)[:, 0]
-    return found
+    numbers[long_enough] = np.ascontiguousarray(data[places]).view(kind)[:, 0]
+    return numbers

@@ -28,10 +28,10 @@ class ConnectOffsets(ChangelogFormat):
         names = ("connector", "source_partition", "source_offset")
         return pa.schema([pa.field(name, pa.large_string()) for name in names])
 
-    def finish(self, rows: "pa.Table", seen: Seen) -> "pa.Table":
+    def finish(self, rows: "pa.Table", summary: Seen) -> "pa.Table":
         import pyarrow as pa
 
-        rows = super().finish(rows, seen)
+        rows = super().finish(rows, summary)
         keys = [decode_key(key) for key in rows.column("key").to_pylist()]
         values = [_text(value) for value in rows.column("value").to_pylist()]
         columns = [[key[0] for key in keys], [key[1] for key in keys], values]
@@ -43,10 +43,10 @@ class ConnectOffsets(ChangelogFormat):
 def decode_key(key: bytes) -> tuple[str | None, str | None]:
     """(connector, source partition as JSON); (None, None) for what Connect does not write."""
     try:
-        found = json.loads(key)
-        if not (isinstance(found, list) and len(found) == 2 and isinstance(found[0], str)):
+        fields = json.loads(key)
+        if not (isinstance(fields, list) and len(fields) == 2 and isinstance(fields[0], str)):
             return None, None
-        return _utf8(found[0]), _utf8(json.dumps(found[1], sort_keys=True, ensure_ascii=False))
+        return _utf8(fields[0]), _utf8(json.dumps(fields[1], sort_keys=True, ensure_ascii=False))
     except (ValueError, RecursionError):
         return None, None
 

@@ -35,7 +35,7 @@ class StreamsKv(ChangelogFormat):
 class _Expiring(ChangelogFormat):
     """Keys that end in times, of which the store hides what is older than its retention.
 
-    seen: {"max": the highest time of any record}.
+    summary: {"max": the highest time of any record}.
     """
 
     needs_retention = True
@@ -51,29 +51,29 @@ class _Expiring(ChangelogFormat):
         long_enough: NDArray[np.bool_] = np.diff(edges) >= self.tail
         return super().valid(rows) & long_enough
 
-    def observe(self, rows: "pa.RecordBatch", seen: Seen) -> Seen:
+    def observe(self, rows: "pa.RecordBatch", summary: Seen) -> Seen:
         if not len(rows):
-            return seen
+            return summary
         highest = int(tail_int64(rows.column("key"), self.expires_by).max())
-        return {"max": max(highest, seen.get("max", highest))}
+        return {"max": max(highest, summary.get("max", highest))}
 
     def merge(self, first: Seen, second: Seen) -> Seen:
-        found = [s["max"] for s in (first, second) if "max" in s]
-        return {"max": max(found)} if found else {}
+        highest = [s["max"] for s in (first, second) if "max" in s]
+        return {"max": max(highest)} if highest else {}
 
-    def finish(self, rows: "pa.Table", seen: Seen) -> "pa.Table":
-        rows = super().finish(rows, seen).combine_chunks()
+    def finish(self, rows: "pa.Table", summary: Seen) -> "pa.Table":
+        rows = super().finish(rows, summary).combine_chunks()
         if not len(rows):
             return _with(rows, self.extra, [])
         time = tail_int64(one_chunk(rows.column("key")), self.expires_by)
-        rows = _filter(rows, time >= seen["max"] - _retention(self) + 1)
+        rows = _filter(rows, time >= summary["max"] - _retention(self) + 1)
         return _with(rows, self.extra, self.decoded(one_chunk(rows.column("key"))))
 
     def decoded(self, keys: "pa.Array") -> "list[pa.Array]":
         """The `extra` columns of these keys."""
         raise NotImplementedError
 
-    def proves(self, log: LogFacts, seen: Seen) -> str | None:
+    def proves(self, log: LogFacts, summary: Seen) -> str | None:
         """Old windows leave the log from its start on: while that is 0, none has left."""
         return "the log begins at offset 0" if log.log_start_offset == 0 else None
 
@@ -143,7 +143,7 @@ class StreamsVersioned(ChangelogFormat):
     A record is a version from its timestamp on, until the next of its key; a null value ends the
     one before it. Of equal key and timestamp the last offset counts. With T the highest timestamp
     so far, a replay ignores records older than T - history; at the end versions that ended at or
-    before T - history are gone. seen: {"time": T}.
+    before T - history are gone. summary: {"time": T}.
     """
 
     name = "streams-versioned"
@@ -157,18 +157,18 @@ class StreamsVersioned(ChangelogFormat):
 
         return pa.schema([pa.field("valid_from", pa.int64()), pa.field("valid_to", pa.int64())])
 
-    def keep(self, rows: "pa.RecordBatch", seen: Seen) -> "NDArray[np.bool_] | None":
+    def keep(self, rows: "pa.RecordBatch", summary: Seen) -> "NDArray[np.bool_] | None":
         import numpy as np
 
         time = _timestamps(rows)
-        highest = np.maximum(np.maximum.accumulate(time), seen.get("time", _NO_TIMESTAMP))
+        highest = np.maximum(np.maximum.accumulate(time), summary.get("time", _NO_TIMESTAMP))
         kept: NDArray[np.bool_] = time >= highest - _retention(self)
         return None if kept.all() else kept
 
-    def observe(self, rows: "pa.RecordBatch", seen: Seen) -> Seen:
+    def observe(self, rows: "pa.RecordBatch", summary: Seen) -> Seen:
         if not len(rows):
-            return seen
-        return {"time": max(int(_timestamps(rows).max()), seen.get("time", _NO_TIMESTAMP))}
+            return summary
+        return {"time": max(int(_timestamps(rows).max()), summary.get("time", _NO_TIMESTAMP))}
 
     def merge(self, first: Seen, second: Seen) -> Seen:
         return {"time": max(s.get("time", _NO_TIMESTAMP) for s in (first, second))}
@@ -189,7 +189,7 @@ class StreamsVersioned(ChangelogFormat):
         )
         return pc.binary_join_element_wise(one_chunk(rows.column("key")), stamps, nothing)
 
-    def finish(self, rows: "pa.Table", seen: Seen) -> "pa.Table":
+    def finish(self, rows: "pa.Table", summary: Seen) -> "pa.Table":
         import numpy as np
 
         if not len(rows):
@@ -203,7 +203,7 @@ class StreamsVersioned(ChangelogFormat):
         ends = np.full(len(rows), _FOREVER, np.int64)
         followed = number[1:] == number[:-1]
         ends[:-1][followed] = time[1:][followed]
-        horizon = seen.get("time", _NO_TIMESTAMP) - _retention(self)
+        horizon = summary.get("time", _NO_TIMESTAMP) - _retention(self)
         live = ~null_mask(one_chunk(rows.column("value"))) & (ends > horizon)
         rows, time, ends = _filter(rows, live), time[live], ends[live]
         return _with(rows, self.extra, [int64_array(time), int64_array(ends, ends == _FOREVER)])
@@ -262,11 +262,11 @@ def _empty(field: "pa.Field") -> "pa.Array":
 
 def _retention(form: ChangelogFormat) -> int:
     """Raises UsageError where nobody said it."""
-    found = form.options.get("retention_ms")
-    if not isinstance(found, int) or found < 1:
+    retention_ms = form.options.get("retention_ms")
+    if not isinstance(retention_ms, int) or retention_ms < 1:
         raise UsageError(
             f"{form.name} needs the store's retention",
             where="--retention",
             remedy="give it as the application has it: --retention 2h",
         )
-    return found
+    return retention_ms
