@@ -98,7 +98,7 @@ def _request(root: Path, servers: str, topic: str) -> RebuildRequest:
     first = root / "first"
     words = ["--format", "plain", "--at", "lso", "--output", str(first), "--engine", "local"]
     command([*EOCTL, "--bootstrap-server", servers, "state", "rebuild", topic, *words])()
-    wanted = state.Wanted((topic,), "plain", str(first / "cut.json"), root / "unused")
+    wanted = state.RebuildWish((topic,), "plain", str(first / "cut.json"), root / "unused")
 
     async def resolve() -> RebuildRequest:
         settings = client_settings({"bootstrap.servers": servers})

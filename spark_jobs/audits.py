@@ -227,7 +227,7 @@ def apart(
     batches: "Iterator[pa.RecordBatch]", answers_apart: "list[pa.RecordBatch]"
 ) -> "Iterator[pa.RecordBatch]":
     """The rows that tasks gave; what they said of their pieces in columns `piece` and `told` goes
-    to `said`, as rows of ANSWER."""
+    to `answers_apart`, as rows of ANSWER."""
     import pyarrow.compute as pc
 
     for one in batches:

@@ -87,7 +87,7 @@ def up(
 
 
 def _fits(there: LabSpec, request: LabSpec) -> bool:
-    """True if the lab made for `there` is what `asked` asks for: no port means any port."""
+    """True if the lab made for `there` is what `request` asks for: no port means any port."""
     port = there.port if request.port is None else request.port
     return there == dataclasses.replace(request, port=port)
 

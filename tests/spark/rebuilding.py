@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from eoctl.engine.rebuild import RebuildRequest, rebuild
 from eoctl.lab.cluster import Lab
-from eoctl.operations.state.rebuild import Wanted, rebuild_state
+from eoctl.operations.state.rebuild import RebuildWish, rebuild_state
 from eoctl.settings.context import Connect, Context, resolve
 from spark_jobs.rebuild import SparkEngine
 from tests.kafka.state_oracle import Rebuilt
@@ -21,7 +21,9 @@ def context(lab: Lab) -> Context:
     return resolve(Connect(bootstrap_server=lab.bootstrap_servers))
 
 
-def on_session(spark: "SparkSession", lab: Lab, wanted: Wanted, seconds: float = 120) -> Rebuilt:
+def on_session(
+    spark: "SparkSession", lab: Lab, wanted: RebuildWish, seconds: float = 120
+) -> Rebuilt:
     """The rebuild with the session's executors, without a job's process."""
 
     def run(request: RebuildRequest, access: "Access") -> "Manifest":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl.lab.cluster import Lab
-from eoctl.operations.state.rebuild import Wanted, rebuild_state
+from eoctl.operations.state.rebuild import RebuildWish, rebuild_state
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import transactional
 from tests.kafka.state_oracle import MODULUS, Rebuilt, dict_state, digest, fill
@@ -134,12 +134,12 @@ def test_a_format_in_ranges(
                 producer.abort_transaction(30)
         expected += model(p, committed[p])
 
-    def wanted(engine: str, range_offsets: int) -> Wanted:
+    def wanted(engine: str, range_offsets: int) -> RebuildWish:
         at = "lso" if engine == "spark" else str(tmp_path / "spark" / "cut.json")
         retention = None if form == "coast" else RETENTION
         output = tmp_path / engine
         more = {"retention_ms": retention, "range_offsets": range_offsets}
-        return Wanted((name,), form, at, output, engine, **more)  # type: ignore[arg-type]
+        return RebuildWish((name,), form, at, output, engine, **more)  # type: ignore[arg-type]
 
     found = on_session(spark, lab1, wanted("spark", 200))
     rows = [(r["partition"], r["key"], r["timestamp"], r["value"]) for r in found.rows()]
@@ -172,7 +172,9 @@ def test_only_what_came_since(
         fill(lab1, name, seed=number, records=600, keys=50 + 10 * number, partitions=2)
         since = found[-1].folder if found else None
         output = tmp_path / str(number)
-        wanted = Wanted((name,), "plain", "lso", output, "spark", range_offsets=most, since=since)
+        wanted = RebuildWish(
+            (name,), "plain", "lso", output, "spark", range_offsets=most, since=since
+        )
         found.append(on_session(spark, lab1, wanted))
         expected, _ = dict_state(lab1, name, found[-1].ends)
         assert found[-1].state() == expected

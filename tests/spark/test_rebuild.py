@@ -19,7 +19,7 @@ import pytest
 
 from eoctl.lab.cluster import Lab
 from eoctl.operations.jobs.records import session_members
-from eoctl.operations.state.rebuild import Wanted
+from eoctl.operations.state.rebuild import RebuildWish
 from eoctl.settings.context import Context
 from recovery.errors import UsageError
 from spark_jobs.source import register
@@ -55,7 +55,9 @@ def test_state_is_that_of_a_dict_whole_and_in_ranges(
     spark: "SparkSession", lab1: Lab, changelog: str, tmp_path: Path
 ) -> None:
     for name, most in (("whole", 10**9), ("ranges", 1500)):
-        wanted = Wanted((changelog,), "plain", "lso", tmp_path / name, "spark", range_offsets=most)
+        wanted = RebuildWish(
+            (changelog,), "plain", "lso", tmp_path / name, "spark", range_offsets=most
+        )
         found = on_session(spark, lab1, wanted)
         expected, _ = dict_state(lab1, changelog, found.ends)
         assert found.state() == expected
@@ -80,7 +82,9 @@ def test_a_killed_worker_changes_nothing(
 
     thread = threading.Thread(target=kill)
     thread.start()
-    wanted = Wanted((changelog,), "plain", "lso", tmp_path / "out", "spark", max_rate=800_000.0)
+    wanted = RebuildWish(
+        (changelog,), "plain", "lso", tmp_path / "out", "spark", max_rate=800_000.0
+    )
     try:
         found = on_session(spark, lab1, wanted)
     finally:
@@ -372,7 +376,9 @@ def test_auto_takes_spark_where_it_is_named_and_does_without_it_where_it_is_not_
 
     asked: list[tuple[str, bool]] = []
 
-    def seen(context: Context, wanted: Wanted, timeout: Any, progress: Any, spark: Any) -> None:
+    def seen(
+        context: Context, wanted: RebuildWish, timeout: Any, progress: Any, spark: Any
+    ) -> None:
         asked.append((wanted.engine, spark is not None))
         raise UsageError("seen")
 

@@ -21,7 +21,7 @@ import pytest
 from eoctl.kafka.connection.access import Access
 from eoctl.lab.cluster import Lab
 from eoctl.operations.jobs.records import session_members
-from eoctl.operations.state.rebuild import Wanted, rebuild_state
+from eoctl.operations.state.rebuild import RebuildWish, rebuild_state
 from eoctl.settings.context import Connect, resolve
 from recovery.errors import EoctlError
 from spark_jobs.session.executors import code_zip
@@ -207,7 +207,7 @@ def test_spark_submit_without_eoctl(lab1: Lab, topic: MakeTopic, tmp_path: Path)
         specs.append({"access": access_, "request": json.loads(request.to_json())})
         raise _Asked
 
-    wanted = Wanted((changelog,), "plain", "lso", output, "spark")
+    wanted = RebuildWish((changelog,), "plain", "lso", output, "spark")
     context = resolve(Connect(bootstrap_server=lab1.bootstrap_servers))
     with pytest.raises(_Asked):
         rebuild_state(context, wanted, 60, spark=keep)

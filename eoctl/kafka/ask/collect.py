@@ -29,7 +29,7 @@ MOVED = frozenset({"NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "UNKNOWN_LEA
 async def partition_offsets(
     cluster: Cluster, topics: Iterable[TopicMetadata], partitions: Sequence[PartitionMetadata]
 ) -> tuple[list[PartitionFacts], list[Missing]]:
-    """Log start, LSO and high watermark of `wanted`, in its order.
+    """Log start, LSO and high watermark of `partitions`, in their order.
 
     Three ListOffsets per leader, whatever the number of partitions. A partition whose leader
     moved meanwhile is asked once more where it moved to.
@@ -168,7 +168,7 @@ async def _offsets_of(
 def list_offsets(
     partitions: Iterable[PartitionMetadata], timestamp: int, level: int, *, replica: int = -1
 ) -> Any:
-    """A ListOffsets request for `wanted` (KIP-79, KIP-98): timestamp -1 latest, -2 earliest.
+    """A ListOffsets request for `partitions` (KIP-79, KIP-98): timestamp -1 latest, -2 earliest.
 
     replica: -1 asks as a client; another number is told what replicas see, at this leader epoch.
     """

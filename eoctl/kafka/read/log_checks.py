@@ -13,11 +13,11 @@ from recovery.facts import Missing, TopicPartition
 EARLIEST_LOCAL = -4
 
 
-Wanted = Mapping[TopicPartition, tuple[int, int, int]]
+LeaderEpochs = Mapping[TopicPartition, tuple[int, int, int]]
 """(leader, its present epoch, the epoch asked for) of each partition."""
 
 
-async def epoch_ends(cluster: Cluster, epochs: Wanted) -> dict[TopicPartition, int]:
+async def epoch_ends(cluster: Cluster, epochs: LeaderEpochs) -> dict[TopicPartition, int]:
     """The ends of epochs in the leaders' logs (OffsetForLeaderEpoch, KIP-101 and KIP-320).
 
     An offset below what a reader has read of that epoch means that the logs diverged: a
@@ -29,7 +29,7 @@ async def epoch_ends(cluster: Cluster, epochs: Wanted) -> dict[TopicPartition, i
 
 
 async def asked_epoch_ends(
-    cluster: Cluster, epochs: Wanted
+    cluster: Cluster, epochs: LeaderEpochs
 ) -> tuple[dict[TopicPartition, int | None], list[Missing]]:
     """The ends of epochs; None where the leader does not know the epoch, and who did not tell."""
     request = messages.OffsetForLeaderEpochRequest

@@ -50,11 +50,11 @@ class DuplicatesAudit(Audit[DuplicatesFound]):
         return AuditedRanges(cluster.cluster_id, ranges, missing)
 
     async def read(
-        self, cluster: Cluster, asked: AuditedRanges, reading: AuditOptions
+        self, cluster: Cluster, audited: AuditedRanges, reading: AuditOptions
     ) -> DuplicatesFound:
-        look = _Look(cluster, asked.ranges, reading)
-        suspects = Suspects(asked.offsets)
-        records, without_id = {r.key: 0 for r in asked.ranges}, {r.key: 0 for r in asked.ranges}
+        look = _Look(cluster, audited.ranges, reading)
+        suspects = Suspects(audited.offsets)
+        records, without_id = {r.key: 0 for r in audited.ranges}, {r.key: 0 for r in audited.ranges}
         async for r, part in look.visible():
             try:
                 ids, has = digests(self.by, part)
@@ -68,11 +68,11 @@ class DuplicatesAudit(Audit[DuplicatesFound]):
         if len(halves):
             async for r, part in look.visible():
                 try:
-                    found = list(suspects_of(self.by, r.key, part, halves))
+                    suspects_here = list(suspects_of(self.by, r.key, part, halves))
                 except EoctlError as error:  # it was read otherwise a moment ago
                     look.fail(r, error)
                     continue
-                for one in found:
+                for one in suspects_here:
                     copies.add(one)
         copies.end()
         return DuplicatesFound(
@@ -86,14 +86,14 @@ class DuplicatesAudit(Audit[DuplicatesFound]):
                     records=records[r.key],
                     without_id=without_id[r.key],
                 )
-                for r in asked.ranges
+                for r in audited.ranges
             ),
             shown=tuple(copies.duplicates()),
         )
 
-    def request(self, asked: AuditedRanges, reading: AuditOptions) -> DuplicatesRequest:
+    def request(self, audited: AuditedRanges, reading: AuditOptions) -> DuplicatesRequest:
         return DuplicatesRequest(
-            ranges=tuple(asked.ranges),
+            ranges=tuple(audited.ranges),
             most=reading.most,
             check_crc=reading.check_crc,
             max_rate=reading.max_rate,
@@ -101,24 +101,24 @@ class DuplicatesAudit(Audit[DuplicatesFound]):
             range_offsets=self.range_offsets,
         )
 
-    def answer(self, asked: AuditedRanges, found: DuplicatesFound) -> Answer:
-        read = [r for r in found.read if (r.topic, r.partition) not in found.unread]
+    def answer(self, audited: AuditedRanges, result: DuplicatesFound) -> Answer:
+        read = [r for r in result.read if (r.topic, r.partition) not in result.unread]
         return Answer(
             schema="audit-duplicates",
-            cluster_id=asked.cluster_id,
+            cluster_id=audited.cluster_id,
             collected_at=now_ms(),
-            rows=[_row(one) for one in found.shown],
-            errors=error_rows(asked.unseen(found)),
+            rows=[_row(one) for one in result.shown],
+            errors=error_rows(audited.unseen(result)),
             extra={
                 "by": self.by.text,
-                "findings": found.findings,
-                "repeats": found.repeats,
+                "findings": result.findings,
+                "repeats": result.repeats,
                 "records": sum(r.records for r in read),
                 "without_id": sum(r.without_id for r in read),
-                "partitions": len(asked.ranges) - len(found.failed),
+                "partitions": len(audited.ranges) - len(result.failed),
             },
             judging=True,
-            finding=found.findings > 0,
+            finding=result.findings > 0,
         )
 
 

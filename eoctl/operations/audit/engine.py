@@ -43,10 +43,10 @@ class AuditedRanges:
     def offsets(self) -> int:
         return sum(r.end - r.start for r in self.ranges)
 
-    def unseen(self, found: AuditResult) -> list[Missing]:
+    def unseen(self, result: AuditResult) -> list[Missing]:
         """Return everything missing, with unreadable ranges in the ranges' order."""
         order = {r.key: number for number, r in enumerate(self.ranges)}
-        failed = sorted(found.failed, key=lambda m: order[m.topic or "", m.partition or 0])
+        failed = sorted(result.failed, key=lambda m: order[m.topic or "", m.partition or 0])
         return [*self.missing, *failed]
 
 
@@ -67,15 +67,15 @@ class Audit(ABC, Generic[F]):
         """Return the ranges to read."""
 
     @abstractmethod
-    async def read(self, cluster: Cluster, asked: AuditedRanges, reading: AuditOptions) -> F:
+    async def read(self, cluster: Cluster, audited: AuditedRanges, reading: AuditOptions) -> F:
         """Read and judge it here."""
 
     @abstractmethod
-    def request(self, asked: AuditedRanges, reading: AuditOptions) -> AuditRequest:
+    def request(self, audited: AuditedRanges, reading: AuditOptions) -> AuditRequest:
         """The request of a Spark job."""
 
     @abstractmethod
-    def answer(self, asked: AuditedRanges, found: F) -> Answer:
+    def answer(self, audited: AuditedRanges, result: F) -> Answer:
         """Return the command's answer."""
 
 
@@ -114,23 +114,23 @@ def audited(
     bound = None if seconds is None else time.monotonic() + seconds
 
     async def looked(cluster: Cluster) -> tuple[AuditedRanges, tuple[str, str], F | None]:
-        asked = await audit.look(cluster)
-        chosen = engine.choose(asked.offsets, audit.spark_offsets, reading.max_rate)
+        ranges = await audit.look(cluster)
+        chosen = engine.choose(ranges.offsets, audit.spark_offsets, reading.max_rate)
         here = chosen[0] == "local"
-        return asked, chosen, await audit.read(cluster, asked, reading) if here else None
+        return ranges, chosen, await audit.read(cluster, ranges, reading) if here else None
 
-    asked, (name, why), found = with_cluster(context, seconds, looked)
-    if found is None:
+    ranges, (name, why), result = with_cluster(context, seconds, looked)
+    if result is None:
         left = None if bound is None else bound - time.monotonic()
-        found = _on_spark(context, left, audit, audit.request(asked, reading), engine, asked)
-    answer = audit.answer(asked, found)
+        result = _on_spark(context, left, audit, audit.request(ranges, reading), engine, ranges)
+    answer = audit.answer(ranges, result)
     return replace(answer, extra={**answer.extra, "engine": name, "engine_why": why})
 
 
 async def here(cluster: Cluster, audit: Audit[F], reading: AuditOptions) -> Answer:
     """The answer of the local engine."""
-    asked = await audit.look(cluster)
-    return audit.answer(asked, await audit.read(cluster, asked, reading))
+    ranges = await audit.look(cluster)
+    return audit.answer(ranges, await audit.read(cluster, ranges, reading))
 
 
 def _on_spark(
@@ -139,7 +139,7 @@ def _on_spark(
     audit: Audit[F],
     request: AuditRequest,
     engine: AuditEngine,
-    asked: AuditedRanges,
+    ranges: AuditedRanges,
 ) -> F:
     assert engine.spark is not None
     if seconds is not None and seconds <= 0:
@@ -149,16 +149,16 @@ def _on_spark(
     # findings hold keys of records: they are not kept in the job's folder
     with private.temporary("audit") as folder:
         answer = folder / "found.json"
-        told = request.model_copy(update={"answer": str(answer)})
+        with_answer = request.model_copy(update={"answer": str(answer)})
         launch(
             audit.job,
-            told.model_dump(mode="json"),
+            with_answer.model_dump(mode="json"),
             context.access,
             engine.spark,
             summary=f"{audit.job.replace('_', ' ')} of {about}",
             show=engine.show,
             context=context.title,
-            cluster_id=asked.cluster_id,
+            cluster_id=ranges.cluster_id,
             seconds=seconds,
         )
         return audit.found.model_validate(json.loads(answer.read_bytes()))

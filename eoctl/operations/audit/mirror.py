@@ -89,28 +89,28 @@ async def _audit(
     compacted, stamped = await _settings(source, mirror, topic, wish.mirror)
     ignored = wish.ignored | (frozenset({"timestamp"}) if stamped else frozenset())
     compared = tuple(name for name in FIELDS if name not in ignored)
-    found = {r.partition: r for r in theirs}
+    mirror_ranges = {r.partition: r for r in theirs}
     missing += _unmatched(mine, theirs, topic, wish.mirror, missing)
     parts: list[MirrorAnswer] = []
     rows: list[AuditMirrorRow] = []
     both = Both(source, mirror, reading, compared, explained(*compacted))
     for r in mine:
-        if r.partition not in found:
+        if r.partition not in mirror_ranges:
             continue
         partition = PartitionMirror(
             r,
-            found[r.partition],
+            mirror_ranges[r.partition],
             [s for s in syncs if s.partition == r.partition],
             [Translated(c.upstream, c.downstream) for c in _of(translated, r.partition)],
             wish.start.value if wish.start.kind == "time" else None,
         )
         try:
-            seen = await both.read(partition)
+            logs = await both.read(partition)
         except EoctlError as error:
             missing.append(not_read(r.key, error))
             continue
         of_groups = _of(translated, r.partition)
-        parts.append(told(seen, of_groups, compacted, reading.most - len(rows)))
+        parts.append(told(logs, of_groups, compacted, reading.most - len(rows)))
         rows += parts[-1].rows
     missing += [one for t in parts for one in t.missing]
     findings = sum(t.findings for t in parts)
@@ -141,8 +141,8 @@ def _not_known(what: str, topic: str | None, error: EoctlError) -> Missing:
     return Missing("topic", "NOT_READ", text, topic=topic)
 
 
-def _of(found: Sequence[Checkpoint], partition: int) -> list[Checkpoint]:
-    return [one for one in found if one.partition == partition]
+def _of(checkpoints: Sequence[Checkpoint], partition: int) -> list[Checkpoint]:
+    return [one for one in checkpoints if one.partition == partition]
 
 
 async def _settings(
@@ -153,7 +153,8 @@ async def _settings(
     mine, _ = await topic_configs(source, [topic], keys)
     theirs, _ = await topic_configs(mirror, [copy], keys)
     policies = (
-        found.get(name, {}).get("cleanup.policy") for found, name in ((mine, topic), (theirs, copy))
+        configs.get(name, {}).get("cleanup.policy")
+        for configs, name in ((mine, topic), (theirs, copy))
     )
     # hidden settings prove nothing
     compacted = tuple(policy is None or "compact" in policy for policy in policies)
@@ -169,7 +170,7 @@ def _unmatched(
     missing: Sequence[Missing],
 ) -> list[Missing]:
     """Partitions that only one side has."""
-    said = {(m.topic, m.partition) for m in missing}
+    places_missing = {(m.topic, m.partition) for m in missing}
     a, b = {r.partition for r in mine}, {r.partition for r in theirs}
     pairs = [(copy, p, topic) for p in sorted(a - b)] + [(topic, p, copy) for p in sorted(b - a)]
     return [
@@ -182,5 +183,5 @@ def _unmatched(
             partition,
         )
         for name, partition, there in pairs
-        if (name, partition) not in said and (name, None) not in said
+        if (name, partition) not in places_missing and (name, None) not in places_missing
     ]

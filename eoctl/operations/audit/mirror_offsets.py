@@ -28,7 +28,7 @@ async def offset_syncs(
     named: the topic that holds them; None: the only `mm2-offset-syncs...internal` that tells of
     this topic. Raises UsageError where there are several, IncompleteError for an unreadable one.
     """
-    found: list[tuple[str, list[OffsetSync]]] = []
+    by_topic: list[tuple[str, list[OffsetSync]]] = []
     for cluster in _each(clusters):
         for topic in await _named(cluster, named, "mm2-offset-syncs", ".internal"):
             syncs = [
@@ -37,8 +37,8 @@ async def offset_syncs(
                 if value is not None and (sync := decode_sync(key, value)).topic == source
             ]
             if syncs or named:
-                found.append((topic, syncs))
-    return _one(found, named, "--offset-syncs")
+                by_topic.append((topic, syncs))
+    return _one(by_topic, named, "--offset-syncs")
 
 
 async def checkpoints(
@@ -46,7 +46,7 @@ async def checkpoints(
 ) -> tuple[str | None, list[Checkpoint]]:
     """The latest checkpoint of each group and partition of the mirror's topic. Otherwise as
     `offset_syncs`."""
-    found: list[tuple[str, list[Checkpoint]]] = []
+    by_topic: list[tuple[str, list[Checkpoint]]] = []
     for name in await _named(mirror, named, "", ".checkpoints.internal"):
         latest: dict[tuple[str, int], Checkpoint] = {}
         async for key, value in _records(mirror, name):
@@ -56,8 +56,8 @@ async def checkpoints(
             if one.topic == topic:
                 latest[one.group, one.partition] = one
         if latest or named:
-            found.append((name, [latest[place] for place in sorted(latest)]))
-    return _one(found, named, "--checkpoints")
+            by_topic.append((name, [latest[place] for place in sorted(latest)]))
+    return _one(by_topic, named, "--checkpoints")
 
 
 def _each(clusters: Sequence[Cluster]) -> list[Cluster]:
@@ -80,25 +80,25 @@ async def _named(cluster: Cluster, named: str | None, begin: str, end: str) -> l
 
 
 def _one(
-    found: list[tuple[str, list[Found]]], named: str | None, option: str
+    by_topic: list[tuple[str, list[Found]]], named: str | None, option: str
 ) -> tuple[str | None, list[Found]]:
-    if len(found) > 1:
-        names = ", ".join(sorted({topic for topic, _ in found}))
+    if len(by_topic) > 1:
+        names = ", ".join(sorted({topic for topic, _ in by_topic}))
         raise UsageError(
             f"several topics tell of this one: {names}",
             where=option,
             remedy="name the one of this mirror's MirrorMaker",
         )
-    if not found and named not in (None, NOTHING):
+    if not by_topic and named not in (None, NOTHING):
         raise UsageError(f"there is no topic {named}", where=option)
-    return found[0] if found else (None, [])
+    return by_topic[0] if by_topic else (None, [])
 
 
 async def _records(cluster: Cluster, topic: str) -> AsyncIterator[tuple[bytes, bytes | None]]:
     """Keys and values of all visible records with a key, by partition and offset."""
     metadata = await cluster.metadata([topic])
-    wanted = list(metadata.topics[topic].partitions)
-    facts, missing = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    partitions = list(metadata.topics[topic].partitions)
+    facts, missing = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)
     for fact in facts:
         if fact.log_start_offset is None or fact.last_stable_offset is None or fact.error:
             text = missing[0].detail if missing else "its offsets could not be read"

@@ -190,13 +190,15 @@ class Both:
         """Read both. The timestamp of the source's first record."""
         began: int | None = None
         total = (of.source.end - of.source.start) + (of.mirror.end - of.mirror.start)
-        told = self._progress(total)
+        on_progress = self._progress(total)
         async with AsyncExitStack() as stack:
             source = await stack.enter_async_context(
-                aclosing(self._records(self.source, of.source, of.source.high_watermark, told))
+                aclosing(
+                    self._records(self.source, of.source, of.source.high_watermark, on_progress)
+                )
             )
             mirror = await stack.enter_async_context(
-                aclosing(self._records(self.mirror, of.mirror, of.mirror.end, told))
+                aclosing(self._records(self.mirror, of.mirror, of.mirror.end, on_progress))
             )
             while not (pairing.source.done and pairing.mirror.done):
                 ours = pairing.wants_source()
@@ -224,12 +226,12 @@ class Both:
         if not len(places.wanted):
             return places
         total = (of.source.end - of.source.start) + (of.mirror.end - of.mirror.start)
-        told = self._progress(total)
-        source = self._records(self.source, of.source, of.source.high_watermark, told)
+        on_progress = self._progress(total)
+        source = self._records(self.source, of.source, of.source.high_watermark, on_progress)
         async with aclosing(source):
             async for part in source:
                 places.add_source(self._digests(part), part, of.source.end)
-        mirror = self._records(self.mirror, of.mirror, of.mirror.end, told)
+        mirror = self._records(self.mirror, of.mirror, of.mirror.end, on_progress)
         async with aclosing(mirror):
             async for part in mirror:
                 kept = part.select(_visible(part, of.mirror.end))
@@ -242,9 +244,9 @@ class Both:
         )
 
     def _records(
-        self, cluster: Cluster, r: Resolved, end: int, told: Callable[[int, int], None]
+        self, cluster: Cluster, r: Resolved, end: int, on_progress: Callable[[int, int], None]
     ) -> AsyncGenerator[ColumnBatch, None]:
-        return columns(cluster, r, end, self.reading, told)
+        return columns(cluster, r, end, self.reading, on_progress)
 
     def _progress(self, total: int) -> Callable[[int, int], None]:
         done = 0

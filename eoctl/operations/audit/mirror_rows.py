@@ -28,39 +28,39 @@ class MirrorAnswer:
 
 
 def told(
-    seen: BothLogs, translated: Sequence[Checkpoint], compacted: tuple[bool, bool], most: int
+    logs: BothLogs, translated: Sequence[Checkpoint], compacted: tuple[bool, bool], most: int
 ) -> MirrorAnswer:
     """The answer's part of one partition. compacted: source and mirror may have been. most: rows,
     0 or more."""
-    topic, partition = seen.source.key
+    topic, partition = logs.source.key
     excused = explained(*compacted)
-    counts = {kind: n for kind, n in seen.counts.items() if kind not in excused}
-    unproven = sum(seen.counts.values()) - sum(counts.values())
-    rows = [_row(partition, one, seen) for one in seen.differences[:most]]
+    counts = {kind: n for kind, n in logs.counts.items() if kind not in excused}
+    unproven = sum(logs.counts.values()) - sum(counts.values())
+    rows = [_row(partition, one, logs) for one in logs.differences[:most]]
     missing = []
     if unproven:
         text = (
             f"{counted(unproven, 'difference')} may come from compaction, which took records away"
         )
         missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
-    if seen.outside:
-        may = counted(seen.outside, "record")
+    if logs.outside:
+        may = counted(logs.outside, "record")
         text = f"{may} may have a partner before the ranges that were read"
         missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
-    if seen.head:
+    if logs.head:
         text = (
-            f"{counted(seen.head, 'record')} before the first that the mirror has may be lost or "
+            f"{counted(logs.head, 'record')} before the first that the mirror has may be lost or "
             "outside its range: its timestamps are not the source's"
         )
         missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
-    moved: int | None = sum(run.records for run in seen.moved)
-    if seen.ambiguous and moved:
+    moved: int | None = sum(run.records for run in logs.moved)
+    if logs.ambiguous and moved:
         moved = None
         text = "its order is unknown: some equal records of the source are not in the mirror once"
         missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
-    elif seen.moved:
-        rows += [_moved(partition, run) for run in seen.moved[: most - len(rows)]]
-    wrong, unknown = _syncs(seen, compacted)
+    elif logs.moved:
+        rows += [_moved(partition, run) for run in logs.moved[: most - len(rows)]]
+    wrong, unknown = _syncs(logs, compacted)
     rows += [_sync(partition, one) for one in wrong[: most - len(rows)]]
     if unknown:
         syncs = counted(unknown, "offset sync")
@@ -74,10 +74,10 @@ def told(
             mirror_offset=c.downstream,
             skipped=t.skipped if within else None,
             read_again=t.again if within else None,
-            beyond_end=c.downstream > seen.mirror.high_watermark,
+            beyond_end=c.downstream > logs.mirror.high_watermark,
         )
-        for c, t in zip(translated, seen.translated, strict=True)
-        for within in [c.upstream >= seen.source.start and c.downstream >= seen.mirror.start]
+        for c, t in zip(translated, logs.translated, strict=True)
+        for within in [c.upstream >= logs.source.start and c.downstream >= logs.mirror.start]
     ]
     if outside := sum(g.skipped is None for g in groups):
         text = (
@@ -87,22 +87,22 @@ def told(
         missing.append(Missing("partition", "UNPROVEN", text, None, topic, partition))
     bad = [g for g in groups if g.skipped or g.beyond_end]
     rows += [_checkpoint(g) for g in bad[: most - len(rows)]]
-    source, mirror = seen.source_sums, seen.mirror_sums
+    source, mirror = logs.source_sums, logs.mirror_sums
     examined = MirrorExamined(
         partition=partition,
-        source_start=seen.source.start,
-        source_end=seen.source.end,
-        mirror_start=seen.mirror.start,
-        mirror_end=seen.mirror.end,
+        source_start=logs.source.start,
+        source_end=logs.source.end,
+        mirror_start=logs.mirror.start,
+        mirror_end=logs.mirror.end,
         source_records=int(source.count.sum()),
         mirror_records=int(mirror.count.sum()),
         source_digest=source.text(),
         mirror_digest=mirror.text(),
-        same=seen.pairs,
-        mirrored_to=seen.mirrored_to,
-        behind=seen.behind,
-        source_before=seen.source_before,
-        mirror_before=seen.mirror_before,
+        same=logs.pairs,
+        mirrored_to=logs.mirrored_to,
+        behind=logs.behind,
+        source_before=logs.source_before,
+        mirror_before=logs.mirror_before,
         lost=counts.get("lost", 0),
         repeats=counts.get("repeat", 0),
         changed=counts.get("changed", 0),
@@ -110,8 +110,8 @@ def told(
         aborted=counts.get("aborted", 0),
         open=counts.get("open", 0),
         moved=moved,
-        unproven=unproven + seen.outside,
-        syncs=len(seen.syncs),
+        unproven=unproven + logs.outside,
+        syncs=len(logs.syncs),
         syncs_wrong=len(wrong),
         ranges=[
             MirrorRange(
@@ -129,10 +129,10 @@ def told(
     return MirrorAnswer(examined, rows, findings, missing, groups)
 
 
-def _syncs(seen: BothLogs, compacted: tuple[bool, bool]) -> tuple[list[OffsetSync], int]:
+def _syncs(logs: BothLogs, compacted: tuple[bool, bool]) -> tuple[list[OffsetSync], int]:
     """Syncs that name different records, and how many may name compacted ones."""
     wrong, unknown = [], 0
-    for sync, mine, theirs in seen.syncs:
+    for sync, mine, theirs in logs.syncs:
         if (mine is None and compacted[0]) or (theirs is None and compacted[1]):
             unknown += 1
         elif mine is None or mine != theirs:
@@ -140,10 +140,10 @@ def _syncs(seen: BothLogs, compacted: tuple[bool, bool]) -> tuple[list[OffsetSyn
     return wrong, unknown
 
 
-def _row(partition: int, one: Difference, seen: BothLogs) -> AuditMirrorRow:
+def _row(partition: int, one: Difference, logs: BothLogs) -> AuditMirrorRow:
     from eoctl.render.sanitise import readable
 
-    key, timestamp = seen.shown(one)
+    key, timestamp = logs.shown(one)
     fits = key is not None and len(key) <= LONGEST_KEY
     return AuditMirrorRow(
         partition=partition,

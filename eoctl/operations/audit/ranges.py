@@ -38,15 +38,15 @@ async def resolve(
     That is a selector that names nothing, and an offset out of range.
     """
     facts, ranges, missing = await offsets.bounded(cluster, selectors, start, end)
-    found: list[Resolved] = []
+    resolved: list[Resolved] = []
     for f in facts:
         if (place := (f.topic, f.partition)) in ranges:
             one = _resolved(f, *ranges[place])
             if isinstance(one, Resolved):
-                found.append(one)
+                resolved.append(one)
             else:
                 missing.append(one)
-    return found, missing
+    return resolved, missing
 
 
 def _resolved(facts: PartitionFacts, low: int, high: int) -> Resolved | Missing:

@@ -46,29 +46,29 @@ class SequencesAudit(Audit[SequencesFound]):
         return AuditedRanges(cluster.cluster_id, ranges, missing)
 
     async def read(
-        self, cluster: Cluster, asked: AuditedRanges, reading: AuditOptions
+        self, cluster: Cluster, audited: AuditedRanges, reading: AuditOptions
     ) -> SequencesFound:
-        found = await read_sequences(cluster, asked.ranges, reading, reading.most)
-        return joined_sequences([found], reading.most)
+        result = await read_sequences(cluster, audited.ranges, reading, reading.most)
+        return joined_sequences([result], reading.most)
 
-    def request(self, asked: AuditedRanges, reading: AuditOptions) -> SequencesRequest:
+    def request(self, audited: AuditedRanges, reading: AuditOptions) -> SequencesRequest:
         return SequencesRequest(
-            ranges=tuple(asked.ranges),
+            ranges=tuple(audited.ranges),
             most=reading.most,
             check_crc=reading.check_crc,
             max_rate=reading.max_rate,
         )
 
-    def answer(self, asked: AuditedRanges, found: SequencesFound) -> Answer:
-        ranges = {r.key: r for r in asked.ranges}
-        examined = [_examined(ranges[p.topic, p.partition], p) for p in found.partitions]
+    def answer(self, audited: AuditedRanges, result: SequencesFound) -> Answer:
+        ranges = {r.key: r for r in audited.ranges}
+        examined = [_examined(ranges[p.topic, p.partition], p) for p in result.partitions]
         findings = sum(e.gaps + e.repeats + e.epochs_back for e in examined)
         return Answer(
             schema="audit-sequences",
-            cluster_id=asked.cluster_id,
+            cluster_id=audited.cluster_id,
             collected_at=now_ms(),
-            rows=[row for p in found.partitions for row in _rows(p)],
-            errors=error_rows(asked.unseen(found)),
+            rows=[row for p in result.partitions for row in _rows(p)],
+            errors=error_rows(audited.unseen(result)),
             extra={
                 "findings": findings,
                 "examined": [e.model_dump(mode="json", by_alias=True) for e in examined],

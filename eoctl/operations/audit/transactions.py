@@ -51,15 +51,15 @@ class TransactionsAudit(Audit[TransactionsFound]):
         return AuditedRanges(cluster.cluster_id, ranges, [*missing, *more], covered)
 
     async def read(
-        self, cluster: Cluster, asked: AuditedRanges, reading: AuditOptions
+        self, cluster: Cluster, audited: AuditedRanges, reading: AuditOptions
     ) -> TransactionsFound:
-        whole, failed = await read_transactions(cluster, asked.ranges, reading)
+        whole, failed = await read_transactions(cluster, audited.ranges, reading)
         endings: dict[TopicPartition, dict[int, list[Ending]]] = {}
         for key, transactions in whole.items():
             by_id = endings.setdefault(key, {})
             for pid, ending in transactions.endings():
                 by_id.setdefault(pid, []).append(ending)
-        torn = judge(asked.covered, endings, self.skew)
+        torn = judge(audited.covered, endings, self.skew)
         return TransactionsFound(
             failed=failed,
             findings=len(torn),
@@ -67,35 +67,35 @@ class TransactionsAudit(Audit[TransactionsFound]):
             torn=tuple(torn[: reading.most]),
         )
 
-    def request(self, asked: AuditedRanges, reading: AuditOptions) -> TransactionsRequest:
+    def request(self, audited: AuditedRanges, reading: AuditOptions) -> TransactionsRequest:
         return TransactionsRequest(
-            ranges=tuple(asked.ranges),
+            ranges=tuple(audited.ranges),
             most=reading.most,
             check_crc=reading.check_crc,
             max_rate=reading.max_rate,
-            covered=tuple(asked.covered),
+            covered=tuple(audited.covered),
             skew=self.skew,
         )
 
-    def answer(self, asked: AuditedRanges, found: TransactionsFound) -> Answer:
-        covered = asked.covered
+    def answer(self, audited: AuditedRanges, result: TransactionsFound) -> Answer:
+        covered = audited.covered
         unproven = [c for c in covered if c.ended or not c.whole]
-        unseen = asked.unseen(found)
+        unseen = audited.unseen(result)
         return Answer(
             schema="audit-transactions",
-            cluster_id=asked.cluster_id,
+            cluster_id=audited.cluster_id,
             collected_at=now_ms(),
-            rows=[_row(t) for t in found.torn],
+            rows=[_row(t) for t in result.torn],
             errors=error_rows([*unseen, *map(_unproven, unproven)]),
             extra={
-                "findings": found.findings,
+                "findings": result.findings,
                 "transactions": sum(len(c.decisions) for c in covered),
-                "partitions": len(asked.ranges) - len(found.failed),
-                "markers_without_data": found.markers_without_data,
+                "partitions": len(audited.ranges) - len(result.failed),
+                "markers_without_data": result.markers_without_data,
                 "covered": [_covered(c).model_dump(mode="json") for c in covered],
             },
             judging=True,
-            finding=found.findings > 0,
+            finding=result.findings > 0,
             finding_first=not unseen,
         )
 
@@ -106,10 +106,10 @@ async def _ranges(
     """The partitions to read, from log start to high watermark; deleted topics are left out."""
     named = {place for c in covered for d in c.decisions for place in d.partitions}
     if selectors:
-        metadata, wanted, missing = await selected(cluster, Scope(tuple(selectors)))
+        metadata, partitions, missing = await selected(cluster, Scope(tuple(selectors)))
     else:
         metadata, missing = await cluster.metadata(sorted({topic for topic, _ in named})), []
-        wanted = [
+        partitions = [
             p
             for t in metadata.topics.values()
             for p in t.partitions
@@ -120,7 +120,7 @@ async def _ranges(
             for t in metadata.topics.values()
             if t.error is not None and t.error != "UNKNOWN_TOPIC_OR_PARTITION"
         ]
-    facts, more = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    facts, more = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)
     missing += more
     ranges = [
         as_resolved(f, f.log_start_offset, f.high_watermark)

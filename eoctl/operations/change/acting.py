@@ -198,22 +198,22 @@ def _begun(plan: Plan, undoes: str | None) -> JournalEntry | None:
 
     Raises RefusedError where another change of the same scope is unfinished.
     """
-    found = Journal().find()
-    if found.damaged:
+    content = Journal().find()
+    if content.damaged:
         raise RefusedError(
-            f"line {found.damaged[0]} of the journal is damaged: unfinished changes may be hidden",
+            f"line {content.damaged[0]} of the journal is damaged, and may hide unfinished changes",
             where=str(Journal().path),
             remedy="inspect that file, then move it away",
         )
     same: JournalEntry | None = None
-    for entry in unfinished(found.entries):
+    for entry in unfinished(content.entries):
         there = entry.begun.data["plan"]
         if (there["cluster_id"], there["scope"]) != (plan.cluster_id, plan.scope):
             continue
         if entry.plan.same_change(plan):
             same = entry
         elif entry.id != undoes:
-            if entry.id in found.running:
+            if entry.id in content.running:
                 raise _at_work(entry, plan.scope)
             raise RefusedError(
                 f"journal entry {entry.id} is unfinished there: {there['summary']}",
@@ -221,7 +221,7 @@ def _begun(plan: Plan, undoes: str | None) -> JournalEntry | None:
                 remedy=f"end that first: {ways_out(entry.id, can_undo=can_undo(there['kind']))}",
             )
     if same is None:
-        for entry in found.entries:
+        for entry in content.entries:
             if entry.begun.data["sha256"] == plan.sha256 and entry.state == "done":
                 same = entry
     return same
@@ -237,11 +237,11 @@ def _at_work(entry: JournalEntry, scope: str) -> RefusedError:
 
 def refuse_beside_running(cluster_id: str, scope: str) -> None:
     """Raises RefusedError while a process of this host carries out a change of this scope."""
-    found = Journal().find()
-    for entry in unfinished(found.entries):
+    content = Journal().find()
+    for entry in unfinished(content.entries):
         plan = entry.begun.data["plan"]
         there = (plan["cluster_id"], plan["scope"])
-        if entry.id in found.running and there == (cluster_id, scope):
+        if entry.id in content.running and there == (cluster_id, scope):
             raise _at_work(entry, scope)
 
 

@@ -22,13 +22,13 @@ PLAN = "plan "  # before the name of a plan file, where an entry's id could stan
 MOST = 500  # of the journal's entries on a screen: the newest
 
 
-def journal_row(entry: JournalEntry, found: JournalContent) -> JournalRow:
+def journal_row(entry: JournalEntry, content: JournalContent) -> JournalRow:
     """One change as lists show it."""
     plan, who = entry.begun.data["plan"], entry.begun.data["who"]
     by = [event.data["by"] for event in entry.events if event.event == "undone"]
     return JournalRow(
         id=entry.id,
-        state="running" if entry.id in found.running else entry.state,
+        state="running" if entry.id in content.running else entry.state,
         kind=plan["kind"],
         action=plan["action"],
         context=plan["context"],
@@ -73,22 +73,22 @@ def event_row(event: Event, plan: Mapping[str, object]) -> JournalEventRow:
     )
 
 
-def damage(found: JournalContent) -> list[ErrorRow]:
+def damage(content: JournalContent) -> list[ErrorRow]:
     """The journal's lines that cannot be read."""
     path = str(Journal().path)
     return [
         ErrorRow(scope="journal", id=path, error="DAMAGED", detail=f"line {number} cannot be read")
-        for number in found.damaged
+        for number in content.damaged
     ]
 
 
 def journal() -> Answer:
     """The newest changes, the oldest first. Raises IncompleteError for an unreadable journal."""
-    found = Journal().find()
-    rows = [journal_row(entry, found) for entry in found.entries[-MOST:]]
+    content = Journal().find()
+    rows = [journal_row(entry, content) for entry in content.entries[-MOST:]]
     unfinished = sum(row.state in ("running", "unfinished") for row in rows)
     extra = {"unfinished": unfinished}
-    return Answer("journal-list", None, now_ms(), rows, damage(found), extra=extra)
+    return Answer("journal-list", None, now_ms(), rows, damage(content), extra=extra)
 
 
 def plans_folder() -> Path:
@@ -176,10 +176,10 @@ def detail(about: str) -> Answer:
         return Answer("jobs-show", row.cluster_id, now_ms(), [row], extra={"log": log})
     if word == "plan":
         plan = plan_files.read(Path(name))
-        told = {"plan": plan.model_dump(mode="json"), "sha256": plan.sha256}
-        return Answer("plan", plan.cluster_id, now_ms(), [], extra=told)
+        extra = {"plan": plan.model_dump(mode="json"), "sha256": plan.sha256}
+        return Answer("plan", plan.cluster_id, now_ms(), [], extra=extra)
     journal = Journal()
-    found = journal.find()
+    content = journal.find()
     one = journal.get(about)
     whole = one.begun.data["plan"]
     return Answer(
@@ -187,6 +187,6 @@ def detail(about: str) -> Answer:
         whole["cluster_id"],
         now_ms(),
         [event_row(event, whole) for event in one.events],
-        damage(found),
-        extra={"entry": journal_row(one, found).model_dump(mode="json"), "plan": whole},
+        damage(content),
+        extra={"entry": journal_row(one, content).model_dump(mode="json"), "plan": whole},
     )

@@ -146,10 +146,10 @@ class Walk:
     async def found_done(self, entry: JournalEntry) -> Outcome | None:
         """The outcome if everything is still as this plan left it in a finished entry."""
         for number, step in self._steps():
-            seen = await self._operation.verify(step)
-            if not seen.done:
+            effect = await self._operation.verify(step)
+            if not effect.done:
                 return None
-            self._note_done(number, "already-done", seen)
+            self._note_done(number, "already-done", effect)
         return self._outcome(entry.id)
 
     async def to_the_end(self, argv: Sequence[str], undoes: str | None) -> Outcome:
@@ -209,23 +209,23 @@ class Walk:
         for number, step in self._steps():
             if number not in started:
                 continue
-            seen = await self._operation.verify(step)
-            if seen.done is None:
+            effect = await self._operation.verify(step)
+            if effect.done is None:
                 raise IncompleteError(
-                    f"cannot see whether step {number} was done: {seen.detail}", where=entry.id
+                    f"cannot see whether step {number} was done: {effect.detail}", where=entry.id
                 )
-            if seen.done:
+            if effect.done:
                 if number not in done:
-                    self._record_done(writer, number, seen, found=True)
-                self._note_done(number, "already-done", seen)
+                    self._record_done(writer, number, effect, found=True)
+                self._note_done(number, "already-done", effect)
             elif number in done:
                 changed = f"step {number} ({step.target}) was done and has changed since: "
                 if not self._plan.independent:
                     raise RefusedError(
-                        changed + seen.detail, where=entry.id, remedy=self._ways_out(entry.id)
+                        changed + effect.detail, where=entry.id, remedy=self._ways_out(entry.id)
                     )
-                self._note(number, "refused", changed + seen.detail)
-            untouched = untouched and seen.untouched
+                self._note(number, "refused", changed + effect.detail)
+            untouched = untouched and effect.untouched
         self._sent = bool(self._outcomes) or not untouched
         left = [step for number, step in self._steps() if number not in self._outcomes]
         if left and not self._plan.independent:
@@ -256,13 +256,13 @@ class Walk:
         die_here_in_tests(f"step-{number}-started")
         answer, trouble = await self._perform(writer, number, step)
         die_here_in_tests(f"step-{number}-performed")
-        seen = await self._wait_until_done(step)
-        if not seen.done:
-            why = f"{trouble.sentence}; {seen.detail}" if trouble else seen.detail
+        effect = await self._wait_until_done(step)
+        if not effect.done:
+            why = f"{trouble.sentence}; {effect.detail}" if trouble else effect.detail
             raise self._unsure(writer, f"step {number} ({step.target}) is not seen done: {why}")
-        self._record_done(writer, number, seen, answer=answer)
+        self._record_done(writer, number, effect, answer=answer)
         die_here_in_tests(f"step-{number}-done")
-        self._note_done(number, "done", seen)
+        self._note_done(number, "done", effect)
 
     def _start(self, writer: Writer, number: int) -> None:
         if number not in self._started:
@@ -305,20 +305,20 @@ class Walk:
     async def _wait_until_done(self, step: Step) -> Effect:
         end = time.monotonic() + SETTLE_SECONDS
         while True:
-            seen = await self._look(step)
-            if seen.done or seen.final or time.monotonic() >= end:
-                return seen
+            effect = await self._look(step)
+            if effect.done or effect.final or time.monotonic() >= end:
+                return effect
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _verify_again(self, writer: Writer) -> None:
         for number, step in self._steps():
             if self._outcomes[number].status not in ("done", "already-done", "beyond-plan"):
                 continue
-            seen = await self._look(step)
-            if seen.done:
+            effect = await self._look(step)
+            if effect.done:
                 continue
-            said = "has changed since" if seen.done is False else "cannot be seen again"
-            detail = f"step {number} ({step.target}) was done and {said}: {seen.detail}"
+            difference = "has changed since" if effect.done is False else "cannot be seen again"
+            detail = f"step {number} ({step.target}) was done and {difference}: {effect.detail}"
             if not self._plan.independent:
                 raise self._unsure(writer, detail)
             self._note(number, "unverified", detail)
@@ -333,10 +333,10 @@ class Walk:
                 remedy="plan again",
             )
 
-    def _record_done(self, writer: Writer, number: int, seen: Effect, **data: Any) -> None:
-        if seen.beyond is not None:
-            data["detail"] = seen.told
-        self._record(writer, "step-done", step=number, saw=seen.saw, **data)
+    def _record_done(self, writer: Writer, number: int, effect: Effect, **data: Any) -> None:
+        if effect.beyond is not None:
+            data["detail"] = effect.told
+        self._record(writer, "step-done", step=number, saw=effect.saw, **data)
 
     def _record(self, writer: Writer, event: Any, **data: Any) -> None:
         try:
@@ -370,8 +370,8 @@ class Walk:
         step = self._plan.steps[number - 1]
         self._outcomes[number] = StepOutcome(number, step, status, detail)
 
-    def _note_done(self, number: int, status: Status, seen: Effect) -> None:
-        self._note(number, status if seen.beyond is None else "beyond-plan", seen.told)
+    def _note_done(self, number: int, status: Status, effect: Effect) -> None:
+        self._note(number, status if effect.beyond is None else "beyond-plan", effect.told)
 
     def _outcome(self, entry: str) -> Outcome:
         return Outcome(entry, [self._outcomes[number] for number, _ in self._steps()])

@@ -117,20 +117,25 @@ async def _history(cluster: Cluster, d: Diagnosis, *, everything: bool) -> SeenH
     pids = {j.about.producer_id for j in d.judged if j.about.producer_id is not None}
     if not everything and not ids and not pids:
         return SeenHistory(0, (), (), everything=False)
-    found = await read_state_logs(cluster, None if everything else sorted(ids), sorted(pids))
+    state_logs = await read_state_logs(cluster, None if everything else sorted(ids), sorted(pids))
     return SeenHistory(
-        found.partitions, found.logs, found.missing, everything, frozenset(ids), frozenset(pids)
+        state_logs.partitions,
+        state_logs.logs,
+        state_logs.missing,
+        everything,
+        frozenset(ids),
+        frozenset(pids),
     )
 
 
 async def _waiting(live: Live, d: Diagnosis) -> tuple[tuple[str, int, Waiting | None], ...]:
-    found: list[tuple[str, int, Waiting | None]] = []
+    rows: list[tuple[str, int, Waiting | None]] = []
     for p in d.partitions:
         judged = [j for j in d.judged if j.about.topic_partition == (p.topic, p.partition)]
         first = holder_of(p, judged)
         pid = first.about.producer_id if first else None
-        found.append((p.topic, p.partition, await live.waiting(p, pid)))
-    return tuple(found)
+        rows.append((p.topic, p.partition, await live.waiting(p, pid)))
+    return tuple(rows)
 
 
 def create(bundle: Bundle, path: Path) -> Answer:

@@ -233,8 +233,8 @@ async def _judged(
 async def _verdicts(
     source: Source, context: Context, settings: Settings, sample_interval: float
 ) -> Parts:
-    found = await source.diagnose(Scope(), settings, sample_interval=sample_interval)
-    return {"hanging": hanging_answer(found, context.argv, show_all=True)}
+    diagnosis = await source.diagnose(Scope(), settings, sample_interval=sample_interval)
+    return {"hanging": hanging_answer(diagnosis, context.argv, show_all=True)}
 
 
 async def _why(
@@ -275,21 +275,21 @@ async def _merge(cluster: Cluster | None, path: str) -> Parts:
 
 async def _committed(cluster: Cluster) -> tuple[list[GroupFacts], list[Missing]]:
     listed, missing = await groups.list_groups(cluster)
-    found, more = await committed.with_offsets(cluster, listed)
-    return found, [*missing, *more]
+    with_commits, more = await committed.with_offsets(cluster, listed)
+    return with_commits, [*missing, *more]
 
 
 def _groups(
-    source: Source, facts: Facts, found: Sequence[GroupFacts], missing: Sequence[Missing]
+    source: Source, facts: Facts, groups: Sequence[GroupFacts], missing: Sequence[Missing]
 ) -> Answer:
     """Return the rows of `offsets show`, against the partitions of the same round."""
     rows = offsets_show_rows(
-        [o for g in found for o in g.offsets],
+        [o for g in groups for o in g.offsets],
         {(p.topic, p.partition): p for p in facts.partitions},
         pending_producers={},
         data_records={},
     )
-    listed = [{"group": g.group, "type": g.type, "state": g.state} for g in found]
+    listed = [{"group": g.group, "type": g.type, "state": g.state} for g in groups]
     return Answer(
         "offsets-show",
         facts.cluster_id,
@@ -302,16 +302,16 @@ def _groups(
 
 def _kept(wants: Wants) -> Round:
     """What cannot be read is an error of its own part, not the cluster's silence."""
-    asked: dict[str, Callable[[], Answer]] = {
+    questions: dict[str, Callable[[], Answer]] = {
         "plans": changes.plans,
         "journal": changes.journal,
         "jobs": changes.jobs,
     }
     about = wants.detail
     if about is not None:
-        asked["detail"] = lambda: changes.detail(about)
+        questions["detail"] = lambda: changes.detail(about)
     parts: Parts = {"detail_about": about}
-    for name, ask in asked.items():
+    for name, ask in questions.items():
         try:
             parts[name] = ask()
         except EoctlError as error:

@@ -78,20 +78,20 @@ async def find(cluster: Cluster, wish: DedupWish) -> DedupRun | None:
     return DedupRun(wish, known_id(cluster.cluster_id, wish.source), topics, tuple(parts))
 
 
-def plan(found: DedupRun, tallies: Sequence[Tally], context: Context) -> Plan:
+def plan(run: DedupRun, tallies: Sequence[Tally], context: Context) -> Plan:
     """What would be copied. tallies: of each part, as either engine looked."""
-    wish = found.wish
+    wish = run.wish
     total = sum(tallies, Tally())
-    job = DedupJob.of(wish, found.topics)
+    job = DedupJob.of(wish, run.topics)
     return new_plan(
         context,
-        found.cluster_id,
+        run.cluster_id,
         kind=KIND,
         action="dedup",
         scope=scope(wish),
         summary=f"{wish.source} -> {wish.output}: {_words(total)}",
-        observed={"topics": found.topics},
-        steps=tuple(_step(job, *both) for both in zip(found.parts, tallies, strict=True)),
+        observed={"topics": run.topics},
+        steps=tuple(_step(job, *both) for both in zip(run.parts, tallies, strict=True)),
         independent=True,
         details={"wish": wish.plain, "tally": asdict(total), "beyond": wish.beyond},
     )
@@ -147,9 +147,9 @@ async def _topics(cluster: Cluster, wish: DedupWish) -> dict[str, Any]:
     """Both topics' ids and partition counts. Raises RefusedError where they do not fit."""
     if wish.source == wish.output:
         raise UsageError("a topic cannot be its own clean copy", where=wish.output)
-    found = (await cluster.metadata([wish.source, wish.output])).topics
-    source = _there(found.get(wish.source), wish.source)
-    output = found.get(wish.output)
+    topics = (await cluster.metadata([wish.source, wish.output])).topics
+    source = _there(topics.get(wish.source), wish.source)
+    output = topics.get(wish.output)
     if output is not None and output.error == "UNKNOWN_TOPIC_OR_PARTITION":
         raise no_topic(wish.output, len(source.partitions), cluster.settings.bootstrap_servers)
     output = _there(output, wish.output)
@@ -178,11 +178,11 @@ def _part(facts: PartitionFacts, position: CommittedPosition | None, job: DedupJ
     if position is None:
         first = facts.log_start_offset
         return DedupPart(partition=facts.partition, begin=first, start=first, end=stable)
-    begin, end, seen = job.beside(position.metadata, f"{facts.topic}:{facts.partition}")
+    begin, end, ids_known = job.beside(position.metadata, f"{facts.topic}:{facts.partition}")
     end = max(end, stable) if job.wish.follow else end
     start = position.offset
     dedup_task.refuse_lost(facts, start, end)
-    return DedupPart(partition=facts.partition, begin=begin, start=start, end=end, seen=seen)
+    return DedupPart(partition=facts.partition, begin=begin, start=start, end=end, seen=ids_known)
 
 
 @asynccontextmanager
@@ -203,23 +203,21 @@ class Here:
     def __init__(self, context: Context, memory: Path | None = None) -> None:
         self._context, self._memory = context, memory or dedup_memory.own_folder()
 
-    def plan(self, found: DedupRun, seconds: float | None, progress: DedupProgress) -> Plan:
+    def plan(self, run: DedupRun, seconds: float | None, progress: DedupProgress) -> Plan:
         """What would be copied, found by reading all of it within `seconds`.
 
         Raises RefusedError, with the reason, where the copy would not be right.
         """
-        tallies = with_cluster(self._context, seconds, lambda c: self._look(c, found, progress))
-        return plan(found, tallies, self._context)
+        tallies = with_cluster(self._context, seconds, lambda c: self._look(c, run, progress))
+        return plan(run, tallies, self._context)
 
-    async def _look(
-        self, cluster: Cluster, found: DedupRun, progress: DedupProgress
-    ) -> list[Tally]:
-        wish, job = found.wish, DedupJob.of(found.wish, found.topics)
+    async def _look(self, cluster: Cluster, run: DedupRun, progress: DedupProgress) -> list[Tally]:
+        wish, job = run.wish, DedupJob.of(run.wish, run.topics)
         scattered = Scattered() if wish.by.kind == "source" else None
         tallies = []
-        for part in found.parts:
-            told = partial(progress, f"{wish.source}:{part.partition} offsets")
-            tally = await dedup_task.look(cluster, job, part, self._memory, scattered, told)
+        for part in run.parts:
+            on_progress = partial(progress, f"{wish.source}:{part.partition} offsets")
+            tally = await dedup_task.look(cluster, job, part, self._memory, scattered, on_progress)
             if scattered is not None and scattered.found:
                 raise scattered_error(wish, scattered.found)
             tallies.append(tally)
@@ -290,10 +288,10 @@ class DedupOperation:
         self._cluster.forgive()
         place = (self._wish.source, int(step.parameters["partition"]))
         now, pending = await last_committed(self._cluster, self._wish.group, [place])
-        found, name = now.get(place), f"{place[0]}:{place[1]}"
-        if found is None:
+        standing, name = now.get(place), f"{place[0]}:{place[1]}"
+        if standing is None:
             return Effect(False, None, f"nothing of {name} is copied", final=not pending)
-        self._job.beside(found.metadata, name)
-        done = found.offset >= step.parameters["end"]
-        detail = f"{name} is copied up to offset {found.offset}"
-        return Effect(done, found.offset, detail, final=not pending)
+        self._job.beside(standing.metadata, name)
+        done = standing.offset >= step.parameters["end"]
+        detail = f"{name} is copied up to offset {standing.offset}"
+        return Effect(done, standing.offset, detail, final=not pending)

@@ -26,10 +26,10 @@ JOB = "dedup"
 SPARK_OFFSETS = 5_000_000  # 20 to 50 us each to look and copy on one core; two sessions take 20 s
 
 
-def choose_engine(asked: str, parts: Sequence[DedupPart], spark_there: bool) -> tuple[str, str]:
-    """Choose local or spark, and say why. asked: checked already; if spark, it is installed."""
-    if asked != "auto":
-        return asked, "as asked"
+def choose_engine(engine: str, parts: Sequence[DedupPart], spark_there: bool) -> tuple[str, str]:
+    """Choose local or spark, and say why. engine: checked already; if spark, it is installed."""
+    if engine != "auto":
+        return engine, "as asked"
     offsets = sum(part.end - part.start for part in parts)
     if offsets < SPARK_OFFSETS:
         return "local", f"{offsets:,} offsets are copied sooner than by Spark jobs"
@@ -59,10 +59,10 @@ class OnSpark:
         self._memory = dedup_memory.own_folder() if memory is None and here else memory
         self._shared = memory is not None
 
-    def plan(self, found: DedupRun, seconds: float | None) -> Plan:
+    def plan(self, run: DedupRun, seconds: float | None) -> Plan:
         """Return the plan that the local engine would make, or raise its refusal."""
-        wish = found.wish
-        job = self._job(wish, found.topics, found.parts, found.cluster_id, copies=False)
+        wish = run.wish
+        job = self._job(wish, run.topics, run.parts, run.cluster_id, copies=False)
         result = launch(
             job.name,
             job.request,
@@ -75,8 +75,8 @@ class OnSpark:
             output=job.output,
             seconds=seconds,
         )
-        tallies = [Tally(**result["tallies"][str(part.partition)]) for part in found.parts]
-        return plan(found, tallies, self._context)
+        tallies = [Tally(**result["tallies"][str(part.partition)]) for part in run.parts]
+        return plan(run, tallies, self._context)
 
     @asynccontextmanager
     async def opened(
@@ -94,8 +94,8 @@ class OnSpark:
         job = self._job(wish, plan.observed["topics"], parts, plan.cluster_id, copies=True)
         cancel = threading.Event()
         result = await launched(job, self._context, self._spark, self._show, cancel, ensure_held)
-        found: Mapping[str, Any] = result["copied"]
-        return found
+        tallies: Mapping[str, Any] = result["copied"]
+        return tallies
 
     def _job(
         self,

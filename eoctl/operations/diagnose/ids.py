@@ -70,13 +70,13 @@ async def judge_ids(
     Raises IncompleteError when a second look is needed and does not fit into the deadline.
     """
     listed = await coordinators.transactions(cluster, states=sorted(OPEN_STATES))
-    wanted = [
+    open_rows = [
         t
         for t in listed.rows
         if t.transactional_id not in judged_already and only in (None, t.transactional_id)
     ]
     began = time.monotonic()
-    rows, more = await _described(cluster, wanted)
+    rows, more = await _described(cluster, open_rows)
     missing = (*listed.missing, *more)
     if not rows:
         return JudgedIds((), listed, missing)
@@ -110,8 +110,10 @@ async def judge_ids(
     second = await _asked_further(cluster, second, records, settings)
     kept = [look for look in first if look.row.transactional_id not in over]
     newest = {look.row.transactional_id: look for look in second}
-    told = tuple(dict.fromkeys(missing))
-    return JudgedIds(tuple(_judge(kept, newest, records, settings)), listed, told, sample_interval)
+    distinct_missing = tuple(dict.fromkeys(missing))
+    return JudgedIds(
+        tuple(_judge(kept, newest, records, settings)), listed, distinct_missing, sample_interval
+    )
 
 
 def _judge(
@@ -152,14 +154,14 @@ async def _described(
     cluster: Cluster, rows: Sequence[TransactionFacts]
 ) -> tuple[list[TransactionFacts], list[Missing]]:
     """Describe these ids as far as they are still open: one that ended meanwhile is no gap."""
-    found, missing = await coordinators.described(cluster, rows)
+    rows_now, missing = await coordinators.described(cluster, rows)
     ended = {
         t.transactional_id
-        for t in found
+        for t in rows_now
         if t.error == coordinators.NOT_FOUND or (t.error is None and t.state not in OPEN_STATES)
     }
     return (
-        [t for t in found if t.transactional_id not in ended],
+        [t for t in rows_now if t.transactional_id not in ended],
         [m for m in missing if m.scope != "transaction" or m.id not in ended],
     )
 
@@ -174,12 +176,12 @@ async def _look(
     def said(ids: frozenset[str] | None, t: TransactionFacts) -> bool | None:
         return None if ids is None else t.transactional_id in ids
 
-    found = []
+    looks = []
     for t in rows:
         prepared = t.state in PREPARING
         # started no longer ago than that, it was not decided longer ago
         young = prepared and said(past.over_stuck, t) is False
-        found.append(
+        looks.append(
             IdFacts(
                 row=t,
                 collected_at=at,
@@ -189,7 +191,7 @@ async def _look(
                 decided_long_ago=False if young else None,
             )
         )
-    return found
+    return looks
 
 
 def _further(look: IdFacts, settings: Settings) -> bool:
@@ -212,25 +214,25 @@ async def _asked_further(
     settings: Settings,
 ) -> list[IdFacts]:
     """Ask for what some verdicts need: the partitions, the state log, the time of decision."""
-    wanted = [look.row for look in looks if _further(look, settings)]
-    if not wanted:
+    rows = [look.row for look in looks if _further(look, settings)]
+    if not rows:
         return list(looks)
     recorded = {
         name: r.value.partitions
         for name, r in records.items()
         if isinstance(r.value, TransactionValue)
     }
-    asked = await standing(cluster, wanted, looks[0].collected_at, recorded)
+    facts = await standing(cluster, rows, looks[0].collected_at, recorded)
     decided = await _since_when(cluster, looks, records, settings)
-    asked = [replace(a, decided_long_ago=decided[a.row.transactional_id]) for a in asked]
-    found = {a.row.transactional_id: a for a in await foreign_markers(cluster, asked)}
-    owners = await look_for_life(cluster, [t for t in wanted if t.state == "Ongoing"])
-    measured = await clocks.measured(cluster, wanted, now_ms)
+    facts = [replace(a, decided_long_ago=decided[a.row.transactional_id]) for a in facts]
+    by_id = {a.row.transactional_id: a for a in await foreign_markers(cluster, facts)}
+    owners = await look_for_life(cluster, [t for t in rows if t.state == "Ongoing"])
+    measured = await clocks.measured(cluster, rows, now_ms)
     ahead = {c.broker: c.ahead for c in measured}
     result = []
     for look in looks:
         name = look.row.transactional_id
-        here = found.get(name)
+        here = by_id.get(name)
         if here is None:
             result.append(look)
             continue
@@ -276,14 +278,14 @@ async def _since_when(
 ) -> dict[str, bool | None]:
     """Whether each id is in Prepare* for longer than stuck_after; all are asked at once."""
     open_ = [k for k in looks if k.preparing and k.decided_long_ago is None]
-    told = await asyncio.gather(
+    since = await asyncio.gather(
         *(
             _decided_long_ago(cluster, look, records.get(look.row.transactional_id), settings)
             for look in open_
         )
     )
     known = {look.row.transactional_id: look.decided_long_ago for look in looks}
-    return known | {k.row.transactional_id: t for k, t in zip(open_, told, strict=True)}
+    return known | {k.row.transactional_id: t for k, t in zip(open_, since, strict=True)}
 
 
 async def _decided_long_ago(
@@ -376,12 +378,12 @@ async def past_limits(
 async def _past(
     cluster: Cluster, states: Sequence[str], limit: int, producer_ids: Collection[int]
 ) -> frozenset[str] | None:
-    found = await coordinators.transactions(
+    late = await coordinators.transactions(
         cluster,
         states=states,
         producer_ids=sorted(producer_ids),
         running_longer_than_ms=limit,
     )
-    if found.missing:
+    if late.missing:
         return None
-    return frozenset(t.transactional_id for t in found.rows)
+    return frozenset(t.transactional_id for t in late.rows)

@@ -66,15 +66,15 @@ async def diagnose(
     Without selectors also every transactional id that is not at rest and holds no partition.
     Raises IncompleteError when the second look does not fit into the deadline.
     """
-    metadata, wanted, missing = await selected(cluster, scope)
-    offsets, more = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    metadata, chosen, missing = await selected(cluster, scope)
+    offsets, more = await collect.partition_offsets(cluster, metadata.topics.values(), chosen)
     missing += more
     behind = {(p.topic, p.partition) for p in offsets if p.held}
-    held = [p for p in wanted if (p.topic, p.partition) in behind]
+    held = [p for p in chosen if (p.topic, p.partition) in behind]
     known = {p.id for p in metadata.brokers.values()} | {
-        replica for p in wanted for replica in p.replicas
+        replica for p in chosen for replica in p.replicas
     }
-    unseen = [p for p, facts in zip(wanted, offsets, strict=True) if facts.error is not None]
+    unseen = [p for p, facts in zip(chosen, offsets, strict=True) if facts.error is not None]
     topics = tuple(metadata.topics.values())
     look: _Look | None = None
     if held or unseen:
@@ -99,7 +99,7 @@ async def diagnose(
     return Diagnosis(
         cluster_id=cluster.cluster_id,
         collected_at=now_ms(),
-        scanned=len(wanted),
+        scanned=len(chosen),
         transaction_version=cluster.transaction_version,
         brokers_up=len(metadata.brokers) - len(cluster.silent),
         brokers_known=len(known),
@@ -111,7 +111,7 @@ async def diagnose(
         missing=tuple(dict.fromkeys(missing)),
         pause=pause if others.pause is None else others.pause,
         settings=settings,
-        notes=matching_nothing(scope, wanted),
+        notes=matching_nothing(scope, chosen),
         ids=others.ids,
     )
 
@@ -126,12 +126,12 @@ async def look_again(
     names = sorted({j.about.topic for j in before})
     metadata = await cluster.metadata(names)
     unread = {j.about.topic_partition for j in before if j.about.start_offset is None}
-    wanted = {j.about.topic_partition for j in before}
+    places = {j.about.topic_partition for j in before}
     here = [
         p
         for t in metadata.topics.values()
         for p in t.partitions
-        if (p.topic, p.partition) in wanted
+        if (p.topic, p.partition) in places
     ]
     held = [p for p in here if (p.topic, p.partition) not in unread]
     unseen = [p for p in here if (p.topic, p.partition) in unread]
@@ -164,8 +164,8 @@ async def _look(
     missing += more
     pids = {
         p.producer_id
-        for found in rows.values()
-        for p in found
+        for states in rows.values()
+        for p in states
         if p.current_txn_start_offset is not None
     }
     transactions = Transactions()
@@ -189,8 +189,8 @@ async def _look(
         missing += transactions.missing
         past = await past_limits(cluster, described, settings, pids)
         preparing_rows = [t for t in described if t.state in PREPARING]
-        asked = await standing(cluster, preparing_rows, now_ms()) if preparing_rows else []
-        ids = tuple(_young_or_not(i, past) for i in asked)
+        id_facts = await standing(cluster, preparing_rows, now_ms()) if preparing_rows else []
+        ids = tuple(_young_or_not(i, past) for i in id_facts)
         owners = await look_for_life(cluster, _late(described, past))
     named = tuple({p.topic_partition: p.facts for i in ids for p in i.named or ()}.values())
     no_rows = {
@@ -238,10 +238,10 @@ def _open_transactions(look: _Look, held: Collection[TopicPartition]) -> list[Op
 
     On a partition that was not seen at all: those of ids in Prepare* that name it.
     """
-    found: list[OpenTransaction] = []
+    transactions: list[OpenTransaction] = []
     for (topic, partition), sample in sorted(look.samples.items()):
         if (topic, partition) not in held:
-            found += [
+            transactions += [
                 OpenTransaction(topic, partition, t.producer_id, None)
                 for t in sample.transactions.rows
                 if t.state in PREPARING and (topic, partition) in (t.partitions or ())
@@ -254,8 +254,8 @@ def _open_transactions(look: _Look, held: Collection[TopicPartition]) -> list[Op
         ]
         if not opened and sample.partition.held != 0:
             opened = [OpenTransaction(topic, partition, None, None)]
-        found += sorted(opened, key=lambda o: o.start_offset or 0)
-    return found
+        transactions += sorted(opened, key=lambda o: o.start_offset or 0)
+    return transactions
 
 
 async def _judge_all(
@@ -326,7 +326,7 @@ def _judge(
 
 async def _histories(
     cluster: Cluster,
-    wanted: Sequence[OpenTransaction],
+    transactions: Sequence[OpenTransaction],
     starts: dict[OpenTransaction, StartBatch],
     look: _Look,
     facts: dict[TopicPartition, PartitionFacts],
@@ -339,12 +339,12 @@ async def _histories(
     starts = starts | {
         # nobody could read the batch: the epoch that its coordinator decided bounds it
         w: StartBatch(w.producer_id, t.producer_epoch)
-        for w in wanted
+        for w in transactions
         if w.start_offset is None and w.producer_id is not None
         for t in look.transactions.owners(w.producer_id)
         if t.producer_epoch is not None
     }
-    candidates = [w for w in wanted if w in starts and w.producer_id is not None]
+    candidates = [w for w in transactions if w in starts and w.producer_id is not None]
     pids = {w.producer_id for w in candidates if w.producer_id is not None}
     ids = {t.transactional_id for t in look.transactions.rows if t.producer_id in pids}
     cache = state_cache(cluster.cluster_id, partitions[0].topic_id if partitions else None)
@@ -384,7 +384,7 @@ async def _histories(
             markers_from=markers.first if markers else None,
         )
 
-    found = {w: history(w, None) for w in candidates}
+    histories = {w: history(w, None) for w in candidates}
     owned = {
         (t.producer_id, place)
         for t in look.transactions.rows
@@ -392,22 +392,22 @@ async def _histories(
         for place in t.partitions or ()
     }
     # v1 tells by order; of what nobody owns the markers are shown, and must be explained
-    asked = [
+    uncertain = [
         w
-        for w, h in found.items()
+        for w, h in histories.items()
         if any(d.client_version < 2 for d in h.decisions)
         or (w.producer_id, w.topic_partition) not in owned
     ]
-    if asked:
-        read = await evidence.markers(cluster, asked, facts)
-        found |= {w: history(w, read.get(w)) for w in asked}
-    return found, missing
+    if uncertain:
+        read = await evidence.markers(cluster, uncertain, facts)
+        histories |= {w: history(w, read.get(w)) for w in uncertain}
+    return histories, missing
 
 
 async def _sight(
     cluster: Cluster,
     topics: Sequence[TopicMetadata],
-    wanted: Collection[TopicPartition],
+    places_in_scope: Collection[TopicPartition],
     logs: Sequence[StateLog],
     cache: StateCache | None,
 ) -> dict[str, Sightings]:
@@ -420,11 +420,11 @@ async def _sight(
         return {}
     before = cache.noted_ends()
     now = {t.name: t.topic_id for t in topics if t.topic_id is not None}
-    places = [p for t in topics for p in t.partitions if (p.topic, p.partition) in wanted]
+    places = [p for t in topics for p in t.partitions if (p.topic, p.partition) in places_in_scope]
     of_leaders = await collect.ids_of_leaders(cluster, places)
     confirmed = {name for name, ids in of_leaders.items() if ids == {now.get(name)}}
     ends = {log.partition: log.end for log in logs if log.end is not None}
     await cache.sight(now, ends, confirmed, before)
-    names = {topic for topic, _ in wanted}
-    seen = cache.sightings(names)
-    return {n: Sightings(now[n] if n in confirmed else None, seen[n]) for n in names}
+    names = {topic for topic, _ in places_in_scope}
+    former = cache.sightings(names)
+    return {n: Sightings(now[n] if n in confirmed else None, former[n]) for n in names}

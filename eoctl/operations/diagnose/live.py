@@ -51,20 +51,20 @@ class Live:
     async def producers(self, scope: Scope, producer_ids: Sequence[int], *, resolve: bool) -> Facts:
         return await inspect.look_at_producers(self.cluster, scope, producer_ids, resolve=resolve)
 
-    async def transactions(self, wanted: TxnFilter, *, describe: bool) -> Transactions:
-        return await inspect.look_at_transactions(self.cluster, wanted, describe=describe)
+    async def transactions(self, filter_: TxnFilter, *, describe: bool) -> Transactions:
+        return await inspect.look_at_transactions(self.cluster, filter_, describe=describe)
 
     async def find(self, ids: Sequence[str]) -> tuple[Transactions, int]:
         from eoctl.kafka.ask import clocks, coordinators
 
         partitions = await coordinators.state_partitions(self.cluster)
         rows, missing = await coordinators.find(self.cluster, ids)
-        found = Transactions(
+        transactions = Transactions(
             rows=tuple(rows),
             missing=tuple(missing),
             clocks=await clocks.measured(self.cluster, rows, now_ms),
         )
-        return found, 0 if isinstance(partitions, Missing) else len(partitions)
+        return transactions, 0 if isinstance(partitions, Missing) else len(partitions)
 
     async def state_logs(self, ids: Sequence[str], producer_ids: Sequence[int]) -> StateLogs:
         from eoctl.operations.inspect import history
@@ -87,18 +87,18 @@ class Live:
         from eoctl.kafka.read import committed
 
         listed, missing = await groups.list_groups(self.cluster)
-        found, more = await committed.with_offsets(self.cluster, listed, partitions)
+        with_commits, more = await committed.with_offsets(self.cluster, listed, partitions)
         if partitions is not None:
-            found = [g for g in found if g.offsets]
-        described, also = await groups.describe_groups(self.cluster, found)
+            with_commits = [g for g in with_commits if g.offsets]
+        described, also = await groups.describe_groups(self.cluster, with_commits)
         return described, [*missing, *more, *also]
 
     async def named_groups(self, names: Sequence[str]) -> tuple[list[GroupFacts], list[Missing]]:
         from eoctl.kafka.ask import groups
         from eoctl.kafka.read import committed
 
-        found, missing = await groups.find_groups(self.cluster, names)
-        with_offsets, more = await committed.with_offsets(self.cluster, found)
+        facts, missing = await groups.find_groups(self.cluster, names)
+        with_offsets, more = await committed.with_offsets(self.cluster, facts)
         return with_offsets, [*missing, *more]
 
     async def group_partition(self, group: str) -> TopicPartition | Missing | None:

@@ -27,12 +27,12 @@ async def judged(
     holders: Mapping[CommitPlace, Sequence[OpenTransaction]],
 ) -> tuple[PendingCommit, ...]:
     """Return each pending commit with its proven owner, or with the way out."""
-    names = sorted({h.name for found in holders.values() for h in found})
+    names = sorted({h.name for holders_here in holders.values() for h in holders_here})
     verdicts: dict[OpenTransaction, Verdict] = {}
     if names:
         scope = Scope(tuple(parse_selector(name) for name in names))
-        seen = await diagnose(cluster, scope, Settings())
-        verdicts = {j.about: j.verdict for j in seen.judged}
+        diagnosis = await diagnose(cluster, scope, Settings())
+        verdicts = {j.about: j.verdict for j in diagnosis.judged}
     commits: list[PendingCommit] = []
     for o in pending:
         mine = holders.get((o.group, o.topic, o.partition), ())
@@ -62,11 +62,11 @@ def _commit(
             owner.producer_epoch,
         )
     argv = remedy_argv(verdict, (), cluster.cluster_id)
-    said = command(argv) if argv is not None else None
+    command_line = command(argv) if argv is not None else None
     remedy = verdict.remedy
     kind = "marker-lost, mixed" if verdict.mixed else verdict.name
     way = (
         f"producer id {holder.producer_id} on {holder.name} is {kind} ({verdict.rule}); "
-        f"{remedy.action}: {said or remedy.does}"
+        f"{remedy.action}: {command_line or remedy.does}"
     )
     return PendingCommit(o.topic, o.partition, None, holder.producer_id, way_out=way)

@@ -13,30 +13,30 @@ async def status(
     source: Source, context: Context, settings: Settings, *, sample_interval: float
 ) -> Answer:
     """Brokers, partitions held back, open transactions by verdict."""
-    found = await source.diagnose(Scope(), settings, sample_interval=sample_interval)
+    diagnosis = await source.diagnose(Scope(), settings, sample_interval=sample_interval)
     everywhere = await source.transactions(
         TxnFilter(states=tuple(sorted(OPEN_STATES))), describe=False
     )
-    missing = [*found.missing, *(m for m in everywhere.missing if m not in found.missing)]
+    missing = [*diagnosis.missing, *(m for m in everywhere.missing if m not in diagnosis.missing)]
     return Answer(
         schema="status",
-        cluster_id=found.cluster_id,
-        collected_at=found.collected_at,
-        rows=status_rows(found),
-        errors=error_rows([*missing, *unknown_as_missing(found)]),
+        cluster_id=diagnosis.cluster_id,
+        collected_at=diagnosis.collected_at,
+        rows=status_rows(diagnosis),
+        errors=error_rows([*missing, *unknown_as_missing(diagnosis)]),
         extra={
             "context": context.title,
             "read_only": context.read_only,
             "protected": context.protected,
-            "transaction_version": found.transaction_version,
-            "brokers_up": found.brokers_up,
-            "brokers_known": found.brokers_known,
-            "scanned": found.scanned,
-            "held_back": sum(bool(p.held) for p in found.partitions),
-            "held_offsets": sum(p.held or 0 for p in found.partitions),
+            "transaction_version": diagnosis.transaction_version,
+            "brokers_up": diagnosis.brokers_up,
+            "brokers_known": diagnosis.brokers_known,
+            "scanned": diagnosis.scanned,
+            "held_back": sum(bool(p.held) for p in diagnosis.partitions),
+            "held_offsets": sum(p.held or 0 for p in diagnosis.partitions),
             "open_transactions": len(everywhere.rows),
-            "verdicts": dict(found.counts),
+            "verdicts": dict(diagnosis.counts),
         },
         judging=True,
-        finding=bool(found.findings),
+        finding=bool(diagnosis.findings),
     )

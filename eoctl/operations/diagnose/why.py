@@ -75,10 +75,10 @@ async def _of_group(
     if isinstance(own, Missing):
         missing.append(own)
     home = own if isinstance(own, tuple) else None
-    asked = [*read, *([home] if home is not None and home not in read else [])]
-    if not asked:
+    places = [*read, *([home] if home is not None and home not in read else [])]
+    if not places:
         return _answer(source, [], missing, [], group)
-    scope = Scope(tuple(_exactly(tp) for tp in asked))
+    scope = Scope(tuple(_exactly(tp) for tp in places))
     d = await source.diagnose(scope, settings, sample_interval=sample_interval)
     mine = [j for j in d.judged if j.about.topic_partition != home or _may_hold(j, group)]
     d = replace(d, judged=tuple(mine))
@@ -114,13 +114,13 @@ def _may_hold(j: Judged, group: str) -> bool:
 
 def _own_row(row: WhyRow, group: str) -> WhyRow:
     """The story of a group's own partition: what waits there is its newest commit."""
-    said = (
+    sentence = (
         f"{group}: its newest offset commit waits in this transaction; until that ends no member "
         "of it learns where to read on (UNSTABLE_OFFSET_COMMIT)"
     )
     if row.held_by is not None and group not in row.held_by.groups:
-        said = f"whether {group} is held by it is not known: its batches were not read"
-    return row.model_copy(update={"groups": None, "groups_said": said})
+        sentence = f"whether {group} is held by it is not known: its batches were not read"
+    return row.model_copy(update={"groups": None, "groups_said": sentence})
 
 
 async def _groups(
@@ -193,10 +193,11 @@ async def _of_id(
     rows = [await _row(source, context, d, p, facts, retention.get(p.topic, {})) for p in targets]
     rows += [await _id_row(source, context, d, j) for j in d.ids if j.name == name]
     if not rows:
-        found, _ = await source.find([name])
-        missing += [m for m in found.missing if m not in missing]
+        transactions, _ = await source.find([name])
+        missing += [m for m in transactions.missing if m not in missing]
         notes = [
-            f"{name} is {t.state}: it has no open transaction and holds nothing" for t in found.rows
+            f"{name} is {t.state}: it has no open transaction and holds nothing"
+            for t in transactions.rows
         ]
     else:
         # a partition without a leader matters only if this id may hold it
@@ -214,8 +215,8 @@ def _worst_id(d: Diagnosis, targets: Sequence[PartitionFacts]) -> JudgedId | Non
         (ORDER.index(j.verdict.name) for j in d.judged if j.about.topic_partition in held),
         default=len(ORDER),
     )
-    found = [j for j in d.ids if j.verdict.name not in HIDDEN]
-    first = min(found, key=lambda j: ORDER.index(j.verdict.name), default=None)
+    stuck = [j for j in d.ids if j.verdict.name not in HIDDEN]
+    first = min(stuck, key=lambda j: ORDER.index(j.verdict.name), default=None)
     return first if first and ORDER.index(first.verdict.name) < worst else None
 
 
@@ -373,26 +374,26 @@ def _owner(j: Judged, facts: Sequence[GroupFacts]) -> OwnerRow:
         }
     )
     coordinators = j.newest.transactions.coordinators
-    seen = sum(c.seen for c in coordinators)
-    answered = f"{seen} of {len(coordinators)} coordinator partitions answered"
+    number = sum(c.seen for c in coordinators)
+    answered = f"{number} of {len(coordinators)} coordinator partitions answered"
     if j.verdict.samples > 1:
         answered += ", twice"
     if owner is not None:
-        said = f"{name} ({owner.state}), coordinator on broker {owner.coordinator}"
-        said += (
+        sentence = f"{name} ({owner.state}), coordinator on broker {owner.coordinator}"
+        sentence += (
             f"; clients of its group: {', '.join(clients)}"
             if clients
             else "; Kafka does not record its host: look for this id in your deployments"
         )
     elif name is not None:
-        said = f"none now; its producer id belonged to {name}: {answered}"
+        sentence = f"none now; its producer id belonged to {name}: {answered}"
     else:
-        said = f"none: {answered}"
+        sentence = f"none: {answered}"
     return OwnerRow(
         transactional_id=name,
         coordinator=owner.coordinator if owner else None,
         clients=clients,
-        said=said,
+        said=sentence,
     )
 
 

@@ -42,8 +42,8 @@ def names(context: Context, wait_seconds: float) -> Names:
         while _age(path) > FRESH_SECONDS and time.monotonic() < end:
             time.sleep(0.01)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return Names(dict(found["topics"]), tuple(found["transactional_ids"]))
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return Names(dict(content["topics"]), tuple(content["transactional_ids"]))
     except (OSError, ValueError, KeyError, TypeError):
         return Names()
 
@@ -81,10 +81,10 @@ def _ask_in_background(context: Context, path: Path) -> None:
 def _ask(context: Context, path: Path) -> None:
     with path.with_suffix(".lock").open("w") as lock, suppress(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        found = with_cluster(context, ASK_SECONDS, _names)
+        names = with_cluster(context, ASK_SECONDS, _names)
         fresh = path.with_suffix(".new")
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
-            json.dump(found, f)
+            json.dump(names, f)
         fresh.replace(path)
 
 

@@ -52,7 +52,9 @@ async def resolve(cluster: Cluster, topics: Sequence[str], at: At, wait_seconds:
         facts, ends = await _at_instant(cluster, topics, at.value)
     # partitions were asked at different moments: what one end counts may have been written behind
     # the end of another, but below these high watermarks
-    seen = {_place(f): _known(f.high_watermark) for f in await cuts.offsets(cluster, topics)}
+    high_watermarks = {
+        _place(f): _known(f.high_watermark) for f in await cuts.offsets(cluster, topics)
+    }
     made = []
     for name in topics:
         mine = [f for f in facts if f.topic == name]
@@ -62,7 +64,9 @@ async def resolve(cluster: Cluster, topics: Sequence[str], at: At, wait_seconds:
                 topic_id=mine[0].topic_id,
                 partitions=tuple(
                     [
-                        await _partition(cluster, f, ends[_place(f)], seen[_place(f)], at)
+                        await _partition(
+                            cluster, f, ends[_place(f)], high_watermarks[_place(f)], at
+                        )
                         for f in mine
                     ]
                 ),
@@ -91,12 +95,12 @@ async def _at_instant(
 ) -> tuple[list[PartitionFacts], dict[TopicPartition, int]]:
     metadata = await cluster.metadata(list(topics))
     facts = await cuts.offsets(cluster, topics)
-    wanted = [p for name in topics for p in metadata.topics[name].partitions]
-    at = await cuts.offsets_at(cluster, wanted, instant)
+    partitions = [p for name in topics for p in metadata.topics[name].partitions]
+    at = await cuts.offsets_at(cluster, partitions, instant)
     ends = {}
     for f in facts:
-        found = at[_place(f)]
-        end = _known(f.high_watermark) if found is None else found
+        first = at[_place(f)]
+        end = _known(f.high_watermark) if first is None else first
         if end > _known(f.last_stable_offset):
             raise IncompleteError(
                 f"a transaction is open below that instant, from {f.last_stable_offset} on",
@@ -153,9 +157,9 @@ async def _from_file(cluster: Cluster, topics: Sequence[str], cut: Cut) -> Cut:
         }
     )
     now = await cuts.facts(cluster, chosen)
-    found = model.differences(
+    changes = model.differences(
         chosen, [(_place(f), f.topic_id, f.log_start_offset, f.leader_epoch) for f in now]
     )
-    if found:
-        raise RefusedError(f"the logs are not those of the cut any more: {'; '.join(found)}")
+    if changes:
+        raise RefusedError(f"the logs are not those of the cut any more: {'; '.join(changes)}")
     return chosen

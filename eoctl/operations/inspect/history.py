@@ -23,32 +23,36 @@ async def history(
 
     window: records from this time and before that one (epoch ms).
     """
-    found = await source.state_logs(ids, producer_ids)
+    state_logs = await source.state_logs(ids, producer_ids)
     since, until = window
     rows = [
         row
-        for row in history_rows(r for log in found.logs for r in log.records)
+        for row in history_rows(r for log in state_logs.logs for r in log.records)
         if row.timestamp is None
         or ((since is None or row.timestamp >= since) and (until is None or row.timestamp < until))
     ]
     named = {row.transactional_id for row in rows}
-    asked = named | set(ids or ())
-    homes = {coordinator_partition(name, found.partitions) for name in asked if found.partitions}
+    all_ids = named | set(ids or ())
+    homes = {
+        coordinator_partition(name, state_logs.partitions)
+        for name in all_ids
+        if state_logs.partitions
+    }
     homes |= {row.coordinator_partition for row in rows}
-    whole = not found.missing and all(
-        log.whole_from == 0 for log in found.logs if log.partition in homes
+    whole = not state_logs.missing and all(
+        log.whole_from == 0 for log in state_logs.logs if log.partition in homes
     )
     return Answer(
         schema="txn-history",
         cluster_id=source.cluster_id,
         collected_at=source.now(),
         rows=rows,
-        errors=error_rows([*found.missing, *unread(found)]),
+        errors=error_rows([*state_logs.missing, *unread(state_logs)]),
         extra={"transactional_ids": len(named), "whole": whole},
     )
 
 
-def unread(found: StateLogs) -> list[Missing]:
+def unread(state_logs: StateLogs) -> list[Missing]:
     """The logs that could not be read."""
     return [
         Missing(
@@ -58,7 +62,7 @@ def unread(found: StateLogs) -> list[Missing]:
             topic=coordinators.TRANSACTION_STATE,
             partition=log.partition,
         )
-        for log in found.logs
+        for log in state_logs.logs
         if log.error is not None
     ]
 

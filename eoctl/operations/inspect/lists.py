@@ -74,7 +74,7 @@ def choose(
         if t.error is not None
         and (not selectors or any(s.matches_topic(t.name) for s in selectors))
     ]
-    wanted = [
+    chosen = [
         p
         for name in sorted(metadata.topics)
         for p in metadata.topics[name].partitions
@@ -89,12 +89,12 @@ def choose(
         if s.literal not in named
         for sentence in missing_names([s], known)
     ]
-    return wanted, missing
+    return chosen, missing
 
 
-def matching_nothing(scope: Scope, wanted: Sequence[PartitionMetadata]) -> tuple[str, ...]:
+def matching_nothing(scope: Scope, chosen: Sequence[PartitionMetadata]) -> tuple[str, ...]:
     """A sentence for each pattern that matches nothing: no error, but seldom what was meant."""
-    return unmatched(scope.selectors, [(p.topic, p.partition) for p in wanted])
+    return unmatched(scope.selectors, [(p.topic, p.partition) for p in chosen])
 
 
 def _topic_problem(error: str) -> str:
@@ -107,24 +107,24 @@ def _topic_problem(error: str) -> str:
 
 async def look_at_partitions(cluster: Cluster, scope: Scope) -> Facts:
     """Offsets of the partitions in scope, and of the held ones what holds them."""
-    metadata, wanted, missing = await selected(cluster, scope)
+    metadata, chosen, missing = await selected(cluster, scope)
     missing += await hidden_topics(cluster, scope)
-    partitions, more = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    partitions, more = await collect.partition_offsets(cluster, metadata.topics.values(), chosen)
     missing += more
     held = {(p.topic, p.partition) for p in partitions if p.held}
     facts = Facts(
         cluster_id=cluster.cluster_id,
         collected_at=now_ms(),
-        scanned=len(wanted),
+        scanned=len(chosen),
         transaction_version=cluster.transaction_version,
         partitions=tuple(partitions),
         missing=tuple(missing),
-        notes=matching_nothing(scope, wanted),
+        notes=matching_nothing(scope, chosen),
     )
     if not held:
         return facts
     producers, more = await collect.producers(
-        cluster, [p for p in wanted if (p.topic, p.partition) in held]
+        cluster, [p for p in chosen if (p.topic, p.partition) in held]
     )
     missing += more
     blocking = [blocking_producer(rows) for rows in producers.values()]
@@ -153,18 +153,18 @@ async def _described(
     cluster: Cluster, listed: Transactions, rows: Sequence[TransactionFacts]
 ) -> Transactions:
     """`rows` of a listing described, with their coordinators' clocks."""
-    found, missing = await coordinators.described(cluster, rows)
+    described, missing = await coordinators.described(cluster, rows)
     return replace(
         listed,
-        rows=tuple(found),
+        rows=tuple(described),
         missing=(*listed.missing, *without_history(listed), *missing),
-        clocks=await clocks.measured(cluster, found, now_ms),
+        clocks=await clocks.measured(cluster, described, now_ms),
     )
 
 
-def without_history(found: Transactions) -> tuple[Missing, ...]:
+def without_history(transactions: Transactions) -> tuple[Missing, ...]:
     """Say that there is no `__transaction_state`: never begun, or deleted, nobody can tell."""
-    if found.coordinators or found.missing:
+    if transactions.coordinators or transactions.missing:
         return ()
     return (
         Missing(
@@ -258,36 +258,36 @@ class TxnFilter:
         return self.pattern is None or self.pattern.fullmatch(transactional_id) is not None
 
 
-async def txn_list(source: Source, wanted: TxnFilter) -> Answer:
+async def txn_list(source: Source, filter_: TxnFilter) -> Answer:
     """Every coordinator's transactions that pass the filter."""
-    found = await source.transactions(wanted, describe=True)
+    transactions = await source.transactions(filter_, describe=True)
     now = source.now()
     return Answer(
         schema="txn-list",
         cluster_id=source.cluster_id,
         collected_at=now,
-        rows=txn_list_rows(found.rows, now, found),
-        errors=error_rows(found.missing),
-        notes=clock_notes(found, CLOCK_SKEW_MS),
+        rows=txn_list_rows(transactions.rows, now, transactions),
+        errors=error_rows(transactions.missing),
+        notes=clock_notes(transactions, CLOCK_SKEW_MS),
         extra={
-            "open": len(open_transactions(found.rows)),
-            "coordinators": len(found.coordinators),
-            "coordinators_seen": sum(c.seen for c in found.coordinators),
+            "open": len(open_transactions(transactions.rows)),
+            "coordinators": len(transactions.coordinators),
+            "coordinators_seen": sum(c.seen for c in transactions.coordinators),
         },
     )
 
 
 async def look_at_transactions(
-    cluster: Cluster, wanted: TxnFilter, *, describe: bool
+    cluster: Cluster, filter_: TxnFilter, *, describe: bool
 ) -> Transactions:
     """The transactions that pass the filter; the brokers filter by state, PID and duration."""
     listed = await coordinators.transactions(
         cluster,
-        states=wanted.states_meant,
-        producer_ids=wanted.producer_ids,
-        running_longer_than_ms=wanted.longer_than_ms,
+        states=filter_.states_meant,
+        producer_ids=filter_.producer_ids,
+        running_longer_than_ms=filter_.longer_than_ms,
     )
-    rows = tuple(t for t in listed.rows if wanted.names(t.transactional_id))
+    rows = tuple(t for t in listed.rows if filter_.names(t.transactional_id))
     if not describe:
         return replace(listed, rows=rows)
     return await _described(cluster, listed, rows)
@@ -295,19 +295,19 @@ async def look_at_transactions(
 
 async def txn_describe(source: Source, ids: Sequence[str]) -> Answer:
     """The named transactional ids, with their partitions."""
-    found, count = await source.find(ids)
+    transactions, count = await source.find(ids)
     now = source.now()
     # its own coordinator says so: that is an answer, and nothing is missing from it
-    absent = [m.id for m in found.missing if m.error == coordinators.NOT_FOUND and count]
-    missing = [m for m in found.missing if m.id not in absent]
+    absent = [m.id for m in transactions.missing if m.error == coordinators.NOT_FOUND and count]
+    missing = [m for m in transactions.missing if m.id not in absent]
     return Answer(
         schema="txn-describe",
         cluster_id=source.cluster_id,
         collected_at=now,
-        rows=txn_describe_rows(found, count or 1, now),
+        rows=txn_describe_rows(transactions, count or 1, now),
         errors=error_rows(missing),
         notes=(
-            *clock_notes(found, CLOCK_SKEW_MS),
+            *clock_notes(transactions, CLOCK_SKEW_MS),
             *(
                 f"{name} does not exist: its coordinator does not know this transactional id (it "
                 "was never used, or has expired)"
@@ -341,30 +341,30 @@ async def look_at_producers(
     cluster: Cluster, scope: Scope, producer_ids: Sequence[int], *, resolve: bool
 ) -> Facts:
     """The producers of the partitions in scope; resolve: and who owns their producer ids."""
-    _, wanted, missing = await selected(cluster, scope)
+    _, chosen, missing = await selected(cluster, scope)
     missing += await hidden_topics(cluster, scope)
-    found, more = await collect.producers(cluster, wanted)
+    states, more = await collect.producers(cluster, chosen)
     missing += more
     if producer_ids:
-        found = {
+        states = {
             key: tuple(p for p in rows if p.producer_id in producer_ids)
-            for key, rows in found.items()
+            for key, rows in states.items()
         }
     transactions: Transactions | None = None
     if resolve:
         transactions = await look_at_owners(
-            cluster, [p.producer_id for rows in found.values() for p in rows]
+            cluster, [p.producer_id for rows in states.values() for p in rows]
         )
         missing += transactions.missing
     return Facts(
         cluster_id=cluster.cluster_id,
         collected_at=now_ms(),
-        scanned=len(wanted),
+        scanned=len(chosen),
         transaction_version=cluster.transaction_version,
-        producers=found,
+        producers=states,
         transactions=transactions,
         missing=tuple(missing),
-        notes=matching_nothing(scope, wanted),
+        notes=matching_nothing(scope, chosen),
     )
 
 

@@ -76,8 +76,8 @@ class Offline:
         self, scope: Scope, missing: Iterable[Missing]
     ) -> tuple[list[PartitionMetadata], tuple[Missing, ...]]:
         """The partitions in scope, and of what was missing all that concerns them."""
-        wanted, vain = choose(self._metadata(topics_named(scope)), scope)
-        partitions = {(p.topic, p.partition) for p in wanted}
+        chosen, vain = choose(self._metadata(topics_named(scope)), scope)
+        partitions = {(p.topic, p.partition) for p in chosen}
         topics = {topic for topic, _ in partitions}
         mine = [
             m
@@ -86,59 +86,60 @@ class Offline:
             or m.topic == TRANSACTION_STATE
             or (m.topic in topics if m.partition is None else (m.topic, m.partition) in partitions)
         ]
-        return wanted, tuple(dict.fromkeys([*vain, *mine]))
+        return chosen, tuple(dict.fromkeys([*vain, *mine]))
 
     async def look(self, scope: Scope) -> Facts:
         facts = facts_of(self._bundle.offsets)
-        wanted, missing = self._chosen(scope, facts.missing)
-        seen = {(p.topic, p.partition): p for p in facts.partitions}
+        chosen, missing = self._chosen(scope, facts.missing)
+        by_place = {(p.topic, p.partition): p for p in facts.partitions}
         return replace(
             facts,
-            scanned=len(wanted),
+            scanned=len(chosen),
             partitions=tuple(
-                seen[p.topic, p.partition] for p in wanted if (p.topic, p.partition) in seen
+                by_place[p.topic, p.partition] for p in chosen if (p.topic, p.partition) in by_place
             ),
             missing=missing,
-            notes=matching_nothing(scope, wanted),
+            notes=matching_nothing(scope, chosen),
         )
 
     async def producers(self, scope: Scope, producer_ids: Sequence[int], *, resolve: bool) -> Facts:
         facts = facts_of(self._bundle.producers)
         owners = facts.transactions or Transactions()
-        asked = [m for m in facts.missing if resolve or m not in owners.missing]
-        wanted, missing = self._chosen(scope, asked)
+        relevant = [m for m in facts.missing if resolve or m not in owners.missing]
+        chosen, missing = self._chosen(scope, relevant)
         return replace(
             facts,
-            scanned=len(wanted),
+            scanned=len(chosen),
             producers={
                 key: tuple(
                     row for row in rows if not producer_ids or row.producer_id in producer_ids
                 )
-                for p in wanted
+                for p in chosen
                 if (rows := facts.producers.get(key := (p.topic, p.partition))) is not None
             },
             transactions=owners if resolve else None,
             missing=missing,
-            notes=matching_nothing(scope, wanted),
+            notes=matching_nothing(scope, chosen),
         )
 
-    async def transactions(self, wanted: TxnFilter, *, describe: bool) -> Transactions:
-        found, longer = self._bundle.transactions, wanted.longer_than_ms
+    async def transactions(self, filter_: TxnFilter, *, describe: bool) -> Transactions:
+        transactions, longer = self._bundle.transactions, filter_.longer_than_ms
         rows = (
             t
-            for t in found.rows
-            if (not wanted.states_meant or t.state in wanted.states_meant)
-            and (not wanted.producer_ids or t.producer_id in wanted.producer_ids)
-            and wanted.names(t.transactional_id)
+            for t in transactions.rows
+            if (not filter_.states_meant or t.state in filter_.states_meant)
+            and (not filter_.producer_ids or t.producer_id in filter_.producer_ids)
+            and filter_.names(t.transactional_id)
             and (
                 longer is None
                 or (
                     t.start_timestamp is not None
-                    and self.now() + (found.ahead(t.coordinator) or 0) - t.start_timestamp > longer
+                    and self.now() + (transactions.ahead(t.coordinator) or 0) - t.start_timestamp
+                    > longer
                 )
             )
         )
-        return replace(found, rows=tuple(rows))
+        return replace(transactions, rows=tuple(rows))
 
     async def find(self, ids: Sequence[str]) -> tuple[Transactions, int]:
         partitions = state_partitions_of(self._topic(TRANSACTION_STATE))
@@ -201,27 +202,27 @@ class Offline:
     ) -> Diagnosis:
         d = judged_again(self._bundle)
         default = Settings(two_phase_patterns=d.settings.two_phase_patterns)
-        asked = replace(settings, two_phase_patterns=d.settings.two_phase_patterns)
-        if asked not in (d.settings, default):
+        comparable = replace(settings, two_phase_patterns=d.settings.two_phase_patterns)
+        if comparable not in (d.settings, default):
             raise UsageError(
                 "a bundle is judged by the limits it was made with",
                 where="--long-after, --stuck-after, --clock-skew",
                 remedy="leave them out",
             )
-        wanted, missing = self._chosen(scope, d.missing)
-        inside = {(p.topic, p.partition) for p in wanted}
+        chosen, missing = self._chosen(scope, d.missing)
+        inside = {(p.topic, p.partition) for p in chosen}
         judged = tuple(j for j in d.judged if j.about.topic_partition in inside)
         ids = () if scope.selectors else d.ids
         return replace(
             d,
-            scanned=len(wanted),
+            scanned=len(chosen),
             brokers_known=len(
-                {b.id for b in self._bundle.brokers} | {r for p in wanted for r in p.replicas}
+                {b.id for b in self._bundle.brokers} | {r for p in chosen for r in p.replicas}
             ),
             partitions=tuple(p for p in d.partitions if (p.topic, p.partition) in inside),
             judged=judged,
             missing=missing,
-            notes=matching_nothing(scope, wanted),
+            notes=matching_nothing(scope, chosen),
             pause=d.pause if any(j.second for j in judged) or any(j.second for j in ids) else None,
             ids=ids,
         )
@@ -233,12 +234,12 @@ class Offline:
         if partitions is None:
             return list(self._bundle.groups), missing
         here = set(partitions)
-        found = [
+        matching = [
             replace(g, offsets=tuple(o for o in g.offsets if (o.topic, o.partition) in here))
             for g in self._bundle.groups
         ]
         # that some topics are hidden matters only to who asks for all of them
-        return [g for g in found if g.offsets], [
+        return [g for g in matching if g.offsets], [
             m for m in missing if m.scope != "topic" or m.topic
         ]
 
@@ -246,8 +247,8 @@ class Offline:
         known = {g.group: g for g in self._bundle.groups}
         missing = [m for m in self._bundle.groups_missing if m.id is None or m.id in names]
         dead = {n: GroupFacts(n, "Dead", members=()) for n in names} if not missing else {}
-        found = {**dead, **known}
-        return [found[name] for name in dict.fromkeys(names) if name in found], missing
+        by_name = {**dead, **known}
+        return [by_name[name] for name in dict.fromkeys(names) if name in by_name], missing
 
     async def group_partition(self, group: str) -> TopicPartition | Missing | None:
         return group_partition(self._topic(CONSUMER_OFFSETS), group)
@@ -258,8 +259,8 @@ class Offline:
         )
 
     async def topic_configs(self, topics: Sequence[str]) -> tuple[Configs, list[Missing]]:
-        found = {t: v for t, v in self._bundle.topic_configs.items() if t in topics}
-        return found, [m for m in self._bundle.topic_configs_missing if m.topic in topics]
+        configs = {t: v for t, v in self._bundle.topic_configs.items() if t in topics}
+        return configs, [m for m in self._bundle.topic_configs_missing if m.topic in topics]
 
     async def expirations(self) -> tuple[Configs, list[Missing]]:
         return self._bundle.expirations, list(self._bundle.expirations_missing)

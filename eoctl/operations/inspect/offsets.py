@@ -80,11 +80,11 @@ async def bounded(
 
     A partition whose offsets were not told has no range; a range may run backwards.
     """
-    metadata, wanted, missing = await selected(cluster, Scope(tuple(selectors)))
-    facts, more = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    metadata, partitions, missing = await selected(cluster, Scope(tuple(selectors)))
+    facts, more = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)
     missing += more
     instants = [b.value for b in (start, end) if b.kind == "time"]
-    times, more = await collect.offsets_at(cluster, wanted, instants)
+    times, more = await collect.offsets_at(cluster, partitions, instants)
     missing += more
     ranges: dict[TopicPartition, tuple[int, int]] = {}
     for f in facts:
@@ -129,20 +129,20 @@ async def show_offsets(
     missing: list[Missing] = []
     places: list[TopicPartition] | None = None
     if selectors:
-        _, wanted, missing = await selected(cluster, Scope(tuple(selectors)))
-        places = [(p.topic, p.partition) for p in wanted]
+        _, chosen, missing = await selected(cluster, Scope(tuple(selectors)))
+        places = [(p.topic, p.partition) for p in chosen]
     find = groups.find_groups(cluster, names) if names else groups.list_groups(cluster)
-    found, more = await find
+    group_facts, more = await find
     missing += more
     missing += [
         Missing("group", groups.NOT_FOUND, "no such group", id=g.group)
-        for g in found
+        for g in group_facts
         if g.state == "Dead"
     ]
-    found, more = await committed.with_offsets(cluster, found, places)
+    group_facts, more = await committed.with_offsets(cluster, group_facts, places)
     missing += more
-    offsets = [o for g in found for o in g.offsets]
-    extra = {"groups": _states(found)}
+    offsets = [o for g in group_facts for o in g.offsets]
+    extra = {"groups": _states(group_facts)}
     return await against_logs(cluster, offsets, missing, counting=counting, extra=extra)
 
 
@@ -172,9 +172,9 @@ async def against_logs(
     )
 
 
-def _states(found: Sequence[GroupFacts]) -> list[dict[str, object]]:
+def _states(groups: Sequence[GroupFacts]) -> list[dict[str, object]]:
     """Every group that was looked at, those without any offset included."""
-    return [{"group": g.group, "type": g.type, "state": g.state} for g in found]
+    return [{"group": g.group, "type": g.type, "state": g.state} for g in groups]
 
 
 async def _partitions_of(
@@ -183,13 +183,13 @@ async def _partitions_of(
     """The partitions that offsets were committed for, after the offsets were read."""
     places = {(o.topic, o.partition) for o in offsets}
     metadata = await cluster.metadata(sorted({topic for topic, _ in places}))
-    wanted = [
+    partitions = [
         p
         for t in metadata.topics.values()
         for p in t.partitions
         if (p.topic, p.partition) in places
     ]
-    facts, missing = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    facts, missing = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)
     return {(f.topic, f.partition): f for f in facts}, missing
 
 
@@ -206,13 +206,13 @@ async def _waiting(
             starts.setdefault((o.topic, o.partition), set()).add(o.committed_offset)
     waiting: dict[TopicPartition, dict[int, int]] = {}
     cuts = []
-    for place, wanted in starts.items():
+    for place, commits in starts.items():
         f = facts.get(place)
         if f is None or f.last_stable_offset is None:
             continue
         stable = f.last_stable_offset
-        waiting[place] = {start: 0 for start in wanted if start >= stable}
-        below = sorted(start for start in wanted if start < stable)
+        waiting[place] = {start: 0 for start in commits if start >= stable}
+        below = sorted(start for start in commits if start < stable)
         if below:
             cuts.append(_cuts(f, (*below, stable)))
     counts, missing = await _count(cluster, cuts, reading)

@@ -34,19 +34,19 @@ MOST_NAMED = 5
 
 async def test(cluster: Cluster, context: Context) -> Answer:
     """One row per right that commands need, then one per command. Asks only; changes nothing."""
-    seen = [
+    rows = [
         _right(
             "connect",
             True,
             f"cluster {cluster.cluster_id}, {counted(len(cluster.brokers), 'broker')}",
         )
     ]
-    seen += await _topics(cluster)
-    seen.append(await _ids_described(cluster))
+    rows += await _topics(cluster)
+    rows.append(await _ids_described(cluster))
     bits = await _cluster_bits(cluster)
-    seen.append(await _ids_written(cluster, bits))
-    seen += await _groups(cluster)
-    seen += _cluster_rights(bits)
+    rows.append(await _ids_written(cluster, bits))
+    rows += await _groups(cluster)
+    rows += _cluster_rights(bits)
     commands = [
         ContextTestRow(
             kind="command",
@@ -55,16 +55,16 @@ async def test(cluster: Cluster, context: Context) -> Answer:
             detail=_of_command(one),
             cannot_say=[],
         )
-        for one in rights.allowed_commands({row.check: row.sees for row in seen})
+        for one in rights.allowed_commands({row.check: row.sees for row in rows})
     ]
     return Answer(
         schema="context-test",
         cluster_id=cluster.cluster_id,
         collected_at=now_ms(),
-        rows=[*seen, *commands],
+        rows=[*rows, *commands],
         extra={
             "context": context.title,
-            "seen": sum(row.sees is True for row in seen),
+            "seen": sum(row.sees is True for row in rows),
             "accept_missing": sorted(set(context.accept_missing)),
         },
     )
@@ -149,12 +149,12 @@ async def _topics(cluster: Cluster) -> list[ContextTestRow]:
 
 async def _ids_described(cluster: Cluster) -> ContextTestRow:
     listed = await coordinators.transactions(cluster)
-    seen = sum(c.seen for c in listed.coordinators)
+    answered = sum(c.seen for c in listed.coordinators)
     detail = "no transaction was ever begun here"
     if listed.missing:
         detail = listed.missing[0].detail
     elif listed.coordinators:
-        detail = f"{seen} of {len(listed.coordinators)} coordinator partitions answered"
+        detail = f"{answered} of {len(listed.coordinators)} coordinator partitions answered"
     return _right(
         rights.IDS_DESCRIBE,
         listed.complete if listed.coordinators or listed.missing else None,
@@ -173,7 +173,7 @@ async def _ids_written(cluster: Cluster, cluster_bits: int | WireError | None) -
         return _right(rights.IDS_WRITE, sees, detail, cannot, error)
 
     try:
-        found = await acls.acls_of_ids(cluster)
+        bindings = await acls.acls_of_ids(cluster)
     except WireError as error:
         if error.error == acls.NO_AUTHORIZER:
             return row(True, "the brokers have no authorizer: all is granted")
@@ -185,12 +185,12 @@ async def _ids_written(cluster: Cluster, cluster_bits: int | WireError | None) -
     if not user:
         return row(None, f"as which principal the brokers know you, no question tells; {settle}")
     principal = f"User:{user}"
-    said = rights.by_acls(found, principal, WRITE)
-    if said.everywhere:
+    by_acls = rights.by_acls(bindings, principal, WRITE)
+    if by_acls.everywhere:
         return row(True, f"granted on all by the ACLs of {principal}")
-    some = ", ".join(said.some[:MOST_NAMED])
-    denied = f"; denied on {', '.join(said.denied[:MOST_NAMED])}" if said.denied else ""
-    if said.some:
+    some = ", ".join(by_acls.some[:MOST_NAMED])
+    denied = f"; denied on {', '.join(by_acls.denied[:MOST_NAMED])}" if by_acls.denied else ""
+    if by_acls.some:
         return row(None, f"by the ACLs of {principal} granted on {some} only{denied}")
     # a super user is allowed all without an ACL, CLUSTER_ACTION too
     if isinstance(cluster_bits, int) and not cluster_bits >> CLUSTER_ACTION & 1:
@@ -217,14 +217,16 @@ async def _groups(cluster: Cluster) -> list[ContextTestRow]:
     names = names or [f"eoctl-context-test-{uuid.uuid4().hex[:12]}"]
     bits, refused = await acls.group_operations(cluster, names)
     bits |= {m.id: 0 for m in refused if m.id and m.error == "GROUP_AUTHORIZATION_FAILED"}
-    told = (*denied, *missing)
+    reasons = (*denied, *missing)
     return [
         _right(
             rights.GROUPS_DESCRIBE,
             False if denied else None if missing else True,
-            counted(len(listed), "group") + " listed" + (f"; {told[0].detail}" if told else ""),
+            counted(len(listed), "group")
+            + " listed"
+            + (f"; {reasons[0].detail}" if reasons else ""),
             cannot[rights.GROUPS_DESCRIBE],
-            told[0].error if told else None,
+            reasons[0].error if reasons else None,
         ),
         _on_some(rights.GROUPS_READ, bits, READ, what, cannot[rights.GROUPS_READ]),
         _on_some(rights.GROUPS_DELETE, bits, DELETE, what, cannot[rights.GROUPS_DELETE]),
@@ -239,7 +241,7 @@ async def _cluster_bits(cluster: Cluster) -> int | WireError | None:
 
 
 def _cluster_rights(bits: int | WireError | None) -> list[ContextTestRow]:
-    def row(check: str, wanted: tuple[int, ...], cannot: list[str]) -> ContextTestRow:
+    def row(check: str, operations: tuple[int, ...], cannot: list[str]) -> ContextTestRow:
         if isinstance(bits, WireError):
             return _right(check, None, bits.detail, cannot, bits.error)
         if bits is None:
@@ -250,7 +252,7 @@ def _cluster_rights(bits: int | WireError | None) -> list[ContextTestRow]:
                 else "hidden without DESCRIBE on the cluster: grant that, then ask again"
             )
             return _right(check, False if described else None, detail, cannot)
-        sees = any(bits >> operation & 1 for operation in wanted)
+        sees = any(bits >> operation & 1 for operation in operations)
         return _right(check, sees, "granted" if sees else "not granted", cannot)
 
     return [

@@ -41,23 +41,23 @@ def in_folder(folder: Path) -> Answer:
             where=str(folder),
             remedy="give METADATA_LOG_DIR/__cluster_metadata-0",
         )
-    found = Findings(topic, partition)
-    seen: dict[int, ProducerBlockRow] = {}
+    findings = Findings(topic, partition)
+    by_last: dict[int, ProducerBlockRow] = {}
     for path in [*_metadata_snapshots(folder), *segments_in(folder)]:
         try:
             for offset, block in _blocks_in(path):
                 snapshot = path.suffix == ".checkpoint"
                 row = _block_row(block, None if snapshot else offset, path.name)
                 # the log tells more of a block than a snapshot does
-                if not snapshot or block.last not in seen:
-                    seen[block.last] = row
+                if not snapshot or block.last not in by_last:
+                    by_last[block.last] = row
         except CorruptError as error:
-            found.broken(path, error)
+            findings.broken(path, error)
             break
     return _blocks_answer(
-        [seen[last] for last in sorted(seen)],
+        [by_last[last] for last in sorted(by_last)],
         property_in(folder.parent / "meta.properties", "cluster.id"),
-        found.missing,
+        findings.missing,
     )
 
 

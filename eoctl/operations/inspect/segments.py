@@ -51,17 +51,17 @@ def producers(folders: Sequence[Path], producer_ids: Sequence[int]) -> Answer:
 
     Raises UsageError for a folder that is no partition's, IncompleteError when files go away.
     """
-    found: dict[TopicPartition, tuple[ProducerFacts, ...]] = {}
+    states: dict[TopicPartition, tuple[ProducerFacts, ...]] = {}
     segments: list[SegmentRow] = []
     missing: list[Missing] = []
     cluster_id: str | None = None
     for folder in folders:
         row, rows, more = _read_partition(folder)
-        if (row.topic, row.partition) in found:
+        if (row.topic, row.partition) in states:
             raise UsageError("the same partition twice", where=str(folder))
         segments.append(row)
         missing += more
-        found[row.topic, row.partition] = tuple(
+        states[row.topic, row.partition] = tuple(
             r for r in rows if not producer_ids or r.producer_id in producer_ids
         )
         cluster_id = cluster_id or property_in(folder.parent / "meta.properties", "cluster.id")
@@ -69,7 +69,7 @@ def producers(folders: Sequence[Path], producer_ids: Sequence[int]) -> Answer:
         cluster_id,
         now_ms(),
         scanned=len(folders),
-        producers=found,
+        producers=states,
         missing=tuple(missing),
     )
     return Answer(
@@ -90,11 +90,11 @@ def _read_partition(
 ) -> tuple[SegmentRow, tuple[ProducerFacts, ...], list[Missing]]:
     topic, partition = partition_of(folder)
     logs = segments_in(folder)
-    found = Findings(topic, partition)
-    table, snapshot = _snapshot(folder, _end(logs[-1]), found)
+    findings = Findings(topic, partition)
+    table, snapshot = _snapshot(folder, _end(logs[-1]), findings)
     # what lay between a snapshot and the first segment was deleted: the broker knows no more of it
     table.end = max(table.end, int(logs[0].stem))
-    _replay(logs, table, found)
+    _replay(logs, table, findings)
     start = checkpoint(folder.parent / "log-start-offset-checkpoint", topic, partition)
     open_from = table.first_open
     row = SegmentRow(
@@ -110,26 +110,26 @@ def _read_partition(
         high_watermark=checkpoint(
             folder.parent / "replication-offset-checkpoint", topic, partition
         ),
-        aborted_transactions=_aborted(folder, found),
+        aborted_transactions=_aborted(folder, findings),
         clean_shutdown=(folder.parent / ".kafka_cleanshutdown").exists(),
-        notes=found.notes,
+        notes=findings.notes,
     )
-    return row, table.facts(topic, partition), found.missing
+    return row, table.facts(topic, partition), findings.missing
 
 
-def _snapshot(folder: Path, end: int, found: Findings) -> tuple[ProducerTable, int | None]:
+def _snapshot(folder: Path, end: int, findings: Findings) -> tuple[ProducerTable, int | None]:
     """The newest producer snapshot that is whole and not beyond the log's end."""
     for path in sorted(folder.glob("[0-9]*.snapshot"), reverse=True):
         if not path.stem.isdigit():
             continue
         offset = int(path.stem)
         if offset > end:
-            found.notes.append(f"{path.name} is beyond the log's end {end}: passed over")
+            findings.notes.append(f"{path.name} is beyond the log's end {end}: passed over")
             continue
         try:
             return ProducerTable.from_snapshot(offset, read_snapshot(contents(path))), offset
         except CorruptError as error:
-            found.notes.append(f"{path.name}: {error.sentence}: passed over")
+            findings.notes.append(f"{path.name}: {error.sentence}: passed over")
     return ProducerTable(), None
 
 
@@ -142,7 +142,7 @@ def _end(log: Path) -> int:
     return end
 
 
-def _replay(logs: Sequence[Path], table: ProducerTable, found: Findings) -> None:
+def _replay(logs: Sequence[Path], table: ProducerTable, findings: Findings) -> None:
     """Apply every batch from the table's end on; stops at the first that is broken."""
     later = [i for i, log in enumerate(logs) if int(log.stem) <= table.end]
     for log in logs[max(later, default=0) :]:
@@ -157,22 +157,24 @@ def _replay(logs: Sequence[Path], table: ProducerTable, found: Findings) -> None
                     raise CorruptError("the CRC is wrong", where=f"offset {header.base_offset}")
                 table.apply(data, header)
         except CorruptError as error:
-            found.broken(log, error)
+            findings.broken(log, error)
             return
         if whole == len(data):
             continue
         cut = f"{len(data) - whole} bytes after offset {table.end - 1} are no whole batch"
         if log is not logs[-1]:
-            found.broken(log, CorruptError(cut))
+            findings.broken(log, CorruptError(cut))
             return
-        found.notes.append(f"{log.name}: {cut}: a broker drops them when it starts after a crash")
+        findings.notes.append(
+            f"{log.name}: {cut}: a broker drops them when it starts after a crash"
+        )
 
 
-def _aborted(folder: Path, found: Findings) -> int:
+def _aborted(folder: Path, findings: Findings) -> int:
     count = 0
     for path in sorted(folder.glob("[0-9]*.txnindex")):
         try:
             count += len(read_transaction_index(contents(path)))
         except CorruptError as error:
-            found.notes.append(f"{path.name}: {error.sentence}: passed over")
+            findings.notes.append(f"{path.name}: {error.sentence}: passed over")
     return count

@@ -60,7 +60,7 @@ class Source(Protocol):
         """Producers of the partitions in scope; resolve: and the ids that bear their PIDs."""
         ...
 
-    async def transactions(self, wanted: TxnFilter, *, describe: bool) -> Transactions:
+    async def transactions(self, filter_: TxnFilter, *, describe: bool) -> Transactions:
         """Every coordinator's transactions that pass the filter."""
         ...
 

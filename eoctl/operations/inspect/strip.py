@@ -23,20 +23,20 @@ async def strip(cluster: Cluster, partition: str) -> Answer:
     extra: log_start_offset, last_stable_offset, high_watermark; null when they could not be read.
     """
     scope = Scope((parse_selector(partition),))
-    metadata, wanted, missing = await selected(cluster, scope)
-    facts, more = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    metadata, partitions, missing = await selected(cluster, scope)
+    facts, more = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)
     missing = [*missing, *more]
     rows = []
-    told = facts[0] if facts else PartitionFacts(partition, 0)
-    start, lso, high = told.log_start_offset, told.last_stable_offset, told.high_watermark
+    ends = facts[0] if facts else PartitionFacts(partition, 0)
+    start, lso, high = ends.log_start_offset, ends.last_stable_offset, ends.high_watermark
     if start is not None and lso is not None and high is not None:
         low, until = max(start, lso - AROUND), min(high, lso + AROUND)
-        below, below_to, gone = await _read(cluster, told, low, lso, READ_COMMITTED)
-        above, above_to, also = await _read(cluster, told, lso, until, 0)
+        below, below_to, gone = await _read(cluster, ends, low, lso, READ_COMMITTED)
+        above, above_to, also = await _read(cluster, ends, lso, until, 0)
         missing += [*gone, *also]
         if not gone and not also:
             rows = strip_rows(
-                (told.topic, told.partition),
+                (ends.topic, ends.partition),
                 (low, until),
                 _responses(below),
                 _responses(above),

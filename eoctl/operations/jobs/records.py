@@ -116,14 +116,14 @@ def _stat(pid: int) -> list[str]:
 def session_members(session: int) -> list[int]:
     """Living processes that belong to a session, by its number."""
     own = os.getpid()
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*"):
         pid = int(path.name)
         with suppress(OSError, IndexError):
             fields = _stat(pid)  # 3 state, 6 session
             if int(fields[3]) == session and fields[0] not in "ZX" and pid != own:
-                found.append(pid)
-    return found
+                pids.append(pid)
+    return pids
 
 
 def state(job: Job) -> JobState:

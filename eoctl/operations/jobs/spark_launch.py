@@ -60,7 +60,7 @@ def read_options(
         raise UsageError("give --master or --remote, not both")
     if remote and not remote.startswith("sc://"):
         raise UsageError("write sc://HOST:PORT", where="--remote")
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for pair in conf:
         key, equals, value = pair.partition("=")
         if not equals or not key.startswith("spark."):
@@ -71,8 +71,8 @@ def read_options(
                 where=f"--conf {key}",
                 remedy="give the secret to the job's environment with --env-file",
             )
-        found[key] = value
-    return Spark(master, remote, found, {} if env_file is None else _env_file(env_file))
+        settings[key] = value
+    return Spark(master, remote, settings, {} if env_file is None else _env_file(env_file))
 
 
 def _env_file(path: Path) -> dict[str, str]:
@@ -82,15 +82,15 @@ def _env_file(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise UsageError(f"cannot be read: {reason}", where=f"--env-file {path}") from None
-    found = {}
+    variables = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         name, equals, value = line.strip().partition("=")
         if not equals or not name.isidentifier():
             raise UsageError("not NAME=VALUE", where=f"{path}, line {number}")
-        found[name] = value
-    return found
+        variables[name] = value
+    return variables
 
 
 def _with_retries(master: str) -> str:
@@ -210,17 +210,17 @@ def _follow(
         job = replace(job, pid=leader.pid, process=leader.started)
         folder.write(job)
         _hand_over(process, access, spark.remote)
-        told = 0
+        shown_so_far = 0
         while process.poll() is None:
             time.sleep(POLL_SECONDS)
-            told = _show_new(folder, told, show)
+            shown_so_far = _show_new(folder, shown_so_far, show)
             beat()
             if until is not None and time.monotonic() > until:
                 jobs.cancel(job.id)
                 raise IncompleteError(
                     f"not done within {seconds:g} s", remedy="give more time with --timeout"
                 )
-        _show_new(folder, told, show)
+        _show_new(folder, shown_so_far, show)
     except BaseException as error:
         if process.poll() is None:
             with suppress(RefusedError):  # it has just ended
@@ -237,22 +237,22 @@ def _follow(
 def _hand_over(process: "subprocess.Popen[bytes]", access: Access, remote: str | None) -> None:
     """Access and remote through the pipe, which the job reads before it does anything."""
     assert process.stdin is not None
-    told = {
+    secrets = {
         "properties": dict(access.properties),
         "hosts": dict(access.hosts),
         "socks5": access.socks5,
         "remote": remote,
     }
     try:
-        process.stdin.write(json.dumps(told).encode())
+        process.stdin.write(json.dumps(secrets).encode())
         process.stdin.close()
     except BrokenPipeError:  # it ended at once; its log says why
         pass
 
 
-def _show_new(folder: JobFolder, told: int, show: Show) -> int:
+def _show_new(folder: JobFolder, shown_so_far: int, show: Show) -> int:
     reports = folder.reports()
-    for report in reports[told:]:
+    for report in reports[shown_so_far:]:
         show(report)
     return len(reports)
 

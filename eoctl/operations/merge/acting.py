@@ -50,15 +50,15 @@ class Running:
     cancel: threading.Event = field(default_factory=threading.Event)
 
 
-def scope_of(asked: Merge) -> str:
+def scope_of(merge: Merge) -> str:
     """Return the lock's scope: one replay at a time."""
-    return f"merge log {asked.topic}"
+    return f"merge log {merge.topic}"
 
 
 async def plan_replay(
     cluster: Cluster,
     context: Context,
-    asked: Merge,
+    merge: Merge,
     *,
     follow: bool = False,
     max_rate: float | None = None,
@@ -69,34 +69,34 @@ async def plan_replay(
 
     Raises RefusedError where log, inputs and output do not lead to one another, IncompleteError.
     """
-    if asked.output is None:
+    if merge.output is None:
         raise UsageError("no output is named: there is nothing to replay to")
-    seen = await look(cluster, asked, twice=True)
-    if seen.missing:
-        raise IncompleteError(seen.missing[0].detail, where=seen.missing[0].topic)
-    chosen = partitions_of(asked, seen)
+    logs = await look(cluster, merge, twice=True)
+    if logs.missing:
+        raise IncompleteError(logs.missing[0].detail, where=logs.missing[0].topic)
+    chosen = partitions_of(merge, logs)
     for p in chosen:
-        if (asked.output, p) not in seen.facts:
+        if (merge.output, p) not in logs.facts:
             raise RefusedError(
-                f"partition {p} of {asked.topic} has none of its number there", where=asked.output
+                f"partition {p} of {merge.topic} has none of its number there", where=merge.output
             )
-    given = await bases(cluster, asked, chosen, seen)
-    now_there = await reached(cluster, asked, given, seen)
+    given = await bases(cluster, merge, chosen, logs)
+    now_there = await reached(cluster, merge, given, logs)
     if thoroughly:
-        await thorough(cluster, asked, given, seen)
-    observed = _topic_ids(seen.facts)
+        await thorough(cluster, merge, given, logs)
+    observed = _topic_ids(logs.facts)
     step = Step(
         action="follow" if follow else "replay",
-        target=asked.topic,
+        target=merge.topic,
         parameters={
-            "format": asked.format,
-            "inputs": list(asked.inputs),
-            "output": asked.output,
-            "isolation": asked.isolation,
+            "format": merge.format,
+            "inputs": list(merge.inputs),
+            "output": merge.output,
+            "isolation": merge.isolation,
             "follow": follow,
             "bases": {str(p): [b.merge_offset, b.output_offset] for p, b in given.items()},
         },
-        does=_does(asked, now_there, follow=follow),
+        does=_does(merge, now_there, follow=follow),
         stands_on=tuple(observed),
     )
     return new_plan(
@@ -104,8 +104,8 @@ async def plan_replay(
         cluster.cluster_id,
         kind=KIND,
         action="follow" if follow else "replay",
-        scope=scope_of(asked),
-        summary=_does(asked, now_there, follow=follow),
+        scope=scope_of(merge),
+        summary=_does(merge, now_there, follow=follow),
         observed=observed,
         steps=(step,),
         details={
@@ -123,17 +123,17 @@ async def plan_replay(
     )
 
 
-def _does(asked: Merge, now: Mapping[int, Reached], *, follow: bool) -> str:
+def _does(merge: Merge, now: Mapping[int, Reached], *, follow: bool) -> str:
     entries, dropped = (
         sum(r.entries for r in now.values()),
         sum(r.outputs for r in now.values()),
     )
     text = (
-        f"{entries:,} records in the order of {asked.topic} to {asked.output}, the first "
+        f"{entries:,} records in the order of {merge.topic} to {merge.output}, the first "
         f"{dropped:,} of them are there already"
     )
     if follow:
-        text += f"; then {', '.join(asked.inputs)} as they come, {asked.topic} extended first"
+        text += f"; then {', '.join(merge.inputs)} as they come, {merge.topic} extended first"
     return text
 
 
@@ -234,25 +234,25 @@ class Replaying:
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
         """Check that no topic was made anew; `perform` checks the rest under its lock."""
         self._cluster.forgive()
-        found: dict[str, object] = {}
+        facts: dict[str, object] = {}
         for step in steps:
-            found |= _topic_ids((await look(self._cluster, asked_again(step), twice=False)).facts)
-        return found
+            facts |= _topic_ids((await look(self._cluster, asked_again(step), twice=False)).facts)
+        return facts
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         """Replay to the tip, or follow until it is ended."""
         if self._cluster.read_only:
             raise RefusedError("the context is read-only")
         p, cancel = step.parameters, self._running.cancel
-        asked = asked_again(step)
-        seen = await look(self._cluster, asked, twice=False)
+        request = asked_again(step)
+        logs = await look(self._cluster, request, twice=False)
         self._tips = {
-            n: seen.bounds((asked.topic, n), "read_committed")[1] for n in asked.partitions
+            n: logs.bounds((request.topic, n), "read_committed")[1] for n in request.partitions
         }
         failed = threading.Event()
         job = ReplayRun(
             settings=self._cluster.settings,
-            asked=asked,
+            asked=request,
             follow=p["follow"],
             max_rate=self._max_rate,
             ensure_held=ensure_held,
@@ -261,7 +261,7 @@ class Replaying:
         )
         replays = [
             PartitionReplay(job, Base(at, (p["output"], n), offset), n)
-            for n, (at, offset) in asked.bases.items()
+            for n, (at, offset) in request.bases.items()
         ]
         room = asyncio.Semaphore(len(replays) if job.follow else AT_ONCE)
 
@@ -289,38 +289,40 @@ class Replaying:
         if cancel.is_set() and not job.follow:
             raise asyncio.CancelledError  # it was ended before its end
         self._followed = job.follow
-        return {"sent": {named((asked.topic, r.partition)): r.sent for r in replays}}
+        return {"sent": {named((request.topic, r.partition)): r.sent for r in replays}}
 
     async def verify(self, step: Step) -> Effect:
         """Look whether the position is at the tip and the output holds exactly what leads there."""
         self._cluster.forgive()
-        asked = asked_again(step)
-        seen = await look(self._cluster, asked, twice=True)
-        given = {n: Base(at, (asked.output or "", n), o) for n, (at, o) in asked.bases.items()}
+        request = asked_again(step)
+        logs = await look(self._cluster, request, twice=True)
+        given = {n: Base(at, (request.output or "", n), o) for n, (at, o) in request.bases.items()}
         saw: dict[str, int] = {}
         try:
-            now = await reached(self._cluster, asked, given, seen)
+            now = await reached(self._cluster, request, given, logs)
         except RefusedError as error:
             return Effect(False, None, error.sentence)
         # a position moves with each transaction that sends, the tip with each that extends the log
         untouched = all(
-            self.planned.get(n) == (found.position.merge_offset, found.tip)
-            for n, found in now.items()
+            self.planned.get(n) == (standing.position.merge_offset, standing.tip)
+            for n, standing in now.items()
         )
         if step.parameters["follow"] and not self._followed:
             return Effect(False, None, "it follows until it is ended", untouched)
-        for n, found in now.items():
-            merge = (asked.topic, n)
-            if found.at is None:
+        for n, standing in now.items():
+            merge = (request.topic, n)
+            if standing.at is None:
                 return Effect(False, saw, f"nothing was committed for {named(merge)}", untouched)
-            begin = saw[named(merge)] = found.at.merge_offset
-            tip = found.tip if self._tips is None else min(found.tip, self._tips[n])
+            begin = saw[named(merge)] = standing.at.merge_offset
+            tip = standing.tip if self._tips is None else min(standing.tip, self._tips[n])
             if begin < tip and not step.parameters["follow"]:
-                left = (await visible(self._cluster, seen, {merge: (begin, tip)}))[merge].data
+                left = (await visible(self._cluster, logs, {merge: (begin, tip)}))[merge].data
                 if left:
                     text = f"{named(merge)}: {left} entries are not replayed yet"
                     return Effect(False, saw, text, untouched)
-        return Effect(True, saw, f"{asked.output} holds every record of the log up to its tip once")
+        return Effect(
+            True, saw, f"{request.output} holds every record of the log up to its tip once"
+        )
 
 
 ReplayEngine = Callable[[Cluster, Running, int | None], Replaying]

@@ -94,10 +94,10 @@ def of_app(app: App, where: str) -> Merge:
 
 
 def chosen(
-    asked: Merge, partitions: tuple[int, ...], given: Mapping[int, tuple[int, int]]
+    merge: Merge, partitions: tuple[int, ...], given: Mapping[int, tuple[int, int]]
 ) -> Merge:
     """A request for these partitions, beginning where it is said."""
-    return replace(asked, partitions=partitions, bases=given)
+    return replace(merge, partitions=partitions, bases=given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,23 +113,23 @@ class MergeLook:
 
     def of(self, place: TopicPartition) -> PartitionFacts:
         """Raises IncompleteError where its offsets are not known."""
-        found = self.facts.get(place)
-        if found is None or found.error is not None:
+        facts = self.facts.get(place)
+        if facts is None or facts.error is not None:
             why = next((m.detail for m in self.missing if (m.topic, m.partition) == place), None)
-            if found is None and why is None:
+            if facts is None and why is None:
                 raise UsageError("there is no such partition", where=named(place))
             raise IncompleteError(why or "its offsets could not be read", where=named(place))
-        return found
+        return facts
 
     def bounds(self, place: TopicPartition, isolation: str) -> tuple[int, int]:
         """Its first offset and its end for a reader of this isolation. Raises IncompleteError."""
-        found = self.of(place)
-        end = found.last_stable_offset
+        facts = self.of(place)
+        end = facts.last_stable_offset
         if isolation == "read_uncommitted":
-            end = found.high_watermark
-        assert found.log_start_offset is not None
+            end = facts.high_watermark
+        assert facts.log_start_offset is not None
         assert end is not None
-        return found.log_start_offset, end
+        return facts.log_start_offset, end
 
     def final(self, place: TopicPartition) -> int:
         """The log end, once no in-flight record can still appear. Raises RefusedError where it is
@@ -140,26 +140,26 @@ class MergeLook:
         return final_end(self.ends[place])[0]
 
 
-async def look(cluster: Cluster, asked: Merge, *, twice: bool) -> MergeLook:
+async def look(cluster: Cluster, merge: Merge, *, twice: bool) -> MergeLook:
     """Look at all topics. twice: and whether the ends of log and output are final.
 
     Raises UsageError for a topic that does not exist.
     """
-    metadata = await cluster.metadata(asked.topics)
+    metadata = await cluster.metadata(merge.topics)
     for t in metadata.topics.values():
         if t.error in ("UNKNOWN_TOPIC_OR_PARTITION", "INVALID_TOPIC_EXCEPTION"):
             raise UsageError("there is no such topic, or no permission to see it", where=t.name)
         if t.error is not None:
             raise IncompleteError(f"it could not be described: {t.error}", where=t.name)
     topics = list(metadata.topics.values())
-    wanted = [p for t in topics for p in t.partitions]
-    facts, ends, missing = await read_ends(cluster, topics, wanted)
-    growing = {asked.topic, asked.output}
+    partitions = [p for t in topics for p in t.partitions]
+    facts, ends, missing = await read_ends(cluster, topics, partitions)
+    growing = {merge.topic, merge.output}
     logs: dict[TopicPartition, Log] = {}
     if twice:
         before = {(f.topic, f.partition): (f, ends) for f in facts}
         await asyncio.sleep(PAUSE_SECONDS)
-        mine = [p for p in wanted if p.topic in growing]
+        mine = [p for p in partitions if p.topic in growing]
         again, later, more = await read_ends(cluster, topics, mine)
         missing += more
         for f in again:
@@ -179,19 +179,19 @@ def _end(f: PartitionFacts, ends: Mapping[TopicPartition, int]) -> LogEnd:
     return LogEnd(ends.get((f.topic, f.partition)), f.high_watermark, f.last_stable_offset)
 
 
-def partitions_of(asked: Merge, seen: MergeLook) -> list[int]:
+def partitions_of(merge: Merge, logs: MergeLook) -> list[int]:
     """The merge log's partitions that are asked about. Raises UsageError for one that is not."""
-    there = sorted(p for topic, p in seen.facts if topic == asked.topic)
-    wanted = {*asked.partitions, *asked.bases} if asked.partitions else {*there, *asked.bases}
-    for partition in sorted(wanted):
+    there = sorted(p for topic, p in logs.facts if topic == merge.topic)
+    numbers = {*merge.partitions, *merge.bases} if merge.partitions else {*there, *merge.bases}
+    for partition in sorted(numbers):
         if partition not in there:
-            raise UsageError("there is no such partition", where=f"{asked.topic}:{partition}")
-    return sorted(asked.partitions) if asked.partitions else there
+            raise UsageError("there is no such partition", where=f"{merge.topic}:{partition}")
+    return sorted(merge.partitions) if merge.partitions else there
 
 
 async def visible(
     cluster: Cluster,
-    seen: MergeLook,
+    logs: MergeLook,
     ranges: Mapping[TopicPartition, tuple[int, int]],
     writers: Mapping[TopicPartition, ProducerRuns] | None = None,
 ) -> dict[TopicPartition, Counts]:
@@ -201,7 +201,7 @@ async def visible(
     """
     cuts = []
     for place, (start, end) in ranges.items():
-        facts = seen.of(place)
+        facts = logs.of(place)
         low, stable = facts.log_start_offset, facts.last_stable_offset
         assert low is not None
         assert stable is not None
@@ -218,26 +218,26 @@ async def visible(
             runs = None if writers is None else writers.get(place)
             cuts.append(Cuts(*place, (start, end), low, stable, runs))
     counted, missing = await count(cluster, cuts)
-    found = {place: Counts() for place in ranges}
+    by_place = {place: Counts() for place in ranges}
     for c in cuts:
         if c.key not in counted:
             why = next(m.detail for m in missing if (m.topic, m.partition) == c.key)
             raise IncompleteError(f"it could not be counted: {why}", where=named(c.key))
-        counts = found[c.key] = counted[c.key][0]
+        counts = by_place[c.key] = counted[c.key][0]
         if counts.missing or counts.open:
             raise RefusedError(
                 f"of [{c.offsets[0]}, {c.offsets[1]}) {counts.missing} offsets are missing and "
                 f"{counts.open} records open: how many records there were cannot be known",
                 where=named(c.key),
             )
-    return found
+    return by_place
 
 
 async def bases(
     cluster: Cluster,
-    asked: Merge,
+    request: Merge,
     partitions: Sequence[int],
-    seen: MergeLook,
+    logs: MergeLook,
     *,
     certain: bool = True,
 ) -> dict[int, Base]:
@@ -246,35 +246,35 @@ async def bases(
 
     certain: the latter only while the output is empty. Raises RefusedError, IncompleteError.
     """
-    assert asked.output is not None
-    found = {
-        p: Base(merge, (asked.output, p), output) for p, (merge, output) in asked.bases.items()
+    assert request.output is not None
+    by_partition = {
+        p: Base(merge, (request.output, p), output) for p, (merge, output) in request.bases.items()
     }
-    left = [p for p in partitions if p not in found]
-    if left and asked.app is not None and asked.app.store is not None:
-        async with open_store(asked.app.store, cluster=cluster, app=asked.app) as store:
+    left = [p for p in partitions if p not in by_partition]
+    if left and request.app is not None and request.app.store is not None:
+        async with open_store(request.app.store, cluster=cluster, app=request.app) as store:
             contents = await store.read()
         for p in left:
-            known = _stored(asked, p, [e.position for e in contents.entries], store.name)
+            known = _stored(request, p, [e.position for e in contents.entries], store.name)
             if known is not None:
-                found[p] = known
-        left = [p for p in left if p not in found]
-    commits = await _reached(cluster, asked, left)
+                by_partition[p] = known
+        left = [p for p in left if p not in by_partition]
+    commits = await _reached(cluster, request, left)
     for p in left:
         at = commits.get(p)
         if at is not None and at.base is not None:
-            if at.base.output != (asked.output, p):
+            if at.base.output != (request.output, p):
                 raise RefusedError(
                     f"an earlier replay of it wrote to {named(at.base.output)}",
-                    where=f"{asked.topic}:{p}",
+                    where=f"{request.topic}:{p}",
                     remedy="say where this one begins: --from-merge-offset, --output-offset",
                 )
-            found[p] = at.base
+            by_partition[p] = at.base
             continue
-        found[p] = base = Base(0, (asked.output, p), 0)
+        by_partition[p] = base = Base(0, (request.output, p), 0)
         if certain:
-            _, end = seen.bounds(base.output, "read_committed")
-            counts = await visible(cluster, seen, {base.output: (0, end)})
+            _, end = logs.bounds(base.output, "read_committed")
+            counts = await visible(cluster, logs, {base.output: (0, end)})
             if counts[base.output].data:
                 raise RefusedError(
                     f"it holds {counts[base.output].data} records, and nothing says of which "
@@ -282,19 +282,19 @@ async def bases(
                     where=named(base.output),
                     remedy="name a commit: --from-merge-offset, --output-offset",
                 )
-    return found
+    return by_partition
 
 
 def _stored(
-    asked: Merge, partition: int, stored: Sequence[StoredPartition], where: str
+    request: Merge, partition: int, stored: Sequence[StoredPartition], where: str
 ) -> Base | None:
     """The commit that the store holds for a partition, None where it holds none."""
-    assert asked.app is not None
-    assert asked.output is not None
-    output = (asked.output, partition)
+    assert request.app is not None
+    assert request.output is not None
+    output = (request.output, partition)
     merges, outputs = set(), set()
     for at in stored:
-        if at.input.topic in asked.inputs and output in asked.app.outputs_of(at.input.place):
+        if at.input.topic in request.inputs and output in request.app.outputs_of(at.input.place):
             merges.add(at.merge)
             outputs |= {o.offset for o in at.output if o.place == output}
     if not merges:
@@ -310,14 +310,14 @@ def _stored(
 
 
 async def _reached(
-    cluster: Cluster, asked: Merge, partitions: Sequence[int]
+    cluster: Cluster, merge: Merge, partitions: Sequence[int]
 ) -> dict[int, ReplayPosition]:
     """Return what earlier replays committed. Raises CorruptError for somebody else's commit."""
     if not partitions:
         return {}
-    places = [(asked.topic, p) for p in partitions]
-    found = await committed(cluster, asked.group, places)
-    return {p[1]: ReplayPosition.committed(at.offset, at.metadata) for p, at in found.items()}
+    places = [(merge.topic, p) for p in partitions]
+    commits = await committed(cluster, merge.group, places)
+    return {p[1]: ReplayPosition.committed(at.offset, at.metadata) for p, at in commits.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,20 +335,20 @@ class Reached:
 
 
 async def reached(
-    cluster: Cluster, asked: Merge, given: Mapping[int, Base], seen: MergeLook
+    cluster: Cluster, request: Merge, given: Mapping[int, Base], logs: MergeLook
 ) -> dict[int, Reached]:
-    """Count how far earlier replays got; `seen` was looked at twice.
+    """Count how far earlier replays got; `logs` were looked at twice.
 
     Every output from a base on is the output of an entry from the base on, so the outputs must be
     what an earlier replay's commit accounts for.
 
     Raises RefusedError where it is not, or where an end is not final; IncompleteError.
     """
-    commits = await _reached(cluster, asked, list(given))
-    found = {}
+    commits = await _reached(cluster, request, list(given))
+    by_partition = {}
     for p, base in given.items():
-        merge = (asked.topic, p)
-        tip, end = seen.final(merge), seen.final(base.output)
+        merge = (request.topic, p)
+        tip, end = logs.final(merge), logs.final(base.output)
         at = commits.get(p)
         if at is not None and at.base != base:
             at = None
@@ -356,13 +356,13 @@ async def reached(
         if begin > tip:
             raise RefusedError(f"it ends at {tip}, before {begin}", where=named(merge))
         if at is not None and not at.drop_left:
-            await _refuse_forgotten(cluster, asked, seen, base, at, (p, end))
+            await _refuse_forgotten(cluster, request, logs, base, at, (p, end))
         ranges = {merge: (base.merge_offset, begin), base.output: (base.output_offset, end)}
         runs = ProducerRuns(base.output_offset, end)
-        counts = await visible(cluster, seen, ranges, {base.output: runs})
+        counts = await visible(cluster, logs, ranges, {base.output: runs})
         if at is None:  # later on, every record is accounted for
-            _written_by_one(asked, seen, base, Counted(counts[base.output], runs.found))
-        left = (await visible(cluster, seen, {merge: (begin, tip)}))[merge].data
+            _written_by_one(request, logs, base, Counted(counts[base.output], runs.found))
+        left = (await visible(cluster, logs, {merge: (begin, tip)}))[merge].data
         outputs, entries = counts[base.output].data, counts[merge].data + left
         if at is not None and outputs != counts[merge].data + at.drop_left:
             raise RefusedError(
@@ -381,14 +381,14 @@ async def reached(
                 remedy="check the log with `eoctl merge verify`",
             )
         position = at or ReplayPosition(base.merge_offset, outputs, base)
-        found[p] = Reached(at, tip, end, entries, outputs, position)
-    return found
+        by_partition[p] = Reached(at, tip, end, entries, outputs, position)
+    return by_partition
 
 
 async def _refuse_forgotten(
     cluster: Cluster,
-    asked: Merge,
-    seen: MergeLook,
+    merge: Merge,
+    logs: MergeLook,
     base: Base,
     at: ReplayPosition,
     there: tuple[int, int],
@@ -399,14 +399,14 @@ async def _refuse_forgotten(
     output's end before `at` was read.
     """
     p, end = there
-    starts = [((asked.topic, p), base.merge_offset), (base.output, base.output_offset)]
+    starts = [((merge.topic, p), base.merge_offset), (base.output, base.output_offset)]
     gone = [
-        (place, begin) for place, begin in starts if begin < (seen.of(place).log_start_offset or 0)
+        (place, begin) for place, begin in starts if begin < (logs.of(place).log_start_offset or 0)
     ]
-    if not gone or at.merge_offset < (seen.of((asked.topic, p)).log_start_offset or 0):
+    if not gone or at.merge_offset < (logs.of((merge.topic, p)).log_start_offset or 0):
         return
     # They are one commit only if no other replay committed between the reads of the two.
-    again = (await look(cluster, asked, twice=True)).final(base.output)
+    again = (await look(cluster, merge, twice=True)).final(base.output)
     if again != end:
         raise RefusedError(
             f"its end is not final: it moved from {end} to {again} meanwhile",
@@ -415,7 +415,7 @@ async def _refuse_forgotten(
         )
     place, begin = gone[0]
     raise RefusedError(
-        f"[{begin}, {seen.of(place).log_start_offset}) is gone: whether somebody else wrote since "
+        f"[{begin}, {logs.of(place).log_start_offset}) is gone: whether somebody else wrote since "
         f"replays of it began at {base.merge_offset} cannot be counted",
         where=named(place),
         remedy="if nobody did, go on with the last replay's commit: "
@@ -423,42 +423,42 @@ async def _refuse_forgotten(
     )
 
 
-def _written_by_one(asked: Merge, seen: MergeLook, base: Base, found: Counted) -> None:
+def _written_by_one(merge: Merge, logs: MergeLook, base: Base, counted: Counted) -> None:
     """Refuse outputs from a base on that are not one deterministic application's, by the rules of
     restarts. Raises RefusedError."""
     topic, partition = base.output
-    app = asked.app or App(
-        name=asked.topic, strategy="merge-log", inputs=asked.inputs, outputs=(topic,)
+    app = merge.app or App(
+        name=merge.topic, strategy="merge-log", inputs=merge.inputs, outputs=(topic,)
     )
-    observed = Observed(None, {}, seen.ends)
+    observed = Observed(None, {}, logs.ends)
     output = StoredOutput(topic=topic, partition=partition, offset=base.output_offset)
-    written_by_one(found, output, seen.ends[base.output], app, observed)
+    written_by_one(counted, output, logs.ends[base.output], app, observed)
 
 
 async def thorough(
-    cluster: Cluster, asked: Merge, given: Mapping[int, Base], seen: MergeLook
+    cluster: Cluster, request: Merge, given: Mapping[int, Base], logs: MergeLook
 ) -> list[MergePlanRow]:
     """The plan of each partition, its log read up to the tip: what it names has to be there.
 
     Raises RefusedError, IncompleteError.
     """
     rows = []
-    for p, now in (await reached(cluster, asked, given, seen)).items():
-        base, merge = given[p], (asked.topic, p)
-        tail = await asyncio.to_thread(scan, cluster, asked, merge, base.merge_offset, now.tip)
-        for place, found in sorted(tail.sources.items()):
-            first_to_read(asked, seen, merge, place, found.first)
-            end = seen.bounds(place, asked.isolation)[1]
-            if found.last >= end:
-                raise beyond(place, found.last, end)
+    for p, now in (await reached(cluster, request, given, logs)).items():
+        base, merge = given[p], (request.topic, p)
+        tail = await asyncio.to_thread(scan, cluster, request, merge, base.merge_offset, now.tip)
+        for place, source in sorted(tail.sources.items()):
+            first_to_read(request, logs, merge, place, source.first)
+            end = logs.bounds(place, request.isolation)[1]
+            if source.last >= end:
+                raise beyond(place, source.last, end)
         plan = merge_plan(merge, base.merge_offset, now.tip, tail.sources, drop_first=now.outputs)
-        rows.append(merge_plan_row(plan, base, now.end, now.at, asked.transactional_id(p)))
+        rows.append(merge_plan_row(plan, base, now.end, now.at, request.transactional_id(p)))
     return rows
 
 
-def scan(cluster: Cluster, asked: Merge, merge: TopicPartition, start: int, end: int) -> Tail:
+def scan(cluster: Cluster, request: Merge, merge: TopicPartition, start: int, end: int) -> Tail:
     """Read what the entries of [start, end) name. Raises RefusedError for a malformed record."""
-    tail, form = Tail(), merge_format(asked.format)
+    tail, form = Tail(), merge_format(request.format)
     for messages in read_log(cluster.settings, merge, start, end):
         tail.add_all(decoded(form, merge, messages)[1])
     return tail
@@ -474,17 +474,17 @@ def decoded(
 
 
 def first_to_read(
-    asked: Merge, seen: MergeLook, merge: TopicPartition, place: TopicPartition, offset: int
+    request: Merge, logs: MergeLook, merge: TopicPartition, place: TopicPartition, offset: int
 ) -> None:
     """Refuse if an input cannot be read from this offset on. Raises RefusedError."""
-    if place[0] not in asked.inputs or place not in seen.facts:
+    if place[0] not in request.inputs or place not in logs.facts:
         raise no_input(merge, place)
-    refuse_unreadable(place, offset, seen.bounds(place, asked.isolation))
+    refuse_unreadable(place, offset, logs.bounds(place, request.isolation))
 
 
-async def plan(cluster: Cluster, asked: Merge) -> Answer:
+async def plan(cluster: Cluster, merge: Merge) -> Answer:
     """Return what a replay would read and drop, a row for each partition of the log."""
-    seen = await look(cluster, asked, twice=True)
-    given = await bases(cluster, asked, partitions_of(asked, seen), seen)
-    rows = await thorough(cluster, asked, given, seen)
-    return Answer("merge-plan", cluster.cluster_id, now_ms(), rows, error_rows(seen.missing))
+    logs = await look(cluster, merge, twice=True)
+    given = await bases(cluster, merge, partitions_of(merge, logs), logs)
+    rows = await thorough(cluster, merge, given, logs)
+    return Answer("merge-plan", cluster.cluster_id, now_ms(), rows, error_rows(logs.missing))

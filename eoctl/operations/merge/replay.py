@@ -189,17 +189,17 @@ class PartitionReplay:
         """The entry to go on from, and the next offset of each input that was named before it."""
         job, p = self._job, self.partition
         async with Cluster(job.settings, Deadline(None), read_only=job.read_only) as cluster:
-            seen = await look(cluster, job.asked, twice=True)
-            [now] = (await reached(cluster, job.asked, {p: self.base}, seen)).values()
+            logs = await look(cluster, job.asked, twice=True)
+            [now] = (await reached(cluster, job.asked, {p: self.base}, logs)).values()
             begin = self.base.merge_offset
             if job.follow:  # whatever was merged ever is not to be merged again
-                begin, _ = seen.bounds(self._merge, "read_committed")
+                begin, _ = logs.bounds(self._merge, "read_committed")
             span = (begin, now.position.merge_offset)
             before = await asyncio.to_thread(scan, cluster, job.asked, self._merge, *span)
-        for place, found in before.sources.items():
-            if not found.rising:
+        for place, source in before.sources.items():
+            if not source.rising:
                 raise goes_back(self._merge, place)
-        return seen, now, {place: found.last + 1 for place, found in before.sources.items()}
+        return logs, now, {place: source.last + 1 for place, source in before.sources.items()}
 
 
 class _Attempt:
@@ -210,7 +210,7 @@ class _Attempt:
         owner: PartitionReplay,
         job: ReplayRun,
         writer: _Copier,
-        seen: MergeLook,
+        logs: MergeLook,
         now: Reached,
         following: Mapping[TopicPartition, int],
     ) -> None:
@@ -219,7 +219,7 @@ class _Attempt:
         self._merge = (job.asked.topic, owner.partition)
         self._output = owner.base.output
         self._tip = now.tip
-        self._seen, self._next = seen, following
+        self._seen, self._next = logs, following
         self._reads: set[TopicPartition] = set()
         self._format = merge_format(job.asked.format)
         self._replay: Replay[Message] = Replay(self._merge, now.position)
@@ -288,19 +288,19 @@ class _Attempt:
     def _step(self) -> bool:
         """Nothing can be taken now: read on, or extend the log. False: all is done."""
         replay = self._replay
-        wanted = replay.waits_for
-        if wanted is None and self._log_done and not replay.logged:
+        entry = replay.waits_for
+        if entry is None and self._log_done and not replay.logged:
             if not self._job.follow:
                 return False
             if not self._appended and self._extend():
                 return True
-        idle = wanted is not None or self._log_done or self._job.follow
-        self._read_inputs(wanted, 0.05 if idle else 0.0)
-        if self._in_transaction and self._open and wanted is None and self._job.follow:
+        idle = entry is not None or self._log_done or self._job.follow
+        self._read_inputs(entry, 0.05 if idle else 0.0)
+        if self._in_transaction and self._open and entry is None and self._job.follow:
             self._commit()  # nothing more is known: what was sent need not wait
-        waits = wanted is not None or not self._log_done or self._appended
+        waits = entry is not None or not self._log_done or self._appended
         if waits and time.monotonic() - self._heard > SILENT_SECONDS:
-            raise silent(wanted.place if wanted is not None else self._merge)
+            raise silent(entry.place if entry is not None else self._merge)
         return True
 
     def _read_log(self) -> None:
@@ -372,7 +372,7 @@ class _Attempt:
                 remedy="let one process alone extend a merge log",
             )
 
-    def _read_inputs(self, wanted: MergeEntry | None, seconds: float) -> None:
+    def _read_inputs(self, entry: MergeEntry | None, seconds: float) -> None:
         job, replay = self._job, self._replay
         if not self._reads:
             job.stop.wait(seconds)
@@ -386,12 +386,12 @@ class _Attempt:
             replay.records(place, [m.offset() for m in messages], messages)
             self._inputs.balance(replay.waiting, place)
         self._inputs.resume_short(replay.waiting)
-        if wanted is not None and not replay.waiting(wanted.place):
-            _, there = self._seen.bounds(wanted.place, job.asked.isolation)
-            if wanted.offset >= there:
-                raise beyond(wanted.place, wanted.offset, there)
-            if self._inputs.ends.get(wanted.place, -1) > wanted.offset:
-                raise no_record(self._merge, wanted)
+        if entry is not None and not replay.waiting(entry.place):
+            _, there = self._seen.bounds(entry.place, job.asked.isolation)
+            if entry.offset >= there:
+                raise beyond(entry.place, entry.offset, there)
+            if self._inputs.ends.get(entry.place, -1) > entry.offset:
+                raise no_record(self._merge, entry)
 
     def _extend(self) -> bool:
         """Append what arrived to the log, in a transaction of its own. False: nothing did."""

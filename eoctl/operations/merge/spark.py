@@ -27,9 +27,9 @@ SPARK_ENTRIES = 50_000_000  # below, the local engine is done before several cor
 RANGE_OFFSETS = 5_000_000
 
 
-def check_engine(asked: str, *, follow: bool) -> None:
+def check_engine(engine: str, *, follow: bool) -> None:
     """Raises UsageError for what the engine asked for does not do."""
-    if asked == "spark" and follow:
+    if engine == "spark" and follow:
         raise UsageError(
             "a Spark job ends at the tip, and cannot follow",
             where="--engine spark, --follow",
@@ -38,11 +38,11 @@ def check_engine(asked: str, *, follow: bool) -> None:
 
 
 def choose_engine(
-    asked: str, plan: Plan, spark_there: bool, *, follow: bool = False
+    engine: str, plan: Plan, spark_there: bool, *, follow: bool = False
 ) -> tuple[str, str]:
-    """Choose local or spark, and say why. asked: checked already; if spark, it is installed."""
-    if asked != "auto":
-        return asked, "as asked"
+    """Choose local or spark, and say why. engine: checked already; if spark, it is installed."""
+    if engine != "auto":
+        return engine, "as asked"
     if follow:
         return "local", "Spark cannot follow"
     offsets = sum(p["to"] - p["from"] for p in plan.details["partitions"])
@@ -82,8 +82,8 @@ class _OnSpark(Replaying):
         """Replay to the tip as it is at the beginning."""
         if self._cluster.read_only:
             raise RefusedError("the context is read-only")
-        asked = asked_again(step)
-        request = await self._request(asked)
+        merge = asked_again(step)
+        request = await self._request(merge)
         self._tips = {part.partition: part.tip for part in request.parts}
         result = await launched(
             Launch(
@@ -101,18 +101,18 @@ class _OnSpark(Replaying):
         )
         return {"sent": {named((request.merge, int(p))): n for p, n in result["sent"].items()}}
 
-    async def _request(self, asked: Merge) -> ReplayRequest:
-        seen = await look(self._cluster, asked, twice=True)
-        if seen.missing:
-            raise IncompleteError(seen.missing[0].detail, where=seen.missing[0].topic)
-        output = asked.output or ""
-        given = {n: Base(at, (output, n), o) for n, (at, o) in asked.bases.items()}
-        places = [(asked.topic, n) for n in given]
-        before = await committed(self._cluster, asked.group, places)
-        now_there = await reached(self._cluster, asked, given, seen)
+    async def _request(self, merge: Merge) -> ReplayRequest:
+        logs = await look(self._cluster, merge, twice=True)
+        if logs.missing:
+            raise IncompleteError(logs.missing[0].detail, where=logs.missing[0].topic)
+        output = merge.output or ""
+        given = {n: Base(at, (output, n), o) for n, (at, o) in merge.bases.items()}
+        places = [(merge.topic, n) for n in given]
+        before = await committed(self._cluster, merge.group, places)
+        now_there = await reached(self._cluster, merge, given, logs)
         parts = []
         for n, now in now_there.items():
-            raw = before.get((asked.topic, n))
+            raw = before.get((merge.topic, n))
             parts.append(
                 MergePart(
                     partition=n,
@@ -125,32 +125,32 @@ class _OnSpark(Replaying):
             )
         staging = (self._staging or state_dir() / "merge-staging").absolute()
         return ReplayRequest(
-            merge=asked.topic,
-            format=asked.format,
-            inputs=asked.inputs,
+            merge=merge.topic,
+            format=merge.format,
+            inputs=merge.inputs,
             output=output,
-            isolation=asked.isolation,
-            group=asked.group,
-            staging=str(staging / f"{self._cluster.cluster_id}-{asked.group}"),
+            isolation=merge.isolation,
+            group=merge.group,
+            staging=str(staging / f"{self._cluster.cluster_id}-{merge.group}"),
             cluster_id=self._cluster.cluster_id,
             created_at=rfc3339(now_ms()) or "",
-            topic_ids={topic: f.topic_id for (topic, _), f in seen.facts.items()},
-            logs=_logs(asked, seen, now_there),
+            topic_ids={topic: f.topic_id for (topic, _), f in logs.facts.items()},
+            logs=_logs(merge, logs, now_there),
             parts=tuple(parts),
             max_rate=self._max_rate,
             range_offsets=RANGE_OFFSETS,
         )
 
 
-def _logs(asked: Merge, seen: MergeLook, now: Mapping[int, Reached]) -> Any:
+def _logs(merge: Merge, look_: MergeLook, now: Mapping[int, Reached]) -> Any:
     """Partitions of the log up to their tips, and inputs whose offsets are known."""
     logs = []
-    for place, facts in sorted(seen.facts.items()):
+    for place, facts in sorted(look_.facts.items()):
         if facts.error is not None or facts.high_watermark is None:
             continue
-        if place[0] == asked.topic and place[1] in now:
-            low, _ = seen.bounds(place, "read_committed")
+        if place[0] == merge.topic and place[1] in now:
+            low, _ = look_.bounds(place, "read_committed")
             logs.append(log_of(facts, low, now[place[1]].tip))
-        elif place[0] in asked.inputs:
-            logs.append(log_of(facts, *seen.bounds(place, asked.isolation)))
+        elif place[0] in merge.inputs:
+            logs.append(log_of(facts, *look_.bounds(place, merge.isolation)))
     return tuple(logs)

@@ -22,14 +22,14 @@ async def merge_tail(cluster: Cluster, path: Path) -> Answer:
     extra: entries, a list of {partition, merge_offset, topic, input_partition, offset, error}, by
     offset; holes are what `merge verify` tells, which reads everything. Raises EoctlError.
     """
-    asked = merge.of_app(read_app_file(path).app, str(path))
-    if asked.output is None:
+    request = merge.of_app(read_app_file(path).app, str(path))
+    if request.output is None:
         raise UsageError("names no output: how far it came is counted there", where=str(path))
-    answer = await merge.plan(cluster, asked)
+    answer = await merge.plan(cluster, request)
     entries: list[dict[str, object]] = []
     for row in answer.rows:
         assert isinstance(row, MergePlanRow)
-        entries += await asyncio.to_thread(_newest, cluster, asked, row)
+        entries += await asyncio.to_thread(_newest, cluster, request, row)
     return Answer(
         answer.schema,
         answer.cluster_id,
@@ -40,24 +40,24 @@ async def merge_tail(cluster: Cluster, path: Path) -> Answer:
     )
 
 
-def _newest(cluster: Cluster, asked: merge.Merge, row: MergePlanRow) -> list[dict[str, object]]:
-    decode = merge_format(asked.format).decode
+def _newest(cluster: Cluster, request: merge.Merge, row: MergePlanRow) -> list[dict[str, object]]:
+    decode = merge_format(request.format).decode
     place = (row.topic, row.partition)
-    found: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = []
     for messages in read_log(cluster.settings, place, max(row.start, row.tip - NEWEST), row.tip):
         for m in messages:
-            told: dict[str, object] = {"partition": row.partition, "merge_offset": m.offset()}
+            position: dict[str, object] = {"partition": row.partition, "merge_offset": m.offset()}
             try:
                 entry = decode(m.key(), m.value())
             except CorruptError as error:
-                found.append({**told, "error": error.what})
+                rows.append({**position, "error": error.what})
                 continue
-            found.append(
+            rows.append(
                 {
-                    **told,
+                    **position,
                     "topic": entry.topic,
                     "input_partition": entry.partition,
                     "offset": entry.offset,
                 }
             )
-    return found
+    return rows

@@ -28,7 +28,7 @@ _SILENT_READS = 300
 
 async def verify(
     cluster: Cluster,
-    asked: Merge,
+    request: Merge,
     *,
     max_rate: float | None = None,
     progress: VerifyProgress | None = None,
@@ -36,21 +36,21 @@ async def verify(
     """Findings of the partitions asked about; what could not be looked at is in errors."""
     # An application may be running: it reads an input, then logs, then writes outputs. So the log
     # is looked at before the inputs, and outputs before the log.
-    seen = await look(cluster, asked, twice=False)
-    later = await look(cluster, asked, twice=False)
-    missing = [*seen.missing, *(m for m in later.missing if m not in seen.missing)]
+    logs = await look(cluster, request, twice=False)
+    later = await look(cluster, request, twice=False)
+    missing = [*logs.missing, *(m for m in later.missing if m not in logs.missing)]
     rows: list[MergeFindingRow] = []
     entries: dict[int, int] = {}
-    chosen = partitions_of(asked, seen)
+    chosen = partitions_of(request, logs)
     for p in chosen:
-        merge = (asked.topic, p)
+        merge = (request.topic, p)
         try:
-            checking = _Checking(cluster, asked, (seen, later), merge, max_rate, progress)
-            found = await asyncio.to_thread(checking.run)
+            checking = _Checking(cluster, request, (logs, later), merge, max_rate, progress)
+            findings = await asyncio.to_thread(checking.run)
         except EoctlError as error:
             missing.append(_unseen(merge, error))
             continue
-        rows += found
+        rows += findings
         entries[p] = checking.verifier.entries
         if checking.verifier.unproven:
             text = (
@@ -58,9 +58,9 @@ async def verify(
                 "records that retention deleted: nobody can tell whether they existed"
             )
             missing.append(Missing("partition", "OFFSET_OUT_OF_RANGE", text, None, *merge))
-    if asked.output is not None:
-        found, more = await _against_outputs(cluster, asked, seen, chosen)
-        rows += found
+    if request.output is not None:
+        findings, more = await _against_outputs(cluster, request, logs, chosen)
+        rows += findings
         missing += (m for m in more if m not in missing)
     return Answer(
         "merge-verify",
@@ -81,25 +81,25 @@ def _unseen(place: TopicPartition, error: EoctlError) -> Missing:
 
 
 async def _against_outputs(
-    cluster: Cluster, asked: Merge, seen: MergeLook, partitions: Sequence[int]
+    cluster: Cluster, request: Merge, logs: MergeLook, partitions: Sequence[int]
 ) -> tuple[list[MergeFindingRow], list[Missing]]:
     """Report outputs that have no entry, from a commit to the ends of both logs."""
-    assert asked.output is not None
+    assert request.output is not None
     rows: list[MergeFindingRow] = []
     missing: list[Missing] = []
     begin: dict[int, Base] = {}
     for p in partitions:
         try:
-            begin |= await bases(cluster, asked, [p], seen, certain=False)
+            begin |= await bases(cluster, request, [p], logs, certain=False)
         except EoctlError as error:
-            missing.append(_unseen((asked.output, p), error))
-    # Commits were read just now, the log long after `seen`: a running application went on. So both
+            missing.append(_unseen((request.output, p), error))
+    # Commits were read just now, the log long after `logs`: a running application went on. So both
     # ends are looked at anew, outputs before the log as ever.
-    outputs = await look(cluster, asked, twice=False)
-    entries = await look(cluster, asked, twice=False)
+    outputs = await look(cluster, request, twice=False)
+    entries = await look(cluster, request, twice=False)
     missing += [*outputs.missing, *(m for m in entries.missing if m not in outputs.missing)]
     for p, base in begin.items():
-        merge = (asked.topic, p)
+        merge = (request.topic, p)
         try:
             end = outputs.bounds(base.output, "read_committed")[1]
             tip = entries.bounds(merge, "read_committed")[1]
@@ -120,21 +120,21 @@ class _Checking:
     def __init__(
         self,
         cluster: Cluster,
-        asked: Merge,
+        request: Merge,
         looks: tuple[MergeLook, MergeLook],
         merge: TopicPartition,
         max_rate: float | None,
         progress: VerifyProgress | None,
     ) -> None:
         self._settings = cluster.settings
-        self._asked, self._merge = asked, merge
+        self._asked, self._merge = request, merge
         self._max_rate, self._progress = max_rate, progress
-        seen, later = looks
-        self._log_start, self._tip = seen.bounds(merge, "read_committed")
+        earlier, later = looks
+        self._log_start, self._tip = earlier.bounds(merge, "read_committed")
         inputs = {
-            place: later.bounds(place, asked.isolation)
+            place: later.bounds(place, request.isolation)
             for place in later.facts
-            if place[0] in asked.inputs
+            if place[0] in request.inputs
         }
         self._ends = {place: end for place, (_, end) in inputs.items()}
         self.verifier = MergeVerifier(merge, inputs)

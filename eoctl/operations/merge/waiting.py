@@ -20,24 +20,24 @@ _POLL_SECONDS = 0.5
 _OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 
-async def own_ended(cluster: Cluster, asked: Merge, note: Callable[[str], None]) -> None:
+async def own_ended(cluster: Cluster, merge: Merge, note: Callable[[str], None]) -> None:
     """Wait, bounded, until no transactional id of these replays has an open transaction.
 
     note: told once, if there is something to wait for. What cannot be seen is not waited for:
     planning finds out what is wrong. Raises RefusedError while a replay of this host runs.
     """
-    refuse_beside_running(cluster.cluster_id or "", scope_of(asked))
-    topic = (await cluster.metadata([asked.topic])).topics[asked.topic]
-    partitions = asked.partitions or tuple(p.partition for p in topic.partitions)
-    ids = [asked.transactional_id(p) for p in partitions]
+    refuse_beside_running(cluster.cluster_id or "", scope_of(merge))
+    topic = (await cluster.metadata([merge.topic])).topics[merge.topic]
+    partitions = merge.partitions or tuple(p.partition for p in topic.partitions)
+    ids = [merge.transactional_id(p) for p in partitions]
     most = cluster.deadline.within(TIMEOUT_MS / 1000 + MORE_SECONDS)
-    told = False
+    noted = False
     while not most.passed:
         rows, _ = await find(cluster, ids)
         if not any(row.state in _OPEN for row in rows):
             return
-        if not told:
-            told = True
+        if not noted:
+            noted = True
             seconds = round(most.seconds_left or 0)
             note(
                 "an earlier replay left a transaction open, or one runs on another host: waiting, "

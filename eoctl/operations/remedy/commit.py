@@ -42,24 +42,24 @@ async def plan(
     """The plan of this commit. Raises RefusedError and IncompleteError."""
     assert wish.partition is not None
     where = wish.partition
-    found = await diagnose(
+    diagnosis = await diagnose(
         cluster, Scope((parse_selector(where),)), settings, sample_interval=interval
     )
-    mixed = _meant(found, wish)
+    mixed = _meant(diagnosis, wish)
     if mixed is None:
-        if found.missing and found.partitions:
-            raise IncompleteError(found.missing[0].detail, where=where)
+        if diagnosis.missing and diagnosis.partitions:
+            raise IncompleteError(diagnosis.missing[0].detail, where=where)
         return Planned(None, await remedy_marker.how_it_ended(cluster, wish))
     sentence = remedy_allowed(mixed.verdict, "resolve", owner_is_gone=True)
     if sentence is not None:
         raise refusal(mixed, sentence)
     assert mixed.verdict.owner is not None
     row = await remedy_fence.described(cluster, mixed.verdict.owner.transactional_id)
-    seen = await _judged(cluster, row, settings, interval)
-    mixed = next((j for j in seen.mine if j.about == mixed.about), None)
+    judgement = await _judged(cluster, row, settings, interval)
+    mixed = next((j for j in judgement.mine if j.about == mixed.about), None)
     if mixed is None:
         raise RefusedError("it ended meanwhile", where=where, remedy="look again")
-    step = await _step(cluster, row, wish, mixed, seen)
+    step = await _step(cluster, row, wish, mixed, judgement)
     subject = remedy_raise.subject(row.transactional_id)
     words = "; ".join(f"{a['partition']}: {amounts(a)}" for a in step.about)
     return Planned(
@@ -72,7 +72,7 @@ async def plan(
             summary=f"{row.transactional_id}: its open transaction is committed in its owner's "
             f"stead, undecided records with it ({words}); an owner that still lives is shut out",
             steps=(step,),
-            observed={subject: facts(row, seen)},
+            observed={subject: facts(row, judgement)},
             settings=settings,
             sample_interval=interval,
             hits=f"commit-owner-is-gone-{mixed.about.name}",
@@ -80,10 +80,10 @@ async def plan(
     )
 
 
-def _meant(found: Diagnosis, wish: Wish) -> Judged | None:
-    asked = wish.producer_id, wish.start_offset
+def _meant(diagnosis: Diagnosis, wish: Wish) -> Judged | None:
+    start = wish.producer_id, wish.start_offset
     return next(
-        (j for j in found.judged if (j.about.producer_id, j.about.start_offset) == asked), None
+        (j for j in diagnosis.judged if (j.about.producer_id, j.about.start_offset) == start), None
     )
 
 
@@ -98,12 +98,12 @@ async def observe(
     return {subject: facts(row, await _judged(cluster, row, settings, interval))}
 
 
-def facts(row: TransactionFacts, seen: remedy_fence.Judgement) -> dict[str, Any]:
+def facts(row: TransactionFacts, judgement: remedy_fence.Judgement) -> dict[str, Any]:
     """Return what must not change before it is sent; a move of the producer is a sign of life."""
-    everything = remedy_fence.facts(row, seen, Wish("resolve"))
+    everything = remedy_fence.facts(row, judgement, Wish("resolve"))
     lost = {
         j.about.name: [j.about.start_offset, j.verdict.decision.offset]
-        for j in seen.mine
+        for j in judgement.mine
         if j.verdict.mixed and j.verdict.decision
     }
     return everything | {"lost_commits": lost}
@@ -123,10 +123,10 @@ async def _judged(
     partitions = await remedy_fence.partitions_of(cluster, row)
     before = await _stands(cluster, partitions, pid)
     selectors = tuple(parse_selector(f"{t}:{p}") for t, p in partitions)
-    found = await diagnose(cluster, Scope(selectors), settings, sample_interval=interval)
-    if found.missing:
-        raise IncompleteError(found.missing[0].detail, where=name)
-    mine = [j for j in found.judged if j.about.producer_id in (None, pid)]
+    diagnosis = await diagnose(cluster, Scope(selectors), settings, sample_interval=interval)
+    if diagnosis.missing:
+        raise IncompleteError(diagnosis.missing[0].detail, where=name)
+    mine = [j for j in diagnosis.judged if j.about.producer_id in (None, pid)]
     refused = [refusal(j, why, name) for j in mine if (why := commit_refused(j.verdict))]
     if refused:
         raise next((e for e in refused if isinstance(e, IncompleteError)), refused[0])
@@ -141,18 +141,18 @@ async def _stands(
 ) -> dict[TopicPartition, object]:
     """Where the producer stands on each partition. Raises IncompleteError."""
     metadata = await cluster.metadata(sorted({topic for topic, _ in partitions}))
-    wanted = set(partitions)
-    found = [
+    places = set(partitions)
+    metadata_rows = [
         p
         for t in metadata.topics.values()
         for p in t.partitions
-        if (p.topic, p.partition) in wanted
+        if (p.topic, p.partition) in places
     ]
-    rows, missing = await collect.producers(cluster, found)
-    if missing or set(rows) != wanted:
+    rows, missing = await collect.producers(cluster, metadata_rows)
+    if missing or set(rows) != places:
         raise IncompleteError(
             missing[0].detail if missing else "its producers could not be read",
-            where=", ".join(f"{t}:{p}" for t, p in sorted(wanted - set(rows))) or None,
+            where=", ".join(f"{t}:{p}" for t, p in sorted(places - set(rows))) or None,
         )
     return {
         tp: next(
@@ -203,14 +203,14 @@ async def _step(
     row: TransactionFacts,
     wish: Wish,
     mixed: Judged,
-    seen: remedy_fence.Judgement,
+    judgement: remedy_fence.Judgement,
 ) -> Step:
     end, init = fence_requests(row, cluster.transaction_version)
     if init is not None:
         await remedy_raise.refuse_timeout(cluster, row)
     name, verdict = row.transactional_id, mixed.verdict
     about, harms = [], []
-    for j in seen.mine:
+    for j in judgement.mine:
         # a lost commit of transactions v1 has the open transaction's epoch: no batch tells them
         # apart, and all is shown
         mine_only = j.start is not None and j.start.producer_epoch < (row.producer_epoch or 0)
@@ -232,12 +232,12 @@ async def _step(
     return Step(
         action=ACTION,
         target=name,
-        parameters=remedy_fence.request_of(row, seen, end.version, initialise=init is not None)
+        parameters=remedy_fence.request_of(row, judgement, end.version, initialise=init is not None)
         | {
             "outcome": "commit",
             "partition": mixed.about.name,
             "start_offset": mixed.about.start_offset,
-            "ends": {j.about.name: j.partition.high_watermark for j in seen.mine},
+            "ends": {j.about.name: j.partition.high_watermark for j in judgement.mine},
             "owner_is_gone": True,
         },
         does=remedy_fence.does(row, "commit", end.version, initialise=init is not None),
@@ -266,29 +266,29 @@ def _delivered(j: Judged, stake: dict[str, Any], *, apart: bool) -> str:
 
 async def ended(cluster: Cluster, step: Step) -> Effect:
     """Look whether a COMMIT marker ended it on each partition: by its coordinator and the logs."""
-    seen = await remedy_fence.ended(cluster, step)
-    if not seen.done:
-        return seen
+    effect = await remedy_fence.ended(cluster, step)
+    if not effect.done:
+        return effect
     p = step.parameters
     offsets: dict[str, int | None] = {}
     for name, end in p["ends"].items():
-        found = await remedy_marker.end_of(cluster, name, p["producer_id"], end)
-        offsets[name] = found.marker
+        end_here = await remedy_marker.end_of(cluster, name, p["producer_id"], end)
+        offsets[name] = end_here.marker
         beyond = None
-        if found.marker is None:
+        if end_here.marker is None:
             beyond = f"which marker ended it on {name} was not found"
-        elif found.outcome != "commit":
+        elif end_here.outcome != "commit":
             beyond = (
-                f"another marker ended it first on {name}: {found.outcome} at offset "
-                f"{found.marker}, the committed records are dropped"
+                f"another marker ended it first on {name}: {end_here.outcome} at offset "
+                f"{end_here.marker}, the committed records are dropped"
             )
-        elif found.records:
+        elif end_here.records:
             beyond = (
-                f"its producer wrote {counted(found.records, 'more record')} to {name}, from "
-                f"offset {found.first} on, before its marker: they are delivered too"
+                f"its producer wrote {counted(end_here.records, 'more record')} to {name}, from "
+                f"offset {end_here.first} on, before its marker: they are delivered too"
             )
         if beyond is not None:
-            return Effect(True, seen.saw, seen.detail, beyond=beyond)
+            return Effect(True, effect.saw, effect.detail, beyond=beyond)
     saw = {"markers": offsets}
     where = ", ".join(f"{name} at offset {offset}" for name, offset in offsets.items())
-    return Effect(True, saw, f"{seen.detail}; its commit markers: {where}")
+    return Effect(True, saw, f"{effect.detail}; its commit markers: {where}")

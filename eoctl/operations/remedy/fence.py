@@ -68,11 +68,14 @@ async def plan(
         step = await _raise_idle(cluster, row, wish)
         observed, words = remedy_raise.facts(row), "it is idle; its owner is shut out"
     else:
-        seen = await judged_for(cluster, row, wish, settings, interval)
-        about = [await told(cluster, j, "abort") for j in seen.mine]
+        judgement = await judged_for(cluster, row, wish, settings, interval)
+        about = [await told(cluster, j, "abort") for j in judgement.mine]
         words = "; ".join(f"{a['partition']}: {amounts(a)}" for a in about)
         about = about or await told_of_id(cluster, row, settings, interval)
-        step, observed = await _fence_step(cluster, row, wish, seen, about), facts(row, seen, wish)
+        step, observed = (
+            await _fence_step(cluster, row, wish, judgement, about),
+            facts(row, judgement, wish),
+        )
         words = f"its open transaction is aborted ({words or 'nothing is written yet'})"
     hits = row.transactional_id + ("-owner-is-gone" if wish.owner_is_gone else "")
     return made(
@@ -94,7 +97,7 @@ async def _fence_step(
     cluster: Cluster,
     row: TransactionFacts,
     wish: Wish,
-    seen: "Judgement",
+    judgement: "Judgement",
     about: list[dict[str, Any]],
 ) -> Step:
     end, init = fence_requests(row, cluster.transaction_version)
@@ -105,7 +108,7 @@ async def _fence_step(
     return Step(
         action="fence",
         target=name,
-        parameters=request_of(row, seen, end.version, initialise=init is not None)
+        parameters=request_of(row, judgement, end.version, initialise=init is not None)
         | {
             "owner_is_gone": wish.owner_is_gone,
             "is_stopped": wish.is_stopped,
@@ -132,7 +135,7 @@ def does(row: TransactionFacts, outcome: str, end_version: int, *, initialise: b
 
 
 def request_of(
-    row: TransactionFacts, seen: "Judgement", end_version: int, *, initialise: bool
+    row: TransactionFacts, judgement: "Judgement", end_version: int, *, initialise: bool
 ) -> dict[str, Any]:
     """Return what `send` and `ended` need of a step: the transaction as it was seen, and the way.
 
@@ -146,7 +149,7 @@ def request_of(
         "timeout_ms": row.timeout_ms,
         "coordinator": row.coordinator,
         "start_timestamp": row.start_timestamp,
-        "partitions": [f"{t}:{p}" for t, p in seen.partitions],
+        "partitions": [f"{t}:{p}" for t, p in judgement.partitions],
     }
 
 
@@ -203,14 +206,14 @@ class Judgement:
     mine: tuple[Judged, ...]
 
 
-def facts(row: TransactionFacts, seen: Judgement, wish: Wish) -> dict[str, Any]:
+def facts(row: TransactionFacts, judgement: Judgement, wish: Wish) -> dict[str, Any]:
     """Return what must not change before the fence is sent.
 
     wrote: where its producer stands on each partition; a move of it is a sign of life. Left out
     where the operator said that its owner is gone.
     """
     stands = {}
-    for j in seen.mine:
+    for j in judgement.mine:
         p = _producer(j)
         stands[j.about.name] = p and [p.producer_epoch, p.last_sequence, p.current_txn_start_offset]
     return {
@@ -219,7 +222,7 @@ def facts(row: TransactionFacts, seen: Judgement, wish: Wish) -> dict[str, Any]:
         "producer_epoch": row.producer_epoch,
         "start_timestamp": row.start_timestamp,
         "timeout_ms": row.timeout_ms,
-        "partitions": [f"{t}:{p}" for t, p in seen.partitions],
+        "partitions": [f"{t}:{p}" for t, p in judgement.partitions],
         **({} if wish.owner_is_gone else {"wrote": stands}),
     }
 
@@ -253,12 +256,12 @@ async def judged_for(
         )
     partitions = await partitions_of(cluster, row)
     selectors = tuple(parse_selector(f"{t}:{p}") for t, p in partitions)
-    found = await diagnose(cluster, Scope(selectors), settings, sample_interval=interval)
-    if found.missing:
-        raise IncompleteError(found.missing[0].detail, where=name)
+    diagnosis = await diagnose(cluster, Scope(selectors), settings, sample_interval=interval)
+    if diagnosis.missing:
+        raise IncompleteError(diagnosis.missing[0].detail, where=name)
     mine = []
     errors: list[EoctlError] = []
-    for judged in found.judged:
+    for judged in diagnosis.judged:
         if judged.about.producer_id not in (None, row.producer_id):
             continue
         sentence = remedy_allowed(
@@ -341,10 +344,10 @@ async def refuse_members(cluster: Cluster, mine: Sequence[Judged], name: str) ->
     names = sorted({g for j in mine if j.start for g in j.start.groups})
     if not names:
         return
-    found, missing = await groups.find_groups(cluster, names)
+    facts, missing = await groups.find_groups(cluster, names)
     if missing:
         raise IncompleteError(missing[0].detail, where=name)
-    for group in found:
+    for group in facts:
         if group.members:
             raise RefusedError(
                 f"group {group.group}, whose offsets it holds, has {len(group.members)} members: "
@@ -404,8 +407,8 @@ async def ended(cluster: Cluster, step: Step) -> Effect:
     for name in p["partitions"]:
         topic, _, partition = name.rpartition(":")
         metadata = await cluster.metadata([topic])
-        found = [m for m in metadata.topics[topic].partitions if m.partition == int(partition)]
-        rows, _ = await collect.producers(cluster, found)
+        members = [m for m in metadata.topics[topic].partitions if m.partition == int(partition)]
+        rows, _ = await collect.producers(cluster, members)
         here = rows.get((topic, int(partition)))
         if here is None:
             return Effect(None, saw, f"{name} could not be read")

@@ -36,7 +36,7 @@ class Many:
 async def plan_many(
     cluster: Cluster,
     context: Context,
-    found: Diagnosis,
+    diagnosis: Diagnosis,
     verdicts: Collection[str],
     *,
     sample_interval: float,
@@ -50,8 +50,8 @@ async def plan_many(
     steps: dict[str, Step] = {}
     observed: dict[str, Any] = {}
     left_out: list[Mapping[str, Any]] = []
-    fences = await _fences(cluster, context, found, verdicts, sample_interval)
-    for judged in found.judged:
+    fences = await _fences(cluster, context, diagnosis, verdicts, sample_interval)
+    for judged in diagnosis.judged:
         verdict = judged.verdict
         if verdict.name in QUIET and not named and verdict.name not in verdicts:
             continue
@@ -71,7 +71,7 @@ async def plan_many(
             continue
         steps[step.stands_on[0]] = step
         observed |= facts
-    for bare in found.ids:
+    for bare in diagnosis.ids:
         v = bare.verdict
         if v.name in QUIET and not named and v.name not in verdicts:
             continue
@@ -96,7 +96,7 @@ async def plan_many(
         summary=_summary(steps.values(), left_out),
         steps=tuple(steps.values()),
         observed=observed,
-        settings=found.settings,
+        settings=diagnosis.settings,
         sample_interval=sample_interval,
         hits=f"{len(steps)}-{_worst(steps.values())}",
         independent=True,
@@ -108,7 +108,7 @@ async def plan_many(
 async def _fences(
     cluster: Cluster,
     context: Context,
-    found: Diagnosis,
+    diagnosis: Diagnosis,
     verdicts: Collection[str],
     interval: float,
 ) -> dict[str, Plan | EoctlError]:
@@ -120,7 +120,7 @@ async def _fences(
             producer_id=r.producer_id,
             producer_epoch=r.producer_epoch,
         )
-        for v in (j.verdict for j in found.judged)
+        for v in (j.verdict for j in diagnosis.judged)
         if v.name in verdicts and (r := v.remedy).action == "fence" and r.transactional_id
     }
     few = asyncio.Semaphore(AT_ONCE)
@@ -128,7 +128,7 @@ async def _fences(
     async def one(wish: Wish) -> Plan | EoctlError:
         async with few:
             try:
-                return await remedy_fence.plan(cluster, context, wish, found.settings, interval)
+                return await remedy_fence.plan(cluster, context, wish, diagnosis.settings, interval)
             except (RefusedError, IncompleteError) as error:
                 return error
 

@@ -54,7 +54,7 @@ async def plan(
 ) -> Planned:
     """The plan of an abort or a resolve. Raises RefusedError and IncompleteError."""
     assert wish.partition is not None
-    found = await diagnose(
+    diagnosis = await diagnose(
         cluster,
         Scope((parse_selector(wish.partition),)),
         settings,
@@ -63,14 +63,14 @@ async def plan(
     judged = next(
         (
             j
-            for j in found.judged
+            for j in diagnosis.judged
             if (j.about.producer_id, j.about.start_offset) == (wish.producer_id, wish.start_offset)
         ),
         None,
     )
     if judged is None:
-        if found.missing and found.partitions:
-            raise IncompleteError(found.missing[0].detail, where=wish.partition)
+        if diagnosis.missing and diagnosis.partitions:
+            raise IncompleteError(diagnosis.missing[0].detail, where=wish.partition)
         return Planned(None, await how_it_ended(cluster, wish))
     if judged.verdict.proven_outcome is not None:
         wish = replace(wish, without_proof=False)  # it is known: no need to do without
@@ -268,21 +268,21 @@ async def how_it_ended(cluster: Cluster, wish: Wish) -> str:
     assert wish.partition is not None
     selector = parse_selector(wish.partition)
     metadata = await cluster.metadata([selector.literal or ""])
-    wanted = [
+    partitions = [
         p
         for t in metadata.topics.values()
         for p in t.partitions
         if selector.matches(p.topic, p.partition)
     ]
-    facts, missing = await collect.partition_offsets(cluster, metadata.topics.values(), wanted)
+    facts, missing = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)
     if missing or not facts:
         detail = missing[0].detail if missing else "no such partition"
         raise IncompleteError(detail, where=wish.partition)
     p = facts[0]
     about = OpenTransaction(p.topic, p.partition, wish.producer_id, wish.start_offset)
     read = await evidence.markers(cluster, [about], {about.topic_partition: p})
-    found = read.get(about)
-    after = [m for m in found.found if m.offset > (wish.start_offset or 0)] if found else []
+    markers = read.get(about)
+    after = [m for m in markers.found if m.offset > (wish.start_offset or 0)] if markers else []
     if not after:
         raise RefusedError(
             f"producer id {wish.producer_id} has no transaction open from offset "
@@ -372,8 +372,8 @@ def _named(rows: Sequence[TransactionFacts]) -> str:
 async def _producers(cluster: Cluster, p: dict[str, Any]) -> Sequence[ProducerFacts]:
     """DescribeProducers of the partition. Raises IncompleteError."""
     metadata = await cluster.metadata([p["topic"]])
-    found = [m for m in metadata.topics[p["topic"]].partitions if m.partition == p["partition"]]
-    rows, _ = await collect.producers(cluster, found)
+    members = [m for m in metadata.topics[p["topic"]].partitions if m.partition == p["partition"]]
+    rows, _ = await collect.producers(cluster, members)
     here = rows.get((p["topic"], p["partition"]))
     if here is None:
         raise IncompleteError("its producers could not be read")
@@ -386,11 +386,11 @@ async def ended(cluster: Cluster, step: Step) -> Effect:
     topic, partition = p["topic"], p["partition"]
     pid, start = p["producer_id"], p["start_offset"]
     metadata = await cluster.metadata([topic])
-    found: Sequence[PartitionMetadata] = [
+    members: Sequence[PartitionMetadata] = [
         p for p in metadata.topics[topic].partitions if p.partition == partition
     ]
-    offsets, _ = await collect.partition_offsets(cluster, metadata.topics.values(), found)
-    rows, _ = await collect.producers(cluster, found)
+    offsets, _ = await collect.partition_offsets(cluster, metadata.topics.values(), members)
+    rows, _ = await collect.producers(cluster, members)
     if not offsets or offsets[0].error is not None or (topic, partition) not in rows:
         return Effect(None, None, f"{topic}:{partition} could not be read")
     here = rows[topic, partition]
@@ -446,8 +446,8 @@ async def end_of(cluster: Cluster, name: str, producer_id: int, planned: int) ->
     """Return how a transaction that was open up to the planned end ended on a partition."""
     topic, _, number = name.rpartition(":")
     metadata = await cluster.metadata([topic])
-    found = [p for p in metadata.topics[topic].partitions if p.partition == int(number)]
-    offsets, _ = await collect.partition_offsets(cluster, metadata.topics.values(), found)
+    members = [p for p in metadata.topics[topic].partitions if p.partition == int(number)]
+    offsets, _ = await collect.partition_offsets(cluster, metadata.topics.values(), members)
     if not offsets or (high := offsets[0].high_watermark) is None:
         return End()
     where = Range(topic, int(number), planned, high)
@@ -473,7 +473,7 @@ async def _end_of(
                 records += h.records_count
                 first = h.base_offset if first is None else first
                 continue
-            said = marker(chunk.records, h)
-            if said is not None and said.type is not ControlType.OTHER:
-                return End(records, first, h.base_offset, said.type.value)
+            end_marker = marker(chunk.records, h)
+            if end_marker is not None and end_marker.type is not ControlType.OTHER:
+                return End(records, first, h.base_offset, end_marker.type.value)
     return End(records, first)

@@ -172,7 +172,7 @@ async def told_of_id(
 ) -> list[dict[str, Any]]:
     """Return the evidence of a step on an id that holds no partition; none if it has just ended."""
     name = row.transactional_id
-    found = await judge_ids(cluster, (), settings, sample_interval=interval, only=name)
+    judged_ids = await judge_ids(cluster, (), settings, sample_interval=interval, only=name)
     return [
         {
             "transactional_id": name,
@@ -185,7 +185,7 @@ async def told_of_id(
             "freed": 0,
             "counted_whole": True,
         }
-        for judged in found.ids
+        for judged in judged_ids.ids
     ]
 
 

@@ -157,6 +157,10 @@ async def ended(cluster: Cluster, step: Step) -> Effect:
     if row is None:
         return Effect(True, {"state": None, "producer_epoch": None}, "no coordinator knows it")
     saw = {"state": row.state, "producer_epoch": row.producer_epoch}
-    told = f"{step.target} is {row.state}, producer id {row.producer_id} epoch {row.producer_epoch}"
+    detail = (
+        f"{step.target} is {row.state}, producer id {row.producer_id} epoch {row.producer_epoch}"
+    )
     same = (row.producer_id, row.producer_epoch) == (p["producer_id"], p["producer_epoch"])
-    return Effect(is_raised(request, row), saw, told, untouched=same and row.state in CLOSED_STATES)
+    return Effect(
+        is_raised(request, row), saw, detail, untouched=same and row.state in CLOSED_STATES
+    )

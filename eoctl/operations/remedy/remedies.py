@@ -102,20 +102,22 @@ class RemedyOperation:
             is_stopped=bool(step.parameters.get("is_stopped")),
         )
         # where its producer stands is held against the plan: that look is the first of two
-        seen = await remedy_fence.judged_for(self._cluster, row, wish, self._settings, interval=0.0)
-        return {subject: remedy_fence.facts(row, seen, wish)}
+        judgement = await remedy_fence.judged_for(
+            self._cluster, row, wish, self._settings, interval=0.0
+        )
+        return {subject: remedy_fence.facts(row, judgement, wish)}
 
     async def _observe_partitions(self, steps: Sequence[Step]) -> dict[str, object]:
         fresh = self._judged is None
         if self._judged is None:
             targets = {s.target for s in self._plan.steps if s.action == "write-marker"}
-            found = await diagnose(
+            diagnosis = await diagnose(
                 self._cluster,
                 Scope(tuple(parse_selector(t) for t in sorted(targets))),
                 self._settings,
                 sample_interval=self._interval,
             )
-            self._judged = {remedy_marker.subject(j.about): j for j in found.judged}
+            self._judged = {remedy_marker.subject(j.about): j for j in diagnosis.judged}
         subjects = [s.stands_on[0] for s in steps]
         known = [self._judged[name] for name in subjects if name in self._judged]
         if not fresh and known:

@@ -36,7 +36,7 @@ async def of(cluster: Cluster, judged: Judged, above: int | None = None) -> dict
 
     above: only the batches of a later producer epoch than this one.
     at_stake: records, first_offset, last_offset, keys (at most five, escaped), whole: all of them
-    were read. asked: sentences.
+    were read. questions: sentences.
     """
     about, end = judged.about, judged.partition.high_watermark
     assert about.start_offset is not None
@@ -63,7 +63,7 @@ async def of(cluster: Cluster, judged: Judged, above: int | None = None) -> dict
                         break
     sample = judged.newest
     owners = [t.transactional_id for t in sample.live(about.producer_id or 0)]
-    asked = [
+    questions = [
         f"{len(sample.transactions.coordinators)} coordinator partitions: "
         + (f"{', '.join(owners)} owns it" if owners else "none owns it"),
         *(e.text for e in judged.verdict.evidence),
@@ -76,7 +76,7 @@ async def of(cluster: Cluster, judged: Judged, above: int | None = None) -> dict
             "keys": list(keys),
             "whole": ended[about.topic_partition].error is None,
         },
-        "asked": asked,
+        "asked": questions,
     }
 
 
@@ -87,9 +87,9 @@ def _key(key: bytes | None) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-def costs(told: Mapping[str, Any], outcome: str) -> tuple[str, ...]:
+def costs(values: Mapping[str, Any], outcome: str) -> tuple[str, ...]:
     """Return what is lost if the outcome is wrong, and then what the other one would lose."""
-    stake = told["at_stake"]
+    stake = values["at_stake"]
     records = f"{'' if stake['whole'] else 'at least '}{stake['records']} records"
     if stake["records"]:
         records += f" (offsets {stake['first_offset']} to {stake['last_offset']})"

@@ -27,16 +27,16 @@ async def asked(cluster: Cluster, wish: MoveWish) -> AdHoc:
     if wish.target.kind == "from-file":
         places = sorted(wish.target.offsets)
     elif wish.selectors:
-        _, wanted, missing = await selected(cluster, Scope(wish.selectors))
+        _, chosen, missing = await selected(cluster, Scope(wish.selectors))
         if missing:
             raise IncompleteError(missing[0].detail, where=missing[0].topic)
-        places = sorted((p.topic, p.partition) for p in wanted)
+        places = sorted((p.topic, p.partition) for p in chosen)
     else:
         facts = GroupFacts(wish.group, None)
-        [found], missing = await committed.with_offsets(cluster, [facts])
+        [group_facts], missing = await committed.with_offsets(cluster, [facts])
         if missing:
             raise IncompleteError(missing[0].detail, where=f"group {wish.group}")
-        places = sorted((o.topic, o.partition) for o in found.offsets)
+        places = sorted((o.topic, o.partition) for o in group_facts.offsets)
     if not places:
         raise RefusedError(
             "there is no partition to move: the group has committed nothing, or nothing matches",

@@ -48,15 +48,15 @@ from recovery.shared.app_file import named
 async def plan(
     cluster: Cluster,
     context: Context,
-    asked: RestartRequest,
+    request: RestartRequest,
     *,
     pause: float = PAUSE_SECONDS,
     reading: Reading | None = None,
 ) -> Plan:
     """Observe, decide, plan. Raises RefusedError (PendingError: fence first), IncompleteError."""
-    async with opened_stores(cluster, asked) as stores:
-        seen = await look(cluster, asked, stores, pause=pause, reading=reading)
-        return plan_of(asked, stores, seen, context, pause=pause)
+    async with opened_stores(cluster, request) as stores:
+        observation = await look(cluster, request, stores, pause=pause, reading=reading)
+        return plan_of(request, stores, observation, context, pause=pause)
 
 
 def check(plan: Plan, context: Context, seconds: float | None) -> None:
@@ -102,17 +102,19 @@ async def opened(
 ) -> AsyncIterator["Restarting"]:
     """The operation of a plan, its cluster and its stores open."""
     cluster = context.open(seconds)  # its properties are read before the plan's stores
-    asked = asked_again(plan.details["asked"])
-    async with cluster, opened_stores(cluster, asked) as stores:
-        yield Restarting(plan, asked, cluster, stores)
+    request = asked_again(plan.details["asked"])
+    async with cluster, opened_stores(cluster, request) as stores:
+        yield Restarting(plan, request, cluster, stores)
 
 
 class Restarting:
     """See `steps.Operation`."""
 
-    def __init__(self, plan: Plan, asked: RestartRequest, cluster: Cluster, stores: Stores) -> None:
+    def __init__(
+        self, plan: Plan, request: RestartRequest, cluster: Cluster, stores: Stores
+    ) -> None:
         self._plan = plan
-        self._asked = asked
+        self._asked = request
         self._cluster = cluster
         self._stores = stores
 
@@ -123,16 +125,16 @@ class Restarting:
         """Everything again; of a plan that was begun, what it wrote counts as not written."""
         self._cluster.forgive()
         if self._plan.kind == UNDO:
-            found: Mapping[str, Any] = await _store_facts(self._plan, self._stores)
+            facts_now: Mapping[str, Any] = await _store_facts(self._plan, self._stores)
         else:
             pause = self._plan.details["pause_ms"] / 1000
-            found = facts(
+            facts_now = facts(
                 self._stores, await look(self._cluster, self._asked, self._stores, pause=pause)
             )
         begun = unfinished_entry(self._plan.kind, self._plan.cluster_id, self._plan.scope)
         if begun is not None and begun.touched and begun.plan.same_change(self._plan):
-            found = as_planned(self._plan, found, self._stores)
-        return found
+            facts_now = as_planned(self._plan, facts_now, self._stores)
+        return facts_now
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         """Write what is not written yet. RefusedError: nothing was."""
@@ -196,8 +198,8 @@ def undo_plan(entry: JournalEntry, context: Context, seconds: float | None) -> P
         raise RefusedError("it wrote nothing: there is nothing to undo", where=entry.id)
 
     async def make(cluster: Cluster) -> Plan:
-        asked = asked_again(entry.plan.details["asked"])
-        async with opened_stores(cluster, asked) as stores:
+        request = asked_again(entry.plan.details["asked"])
+        async with opened_stores(cluster, request) as stores:
             return await _undo(entry, context, stores)
 
     return with_cluster(context, seconds, make)
@@ -205,8 +207,8 @@ def undo_plan(entry: JournalEntry, context: Context, seconds: float | None) -> P
 
 def begun_undo(entry: JournalEntry) -> JournalEntry | None:
     """An undo of this entry that was left unfinished."""
-    found = unfinished(Journal().find().entries)
-    return next((other for other in found if other.undoes == entry.id), None)
+    begun = unfinished(Journal().find().entries)
+    return next((other for other in begun if other.undoes == entry.id), None)
 
 
 async def _undo(entry: JournalEntry, context: Context, stores: Stores) -> Plan:
@@ -292,7 +294,7 @@ def _refuse(entry: JournalEntry, store: OffsetStore, changed: Sequence[str]) -> 
 
 async def _store_facts(plan: Plan, stores: Stores) -> dict[str, Any]:
     """Return for each store that the steps write whether it exists, and what it holds."""
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for step in plan.steps:
         store = _store_of(step, stores)
         if store is None:
@@ -300,11 +302,11 @@ async def _store_facts(plan: Plan, stores: Stores) -> dict[str, Any]:
         contents = await store.read()
         refuse_members(contents, store.name)
         held = {e.place: e.kept for e in contents.entries}
-        found[_key(step.parameters["which"], store)] = {
+        facts[_key(step.parameters["which"], store)] = {
             "exists": contents.exists,
             "entries": {named(w.place): held.get(w.place) for w in writes_of(step)},
         }
-    return found
+    return facts
 
 
 def _key(which: str, store: OffsetStore) -> str:

@@ -77,23 +77,23 @@ class RestartLook:
 
 
 @asynccontextmanager
-async def opened_stores(cluster: Cluster, asked: RestartRequest) -> AsyncIterator[Stores]:
+async def opened_stores(cluster: Cluster, request: RestartRequest) -> AsyncIterator[Stores]:
     """The stores, closed at the end."""
     async with AsyncExitStack() as stack:
-        found = [
+        stores = [
             None
             if described is None
             else await stack.enter_async_context(
-                open_store(described, cluster=cluster, app=asked.app)
+                open_store(described, cluster=cluster, app=request.app)
             )
-            for described in (asked.store, asked.mirror)
+            for described in (request.store, request.mirror)
         ]
-        yield Stores(*found)
+        yield Stores(*stores)
 
 
 async def look(
     cluster: Cluster,
-    asked: RestartRequest,
+    request: RestartRequest,
     stores: Stores,
     *,
     pause: float = PAUSE_SECONDS,
@@ -103,9 +103,9 @@ async def look(
 
     Raises RefusedError (PendingError while commits of the group are not decided), IncompleteError.
     """
-    observer = _Observer(cluster, asked, stores, reading or Reading())
+    observer = _Observer(cluster, request, stores, reading or Reading())
     observed = await observer.observe(pause)
-    decision = asked.decide(observed)
+    decision = request.decide(observed)
     mirror = None if stores.mirror is None else await stores.mirror.read()
     return RestartLook(observed, decision, observer.contents, mirror)
 
@@ -124,10 +124,10 @@ def refuse_members(contents: Contents, where: str) -> None:
 
 class _Observer:
     def __init__(
-        self, cluster: Cluster, asked: RestartRequest, stores: Stores, reading: Reading
+        self, cluster: Cluster, request: RestartRequest, stores: Stores, reading: Reading
     ) -> None:
         self._cluster = cluster
-        self._asked = asked
+        self._asked = request
         self._store = stores.main
         self._reading = reading
         self._partitions: dict[TopicPartition, PartitionMetadata] = {}
@@ -199,21 +199,23 @@ class _Observer:
 
     async def _pending(self, contents: Contents | None) -> tuple[PendingCommit, ...]:
         """The group's commits that transactions hold, and which ids these belong to."""
-        found = [o for o in (contents.pending if contents else ()) if o.topic in self._asked.inputs]
-        if not found:
+        pending = [
+            o for o in (contents.pending if contents else ()) if o.topic in self._asked.inputs
+        ]
+        if not pending:
             return ()
-        holders = await committed.pending_holders(self._cluster, found)
-        return await pending_owners.judged(self._cluster, found, holders)
+        holders = await committed.pending_holders(self._cluster, pending)
+        return await pending_owners.judged(self._cluster, pending, holders)
 
     async def _answered(self, observed: Observed) -> Observed:
         """Ask until nothing is wanted any more; each round has a new question."""
-        asked: set[Want] = set()
+        before: set[Want] = set()
         while wants := self._asked.wanted(observed):
-            assert not asked.issuperset(wants), f"still asking: {wants[0]}"
-            asked |= set(wants)
+            assert not before.issuperset(wants), f"still asking: {wants[0]}"
+            before |= set(wants)
             answers, unseen = await self._answer(wants)
             more: dict[str, Any] = {
-                name: {**getattr(observed, name), **found} for name, found in answers.items()
+                name: {**getattr(observed, name), **values} for name, values in answers.items()
             }
             observed = replace(observed, unseen={**observed.unseen, **unseen}, **more)
         return observed
@@ -222,8 +224,8 @@ class _Observer:
         answers: Answers = {}
         unseen: dict[Want, str] = {}
 
-        def put(name: str, found: Mapping[Any, Any], not_seen: Mapping[Any, str]) -> None:
-            answers.setdefault(name, {}).update(found)
+        def put(name: str, values: Mapping[Any, Any], not_seen: Mapping[Any, str]) -> None:
+            answers.setdefault(name, {}).update(values)
             unseen.update(not_seen)
 
         def of(kind: type) -> list[Any]:
@@ -237,8 +239,8 @@ class _Observer:
             put("walked", walked.answers, walked.unseen)
         if times := of(TimeAt):
             ends = {p: g.high_watermark for p, g in self._logs.items()}
-            seen = await log_search.times(self._cluster, times, ends)
-            put("times", seen.answers, seen.unseen)
+            searched = await log_search.times(self._cluster, times, ends)
+            put("times", searched.answers, searched.unseen)
         if instants := of(OffsetAt):
             put("offsets_at", *await self._offsets_at(instants))
         if epochs := of(EpochEnd):
@@ -254,7 +256,7 @@ class _Observer:
         return answers, unseen
 
     async def _count(self, wants: Sequence[Count]) -> tuple[dict[Count, Counted], dict[Count, str]]:
-        found: dict[Count, Counted] = {}
+        answers: dict[Count, Counted] = {}
         unseen: dict[Count, str] = {}
         for one in log_search.in_turn(wants):
             runs = {p: ProducerRuns(w.start, w.end) for p, w in one.items() if w.producers}
@@ -277,34 +279,34 @@ class _Observer:
             )
             for place, (counted,) in counts.items():
                 producers = runs[place].found if place in runs else None
-                found[one[place]] = Counted(counted, producers)
+                answers[one[place]] = Counted(counted, producers)
             for m in missing:
                 unseen[one[m.topic or "", m.partition or 0]] = (
                     f"it could not be counted: {m.detail}"
                 )
-        return found, unseen
+        return answers, unseen
 
     async def _offsets_at(
         self, wants: Sequence[OffsetAt]
     ) -> tuple[dict[OffsetAt, int | None], dict[OffsetAt, str]]:
         places = {(w.topic, w.partition) for w in wants}
-        told, _ = await collect.offsets_at(
+        by_instant, _ = await collect.offsets_at(
             self._cluster, [self._partitions[p] for p in places], {w.instant for w in wants}
         )
-        found: dict[OffsetAt, int | None] = {}
+        answers: dict[OffsetAt, int | None] = {}
         unseen: dict[OffsetAt, str] = {}
         for w in wants:
-            offsets = told.get((w.topic, w.partition))
+            offsets = by_instant.get((w.topic, w.partition))
             if offsets is None:
                 unseen[w] = "its leader did not find the offset of an instant"
             else:
-                found[w] = offsets.get(w.instant)
-        return found, unseen
+                answers[w] = offsets.get(w.instant)
+        return answers, unseen
 
     async def _epoch_ends(
         self, wants: Sequence[EpochEnd]
     ) -> tuple[dict[EpochEnd, int | None], dict[EpochEnd, str]]:
-        found: dict[EpochEnd, int | None] = {}
+        answers: dict[EpochEnd, int | None] = {}
         unseen: dict[EpochEnd, str] = {}
         for one in log_search.in_turn(wants):
             questions = {}
@@ -315,27 +317,27 @@ class _Observer:
             ends, _ = await log_checks.asked_epoch_ends(self._cluster, questions)
             for place, w in one.items():
                 if place in ends:
-                    found[w] = ends[place]
+                    answers[w] = ends[place]
                 else:
                     unseen[w] = "its leader did not tell where the stored leader epoch ends"
-        return found, unseen
+        return answers, unseen
 
     async def _tips(
         self, wants: Sequence[ChangelogTip]
     ) -> tuple[dict[ChangelogTip, Attached | None], dict[ChangelogTip, str]]:
         starts = {p: g.log_start_offset for p, g in self._logs.items()}
-        seen = await log_search.last_records(self._cluster, wants, starts)
-        found: dict[ChangelogTip, Attached | None] = {}
-        for want, record in seen.answers.items():
-            found[want] = None
+        records = await log_search.last_records(self._cluster, wants, starts)
+        answers: dict[ChangelogTip, Attached | None] = {}
+        for want, record in records.answers.items():
+            answers[want] = None
             if record is not None:
                 where = f"{want.topic}:{want.partition} at {record.offset}"
                 try:
                     change = decode_changelog(record.key, record.value)
                 except CorruptError as error:
                     raise error.within(where) from None
-                found[want] = Attached(change.upstream, change.downstream, record.offset)
-        return found, seen.unseen
+                answers[want] = Attached(change.upstream, change.downstream, record.offset)
+        return answers, records.unseen
 
     async def _tails(
         self, wants: Sequence[MergeTail]
@@ -353,8 +355,8 @@ class _Observer:
                 where = f"{want.topic}:{want.partition} at {record.offset}"
                 raise error.within(where) from None
 
-        seen = await log_search.tails(self._cluster, wants, each)
-        return {w: tails[w].sources for w in seen.answers}, seen.unseen
+        searched = await log_search.tails(self._cluster, wants, each)
+        return {w: tails[w].sources for w in searched.answers}, searched.unseen
 
     async def _commits(
         self, wants: Sequence[CommitOf]
@@ -363,23 +365,23 @@ class _Observer:
         store = self._asked.store
         assert isinstance(store, KafkaGroupStore)
         assert self.contents is not None
-        told = {e.place: e.kept.get("offset") for e in self.contents.entries}
+        offsets = {e.place: e.kept.get("offset") for e in self.contents.entries}
         read, why = await group_commits.last_commits(self._cluster, store.group)
-        found: dict[CommitOf, GroupCommit] = {}
+        answers: dict[CommitOf, GroupCommit] = {}
         unseen: dict[CommitOf, str] = {}
         for want in wants:
             place = want.topic, want.partition
             commit = read.get(place)
             if why is not None:
                 unseen[want] = why
-            elif commit is None or commit.offset != told.get(place):
+            elif commit is None or commit.offset != offsets.get(place):
                 unseen[want] = (
                     f"__consumer_offsets holds {'nothing' if commit is None else commit.offset}, "
-                    f"the coordinator told {told.get(place)}"
+                    f"the coordinator told {offsets.get(place)}"
                 )
             else:
-                found[want] = commit
-        return found, unseen
+                answers[want] = commit
+        return answers, unseen
 
     async def _in_commits(
         self, wants: Sequence[InCommit]
@@ -390,19 +392,19 @@ class _Observer:
         ids = sorted({t.transactional_id for t in owners.rows if t.producer_id in pids})
         logs = (await read_state_logs(self._cluster, ids, [])).logs if ids else ()
         history = [r for log in logs for r in log.records]
-        found = {w: decided(w.commit, (w.topic, w.partition), history) for w in wants}
+        answers = {w: decided(w.commit, (w.topic, w.partition), history) for w in wants}
         unseen: dict[InCommit, str] = {}
-        left = [w for w, shown in found.items() if shown is Shown.NOTHING and w.commit.is_v2]
+        left = [w for w, shown in answers.items() if shown is Shown.NOTHING and w.commit.is_v2]
         for one in log_search.in_turn(left):
             ends = {place: (w.start, w.end) for place, w in one.items()}
             read, failed = await group_commits.tails(self._cluster, ends)
             for place, w in one.items():
                 if place in failed:
                     unseen[w] = f"its last batches could not be read: {failed[place]}"
-                    del found[w]
+                    del answers[w]
                 else:
-                    found[w] = written_with(w.commit, read.get(place, ()))
-        return found, unseen
+                    answers[w] = written_with(w.commit, read.get(place, ()))
+        return answers, unseen
 
     async def _owned(self, observed: Observed) -> Observed:
         """Find whose the transactional producers of the outputs are, and which cannot write."""

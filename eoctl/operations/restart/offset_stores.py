@@ -35,12 +35,12 @@ async def show_stores(
     missing: list[Missing] = []
     places = None
     if selectors:
-        _, wanted, missing = await selected(cluster, Scope(tuple(selectors)))
-        places = {(p.topic, p.partition) for p in wanted}
+        _, chosen, missing = await selected(cluster, Scope(tuple(selectors)))
+        places = {(p.topic, p.partition) for p in chosen}
     rows: list[GroupOffsetFacts] = []
     stores: list[dict[str, object]] = []
     troubles: list[EoctlError] = []
-    described = [found for word in words for found in _named(word)]
+    described = [rows_here for word in words for rows_here in _named(word)]
     for one, app in described:
         try:
             async with open_store(one, cluster=cluster, app=app) as store:
@@ -49,8 +49,8 @@ async def show_stores(
             troubles.append(error)
             continue
         stores.append({"store": store.name, "kind": one.kind, "exists": contents.exists})
-        found = _facts(store.name if one.kind != "kafka-group" else one.group, one, contents)
-        rows += [o for o in found if places is None or (o.topic, o.partition) in places]
+        rows_here = _facts(store.name if one.kind != "kafka-group" else one.group, one, contents)
+        rows += [o for o in rows_here if places is None or (o.topic, o.partition) in places]
     if troubles and not stores:
         raise troubles[0]
     missing += [Missing("store", "UNREADABLE", e.sentence, id=e.where) for e in troubles]
@@ -60,9 +60,9 @@ async def show_stores(
 
 
 def _named(word: str) -> list[tuple[Store, App | None]]:
-    found = parse_store(word)
-    if found is not None:
-        return [(found, None)]
+    parsed = parse_store(word)
+    if parsed is not None:
+        return [(parsed, None)]
     if not Path(word).is_file():
         raise UsageError(
             "is neither an application file nor a store", where=word, remedy=f"write {WORDS}"

@@ -29,7 +29,7 @@ _DECISION = TypeAdapter(RestartPlan)
 
 
 def plan_of(
-    asked: RestartRequest,
+    request: RestartRequest,
     stores: Stores,
     look: RestartLook,
     context: Context,
@@ -45,7 +45,7 @@ def plan_of(
     steps = [
         _step(STORE, stores.main, writes, subjects)
         if writes and stores.main
-        else _keep(stores.main, asked, subjects)
+        else _keep(stores.main, request, subjects)
     ]
     if stores.mirror is not None and mirrored:
         steps.append(_step(MIRROR, stores.mirror, mirrored, (_mirror_key(stores.mirror),)))
@@ -54,13 +54,13 @@ def plan_of(
         look.observed.cluster_id,
         kind=KIND,
         action="restart",
-        scope=scope(stores, asked),
+        scope=scope(stores, request),
         summary=summary(look.decision),
         observed=observed,
         valid_ms=valid_ms,
         steps=steps,
         details={
-            "asked": asked.fixed(look.decision),
+            "asked": request.fixed(look.decision),
             "decision": _DECISION.dump_python(look.decision, mode="json"),
             "pause_ms": round(pause * 1000),
             "producers": _producers(look),
@@ -78,29 +78,29 @@ def decision_of(plan: Plan) -> RestartPlan:
     return _DECISION.validate_json(json.dumps(plan.details["decision"]))
 
 
-def scope(stores: Stores, asked: RestartRequest) -> str:
+def scope(stores: Stores, request: RestartRequest) -> str:
     """Return the lock's scope."""
-    return stores.main.name if stores.main is not None else f"application {asked.name}"
+    return stores.main.name if stores.main is not None else f"application {request.name}"
 
 
 def facts(stores: Stores, look: RestartLook) -> dict[str, Any]:
     """Return what must still hold when the plan is applied, by subject."""
     decision, observed = look.decision, look.observed
-    found: dict[str, Any] = {}
+    by_subject: dict[str, Any] = {}
     if stores.main is not None and look.contents is not None:
-        found[stores.main.name] = _store_facts(look.contents, decision)
+        by_subject[stores.main.name] = _store_facts(look.contents, decision)
     if stores.mirror is not None and look.mirror is not None:
-        found[_mirror_key(stores.mirror)] = _store_facts(look.mirror, decision)
+        by_subject[_mirror_key(stores.mirror)] = _store_facts(look.mirror, decision)
     for i in decision.inputs:
         place = (i.topic, i.partition)
-        found[named(place)] = {
+        by_subject[named(place)] = {
             "topic_id": observed.log(place).topic_id,
             "partitions": observed.partition_counts.get(i.topic),
             "restart_offset": i.restart_offset,
         }
     for o in decision.outputs:
         place = (o.topic, o.partition)
-        found[named(place)] = {
+        by_subject[named(place)] = {
             "topic_id": observed.log(place).topic_id,
             "leader_epoch": o.leader_epoch,
             "from": o.start,
@@ -108,21 +108,21 @@ def facts(stores: Stores, look: RestartLook) -> dict[str, Any]:
             "drop_first": o.drop_first,
         }
     for s in decision.state:
-        found[f"state {s.topic}:{s.partition}"] = {"end_offset": s.end}
-    found[GUARANTEE] = {"guarantee": decision.guarantee}
-    return found
+        by_subject[f"state {s.topic}:{s.partition}"] = {"end_offset": s.end}
+    by_subject[GUARANTEE] = {"guarantee": decision.guarantee}
+    return by_subject
 
 
 def _store_facts(contents: Contents, decision: RestartPlan) -> dict[str, Any]:
     entries = {e.place: e.kept for e in contents.entries}
     places = [(i.topic, i.partition) for i in decision.inputs]
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "exists": contents.exists,
         "entries": {named(p): entries.get(p) for p in places},
     }
     if contents.spark is not None:
-        found["batch"], found["committed"] = contents.spark.batch, contents.spark.committed
-    return found
+        facts["batch"], facts["committed"] = contents.spark.batch, contents.spark.committed
+    return facts
 
 
 def summary(decision: RestartPlan) -> str:
@@ -149,13 +149,13 @@ def _writes(store: OffsetStore | None, look: RestartLook) -> tuple[Write, ...]:
     if store is None or look.contents is None:
         return ()
     held = {e.place: e.kept for e in look.contents.entries}
-    found = []
+    writes = []
     for change in changes(look.decision, look.observed):
         place = change.after.input.place
         write = Write(*place, held.get(place), store.kept(change.after))
         if write.before != write.after:
-            found.append(write)
-    return tuple(found)
+            writes.append(write)
+    return tuple(writes)
 
 
 def _mirrored(store: OffsetStore | None, look: RestartLook) -> tuple[Write, ...]:
@@ -163,14 +163,14 @@ def _mirrored(store: OffsetStore | None, look: RestartLook) -> tuple[Write, ...]
     if store is None or look.mirror is None:
         return ()
     held = {e.place: e.kept for e in look.mirror.entries}
-    found = []
+    writes = []
     for entry in look.decision.store:
         place = entry.input.place
         bare = StoredOffset(topic=place[0], partition=place[1], offset=entry.input.offset)
         write = Write(*place, held.get(place), store.kept(StoredPartition(input=bare)))
         if write.before != write.after:
-            found.append(write)
-    return tuple(found)
+            writes.append(write)
+    return tuple(writes)
 
 
 def _target(look: RestartLook, writes: Sequence[Write]) -> dict[str, Kept | None]:
@@ -184,17 +184,17 @@ def _target(look: RestartLook, writes: Sequence[Write]) -> dict[str, Kept | None
 
 def _producers(look: RestartLook) -> dict[str, list[int]]:
     """The producers that had written each output before the plan, as far as they are known."""
-    found: dict[str, set[int]] = {
+    by_output: dict[str, set[int]] = {
         named((o.topic, o.partition)): {
             p.producer_id for p in look.observed.log((o.topic, o.partition)).producers or ()
         }
         for o in look.decision.outputs
     }
-    for want, told in look.observed.counted.items():
-        here = found.get(named((want.topic, want.partition)))
-        if told.producers is not None and here is not None:
-            here |= set(told.producers.last)
-    return {place: sorted(pids) for place, pids in found.items()}
+    for want, counts in look.observed.counted.items():
+        here = by_output.get(named((want.topic, want.partition)))
+        if counts.producers is not None and here is not None:
+            here |= set(counts.producers.last)
+    return {place: sorted(pids) for place, pids in by_output.items()}
 
 
 def _step(
@@ -210,11 +210,11 @@ def _step(
     )
 
 
-def _keep(store: OffsetStore | None, asked: RestartRequest, subjects: tuple[str, ...]) -> Step:
+def _keep(store: OffsetStore | None, request: RestartRequest, subjects: tuple[str, ...]) -> Step:
     holds = "there is no store" if store is None else f"{store.name} stays as it is"
     return Step(
         action="keep",
-        target=store.name if store is not None else asked.name,
+        target=store.name if store is not None else request.name,
         does=f"nothing is written, {holds}: everything is looked at again",
         stands_on=subjects,
     )
@@ -237,9 +237,9 @@ def _told(writes: Sequence[Write], most: int = 3) -> str:
     def offset(kept: Kept | None) -> str:
         return "nothing" if kept is None else str(kept.get("offset", "?"))
 
-    told = [f"{w.topic}:{w.partition} {offset(w.before)} -> {offset(w.after)}" for w in writes]
-    more = f" and {len(told) - most} more" if len(told) > most else ""
-    return ", ".join(told[:most]) + more
+    moves = [f"{w.topic}:{w.partition} {offset(w.before)} -> {offset(w.after)}" for w in writes]
+    more = f" and {len(moves) - most} more" if len(moves) > most else ""
+    return ", ".join(moves[:most]) + more
 
 
 def _mirror_key(store: OffsetStore) -> str:
@@ -255,22 +255,22 @@ def as_planned(plan: Plan, now: Mapping[str, Any], stores: Stores) -> dict[str, 
 
     Each partition of a store holds what was there before, or what the plan writes.
     """
-    found = dict(now)
+    facts = dict(now)
     for step in plan.steps:
         writes = {named(w.place): w for w in writes_of(step)}
         store = stores.mirror if step.parameters.get("which") == MIRROR else stores.main
         if not writes or store is None:
             continue
         key = _mirror_key(store) if store is stores.mirror else store.name
-        if key not in found or key not in plan.observed:
+        if key not in facts or key not in plan.observed:
             continue
-        entries = dict(found[key]["entries"])
+        entries = dict(facts[key]["entries"])
         touched = False
         for place, write in writes.items():
             if entries.get(place) == write.after:
                 entries[place], touched = write.before, True
-        exists = plan.observed[key]["exists"] if touched else found[key]["exists"]
+        exists = plan.observed[key]["exists"] if touched else facts[key]["exists"]
         if touched and GUARANTEE in plan.observed:  # what apply wrote is in no transaction
-            found[GUARANTEE] = plan.observed[GUARANTEE]
-        found[key] = {**found[key], "entries": entries, "exists": exists}
-    return found
+            facts[GUARANTEE] = plan.observed[GUARANTEE]
+        facts[key] = {**facts[key], "entries": entries, "exists": exists}
+    return facts

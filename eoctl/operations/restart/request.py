@@ -86,12 +86,12 @@ class OfApp:
 
     @property
     def growing(self) -> frozenset[str]:
-        found = {*self.app.outputs}
+        topics = {*self.app.outputs}
         if self.app.merge is not None:
-            found.add(self.app.merge.topic)
+            topics.add(self.app.merge.topic)
         if self.app.strategy == "changelog" and isinstance(self.app.store, TopicStore):
-            found.add(self.app.store.topic)
-        return frozenset(found)
+            topics.add(self.app.store.topic)
+        return frozenset(topics)
 
     @property
     def topics(self) -> Sequence[str]:
@@ -172,17 +172,17 @@ def read_app_file(path: Path) -> OfApp:
     folder = path.absolute().parent
     stores: dict[str, Store | None] = {}
     for table in ("store", "mirror"):
-        found: Store | None = getattr(app, table)
-        if isinstance(found, (FileStore, SparkCheckpointStore)) and "://" not in found.path:
-            found = found.model_copy(update={"path": str(folder / found.path)})
-        key = {"sql": "url", "zookeeper": "connect"}.get(found.kind) if found else None
-        if found is not None and key is not None and holds_password(found):
+        store: Store | None = getattr(app, table)
+        if isinstance(store, (FileStore, SparkCheckpointStore)) and "://" not in store.path:
+            store = store.model_copy(update={"path": str(folder / store.path)})
+        key = {"sql": "url", "zookeeper": "connect"}.get(store.kind) if store else None
+        if store is not None and key is not None and holds_password(store):
             raise UsageError(
                 "holds a password, which would stand in the plan and in the journal",
                 where=f"{path}, [app.{table}] {key}",
                 remedy="write env:NAME or file:PATH in its place",
             )
-        stores[table] = found
+        stores[table] = store
     return OfApp(app.model_copy(update=stores))
 
 

@@ -37,8 +37,8 @@ async def verify(cluster: Cluster, plan: Plan, *, pause: float) -> Answer:
             f"the plan is for cluster {plan.cluster_id}, but {cluster.cluster_id} answers"
         )
     await asyncio.sleep(pause)
-    asked = asked_again(plan.details["asked"])
-    async with opened_stores(cluster, asked) as stores:
+    request = asked_again(plan.details["asked"])
+    async with opened_stores(cluster, request) as stores:
         rows = await _stores(plan, stores)
     decision = decision_of(plan)
     outputs = {(o.topic, o.partition): o for o in decision.outputs}
@@ -51,7 +51,7 @@ async def verify(cluster: Cluster, plan: Plan, *, pause: float) -> Answer:
         rows=rows,
         errors=error_rows(missing),
         extra={
-            "app": asked.name,
+            "app": request.name,
             "outputs": len(outputs),
             "guarantee": decision.guarantee,
             "because": decision.because,
@@ -105,7 +105,7 @@ async def _outputs(
 ) -> tuple[list[RestartVerifyRow], list[Missing]]:
     """The producers that wrote behind the ends that were counted to."""
     metadata = await cluster.metadata(sorted({topic for topic, _ in outputs}))
-    wanted: list[PartitionMetadata] = [
+    partitions: list[PartitionMetadata] = [
         p
         for t in metadata.topics.values()
         for p in t.partitions
@@ -113,11 +113,11 @@ async def _outputs(
     ]
     rows: list[RestartVerifyRow] = []
     missing: list[Missing] = []
-    gone = outputs.keys() - {(p.topic, p.partition) for p in wanted}
+    gone = outputs.keys() - {(p.topic, p.partition) for p in partitions}
     for place in sorted(gone):
         text = "the output is not there any more"
         missing.append(Missing("partition", "UNKNOWN_TOPIC_OR_PARTITION", text, None, *place))
-    facts, ends, more = await read_ends(cluster, metadata.topics.values(), wanted)
+    facts, ends, more = await read_ends(cluster, metadata.topics.values(), partitions)
     missing += more
     runs: dict[TopicPartition, ProducerRuns] = {}
     cuts = []
@@ -137,8 +137,8 @@ async def _outputs(
             rows.append(_finding("written-beyond", place, None, text))
     _, uncounted = await count(cluster, cuts)
     missing += uncounted
-    for place, found in runs.items():
-        rows += _zombies(plan, place, outputs[place], found.found)
+    for place, producers in runs.items():
+        rows += _zombies(plan, place, outputs[place], producers.found)
     return rows, missing
 
 
@@ -156,16 +156,16 @@ def _same_log(plan: Plan, f: PartitionFacts, o: OutputDecision) -> Iterator[Rest
 
 
 def _zombies(
-    plan: Plan, place: TopicPartition, o: OutputDecision, found: Producers
+    plan: Plan, place: TopicPartition, o: OutputDecision, producers: Producers
 ) -> Iterator[RestartVerifyRow]:
     # of all outputs: an old process may write here for the first time
     before = {pid for pids in plan.details["producers"].values() for pid in pids}
-    for pid in sorted({*found.last, *found.producer_ids}):
+    for pid in sorted({*producers.last, *producers.producer_ids}):
         if pid == NO_PRODUCER_ID:
             text = f"a producer without an id wrote behind {o.end_offset}: whose, nobody can tell"
             yield _finding("written-beyond", place, None, text)
         elif pid in before:
-            epoch = found.last[pid][0]
+            epoch = producers.last[pid][0]
             text = (
                 f"producer {pid}, which wrote before the plan, wrote behind {o.end_offset} with "
                 f"epoch {epoch}: drop_first {o.drop_first} is not valid any more"

@@ -35,18 +35,18 @@ def with_cluster(
             opened.append(cluster)
             return await use(cluster)
 
-    found: list[Result] = []
+    results: list[Result] = []
 
     async def bounded() -> None:
         # every request is bounded by the same deadline; this bounds what lies between them
         async with asyncio.timeout(None if timeout is None else timeout + 0.5):
             # not the task's result: as its loop ends, signal.getsignal makes a text of the task,
             # twice, and with it of 10,000 rows
-            found.append(await run())
+            results.append(await run())
 
     try:
         asyncio.run(bounded())
-        return found[0]
+        return results[0]
     except (TimeoutError, UnreachableError) as error:
         if isinstance(error, UnreachableError) and not (opened and deadline.passed):
             raise

@@ -14,7 +14,7 @@ from eoctl.operations.session.session import now_ms
 from eoctl.operations.state.rebuild import (
     NOT_COMPLETE,
     RebuildProgress,
-    Wanted,
+    RebuildWish,
     not_complete,
     rebuild_state,
 )
@@ -55,21 +55,21 @@ class Comparison:
 
 def compare(
     context: Callable[[], Context],
-    asked: Comparison,
+    comparison: Comparison,
     timeout: float | None,
     progress: RebuildProgress | None = None,
 ) -> Answer:
     """context: called only for `live`. Raises UsageError, RefusedError."""
-    left = StateRows(_folder(asked.a), state_folder.read(asked.a))
-    if asked.b == LIVE:
-        with _live(context(), left, asked, timeout, progress) as right:
-            return _states(left, right, asked)
-    if asked.at is not None:
+    left = StateRows(_folder(comparison.a), state_folder.read(comparison.a))
+    if comparison.b == LIVE:
+        with _live(context(), left, comparison, timeout, progress) as right:
+            return _states(left, right, comparison)
+    if comparison.at is not None:
         raise UsageError("only the live changelog is cut", where="--at")
-    path = local_path(asked.b)
+    path = local_path(comparison.b)
     if path.suffix in (".jsonl", ".ndjson"):
-        return _dumped(left, read_dump(path), asked)
-    return _states(left, StateRows(_folder(path), state_folder.read(path)), asked)
+        return _dumped(left, read_dump(path), comparison)
+    return _states(left, StateRows(_folder(path), state_folder.read(path)), comparison)
 
 
 def _folder(path: Path) -> Path:
@@ -80,7 +80,7 @@ def _folder(path: Path) -> Path:
 def _live(
     context: Context,
     left: StateRows,
-    asked: Comparison,
+    comparison: Comparison,
     timeout: float | None,
     progress: RebuildProgress | None,
 ) -> Iterator[StateRows]:
@@ -88,23 +88,23 @@ def _live(
     manifest = left.manifest
     with private.temporary("compare") as folder:
         cut = folder / "cut.json"
-        if asked.at is None:
+        if comparison.at is None:
             state_folder.write_cut(cut, manifest.cut)
-        wanted = Wanted(
+        rebuild = RebuildWish(
             changelogs=tuple(t.topic for t in manifest.cut.topics),
             format=manifest.format,
-            at=asked.at or str(cut),
+            at=comparison.at or str(cut),
             output=folder / "state",
             engine="local",
             options=manifest.options,
         )
         if manifest.retention_ms:
-            wanted = replace(wanted, retention_ms=next(iter(manifest.retention_ms.values())))
-        rebuild_state(context, wanted, timeout, progress)
-        yield StateRows(wanted.output, state_folder.read(wanted.output))
+            rebuild = replace(rebuild, retention_ms=next(iter(manifest.retention_ms.values())))
+        rebuild_state(context, rebuild, timeout, progress)
+        yield StateRows(rebuild.output, state_folder.read(rebuild.output))
 
 
-def _states(left: StateRows, right: StateRows, asked: Comparison) -> Answer:
+def _states(left: StateRows, right: StateRows, comparison: Comparison) -> Answer:
     a, b = left.manifest, right.manifest
     if a.format != b.format or a.retention_ms != b.retention_ms:
         raise RefusedError(
@@ -118,36 +118,36 @@ def _states(left: StateRows, right: StateRows, asked: Comparison) -> Answer:
         known_a, known_b = places_a.get(place), places_b.get(place)
         digest_a = known_a.digest if known_a else NOTHING
         digest_b = known_b.digest if known_b else NOTHING
-        found = Compared(asked.most - len(shown))
+        compared = Compared(comparison.most - len(shown))
         if digest_a != digest_b:
             parts = parts_of(max(digest_a.rows, digest_b.rows))
             for part in range(parts):
-                found.add(
+                compared.add(
                     form,
                     left.rows(place, part, parts) if known_a else _none(),
                     right.rows(place, part, parts) if known_b else _none(),
-                    timestamps=asked.timestamps,
+                    timestamps=comparison.timestamps,
                 )
         else:
             # A digest is what a manifest says; it is of these files only while they are there.
             for side in (left, right):
                 if place in side.manifest.by_place():
                     side.check(place)
-        rows.append(_row(place, digest_a.rows, digest_b.rows, found))
-        shown += [_entry(place, f) for f in found.found]
-    errors = [*_unproven(a, str(asked.a)), *_unproven(b, asked.b)]
-    return _answer(asked, a, rows, shown, errors, same_cut=a.cut.topics == b.cut.topics)
+        rows.append(_row(place, digest_a.rows, digest_b.rows, compared))
+        shown += [_entry(place, f) for f in compared.found]
+    errors = [*_unproven(a, str(comparison.a)), *_unproven(b, comparison.b)]
+    return _answer(comparison, a, rows, shown, errors, same_cut=a.cut.topics == b.cut.topics)
 
 
 def _unproven(manifest: Manifest, side: str) -> list[ErrorRow]:
     """Why what is compared may not be the whole state."""
-    found = [
+    errors = [
         row.model_copy(update={"detail": f"{side}: {row.detail}"}) for row in not_complete(manifest)
     ]
-    if not found and not manifest.complete:
+    if not errors and not manifest.complete:
         why = f"{side}: its manifest says that it is not complete"
-        found.append(ErrorRow(scope="state", error=NOT_COMPLETE, detail=why))
-    return found
+        errors.append(ErrorRow(scope="state", error=NOT_COMPLETE, detail=why))
+    return errors
 
 
 def _kind(manifest: Manifest) -> str:
@@ -155,13 +155,13 @@ def _kind(manifest: Manifest) -> str:
     return manifest.format + (f" kept {retention} ms" if retention else "")
 
 
-def _dumped(left: StateRows, dump: Dump, asked: Comparison) -> Answer:
+def _dumped(left: StateRows, dump: Dump, comparison: Comparison) -> Answer:
     """Against a dump, which has no digest; without partitions, all of them are one."""
     import pyarrow as pa
 
     manifest = left.manifest
     form = changelog_format(manifest.format, manifest.options)
-    timestamps = asked.timestamps and dump.timestamps
+    timestamps = comparison.timestamps and dump.timestamps
     rows: list[StateCompareRow] = []
     shown: list[StateCompareRow] = []
     places = manifest.by_place()
@@ -172,30 +172,32 @@ def _dumped(left: StateRows, dump: Dump, asked: Comparison) -> Answer:
             if place not in places and not any(place == (None, p) for _, p in places)
         ]
         if strange:
-            raise UsageError(f"the state has no partition {strange[0]}", where=asked.b)
+            raise UsageError(f"the state has no partition {strange[0]}", where=comparison.b)
         if len(manifest.cut.topics) > 1 and any(topic is None for topic, _ in dump.rows):
-            raise UsageError("the state has several topics, the dump names none", where=asked.b)
+            raise UsageError(
+                "the state has several topics, the dump names none", where=comparison.b
+            )
         for place, p in places.items():
-            found = Compared(asked.most - len(shown))
+            compared = Compared(comparison.most - len(shown))
             mine = left.rows(place, 0, 1)
             theirs = dump.of(place)
             other = _none() if theirs is None else theirs
-            _add(found, form, mine, other, timestamps, asked.b)
-            rows.append(_row(place, p.digest.rows, len(other), found))
-            shown += [_entry(place, f) for f in found.found]
+            _add(compared, form, mine, other, timestamps, comparison.b)
+            rows.append(_row(place, p.digest.rows, len(other), compared))
+            shown += [_entry(place, f) for f in compared.found]
     else:
-        found = Compared(asked.most)
+        compared = Compared(comparison.most)
         mine = pa.concat_tables([left.rows(place, 0, 1) for place in places])
         other = pa.concat_tables([_none(), *dump.rows.values()])
-        _add(found, form, mine, other, timestamps, asked.b)
-        rows.append(_row(None, len(mine), len(other), found))
-        shown = [_entry(None, f) for f in found.found]
-    errors = _unproven(manifest, str(asked.a))
-    return _answer(asked, manifest, rows, shown, errors, same_cut=None)
+        _add(compared, form, mine, other, timestamps, comparison.b)
+        rows.append(_row(None, len(mine), len(other), compared))
+        shown = [_entry(None, f) for f in compared.found]
+    errors = _unproven(manifest, str(comparison.a))
+    return _answer(comparison, manifest, rows, shown, errors, same_cut=None)
 
 
 def _add(
-    found: Compared,
+    compared: Compared,
     form: ChangelogFormat,
     mine: "pa.Table",
     other: "pa.Table",
@@ -203,7 +205,7 @@ def _add(
     where: str,
 ) -> None:
     try:
-        found.add(form, mine, other, timestamps=timestamps)
+        compared.add(form, mine, other, timestamps=timestamps)
     except ValueError as error:
         raise UsageError(str(error), where=where, remedy="name each line's partition") from None
 
@@ -217,29 +219,29 @@ def _none() -> "pa.Table":
 
 
 def _row(
-    place: TopicPartition | None, rows_a: int, rows_b: int, found: Compared
+    place: TopicPartition | None, rows_a: int, rows_b: int, compared: Compared
 ) -> StateCompareRow:
     return StateCompareRow(
         topic=place[0] if place else None,
         partition=place[1] if place else None,
-        difference=None if found.equal else "different",
+        difference=None if compared.equal else "different",
         rows_a=rows_a,
         rows_b=rows_b,
-        only_a=found.only_a,
-        only_b=found.only_b,
-        different=found.different,
+        only_a=compared.only_a,
+        only_b=compared.only_b,
+        different=compared.different,
     )
 
 
-def _entry(place: TopicPartition | None, found: EntryDifference) -> StateCompareRow:
+def _entry(place: TopicPartition | None, difference: EntryDifference) -> StateCompareRow:
     return StateCompareRow(
         topic=place[0] if place else None,
         partition=place[1] if place else None,
-        difference=found.kind,  # type: ignore[arg-type]
-        key=base64.b64encode(found.key).decode(),
-        key_text=text(found.key),
-        a=_value(found.a),
-        b=_value(found.b),
+        difference=difference.kind,  # type: ignore[arg-type]
+        key=base64.b64encode(difference.key).decode(),
+        key_text=text(difference.key),
+        a=_value(difference.a),
+        b=_value(difference.b),
     )
 
 
@@ -257,14 +259,14 @@ def _value(side: Side | None) -> StateValue | None:
 def text(content: bytes) -> str | None:
     """Bytes as the text they may be; None where they are none that people can read."""
     try:
-        found = content.decode("utf-8")
+        decoded = content.decode("utf-8")
     except UnicodeDecodeError:
         return None
-    return found if found.isprintable() else None
+    return decoded if decoded.isprintable() else None
 
 
 def _answer(
-    asked: Comparison,
+    comparison: Comparison,
     manifest: Manifest,
     rows: list[StateCompareRow],
     shown: list[StateCompareRow],
@@ -280,8 +282,8 @@ def _answer(
         rows=[*rows, *shown],
         errors=errors,
         extra={
-            "a": str(asked.a),
-            "b": asked.b,
+            "a": str(comparison.a),
+            "b": comparison.b,
             "equal": not different,
             "same_cut": same_cut,
             "shown": len(shown),

@@ -37,12 +37,12 @@ async def plan(wish: DeliveryWish, context: Context, seconds: float | None) -> P
     Raises RefusedError, with the reason, where the delivery would not be right.
     """
     wish.check()
-    found = source(wish)
-    async with _delivery(wish, found, context, seconds) as delivery:
+    state = source(wish)
+    async with _delivery(wish, state, context, seconds) as delivery:
         cluster_id = known_id(await delivery.cluster_id(), context.title)
         scope = f"deliver {delivery.name}"
         begun = acting.unfinished_entry(KIND, cluster_id, scope)
-        if begun is not None and _asked(begun.plan) == (wish, found.facts):
+        if begun is not None and _asked(begun.plan) == (wish, state.facts):
             return begun.plan
         steps = await delivery.steps()
         done = [(await delivery.verify(step)).done for step in steps]
@@ -55,7 +55,7 @@ async def plan(wish: DeliveryWish, context: Context, seconds: float | None) -> P
         kind=KIND,
         action="deliver",
         scope=scope,
-        summary=f"{found.words()} into {delivery.name}",
+        summary=f"{state.words()} into {delivery.name}",
         observed=observed,
         steps=steps,
     )
@@ -75,11 +75,11 @@ async def opened(plan: Plan, context: Context, seconds: float | None) -> AsyncIt
 
 @asynccontextmanager
 async def _delivery(
-    wish: DeliveryWish, found: DeliveredState, context: Context, seconds: float | None
+    wish: DeliveryWish, state: DeliveredState, context: Context, seconds: float | None
 ) -> AsyncIterator[Delivery]:
     """A table needs no cluster: its plan counts for the one that the state is of."""
     if wish.topic is None:
-        yield IntoTable(wish, found)
+        yield IntoTable(wish, state)
         return
     async with context.open(seconds) as cluster:
-        yield IntoTopic(cluster, cluster.settings, wish, found)
+        yield IntoTopic(cluster, cluster.settings, wish, state)

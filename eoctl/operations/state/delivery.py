@@ -85,11 +85,11 @@ class DeliveryWish:
     def store(self) -> SqlStore:
         """The database and table. Raises UsageError."""
         try:
-            found = parse_store(self.into)
+            described = parse_store(self.into)
         except UsageError as error:
             raise UsageError(error.what, where="--into") from None
-        assert isinstance(found, SqlStore)
-        return found
+        assert isinstance(described, SqlStore)
+        return described
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -122,10 +122,10 @@ class DeliveredState:
     @property
     def with_headers(self) -> int | None:
         """Records of the changelog that had headers; None: nobody counted them."""
-        found = [p.counts.get("with_headers") for p in self.partitions.values()]
-        known = [count for count in found if count is not None]
+        counts = [p.counts.get("with_headers") for p in self.partitions.values()]
+        known = [count for count in counts if count is not None]
         total = sum(known)
-        return total if total or len(known) == len(found) else None
+        return total if total or len(known) == len(counts) else None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -173,27 +173,27 @@ def source(wish: DeliveryWish) -> DeliveredState:
             where=str(folder),
             remedy="--accept-incomplete delivers it nevertheless",
         )
-    found = DeliveredState(
+    state = DeliveredState(
         StateRows(folder, manifest),
         wish.changelog or topics[0],
         hashlib.sha256(content).hexdigest(),
     )
-    if found.with_headers and not wish.without_headers:
+    if state.with_headers and not wish.without_headers:
         raise RefusedError(
-            f"{_records(found.with_headers)} of {found.changelog} had headers, which a state does "
+            f"{_records(state.with_headers)} of {state.changelog} had headers, which a state does "
             "not hold: they would be lost",
             where=str(folder),
             remedy="--without-headers delivers keys and values alone",
         )
-    if found.with_headers is None and not wish.without_headers:
+    if state.with_headers is None and not wish.without_headers:
         raise RefusedError(
-            f"whether records of {found.changelog} had headers is not known: not all of them were "
+            f"whether records of {state.changelog} had headers is not known: not all of them were "
             "counted, and a state does not hold them",
             where=str(folder),
             remedy="rebuild it as a whole with --reader own, which counts them; or "
             "--without-headers delivers keys and values alone",
         )
     for place in manifest.by_place():
-        if place[0] == found.changelog:
-            found.rows.check(place)
-    return found
+        if place[0] == state.changelog:
+            state.rows.check(place)
+    return state

@@ -25,9 +25,9 @@ from recovery.state.changelogs.changelog import changelog_format
 class IntoTable:
     """See `steps.Operation`: a step for each partition, or a single one with restart offsets."""
 
-    def __init__(self, wish: DeliveryWish, found: DeliveredState) -> None:
-        self._wish, self._source = wish, found
-        self._columns = _columns(found)
+    def __init__(self, wish: DeliveryWish, state: DeliveredState) -> None:
+        self._wish, self._source = wish, state
+        self._columns = _columns(state)
         self._table = StateTable(wish.store, self._columns)
         self._offsets: SqlStore | None = None
         if wish.offsets is not None:
@@ -46,20 +46,20 @@ class IntoTable:
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
         """The state, the table, and what the table of restart offsets holds."""
         await self._table.check()
-        found: dict[str, object] = {
+        facts: dict[str, object] = {
             "state": self._source.facts,
             self.name: {"columns": self._columns},
         }
         if self._offsets is not None:
             before = await self._before()
-            found[self._offsets_store.name] = {
+            facts[self._offsets_store.name] = {
                 f"{place[0]}:{place[1]}": kept for place, kept in before.items()
             }
         counted = await self._table.count(await self._live())
         others = sum(one.others for one in counted.values())
         if not self._replaces(steps):
             refuse_others(others, self.name)
-        return found | {self._others: others}
+        return facts | {self._others: others}
 
     @property
     def _others(self) -> str:
@@ -111,8 +111,8 @@ class IntoTable:
                     remedy="--replace goes back to it",
                 )
             at = StoredOffset(topic=place[0], partition=place[1], offset=offset)
-            wanted = self._offsets_store.kept(StoredPartition(input=at))
-            writes.append([place[0], place[1], kept, dict(wanted)])
+            kept_after = self._offsets_store.kept(StoredPartition(input=at))
+            writes.append([place[0], place[1], kept, dict(kept_after)])
         counted = (await self._table.count(await self._live())).values()
         own, others = sum(one.own for one in counted), sum(one.others for one in counted)
         # stored offsets alone do not say that the rows are of an earlier state of this changelog
@@ -152,9 +152,9 @@ class IntoTable:
 
     async def _before(self) -> dict[tuple[str, int], Kept]:
         """Return what is stored for the places that matter."""
-        wanted = self._after()
-        found = await self._offsets_store.read()
-        return {e.place: dict(e.kept) for e in found.entries if e.place in wanted}
+        places = self._after()
+        contents = await self._offsets_store.read()
+        return {e.place: dict(e.kept) for e in contents.entries if e.place in places}
 
     async def _live(self) -> Marks:
         if self._live_marks is None:
@@ -162,21 +162,21 @@ class IntoTable:
         return self._live_marks
 
     def _marks(self) -> Marks:
-        found, names = {}, self._table.marked
+        by_partition, names = {}, self._table.marked
         for p in self._source.partitions:
             groups = self._source.rows.columns((self._source.changelog, p), names)
             columns = ((group.column(n).to_pylist() for n in names) for group in groups)
-            found[p] = sorted_marks(marks(zip(*c, strict=True)) for c in columns)
-        return found
+            by_partition[p] = sorted_marks(marks(zip(*c, strict=True)) for c in columns)
+        return by_partition
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         """Write what the step says. How many rows, for the journal."""
-        asked = 0
+        writes = 0
 
         def held() -> None:
-            nonlocal asked
-            asked += 1
-            die_here_in_tests(f"deliver-write-{asked}")
+            nonlocal writes
+            writes += 1
+            die_here_in_tests(f"deliver-write-{writes}")
             ensure_held()
 
         live, name = await self._live(), self._source.changelog
@@ -193,7 +193,7 @@ class IntoTable:
             held,
             replace=self._replaces([step]),
         )
-        return {"rows": sum(len(found) for found in live.values())}
+        return {"rows": sum(len(marks_here) for marks_here in live.values())}
 
     async def verify(self, step: Step) -> Effect:
         """Read the table back, and compare its rows with the state's by digest."""
@@ -203,15 +203,17 @@ class IntoTable:
                 if before.get((topic, p)) != after:
                     return Effect(False, before.get((topic, p)), f"{topic}:{p} is not stored so")
         live = await self._live()
-        wanted = [step.parameters["partition"]] if self._offsets is None else [*live]
+        partitions = [step.parameters["partition"]] if self._offsets is None else [*live]
         saw: dict[str, Any] = {}
-        for p in wanted:
-            found = await self._table.found(p)
-            saw[str(p)] = {"rows": found.digest.rows, "sha256_sum": found.digest.hex}
+        for p in partitions:
+            rows_there = await self._table.found(p)
+            saw[str(p)] = {"rows": rows_there.digest.rows, "sha256_sum": rows_there.digest.hex}
             part = self._source.partitions[p]
-            same = found.marks.tolist() == live[p].tolist()
-            if found.digest != part.digest.digest() or not same:
-                detail = f"partition {p} has {found.digest.rows:,} rows, not those of the state"
+            same = rows_there.marks.tolist() == live[p].tolist()
+            if rows_there.digest != part.digest.digest() or not same:
+                detail = (
+                    f"partition {p} has {rows_there.digest.rows:,} rows, not those of the state"
+                )
                 return Effect(False, saw, detail)
         rows = sum(one["rows"] for one in saw.values())
         return Effect(True, saw, f"{self.name} holds the state's {rows:,} rows")
@@ -225,11 +227,11 @@ def _going(others: int) -> str:
     )
 
 
-def _columns(found: DeliveredState) -> dict[str, str]:
+def _columns(state: DeliveredState) -> dict[str, str]:
     """The state's columns and what they are. Raises IncompleteError for one with no SQL type."""
     import pyarrow as pa
 
-    form = changelog_format(found.manifest.format, _options(found))
+    form = changelog_format(state.manifest.format, _options(state))
     columns = {
         "partition": "int64",
         "offset": "int64",
@@ -255,14 +257,14 @@ def _columns(found: DeliveredState) -> dict[str, str]:
         if kind is None:
             raise IncompleteError(
                 f"the column {column.name} is of type {column.type}, which no table takes",
-                where=found.manifest.format,
+                where=state.manifest.format,
             )
         columns[column.name] = kind
     return columns
 
 
-def _options(found: DeliveredState) -> dict[str, Any]:
-    options = dict(found.manifest.options)
-    if found.changelog in found.manifest.retention_ms:
-        options["retention_ms"] = found.manifest.retention_ms[found.changelog]
+def _options(state: DeliveredState) -> dict[str, Any]:
+    options = dict(state.manifest.options)
+    if state.changelog in state.manifest.retention_ms:
+        options["retention_ms"] = state.manifest.retention_ms[state.changelog]
     return options

@@ -40,11 +40,11 @@ class IntoTopic:
     """See `steps.Operation`: a step for each partition."""
 
     def __init__(
-        self, cluster: Cluster, settings: ClientSettings, wish: DeliveryWish, found: DeliveredState
+        self, cluster: Cluster, settings: ClientSettings, wish: DeliveryWish, state: DeliveredState
     ) -> None:
         assert wish.topic is not None
         self._cluster, self._settings = cluster, settings
-        self._wish, self._source, self._topic = wish, found, wish.topic
+        self._wish, self._source, self._topic = wish, state, wish.topic
         self._group = f"{self._topic}-eoctl-deliver"
         self._read: dict[tuple[int, int], Digest] = {}
 
@@ -58,23 +58,23 @@ class IntoTopic:
     async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
         """The state, and the topic with the settings that matter."""
         self._cluster.forgive()
-        found = (await self._cluster.metadata([self._topic])).topics.get(self._topic)
-        if found is None or found.error == "UNKNOWN_TOPIC_OR_PARTITION":
+        topic = (await self._cluster.metadata([self._topic])).topics.get(self._topic)
+        if topic is None or topic.error == "UNKNOWN_TOPIC_OR_PARTITION":
             raise no_topic(
                 self._topic,
                 len(self._source.partitions),
                 self._cluster.settings.bootstrap_servers,
             )
-        if found.error is not None:
-            raise IncompleteError(f"cannot be seen: {found.error}", where=self._topic)
+        if topic.error is not None:
+            raise IncompleteError(f"cannot be seen: {topic.error}", where=self._topic)
         settings, missing = await configs.topic_configs(self._cluster, [self._topic], _SETTINGS)
         if missing:
             raise IncompleteError(missing[0].detail, where=self._topic)
         return {
             "state": self._source.facts,
             self.name: {
-                "topic_id": found.topic_id,
-                "partitions": len(found.partitions),
+                "topic_id": topic.topic_id,
+                "partitions": len(topic.partitions),
                 "settings": settings[self._topic],
             },
         }
@@ -204,10 +204,10 @@ class IntoTopic:
             await asyncio.to_thread(sending.commit, 0)
             return 0
         end = time.monotonic() + SETTLE_SECONDS  # a new leader's last stable offset may lag behind
-        while (found := await self._visible(p)) != rows:
+        while (visible := await self._visible(p)) != rows:
             if time.monotonic() > end:
                 raise RefusedError(
-                    f"{rows:,} rows were delivered there, but {found:,} records are in it: "
+                    f"{rows:,} rows were delivered there, but {visible:,} records are in it: "
                     "somebody else writes or deletes",
                     where=f"{self._topic}:{p}",
                     remedy="deliver into a new topic",
@@ -234,14 +234,14 @@ class IntoTopic:
             return Effect(False, there, f"{there:,} of {rows:,} rows are in {place}")
         if facts.last_stable_offset != facts.high_watermark:
             return Effect(False, there, f"a transaction is open in {place}")
-        found = await self._digest(facts)
-        wanted = self._source.partitions[p].digest.digest()
-        saw = {"rows": found.rows, "sha256_sum": found.hex}
-        if found != wanted:
-            detail = f"{place} has {found.rows:,} records and not the state's digest: others write"
+        actual = await self._digest(facts)
+        expected = self._source.partitions[p].digest.digest()
+        saw = {"rows": actual.rows, "sha256_sum": actual.hex}
+        if actual != expected:
+            detail = f"{place} has {actual.rows:,} records and not the state's digest: others write"
             return Effect(False, saw, detail)
         return Effect(
-            True, saw, f"{place} holds the state's {rows:,} rows, digest {found.hex[:16]}…"
+            True, saw, f"{place} holds the state's {rows:,} rows, digest {actual.hex[:16]}…"
         )
 
     async def _last_committed(self) -> dict[TopicPartition, CommittedPosition]:
@@ -254,8 +254,8 @@ class IntoTopic:
         return hashlib.sha256(text.encode("utf-8")).hexdigest()[:32]
 
     def _metadata(self, step: Step, p: int) -> str:
-        found = {"deliver": self._digest_of(step.parameters["topic_id"], p)}
-        return json.dumps(found, separators=(",", ":"))
+        fields = {"deliver": self._digest_of(step.parameters["topic_id"], p)}
+        return json.dumps(fields, separators=(",", ":"))
 
     def _rows_of(
         self, position: CommittedPosition | None, topic_id: str | None, facts: PartitionFacts
@@ -265,8 +265,8 @@ class IntoTopic:
         Raises RefusedError for what it did not write.
         """
         try:
-            said = {} if position is None else json.loads(position.metadata)
-            same = said["deliver"] == self._digest_of(topic_id, facts.partition)
+            fields = {} if position is None else json.loads(position.metadata)
+            same = fields["deliver"] == self._digest_of(topic_id, facts.partition)
         except (ValueError, KeyError, TypeError):
             same = False
         if same:
@@ -284,8 +284,8 @@ class IntoTopic:
     async def _facts(self) -> dict[int, PartitionFacts]:
         """Return all partitions with all offsets. Raises IncompleteError."""
         topics = (await self._cluster.metadata([self._topic])).topics.values()
-        asked = [p for t in topics for p in t.partitions]
-        facts, missing = await collect.partition_offsets(self._cluster, topics, asked)
+        partitions = [p for t in topics for p in t.partitions]
+        facts, missing = await collect.partition_offsets(self._cluster, topics, partitions)
         if missing or any(f.error or f.last_stable_offset is None for f in facts):
             why = missing[0].detail if missing else "its offsets were not told"
             raise IncompleteError(f"cannot be read: {why}", where=self._topic)
@@ -315,12 +315,12 @@ class IntoTopic:
         end = facts.last_stable_offset or 0
         key = (facts.partition, end)
         if key not in self._read:
-            found = Digest()
+            total = Digest()
             start = facts.log_start_offset or 0
             async for records in read_columns(
                 self._cluster, self._topic, facts.partition, start, end
             ):
-                seen = records.select(records.outcome != ABORTED).rows()
-                found += await asyncio.to_thread(digest, facts.partition, seen)
-            self._read[key] = found
+                visible = records.select(records.outcome != ABORTED).rows()
+                total += await asyncio.to_thread(digest, facts.partition, visible)
+            self._read[key] = total
         return self._read[key]

@@ -54,7 +54,7 @@ SparkEngine = Callable[[RebuildRequest, Access], Manifest]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RebuildWish:
     """What `state rebuild` was asked for. retention_ms: --retention; None: the topics' own.
 
     processes: of the local engine. wait_seconds: for transactions open below --at hw. clean:
@@ -91,37 +91,37 @@ class Wanted:
 
 def rebuild_state(
     context: Context,
-    wanted: Wanted,
+    wish: RebuildWish,
     timeout: float | None,
     progress: RebuildProgress | None = None,
     spark: SparkEngine | None = None,
 ) -> Answer:
     """Make the state. spark: runs a request there, where the engine asked for allows it."""
-    wanted.check()
+    wish.check()
     bound = None if timeout is None else time.monotonic() + timeout
     access = context.access
-    at = cuts.parse_at(wanted.at)
-    left = state_folder.unfinished(wanted.output)
-    if left is not None and wanted.clean:
-        state_folder.discard(wanted.output)
+    at = cuts.parse_at(wish.at)
+    left = state_folder.unfinished(wish.output)
+    if left is not None and wish.clean:
+        state_folder.discard(wish.output)
         left = None
     moved = _Moved(progress)
-    with LocalEngine(wanted.processes or len(os.sched_getaffinity(0)), moved, bound) as processes:
-        if wanted.engine != "spark":
+    with LocalEngine(wish.processes or len(os.sched_getaffinity(0)), moved, bound) as processes:
+        if wish.engine != "spark":
             processes.start(EARLY)  # they load while the cut is made
-        asked = with_cluster(context, timeout, lambda c: _request(c, wanted, at))
+        request = with_cluster(context, timeout, lambda c: _request(c, wish, at))
         if left is not None:
-            asked = _resumed(asked, RebuildRequest.from_json(left), wanted, at)
-        state_folder.begin(wanted.output, asked.to_json(), left)
-        engine, why = choose_engine(wanted.engine, asked, spark is not None)
+            request = _resumed(request, RebuildRequest.from_json(left), wish, at)
+        state_folder.begin(wish.output, request.to_json(), left)
+        engine, why = choose_engine(wish.engine, request, spark is not None)
         if engine == "spark":
             assert spark is not None
-            manifest = spark(asked, access)
+            manifest = spark(request, access)
         else:
-            moved.total = sum(p.end - p.start for p in asked.cut.places().values())
+            moved.total = sum(p.end - p.start for p in request.cut.places().values())
             run: RebuildEngine = processes
-            manifest = rebuild(asked, access, run, "local")
-    return answer(manifest, wanted.output, why)
+            manifest = rebuild(request, access, run, "local")
+    return answer(manifest, wish.output, why)
 
 
 class _Moved:
@@ -138,11 +138,11 @@ class _Moved:
             self._progress(self._read, self._done, self.total)
 
 
-def choose_engine(asked: str, request: RebuildRequest, spark_there: bool) -> tuple[str, str]:
+def choose_engine(engine: str, request: RebuildRequest, spark_there: bool) -> tuple[str, str]:
     """local or spark, and why."""
     offsets = sum(p.end - p.start for p in request.cut.places().values())
-    if asked != "auto":
-        return asked, "as asked"
+    if engine != "auto":
+        return engine, "as asked"
     if offsets < SPARK_OFFSETS:
         return "local", f"{offsets} offsets are read before a Spark session would have started"
     if not spark_there:
@@ -150,16 +150,18 @@ def choose_engine(asked: str, request: RebuildRequest, spark_there: bool) -> tup
     return "spark", f"{offsets} offsets pay for a Spark session"
 
 
-async def _request(cluster: Cluster, wanted: Wanted, at: cuts.At) -> RebuildRequest:
+async def _request(cluster: Cluster, wish: RebuildWish, at: cuts.At) -> RebuildRequest:
     """Everything resolved."""
-    topics = wanted.changelogs
-    cut = await cuts.resolve(cluster, topics, at, wanted.wait_seconds)
-    found, _ = await configs.topic_configs(cluster, topics, SETTINGS)
-    retention, source = _retention(wanted, found)
+    topics = wish.changelogs
+    cut = await cuts.resolve(cluster, topics, at, wish.wait_seconds)
+    configs_now, _ = await configs.topic_configs(cluster, topics, SETTINGS)
+    retention, source = _retention(wish, configs_now)
     notes = []
     if cut.instant is not None:
         created = [
-            t for t in topics if found.get(t, {}).get("message.timestamp.type") != "LogAppendTime"
+            t
+            for t in topics
+            if configs_now.get(t, {}).get("message.timestamp.type") != "LogAppendTime"
         ]
         if created:
             notes.append(
@@ -167,26 +169,26 @@ async def _request(cluster: Cluster, wanted: Wanted, at: cuts.At) -> RebuildRequ
                 "cut is where a record of that time or later comes first"
             )
     base = None
-    if wanted.since is not None:
-        why = await _why_full(cluster, wanted, cut, found)
-        base = None if why is not None else str(wanted.since.absolute())
+    if wish.since is not None:
+        why = await _why_full(cluster, wish, cut, configs_now)
+        base = None if why is not None else str(wish.since.absolute())
         if why is not None:
             notes.append(f"everything was read, not only what came since: {why}")
     return RebuildRequest(
         base=base,
         cut=cut,
-        format=wanted.format,
-        options=dict(wanted.options),
-        output=str(wanted.output.absolute()),
+        format=wish.format,
+        options=dict(wish.options),
+        output=str(wish.output.absolute()),
         started_ms=now_ms(),
-        configs={t: found.get(t) for t in topics},
+        configs={t: configs_now.get(t) for t in topics},
         retention=retention,
         retention_from=source,
-        reader=wanted.reader,
-        check_crc=wanted.check_crc,
-        max_rate=wanted.max_rate,
-        range_offsets=wanted.range_offsets,
-        memory_bytes=wanted.memory_bytes,
+        reader=wish.reader,
+        check_crc=wish.check_crc,
+        max_rate=wish.max_rate,
+        range_offsets=wish.range_offsets,
+        memory_bytes=wish.memory_bytes,
         epoch_per_transaction=cluster.transaction_version >= 2,
         notes=tuple(notes),
         fresh=not isinstance(at, Cut) and cut.instant is None and base is None,
@@ -194,39 +196,42 @@ async def _request(cluster: Cluster, wanted: Wanted, at: cuts.At) -> RebuildRequ
 
 
 async def _why_full(
-    cluster: Cluster, wanted: Wanted, cut: Cut, found: Mapping[str, Mapping[str, str | None]]
+    cluster: Cluster,
+    wish: RebuildWish,
+    cut: Cut,
+    configs_now: Mapping[str, Mapping[str, str | None]],
 ) -> str | None:
-    assert wanted.since is not None
-    earlier = state_folder.read(wanted.since)
-    metadata = await cluster.metadata(list(wanted.changelogs))
+    assert wish.since is not None
+    earlier = state_folder.read(wish.since)
+    metadata = await cluster.metadata(list(wish.changelogs))
     now = {(p.topic, p.partition): p for t in metadata.topics.values() for p in t.partitions}
-    asked = {
+    epochs = {
         place: (leader, epoch, p.leader_epoch)
         for place, p in earlier.cut.places().items()
         if place in now and p.leader_epoch is not None
         for leader, epoch in [(now[place].leader, now[place].leader_epoch)]
         if leader is not None and epoch is not None
     }
-    ends = await log_checks.epoch_ends(cluster, asked)
-    form = changelog_format(wanted.format, wanted.options)
-    return why_full(earlier, cut, form, wanted.format, wanted.options, found, ends, now_ms())
+    ends = await log_checks.epoch_ends(cluster, epochs)
+    form = changelog_format(wish.format, wish.options)
+    return why_full(earlier, cut, form, wish.format, wish.options, configs_now, ends, now_ms())
 
 
 def _retention(
-    wanted: Wanted, found: Mapping[str, Mapping[str, str | None]]
+    wish: RebuildWish, configs_now: Mapping[str, Mapping[str, str | None]]
 ) -> tuple[dict[str, int], str | None]:
     """Return each changelog's retention (ms) and its source; none where the format has none."""
-    form = changelog_format(wanted.format, wanted.options)
+    form = changelog_format(wish.format, wish.options)
     if not form.needs_retention:
-        if wanted.retention_ms is not None:
-            raise UsageError(f"the format {wanted.format} has none", where="--retention")
+        if wish.retention_ms is not None:
+            raise UsageError(f"the format {wish.format} has none", where="--retention")
         return {}, None
-    if wanted.retention_ms is not None:
-        return dict.fromkeys(wanted.changelogs, wanted.retention_ms), "--retention"
+    if wish.retention_ms is not None:
+        return dict.fromkeys(wish.changelogs, wish.retention_ms), "--retention"
     key = form.retention_config
     retention = {}
-    for topic in wanted.changelogs:
-        value = found.get(topic, {}).get(key)
+    for topic in wish.changelogs:
+        value = configs_now.get(topic, {}).get(key)
         if value is None or int(value) <= DAY_MS:
             raise UsageError(
                 f"the store's retention does not follow from {key}={value}",
@@ -238,21 +243,21 @@ def _retention(
 
 
 def _resumed(
-    asked: RebuildRequest, left: RebuildRequest, wanted: Wanted, at: cuts.At
+    request: RebuildRequest, left: RebuildRequest, wish: RebuildWish, at: cuts.At
 ) -> RebuildRequest:
     """Return the folder's unfinished request if it equals this one. Raises RefusedError."""
     same = (
-        _logs(asked.cut) == _logs(left.cut)
-        and (asked.format, asked.options, asked.retention, asked.reader)
+        _logs(request.cut) == _logs(left.cut)
+        and (request.format, request.options, request.retention, request.reader)
         == (left.format, dict(left.options), dict(left.retention), left.reader)
-        and (asked.cut.topics == left.cut.topics if isinstance(at, Cut) else at.kind != "time")
-        and (isinstance(at, Cut) or asked.cut.at == left.cut.at)
-        and (asked.range_offsets, asked.base) == (left.range_offsets, left.base)
+        and (request.cut.topics == left.cut.topics if isinstance(at, Cut) else at.kind != "time")
+        and (isinstance(at, Cut) or request.cut.at == left.cut.at)
+        and (request.range_offsets, request.base) == (left.range_offsets, left.base)
     )
     if not same:
         raise RefusedError(
             "another rebuild was left unfinished there",
-            where=str(wanted.output),
+            where=str(wish.output),
             remedy="--clean throws it away, or give another --output",
         )
     return replace(left, fresh=False)

@@ -31,20 +31,23 @@ class Shown:
     most: int = 100
 
 
-def show(asked: Shown) -> Answer:
+def show(request: Shown) -> Answer:
     """Entries whose key, or whose key without its window, is the one asked for.
 
     A value that its serde does not decode is an error row; the bytes are shown still. Raises
     UsageError.
     """
-    keys, values = serde(asked.key_serde, "--key-serde"), serde(asked.value_serde, "--value-serde")
-    wanted = None if asked.key is None else _typed(keys, asked)
-    manifest = state_folder.read(asked.folder)
-    folder = asked.folder if asked.folder.is_dir() else asked.folder.parent
+    keys, values = (
+        serde(request.key_serde, "--key-serde"),
+        serde(request.value_serde, "--value-serde"),
+    )
+    key = None if request.key is None else _typed(keys, request)
+    manifest = state_folder.read(request.folder)
+    folder = request.folder if request.folder.is_dir() else request.folder.parent
     rows: list[StateShowRow] = []
     errors: list[ErrorRow] = []
-    for place, row in _found(StateRows(folder, manifest), wanted):
-        if len(rows) == asked.most:
+    for place, row in _found(StateRows(folder, manifest), key):
+        if len(rows) == request.most:
             break
         rows.append(_row(place, row, keys, values, errors))
     return Answer(
@@ -55,12 +58,12 @@ def show(asked: Shown) -> Answer:
         errors=errors,
         extra={"format": manifest.format, "at": manifest.cut.at},
         judging=True,
-        finding=wanted is not None and not rows,
+        finding=key is not None and not rows,
     )
 
 
-def _typed(keys: Serde, asked: Shown) -> bytes:
-    assert asked.key is not None
+def _typed(keys: Serde, request: Shown) -> bytes:
+    assert request.key is not None
     if keys.encode is None:
         raise UsageError(
             "a key of that kind can't be typed",
@@ -68,29 +71,29 @@ def _typed(keys: Serde, asked: Shown) -> bytes:
             remedy="give its bytes with --key-serde hex",
         )
     try:
-        return keys.encode(asked.key)
+        return keys.encode(request.key)
     except ValueError as error:
-        raise UsageError(f"{asked.key!r} is no {asked.key_serde}: {error}", where="KEY") from None
+        raise UsageError(
+            f"{request.key!r} is no {request.key_serde}: {error}", where="KEY"
+        ) from None
 
 
-def _found(
-    state: StateRows, wanted: bytes | None
-) -> Iterator[tuple[TopicPartition, dict[str, Any]]]:
+def _found(state: StateRows, key: bytes | None) -> Iterator[tuple[TopicPartition, dict[str, Any]]]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     for place in state.manifest.by_place():
         for table in state.all_rows(place):
-            found = table
-            if wanted is not None:
+            matching = table
+            if key is not None:
                 masks = [
-                    pc.equal(table.column(name), pa.scalar(wanted, table.schema.field(name).type))
+                    pc.equal(table.column(name), pa.scalar(key, table.schema.field(name).type))
                     for name in ("key", USER_KEY)
                     if name in table.column_names
                 ]
                 mask = masks[0] if len(masks) == 1 else pc.or_(*masks)
-                found = table.filter(mask)
-            for row in found.to_pylist():
+                matching = table.filter(mask)
+            for row in matching.to_pylist():
                 yield place, row
 
 

@@ -63,14 +63,14 @@ async def check(
     """One row per rule that is on, and the metrics. Known gaps of the context are notes."""
     split_accepted((), context.accept_missing)  # a wrong name is said before anything is asked
     began = time.monotonic()
-    seen = await _observe(source, limits, settings, sample_interval)
+    observed = await _observe(source, limits, settings, sample_interval)
     seconds = time.monotonic() - began
-    rows = check_rows(seen, limits)
-    d = seen.diagnosis
-    missing = [*d.missing, *seen.transactions.missing, *seen.groups_missing]
+    rows = check_rows(observed, limits)
+    d = observed.diagnosis
+    missing = [*d.missing, *observed.transactions.missing, *observed.groups_missing]
     if limits.held_age is not None:
         missing += ages_unknown(d)
-    missing += [*seen.expiration_missing, *unknown_as_missing(d)]
+    missing += [*observed.expiration_missing, *unknown_as_missing(d)]
     errors, notes = split_accepted(missing, context.accept_missing)
     answer = Answer(
         schema="check",
@@ -88,7 +88,9 @@ async def check(
         finding=any(row.ok is False for row in rows),
         finding_first=True,
     )
-    samples = check_samples(context.title, seen, rows, complete=answer.complete, seconds=seconds)
+    samples = check_samples(
+        context.title, observed, rows, complete=answer.complete, seconds=seconds
+    )
     return Checked(answer, tuple(samples))
 
 

@@ -112,7 +112,7 @@ def rebuild(
                 remedy="rebuild them without it, then `eoctl state deliver DIR --changelog TOPIC`",
             )
         how.wish(to, into)
-    wanted = operations.Wanted(
+    wanted = operations.RebuildWish(
         changelogs=operations.topics_of(changelogs),
         format=format_,
         at=at,
