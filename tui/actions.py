@@ -26,14 +26,14 @@ def sort(app: "Dashboard", letter: str) -> None:
     if letter == UNSORTED:
         state.sort, state.descending = None, False
     else:
-        found = [i for i, c in enumerate(state.data.columns) if c.letter == letter]
-        if not found:
+        columns = [i for i, c in enumerate(state.data.columns) if c.letter == letter]
+        if not columns:
             app.say(f"no column here has the letter {letter}; s shows them")
             return
-        numeric = state.data.columns[found[0]].right
-        same = state.sort == found[0]
+        numeric = state.data.columns[columns[0]].right
+        same = state.sort == columns[0]
         state.descending = not state.descending if same else numeric
-        state.sort = found[0]
+        state.sort = columns[0]
     app.table.settle()
     app.tick()
 
@@ -103,8 +103,8 @@ def equal_commands(app: "Shell") -> list[str]:
             commands.append(shell_command([*start, "txn", "history", "--", row.opens[1]]))
         commands.append(row.command)
     elif view is WHY and (answer := head.page_answer(app)) is not None:
-        for told in answer.rows:
-            held = getattr(told, "held_by", None)
+        for held_row in answer.rows:
+            held = getattr(held_row, "held_by", None)
             commands.append(held.remedy.command if held else None)
     return [c for c in commands if c is not None]
 

@@ -31,15 +31,19 @@ def remedy(app: "Dashboard") -> None:
     if app.paused or head.is_stale(app, head.looked_at(snapshot), head.LOOK):
         app.say("this data is old: refresh first (r asks now, p resumes)", "look")
         return
-    found = _judged(app)
-    rows = [r for r in found if r.remedy.action in ACTIONS and r.remedy.argv is not None]
+    hanging = _judged(app)
+    rows = [r for r in hanging if r.remedy.action in ACTIONS and r.remedy.argv is not None]
     if not rows:
-        why = f"{found[0].remedy.action}: {found[0].remedy.does}" if found else "no verdict on it"
+        why = (
+            f"{hanging[0].remedy.action}: {hanging[0].remedy.does}"
+            if hanging
+            else "no verdict on it"
+        )
         app.say(f"no remedy that eoctl could carry out: {why}", "look")
         return
 
     # of marked rows also those without a remedy: the plan says why they are left out
-    make = partial(ready, app.feed, found, snapshot.cluster_id)
+    make = partial(ready, app.feed, hanging, snapshot.cluster_id)
     saying = "planning: two looks at the cluster, some seconds apart"
     app.push_screen(ChangeScreen("Remedy", make, saying), partial(_closed, app))
 
@@ -133,8 +137,8 @@ def _judged(app: "Dashboard") -> "list[TxnHangingRow]":
         return [row for row in rows if row is not None][:1]
     state = app.table.state
     keys = [k for k in state.order if k in state.selected] or [state.cursor or ""]
-    found = [state.data.by_key[k].judged for k in keys if k in state.data.by_key]
-    return [row for row in found if row is not None]
+    judged = [state.data.by_key[k].judged for k in keys if k in state.data.by_key]
+    return [row for row in judged if row is not None]
 
 
 def leaving_needs_an_answer(app: "Dashboard") -> bool:

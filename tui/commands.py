@@ -34,8 +34,8 @@ def filter_done(app: "Dashboard", text: str | None) -> None:
 
 def command_as_typed(app: "Dashboard", text: str) -> None:
     """Run a typed command; its suggestions stand in the status line."""
-    found = completions(text.split(" ")[0])
-    app.say("  ".join(found) if found else "no such command", "dim" if found else "look")
+    names = completions(text.split(" ")[0])
+    app.say("  ".join(names) if names else "no such command", "dim" if names else "look")
 
 
 def command_done(app: "Dashboard", text: str | None) -> None:

@@ -69,8 +69,8 @@ def _seen_at(app: "Shell") -> str:
     """Return when a bundle was made: all of it is from that moment."""
     from recovery.times import rfc3339
 
-    told = rfc3339(app.feed.now()) if app.frame else None
-    return f" of {told[:19]}Z" if told else ""
+    at = rfc3339(app.feed.now()) if app.frame else None
+    return f" of {at[:19]}Z" if at else ""
 
 
 def _tabs(app: "Shell", width: int) -> Line:

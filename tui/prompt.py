@@ -60,9 +60,9 @@ class Prompt(Input):
             event.stop()
             event.prevent_default()
             word = self.value[1:]
-            found = completions(word) if self._sign == ":" and " " not in word else ()
-            if found:
-                self.value = f":{found[0]} "
+            names = completions(word) if self._sign == ":" and " " not in word else ()
+            if names:
+                self.value = f":{names[0]} "
                 self.cursor_position = len(self.value)
 
     def _close(self, text: str | None) -> None:

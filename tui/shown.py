@@ -44,9 +44,9 @@ def beside(app: "Shell") -> Make:
     if app.place.view in (PLANS, JOBS):
         return lambda width: kept_pages.beside(source, width)
     if app.place.view is RECOVER:
-        told = actions.equal_commands(app)[0]
-        said = row.cells[-1] if row and row.key.startswith("form ") else ""
-        return lambda width: recover.beside(said, told, width)
+        command = actions.equal_commands(app)[0]
+        words = row.cells[-1] if row and row.key.startswith("form ") else ""
+        return lambda width: recover.beside(words, command, width)
     if app.place.view is PARTITIONS:
         snapshot, about = app.frame.snapshot if app.frame else None, row.key if row else None
         return lambda width: strip_page(snapshot, about, width)
@@ -75,8 +75,8 @@ def _strip(app: "Shell") -> str | None:
             return None  # an id has no log
         if about or snapshot is None or snapshot.why is None or snapshot.why_about != "":
             return about or None
-        told = [r.where for r in snapshot.why.rows if r.topic is not None]  # type: ignore[attr-defined]
-        return told[0] if told else None
+        places = [r.where for r in snapshot.why.rows if r.topic is not None]  # type: ignore[attr-defined]
+        return places[0] if places else None
     if view is PARTITIONS and app.side.display:
         return app.table.state.cursor
     return None

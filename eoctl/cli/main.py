@@ -141,10 +141,10 @@ def _run(words: list[str]) -> int:
             return Exit.USAGE
         context = getattr(error, "ctx", None)
         hint = f" (see `{context.command_path} --help`)" if context else ""
-        said = error.format_message().rstrip(".")
-        if "Did you mean" not in said and (known := _elsewhere(words, said)) is not None:
-            said = f"{said.partition(' Did you')[0]}; {known}"
-        _say(said + hint)
+        sentence = error.format_message().rstrip(".")
+        if "Did you mean" not in sentence and (known := _elsewhere(words, sentence)) is not None:
+            sentence = f"{sentence.partition(' Did you')[0]}; {known}"
+        _say(sentence + hint)
         return Exit.USAGE
     except (KeyboardInterrupt, typer.Abort):
         _say("interrupted")
@@ -162,15 +162,15 @@ def _run(words: list[str]) -> int:
         return Exit.INTERNAL
 
 
-def _elsewhere(words: list[str], said: str) -> str | None:
+def _elsewhere(words: list[str], sentence: str) -> str | None:
     """What another tool's word is called here, if the parser did not know that word."""
     from eoctl.cli.foreign import COMMANDS, OPTIONS
 
     for word in words:
         option = word.partition("=")[0]
-        if said.endswith(f": {option}") and option in OPTIONS:
+        if sentence.endswith(f": {option}") and option in OPTIONS:
             return OPTIONS[option]
-        if f"'{word}'" in said and word in COMMANDS:
+        if f"'{word}'" in sentence and word in COMMANDS:
             return f"here it is `eoctl {COMMANDS[word]}`"
     return None
 

@@ -69,13 +69,13 @@ class Progress(ChangingLine):
 
 @contextmanager
 def reading_progress(
-    what: str, wanted: bool = True
+    what: str, show: bool = True
 ) -> Iterator[Callable[[int, int, int], None] | None]:
     """Bytes and offsets on one changing line of a terminal, a few times a second.
 
-    what: `reading`, `counting`. None where there is no terminal or no line is wanted.
+    what: `reading`, `counting`. None where there is no terminal or `show` is False.
     """
-    if not wanted or not sys.stderr.isatty():
+    if not show or not sys.stderr.isatty():
         yield None
         return
     due = 0.0

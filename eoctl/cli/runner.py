@@ -64,12 +64,12 @@ def of_bundle(path: Path, operation: AskedOf[Result]) -> tuple[Result, Context]:
     """Run `operation` on a bundle, with the context that it was made with."""
     from eoctl.operations.dashboard.bundle import source
 
-    found = source(path)
+    bundle = source(path)
 
     async def run() -> Result:
-        return await operation(found, found.context)
+        return await operation(bundle, bundle.context)
 
-    return asyncio.run(run()), found.context
+    return asyncio.run(run()), bundle.context
 
 
 def _show(

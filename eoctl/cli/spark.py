@@ -66,26 +66,26 @@ class SparkOptions:
         """
         from eoctl.operations.jobs.spark_launch import ENGINES, check_installed, read_options
 
-        asked = self.asked_engine
-        if asked not in ENGINES:
+        name = self.asked_engine
+        if name not in ENGINES:
             raise UsageError(
-                f"no {quoted(asked)}", where="--engine", remedy=f"one of {', '.join(ENGINES)}"
+                f"no {quoted(name)}", where="--engine", remedy=f"one of {', '.join(ENGINES)}"
             )
         given = bool(self.master or self.remote or self.conf or self.env_file)
-        if asked == "local":
+        if name == "local":
             if given:
                 raise UsageError(
                     "takes no --master, --remote, --conf or --env-file", where="--engine local"
                 )
-            return asked, None
+            return name, None
         spark = read_options(self.master, self.remote, self.conf, self.env_file)
         try:
             check_installed(spark)
         except UsageError:
-            if given or asked == "spark":
+            if given or name == "spark":
                 raise
-            return asked, None
-        return "spark" if given else asked, spark
+            return name, None
+        return "spark" if given else name, spark
 
 
 class JobProgress(ChangingLine):

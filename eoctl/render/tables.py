@@ -153,9 +153,9 @@ def sort_rows(rows: Sequence[Row], columns: Sequence[Column], by: str | None = N
 
 
 def _find(columns: Sequence[Column], name: str, where: str) -> Column:
-    wanted = _plain(name)
+    plain_name = _plain(name)
     for column in columns:
-        if wanted and wanted in (_plain(column.key), _plain(column.title)):
+        if plain_name and plain_name in (_plain(column.key), _plain(column.title)):
             return column
     raise UsageError(
         f"there is no column {quoted(name)}",

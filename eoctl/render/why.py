@@ -23,10 +23,13 @@ def why_lines(
     """The page. width: cells of the terminal, None off one; the command stands on one line."""
     title = f"{row.where}  {row.headline}"
     clock = (rfc3339(collected_at) or "")[11:19] + "Z"
-    seen = f"{context}  {clock}  saw {row.brokers_up}/{row.brokers_known} brokers"
+    looked_at = f"{context}  {clock}  saw {row.brokers_up}/{row.brokers_known} brokers"
     dots = "..." if ascii_only else "…"
     lines = _first(
-        visible(title, ascii_only=ascii_only), visible(seen, ascii_only=ascii_only), width, dots
+        visible(title, ascii_only=ascii_only),
+        visible(looked_at, ascii_only=ascii_only),
+        width,
+        dots,
     )
     for label, text in _parts(row, collected_at):
         lines += _labelled(label, visible(text, ascii_only=ascii_only), width, dots)
@@ -37,13 +40,13 @@ def why_lines(
     return lines
 
 
-def _first(title: str, seen: str, width: int | None, dots: str) -> list[str]:
+def _first(title: str, looked_at: str, width: int | None, dots: str) -> list[str]:
     """Return the subject and how it was seen: on one line, or where that is too long on two."""
-    line = f"{title}    {seen}"
+    line = f"{title}    {looked_at}"
     if width is None or cells(line) <= width:
         return [line]
     room = max(width - 1, 20)
-    return [part for text in (title, seen) for part in _wrapped(text, room, dots)]
+    return [part for text in (title, looked_at) for part in _wrapped(text, room, dots)]
 
 
 def _labelled(label: str, text: str, width: int | None, dots: str) -> list[str]:

@@ -67,7 +67,7 @@ def hanging(head: str, text: str, width: int) -> list[str]:
     >>> hanging(" harm  ", "its owner is shut out", 20)
     [' harm  its owner is', '       shut out']
     """
-    found = textwrap.wrap(
+    lines = textwrap.wrap(
         text,
         width,
         initial_indent=head,
@@ -75,7 +75,7 @@ def hanging(head: str, text: str, width: int) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return found or [head.rstrip()]
+    return lines or [head.rstrip()]
 
 
 def size(count_of_bytes: int) -> str:

@@ -37,8 +37,10 @@ def why_it_ended(error: Exception) -> str:
     known = error if isinstance(error, EoctlError) else full_disk(error)
     if known is not None:
         return known.sentence
-    said = visible(f"{type(error).__name__}: {error}", spaces=False)
-    return f"an error of eoctl's own, this screen is not renewed any more; please report: {said}"
+    sentence = visible(f"{type(error).__name__}: {error}", spaces=False)
+    return (
+        f"an error of eoctl's own, this screen is not renewed any more; please report: {sentence}"
+    )
 
 
 class Feed(Protocol):
@@ -254,9 +256,9 @@ class BundleFeed(AskingFeed):
         from eoctl.operations.dashboard.collection import BundleCollection
         from recovery.inspect.observation import Settings
 
-        found = BundleCollection(self._path, self._limits or Settings())
-        self._now = found.source.now()
-        return found
+        collection = BundleCollection(self._path, self._limits or Settings())
+        self._now = collection.source.now()
+        return collection
 
     def pause(self, paused: bool) -> None:
         """It stands still anyway."""

@@ -217,11 +217,11 @@ def same(a: object, b: object) -> bool:
 
 def worst_verdicts(answer: "Answer | None") -> dict[str, TxnHangingRow]:
     """The worst judged transaction of each partition."""
-    found: dict[str, TxnHangingRow] = {}
+    by_place: dict[str, TxnHangingRow] = {}
     for r in answer.rows if answer else ():
         assert isinstance(r, TxnHangingRow)
-        found.setdefault(r.where, r)  # the answer has the worst first
-    return found
+        by_place.setdefault(r.where, r)  # the answer has the worst first
+    return by_place
 
 
 def _held_first(row: TableRow) -> tuple[int, float, bool]:

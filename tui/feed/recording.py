@@ -102,26 +102,26 @@ def unpacked(line: dict[str, Any], before: Snapshot | None) -> Snapshot:
     values: dict[str, Any] = {name: line[name] for name in _PLAIN if name in line}
     values["argv"] = tuple(values.get("argv", ()))
     for part in PARTS:
-        told = line.get(part)
-        if told == SAME:
+        content = line.get(part)
+        if content == SAME:
             values[part] = getattr(before, part)
-        elif told is not None:
-            values[part] = _unpacked_answer(told)
+        elif content is not None:
+            values[part] = _unpacked_answer(content)
     return Snapshot(**values)
 
 
-def _unpacked_answer(told: dict[str, Any]) -> Answer:
-    names = told["fields"]
-    model = MODELS.get(told["schema"], Row)
+def _unpacked_answer(fields: dict[str, Any]) -> Answer:
+    names = fields["fields"]
+    model = MODELS.get(fields["schema"], Row)
     return Answer(
-        schema=told["schema"],
-        cluster_id=told["cluster_id"],
-        collected_at=told["at"],
-        rows=[model.model_validate(dict(zip(names, row, strict=True))) for row in told["rows"]],
-        errors=[ErrorRow(**row) for row in told["errors"]],
-        extra=told["extra"],
-        judging=told["finding"][0],
-        finding=told["finding"][1],
+        schema=fields["schema"],
+        cluster_id=fields["cluster_id"],
+        collected_at=fields["at"],
+        rows=[model.model_validate(dict(zip(names, row, strict=True))) for row in fields["rows"]],
+        errors=[ErrorRow(**row) for row in fields["errors"]],
+        extra=fields["extra"],
+        judging=fields["finding"][0],
+        finding=fields["finding"][1],
     )
 
 

@@ -102,42 +102,42 @@ class ChangeScreen(Asking[bool]):
     # -- in a thread -------------------------------------------------------------------------
 
     def _planning(self) -> None:
-        found: Ready | EoctlError
+        result: Ready | EoctlError
         try:
-            found = self._make()
+            result = self._make()
         except EoctlError as error:
-            found = error
-        self.app.call_from_thread(self._planned, found)
+            result = error
+        self.app.call_from_thread(self._planned, result)
 
     def _acting(self, typed: str) -> None:
-        found: Outcome | EoctlError
+        result: Outcome | EoctlError
         try:
             assert self._ready is not None
-            found = carry_out(self._ready, typed)
+            result = carry_out(self._ready, typed)
         except EoctlError as error:
-            found = error
-        self.app.call_from_thread(self._acted, found)
+            result = error
+        self.app.call_from_thread(self._acted, result)
 
     # -- in the app --------------------------------------------------------------------------
 
-    def _planned(self, found: Ready | EoctlError) -> None:
-        if isinstance(found, EoctlError):
-            self._end([found.sentence], "act")
-        elif found.plan is None:
-            self._end(found.told, "look" if found.finding else "good")
+    def _planned(self, result: Ready | EoctlError) -> None:
+        if isinstance(result, EoctlError):
+            self._end([result.sentence], "act")
+        elif result.plan is None:
+            self._end(result.told, "look" if result.finding else "good")
         else:
-            self._ready = found
-            self._show(partial(_planned_lines, found, found.plan))
-            self.said = self.ask(found.plan.word)
+            self._ready = result
+            self._show(partial(_planned_lines, result, result.plan))
+            self.said = self.ask(result.plan.word)
 
-    def _acted(self, found: "Outcome | EoctlError") -> None:
+    def _acted(self, result: "Outcome | EoctlError") -> None:
         self.acting = False
         self.sent = True
-        if isinstance(found, EoctlError):
-            self._end([found.sentence], "act")
+        if isinstance(result, EoctlError):
+            self._end([result.sentence], "act")
             return
-        self.said = ", ".join(one.status for one in found.steps)
-        self._show(partial(_outcome_lines, found))
+        self.said = ", ".join(one.status for one in result.steps)
+        self._show(partial(_outcome_lines, result))
         self.page.focus()
 
     def _end(self, texts: Sequence[str], role: str) -> None:
@@ -157,20 +157,20 @@ class ChangeScreen(Asking[bool]):
 
 
 def _planned_lines(ready: Ready, plan: "Plan", width: int) -> list[Line]:
-    told: list[Line] = [
+    head: list[Line] = [
         ((part, "text"),) for text in ready.told for part in wrapped(visible(text), width - 1, " ")
     ]
-    return [*told, *plan_lines(plan, width), (), ((" nothing was sent yet", "good"),)]
+    return [*head, *plan_lines(plan, width), (), ((" nothing was sent yet", "good"),)]
 
 
-def _outcome_lines(found: "Outcome", width: int) -> list[Line]:
+def _outcome_lines(outcome: "Outcome", width: int) -> list[Line]:
     lines: list[Line] = []
-    for one in found.steps:
+    for one in outcome.steps:
         role = ROLES.get(one.status, "look")
         lines.append(((f" step {one.number} {one.status}", role),))
-        told = wrapped(visible(one.detail or ""), width - 1, "  ")
-        lines += [((part, "text"),) for part in told]
-    return [*lines, (), ((f" journal entry {found.entry}; esc closes", "dim"),)]
+        details = wrapped(visible(one.detail or ""), width - 1, "  ")
+        lines += [((part, "text"),) for part in details]
+    return [*lines, (), ((f" journal entry {outcome.entry}; esc closes", "dim"),)]
 
 
 def plan_lines(plan: "Plan", width: int) -> list[Line]:

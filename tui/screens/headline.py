@@ -37,13 +37,13 @@ def sentences(
     total = sum(r.held or 0 for r in held.values())
     open_count = s.transactions.extra.get("open", 0) if s.transactions else 0
     groups = {g.group for g in group_rows(s) if stuck(g, hanging)}
-    told = _counts(h for h in hanging if h.topic is not None)
+    verdicts = _counts(h for h in hanging if h.topic is not None)
     without = _counts(h for h in hanging if h.topic is None and h.verdict not in QUIET)
     if s.hanging is None:
-        told = "being judged"
-    elif not told:
+        verdicts = "being judged"
+    elif not verdicts:
         unknown = s.hanging.errors or _least(s.transactions)
-        told = "not known" if unknown else "nothing is open"
+        verdicts = "not known" if unknown else "nothing is open"
     broker_words = (f"{up}/{len(brokers)} up", "good" if up == len(brokers) else "act")
     if s.problem is not None:
         broker_words = ("no answer", "act")
@@ -62,7 +62,7 @@ def sentences(
         (" transactions ", "dim"),
         (f"{_least(s.transactions)}{open_count} open", "text"),
         ("   on held partitions ", "dim"),
-        (told, "text"),
+        (verdicts, "text"),
     )
     if without:
         verdict_line += (("   holding none ", "dim"), (without, "text"))
@@ -77,8 +77,8 @@ def sentences(
 
 def _counts(hanging: Iterable[TxnHangingRow]) -> str:
     """`2 orphan, 6 long`, the worst first."""
-    found = Counter(h.verdict for h in hanging)
-    return ", ".join(f"{found[name]} {name}" for name in ORDER if found[name])
+    numbers = Counter(h.verdict for h in hanging)
+    return ", ".join(f"{numbers[name]} {name}" for name in ORDER if numbers[name])
 
 
 def _least(answer: "Answer | None") -> str:

@@ -109,11 +109,11 @@ def _value(value: object) -> str:
     return str(value)
 
 
-def job_page(s: "Snapshot | None", wanted: str, width: int, rate: str | None = None) -> list[Line]:
+def job_page(s: "Snapshot | None", job_id: str, width: int, rate: str | None = None) -> list[Line]:
     """One job, and the end of its log. rate: records a second, as the list of jobs tells it."""
-    answer = _detail(s, wanted)
+    answer = _detail(s, job_id)
     if answer is None:
-        return [((f" looking at {visible(wanted)}", "dim"),)]
+        return [((f" looking at {visible(job_id)}", "dim"),)]
     lines = error_lines(answer.errors, width)
     for r in rows_of(answer, JobRow):
         lines += [_state_line(r.state, r.id), *_pairs(_job_facts(r, rate), width)]
@@ -124,11 +124,11 @@ def job_page(s: "Snapshot | None", wanted: str, width: int, rate: str | None = N
     return lines
 
 
-def change_page(s: "Snapshot | None", wanted: str, width: int) -> list[Line]:
+def change_page(s: "Snapshot | None", entry_id: str, width: int) -> list[Line]:
     """A plan or journal entry: facts, steps, and what became of them."""
-    answer = _detail(s, wanted)
+    answer = _detail(s, entry_id)
     if answer is None:
-        return [((f" reading {visible(wanted)}", "dim"),)]
+        return [((f" reading {visible(entry_id)}", "dim"),)]
     lines = error_lines(answer.errors, width)
     plan = answer.extra.get("plan")
     entry = answer.extra.get("entry")
@@ -169,5 +169,5 @@ def _short(facts: object) -> str:
     return text if len(text) <= 400 else text[:399] + "…"
 
 
-def _detail(s: "Snapshot | None", wanted: str) -> "Answer | None":
-    return s.detail if s is not None and s.detail_about == wanted else None
+def _detail(s: "Snapshot | None", about: str) -> "Answer | None":
+    return s.detail if s is not None and s.detail_about == about else None

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 BAR = 30
 
 
-def merge_page(s: "Snapshot | None", wanted: str, width: int) -> list[Line]:
-    """wanted: the application file."""
-    answer = s.merge if s is not None and s.merge_about == wanted else None
+def merge_page(s: "Snapshot | None", app_file: str, width: int) -> list[Line]:
+    """app_file: its path."""
+    answer = s.merge if s is not None and s.merge_about == app_file else None
     if answer is None:
-        return [((f" reading the merge log of {visible(wanted)}", "dim"),)]
+        return [((f" reading the merge log of {visible(app_file)}", "dim"),)]
     lines = error_lines(answer.errors, width)
     entries = answer.extra.get("entries")
     for row in answer.rows:
@@ -38,8 +38,8 @@ def merge_page(s: "Snapshot | None", wanted: str, width: int) -> list[Line]:
             lines.append(((" none", "dim"),))
         lines.append(())
     if answer.rows:
-        told = " holes, repeats and disorder: Recover, Merge log: verify (it reads everything)"
-        lines.append(((told, "dim"),))
+        advice = " holes, repeats and disorder: Recover, Merge log: verify (it reads everything)"
+        lines.append(((advice, "dim"),))
     return lines
 
 

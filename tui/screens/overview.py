@@ -118,24 +118,24 @@ def _broker(b: object) -> TableRow:
 
 def _unseen(s: "Snapshot") -> dict[tuple[str, str], dict[str, ErrorRow]]:
     """Return what no answer could see: by kind and error, then by name."""
-    found: dict[tuple[str, str], dict[str, ErrorRow]] = {}
+    by_error: dict[tuple[str, str], dict[str, ErrorRow]] = {}
     for answer in (s.partitions, s.transactions, s.groups, s.producers, s.hanging):
         for e in answer.errors if answer else ():
             if e.error != "UNKNOWN_VERDICT":  # its transaction stands in the list already
-                found.setdefault((e.scope, e.error), {})[_place(e)] = e
-    return found
+                by_error.setdefault((e.scope, e.error), {})[_place(e)] = e
+    return by_error
 
 
 def _unseen_rows(
     unseen: dict[tuple[str, str], dict[str, ErrorRow]], text: Text
 ) -> Iterable[TableRow]:
     """A line for each, or one for many of a kind: a broker that is down takes thousands along."""
-    for (scope, error), found in unseen.items():
-        some = list(found.items())
+    for (scope, error), places in unseen.items():
+        some = list(places.items())
         if len(some) > MOST_ALIKE:
-            some = [(counted(len(found), scope), some[0][1])]
+            some = [(counted(len(places), scope), some[0][1])]
         for place, e in some:
-            name = "" if len(found) > MOST_ALIKE else place
+            name = "" if len(places) > MOST_ALIKE else place
             what = ("not seen", len(ORDER) + 1)
             says = (text(f"{e.detail} ({error})"), e.detail)
             cells = _plain(what, place, aged(None), says, text)

@@ -24,10 +24,10 @@ HEADLINES = {"STUCK": "act", "HELD": "look", "NOT": "good"}
 _LANES = {"Ongoing": "=", "Prepare": "~", "CompleteCommit": "c", "CompleteAbort": "a", "Empty": "."}
 
 
-def why_page(s: "Snapshot | None", wanted: str, width: int) -> list[Line]:
-    """The page of `eoctl why`; wanted: TOPIC:P, or "" for the worst."""
-    if s is None or s.why is None or s.why_about != wanted:
-        name = visible(wanted) if wanted else "the worst partition"
+def why_page(s: "Snapshot | None", subject: str, width: int) -> list[Line]:
+    """The page of `eoctl why`; subject: TOPIC:P, or "" for the worst."""
+    if s is None or s.why is None or s.why_about != subject:
+        name = visible(subject) if subject else "the worst partition"
         return [((f" looking at {name}: two looks, some seconds apart", "dim"),)]
     lines: list[Line] = []
     for row in s.why.rows:
@@ -35,8 +35,8 @@ def why_page(s: "Snapshot | None", wanted: str, width: int) -> list[Line]:
         lines += _story(row, s, width)
     lines += error_lines(s.why.errors, width, named=True)
     if not s.why.rows:
-        said = "nothing is held back" if not s.why.errors else "nothing could be told"
-        lines.insert(0, ((f" {said}", "good" if not s.why.errors else "unknown"),))
+        sentence = "nothing is held back" if not s.why.errors else "nothing could be told"
+        lines.insert(0, ((f" {sentence}", "good" if not s.why.errors else "unknown"),))
     if s.why.rows:
         row = s.why.rows[0]
         assert isinstance(row, WhyRow)
@@ -47,11 +47,13 @@ def why_page(s: "Snapshot | None", wanted: str, width: int) -> list[Line]:
 
 
 def _story(row: WhyRow, s: "Snapshot", width: int) -> list[Line]:
-    told = why_lines(row, context=s.title, collected_at=s.taken_at, width=width - 1)
+    lines_told = why_lines(row, context=s.title, collected_at=s.taken_at, width=width - 1)
     role = HEADLINES.get(row.headline.split(" ")[0], "text")
     lines: list[Line] = [((f" {visible(f'{row.where}  {row.headline}')}", role),)]
-    end = next((n for n, text in enumerate(told) if text.startswith(" next (")), len(told))
-    lines += [((text[:14], "dim"), (text[14:], "text")) for text in told[1:end]]
+    end = next(
+        (n for n, text in enumerate(lines_told) if text.startswith(" next (")), len(lines_told)
+    )
+    lines += [((text[:14], "dim"), (text[14:], "text")) for text in lines_told[1:end]]
     command = row.held_by.remedy.command if row.held_by else None
     if command is not None:
         lines += [(), ((" next (shows the plan, changes nothing):", "dim"),)]
@@ -98,10 +100,10 @@ def evidence_page(source: object, width: int) -> list[Line]:
     return lines
 
 
-def timeline_page(s: "Snapshot | None", wanted: str, width: int) -> list[Line]:
+def timeline_page(s: "Snapshot | None", subject: str, width: int) -> list[Line]:
     """States and epochs of one transactional id: two lanes over time, then every record."""
-    if s is None or s.history is None or s.history_about != wanted:
-        return [((f" reading the history of {visible(wanted)}", "dim"),)]
+    if s is None or s.history is None or s.history_about != subject:
+        return [((f" reading the history of {visible(subject)}", "dim"),)]
     rows = [r for r in s.history.rows if isinstance(r, HistoryRow)]
     lines = error_lines(s.history.errors, width)
     if not rows:

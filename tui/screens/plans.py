@@ -29,8 +29,8 @@ def carry_out(about: str) -> Ready:
     one = changes.entry_of(about)
     if one.state != "unfinished":
         raise RefusedError(f"it is {one.state}: there is nothing to resume", where=about)
-    told = ("this change was begun and not finished; what is done already stays",)
-    return Ready(plan, told, context, one.undoes)
+    notes = ("this change was begun and not finished; what is done already stays",)
+    return Ready(plan, notes, context, one.undoes)
 
 
 def undo(about: str) -> Ready:
@@ -62,14 +62,14 @@ def verify(about: str) -> Ready:
                 )
             return [await operation.verify(step) for step in plan.steps]
 
-    found = asyncio.run(look())
+    effects = asyncio.run(look())
     words = {True: "done", False: "not done", None: "cannot be seen"}
-    told = [
-        f"step {n} ({step.target}): {words[seen.done]}; {seen.detail}"
-        for n, (step, seen) in enumerate(zip(plan.steps, found, strict=True), 1)
+    lines = [
+        f"step {n} ({step.target}): {words[effect.done]}; {effect.detail}"
+        for n, (step, effect) in enumerate(zip(plan.steps, effects, strict=True), 1)
     ]
-    finding = not all(seen.done for seen in found)
-    return Ready(None, told or ["the plan has no steps"], finding=finding)
+    finding = not all(effect.done for effect in effects)
+    return Ready(None, lines or ["the plan has no steps"], finding=finding)
 
 
 def _verify_restart(plan: "Plan", context: "Context") -> Ready:
@@ -79,6 +79,6 @@ def _verify_restart(plan: "Plan", context: "Context") -> Ready:
     from recovery.rows.restart import RestartVerifyRow
 
     answer = with_cluster(context, SECONDS, lambda c: look_again(c, plan, pause=5.0))
-    told = [f"{r.where}: {r.detail}" for r in answer.rows if isinstance(r, RestartVerifyRow)]
-    told += [f"not seen: {e.detail} ({e.error})" for e in answer.errors]
-    return Ready(None, told or ["everything is as the plan left it"], finding=bool(told))
+    lines = [f"{r.where}: {r.detail}" for r in answer.rows if isinstance(r, RestartVerifyRow)]
+    lines += [f"not seen: {e.detail} ({e.error})" for e in answer.errors]
+    return Ready(None, lines or ["everything is as the plan left it"], finding=bool(lines))

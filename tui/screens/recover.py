@@ -42,12 +42,12 @@ def recover_table(runs: Sequence[Run], *, may_change: bool) -> TableData:
     return table_data(RECOVER.columns, rows, collected_at=None, empty="")
 
 
-def beside(says: str, told: str, width: int) -> list[Line]:
+def beside(says: str, command: str, width: int) -> list[Line]:
     """Return what the form at the cursor does, whole, and the command that it starts."""
     lines: list[Line] = []
     if says:
         lines = [((part, "text"),) for part in wrapped(says, width - 1, " ")]
-    return [*lines, *(((part, "key"),) for part in wrapped(visible(told), width - 1, " "))]
+    return [*lines, *(((part, "key"),) for part in wrapped(visible(command), width - 1, " "))]
 
 
 def _run_row(number: int, run: Run) -> TableRow:
@@ -176,13 +176,13 @@ class RunScreen(Asking[None]):
             if self._plan is not None:
                 self.ask(self.word_wanted)
         plan = self._plan
-        told = plan_told(plan) if plan is not None else list(run.lines)
+        lines_of_run = plan_told(plan) if plan is not None else list(run.lines)
 
         def make(width: int) -> Sequence[Line]:
             command = visible(shell_command(run.argv) or "")
             lines: list[Line] = [((part, "key"),) for part in wrapped(command, width - 1)]
             lines.append(())
-            for text in told:
+            for text in lines_of_run:
                 lines += [((part, "text"),) for part in wrapped(visible(text), width - 1)]
             if run.exit_status is not None:
                 role = "good" if run.exit_status == 0 else "look"

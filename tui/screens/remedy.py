@@ -71,7 +71,7 @@ def ready(feed: "LiveFeed", rows: Sequence[TxnHangingRow], cluster_id: str | Non
                 remedy="unmark it",
             )
         names = sorted({r.where for r in rows})
-        found = await diagnose(
+        diagnosis = await diagnose(
             cluster,
             Scope(tuple(parse_selector(name) for name in names)),
             feed.settings,
@@ -79,33 +79,35 @@ def ready(feed: "LiveFeed", rows: Sequence[TxnHangingRow], cluster_id: str | Non
         )
         # of the transactions on these partitions only those that were marked
         marked = {(r.topic, r.partition, r.producer_id, r.start_offset) for r in rows}
-        found = replace(
-            found,
+        diagnosis = replace(
+            diagnosis,
             judged=tuple(
                 j
-                for j in found.judged
+                for j in diagnosis.judged
                 if (*j.about.topic_partition, j.about.producer_id, j.about.start_offset) in marked
             ),
         )
         many = await remedy_many.plan_many(
             cluster,
             feed.context,
-            found,
+            diagnosis,
             {r.verdict for r in rows},
             sample_interval=feed.sample_interval,
             named=True,
         )
         if many.plan is None:
             left.extend(f"{subject(row)}: {row['reason']}" for row in many.left_out)
-        seen = {(j.about.name, j.about.producer_id, j.about.start_offset) for j in found.judged}
+        open_now = {
+            (j.about.name, j.about.producer_id, j.about.start_offset) for j in diagnosis.judged
+        }
         left.extend(
             f"{r.topic}:{r.partition}  pid {r.producer_id}: it is over"
             for r in rows
-            if (f"{r.topic}:{r.partition}", r.producer_id, r.start_offset) not in seen
+            if (f"{r.topic}:{r.partition}", r.producer_id, r.start_offset) not in open_now
         )
         return remedy.Planned(many.plan, None if many.plan else "none of these may be carried out")
 
     left: list[str] = []
     planned = with_cluster(feed.context, 30.0, use)
-    told = [] if planned.plan else [planned.done or "there is nothing to do"]
-    return Ready(planned.plan, (*told, *left), feed.context)
+    notes = [] if planned.plan else [planned.done or "there is nothing to do"]
+    return Ready(planned.plan, (*notes, *left), feed.context)

@@ -43,11 +43,11 @@ class Asking(ModalScreen[Result]):
 
     def ask(self, word: str) -> str:
         """Ask for a plan's word; gives the sentence that asks."""
-        said = f"type {word} to carry it out, esc to leave it"
-        self.word.placeholder = said
+        instruction = f"type {word} to carry it out, esc to leave it"
+        self.word.placeholder = instruction
         self.word.display = True
         self.word.focus()
-        return said
+        return instruction
 
     def action_step(self, step: int) -> None:
         """Scroll."""

@@ -27,10 +27,10 @@ SIGNS: dict[StripKind, tuple[str, str]] = {
 MOST_LISTED = 40
 
 
-def strip_page(s: "Snapshot | None", wanted: str | None, width: int) -> list[Line]:
+def strip_page(s: "Snapshot | None", subject: str | None, width: int) -> list[Line]:
     """The strip of TOPIC:P, its legend, and the stretches from the LSO on."""
-    if s is None or wanted is None or s.strip is None or s.strip_about != wanted:
-        return [((" reading the log around the LSO", "dim"),)] if wanted else []
+    if s is None or subject is None or s.strip is None or s.strip_about != subject:
+        return [((" reading the log around the LSO", "dim"),)] if subject else []
     lines = error_lines(s.strip.errors, width)
     rows = [r for r in s.strip.rows if isinstance(r, StripRow)]
     extra = s.strip.extra
@@ -57,8 +57,8 @@ def drawn(rows: Sequence[StripRow], lso: int, high: int, width: int) -> list[Lin
         for cell in range((r.first_offset - start) // step, (r.end_offset - 1 - start) // step + 1):
             kinds[cell].add(r.kind)
     parts: list[tuple[str, str]] = [(" ", "text")]
-    for found in kinds:
-        parts.append(next(SIGNS[kind] for kind in SIGNS if kind in found))
+    for kinds_here in kinds:
+        parts.append(next(SIGNS[kind] for kind in SIGNS if kind in kinds_here))
     at = (lso - start) // step
     words = f"LSO {lso}" if lso < high else f"LSO = HW {lso}"
     # the words stand on the side of the arrow that has room for them

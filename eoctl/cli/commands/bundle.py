@@ -38,7 +38,7 @@ def create(
         raise UsageError("exists already", where=str(file), remedy="choose another name")
     context = connection.one()
     with ChangingLine() as line:
-        seen = with_cluster(
+        collection = with_cluster(
             context,
             connection.seconds(CREATE_SECONDS),
             lambda cluster: operation.collect(
@@ -50,7 +50,7 @@ def create(
                 on_part=line.write_over if line.on_terminal else None,
             ),
         )
-    answer = operation.create(seen, file)
+    answer = operation.create(collection, file)
     emit(answer, BUNDLE, output)
     return answer.exit_status
 

@@ -101,8 +101,8 @@ def completion(
         for word in offered.words
         if word.startswith(typed.current)
     )
-    found = [word for word in words if word is not None][:MOST_WORDS]
-    print("\n".join([offered.how, *found]))
+    offered_words = [word for word in words if word is not None][:MOST_WORDS]
+    print("\n".join([offered.how, *offered_words]))
     return 0
 
 
@@ -169,8 +169,8 @@ class Typed:
     @property
     def argument(self) -> Any:
         """The click argument that a further word is for, or None."""
-        wanted = [p for p in self.command.params if p.param_type_name == "argument"]
-        for position, parameter in enumerate(wanted):
+        arguments = [p for p in self.command.params if p.param_type_name == "argument"]
+        for position, parameter in enumerate(arguments):
             if position == self.arguments or parameter.nargs == -1:
                 return parameter
         return None
@@ -201,13 +201,13 @@ def offers(line: Line) -> Offers:
 
 def _options(command: Any) -> list[str]:
     """Every long spelling, and the short ones that have none."""
-    found = []
+    options = []
     for parameter in command.params:
         spellings = [word for word in parameter.opts if word.startswith("-")]
         long = [word for word in spellings if word.startswith("--")]
         if not getattr(parameter, "hidden", False):
-            found += long or spellings
-    return sorted(found)
+            options += long or spellings
+    return sorted(options)
 
 
 def _values(typed: Typed, parameter: Any, current: str) -> Offers:

@@ -92,7 +92,7 @@ class RecordSource:
 def dedup(
     connection: Connection,
     output: Format,
-    said: Execute,
+    execute: Execute,
     source: RecordSource,
     on: SparkOptions,
     topic: Annotated[str, typer.Argument(metavar="INPUT", help="the topic with repeats")],
@@ -129,8 +129,8 @@ def dedup(
     from recovery.dedup.request import DedupWish
     from recovery.shared.record_ids import parse_record_id
 
-    wanted = parse_record_id(by, source.headers(), where="--by")
-    if horizon is not None and wanted.kind == "source":
+    record_id = parse_record_id(by, source.headers(), where="--by")
+    if horizon is not None and record_id.kind == "source":
         raise UsageError(
             "has no meaning with --by source, which needs one number per source", where="--horizon"
         )
@@ -141,11 +141,11 @@ def dedup(
         seconds = duration(horizon, where="--horizon")
     if count == 0 or seconds == 0:
         raise UsageError("must be above zero", where="--horizon", remedy="write 7d or 1000000")
-    asked, spark = on.engine()
+    engine_name, spark = on.engine()
     wish = DedupWish(
         source=topic,
         output=clean,
-        by=wanted,
+        by=record_id,
         job=job or f"{topic}-{clean}",
         horizon_ms=None if seconds is None else round(seconds * 1000),
         horizon_offsets=count,
@@ -159,31 +159,39 @@ def dedup(
         begun = acting.unfinished_entry(
             operations.KIND, cluster.cluster_id or "", operations.scope(wish)
         )
-        if begun is not None and said.execute and operations.is_wish(begun.plan, wish):
+        if begun is not None and execute.execute and operations.is_wish(begun.plan, wish):
             print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
             return operations.at_rate(begun.plan, wish)
         return await operations.find(cluster, wish)
 
-    found = with_cluster(context, limit, begin)
-    if found is None:
+    run_or_plan = with_cluster(context, limit, begin)
+    if run_or_plan is None:
         print("nothing new to copy", file=sys.stderr)
         return Exit.OK
-    parts = dedup_spark.parts_of(found) if isinstance(found, Plan) else found.parts
-    engine, why = dedup_spark.choose_engine(asked, parts, spark is not None)
+    parts = (
+        dedup_spark.parts_of(run_or_plan) if isinstance(run_or_plan, Plan) else run_or_plan.parts
+    )
+    engine, why = dedup_spark.choose_engine(engine_name, parts, spark is not None)
     note(f" engine   {engine}: {why}")
     if engine == "spark":
         assert spark is not None
         line = JobProgress()
         there = dedup_spark.OnSpark(spark, context, line, staging)
         with line:
-            plan = found if isinstance(found, Plan) else there.plan(found, limit)
+            plan = run_or_plan if isinstance(run_or_plan, Plan) else there.plan(run_or_plan, limit)
         return _Watched("dedup", plan, context, opened=there.opened, line=line).carry_out(
-            said, output, limit
+            execute, output, limit
         )
     here = operations.Here(context, staging)
     with Progress() as progress:
-        plan = found if isinstance(found, Plan) else here.plan(found, limit, progress)
-    return CommandChange("dedup", plan, context, opened=here.opened).carry_out(said, output, limit)
+        plan = (
+            run_or_plan
+            if isinstance(run_or_plan, Plan)
+            else here.plan(run_or_plan, limit, progress)
+        )
+    return CommandChange("dedup", plan, context, opened=here.opened).carry_out(
+        execute, output, limit
+    )
 
 
 @dataclass(frozen=True)
@@ -192,6 +200,6 @@ class _Watched(CommandChange):
 
     line: JobProgress = field(default_factory=JobProgress)
 
-    def act(self, said: Execute, timeout: float | None) -> Outcome | None:
+    def act(self, execute: Execute, timeout: float | None) -> Outcome | None:
         with self.line:
-            return super().act(said, timeout)
+            return super().act(execute, timeout)

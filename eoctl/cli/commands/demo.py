@@ -67,8 +67,8 @@ def _refuse_left(typed: str, temporary: Path, began: float) -> None:
         raise UnverifiedError(f"`{typed}` left {', '.join(left)} in the temporary folder")
     for path in state_dir().rglob("*"):
         with suppress(FileNotFoundError):  # the broker's files come and go
-            found = path.lstat()
-            if found.st_ctime >= began and found.st_mode & 0o077 and not path.is_symlink():
+            status = path.lstat()
+            if status.st_ctime >= began and status.st_mode & 0o077 and not path.is_symlink():
                 raise UnverifiedError(f"`{typed}` made something that others may read: {path}")
 
 

@@ -51,13 +51,13 @@ def txn_hanging(
         raise UsageError("a plan is of one look at one cluster", where="--plan")
 
     async def judged(source: Source, context: Context) -> Answer:
-        found = await source.diagnose(
+        diagnosis = await source.diagnose(
             scope, limits.settings(context), sample_interval=limits.interval
         )
         if plan is not None and isinstance(source, Live):
-            await _write_plan(source.cluster, context, found, verdicts, limits.interval, plan)
+            await _write_plan(source.cluster, context, diagnosis, verdicts, limits.interval, plan)
         return hanging_answer(
-            found, context.argv, show_all=all_ or bool(scope.selectors), verdicts=verdicts
+            diagnosis, context.argv, show_all=all_ or bool(scope.selectors), verdicts=verdicts
         )
 
     return show_all(connection, output, HANGING, judged, all_contexts=all_contexts)
@@ -75,7 +75,7 @@ def _verdicts(names: list[str] | None) -> tuple[str, ...]:
 async def _write_plan(
     cluster: Cluster,
     context: Context,
-    found: Diagnosis,
+    diagnosis: Diagnosis,
     verdicts: tuple[str, ...],
     interval: float,
     file: Path,
@@ -86,11 +86,11 @@ async def _write_plan(
     from eoctl.stores import plan_files
 
     many = await remedy_many.plan_many(
-        cluster, context, found, verdicts or remedy_many.MANY_VERDICTS, sample_interval=interval
+        cluster, context, diagnosis, verdicts or remedy_many.MANY_VERDICTS, sample_interval=interval
     )
     for row in many.left_out:
-        said = visible(f"left out: {subject(row)}: {row['reason']}", spaces=False)
-        print(f"eoctl: {said}", file=sys.stderr)
+        line = visible(f"left out: {subject(row)}: {row['reason']}", spaces=False)
+        print(f"eoctl: {line}", file=sys.stderr)
     made = many.plan
     if made is None:
         print("eoctl: no plan is written: no remedy may be carried out", file=sys.stderr)

@@ -64,7 +64,7 @@ def txn_list(
     ] = None,
 ) -> int:
     """Every coordinator's transactions: state, age, timeout, partitions."""
-    wanted = operations.TxnFilter(
+    filter_ = operations.TxnFilter(
         states=tuple(operations.transaction_state(s) for s in state or ()),
         producer_ids=tuple(pid or ()),
         pattern=None if pattern is None else _pattern(pattern),
@@ -72,7 +72,7 @@ def txn_list(
         if longer_than is None
         else duration(_kafka_habit(longer_than), where="--longer-than"),
     )
-    return show(connection, output, TXN_LIST, lambda c: operations.txn_list(c, wanted))
+    return show(connection, output, TXN_LIST, lambda c: operations.txn_list(c, filter_))
 
 
 def _kafka_habit(text: str) -> str:

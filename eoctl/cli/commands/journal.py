@@ -40,15 +40,17 @@ def list_(
     for option, read in (("since", since and first), ("until", until and last)):
         if read:
             print(f"{option} {rfc3339(int(read))}", file=sys.stderr)
-    found = Journal().find()
-    rows = [journal_row(entry, found) for entry in found.entries if first <= entry.begun.at <= last]
+    content = Journal().find()
+    rows = [
+        journal_row(entry, content) for entry in content.entries if first <= entry.begun.at <= last
+    ]
     open_ = [row for row in rows if row.state in ("running", "unfinished")]
     answer = Answer(
         "journal-list",
         None,
         now,
         open_ if unfinished else rows,
-        damage(found),
+        damage(content),
         extra={"unfinished": len(open_)},
     )
     emit(answer, JOURNAL, output)
@@ -57,7 +59,7 @@ def list_(
 
 def show(output: Format, entry: EntryId) -> int:
     """One change, event by event; JSON has its whole plan."""
-    found = Journal().find()
+    content = Journal().find()
     one = Journal().get(entry)
     plan = one.begun.data["plan"]
     answer = Answer(
@@ -65,8 +67,8 @@ def show(output: Format, entry: EntryId) -> int:
         plan["cluster_id"],
         now_ms(),
         [event_row(event, plan) for event in one.events],
-        damage(found),
-        extra={"entry": journal_row(one, found).model_dump(mode="json"), "plan": plan},
+        damage(content),
+        extra={"entry": journal_row(one, content).model_dump(mode="json"), "plan": plan},
     )
     emit(answer, EVENTS, output)
     return answer.exit_status
@@ -101,8 +103,8 @@ def resume(
     return change.carry_out(acting_, output, connection.seconds())
 
 
-def _abandon(entry: JournalEntry, said: Execute) -> int:
-    if not said.execute:
+def _abandon(entry: JournalEntry, execute: Execute) -> int:
+    if not execute.execute:
         raise UsageError("--abandon closes the entry for good", remedy="add --execute")
     writer = Journal().reopen(entry.id)
     try:

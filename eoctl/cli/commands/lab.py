@@ -230,12 +230,12 @@ def break_(
         raise UsageError(
             f"{quoted(kind)} is no kind of break", remedy=f"one of {', '.join(breaks.KINDS)}"
         )
-    asked = {key: value for key, value in given.items() if value is not None}
-    for key in asked:
+    options = {key: value for key, value in given.items() if value is not None}
+    for key in options:
         if key not in COMMON | breaks.KINDS[kind].takes:
             raise UsageError(f"`{kind}` does not take {OPTIONS[key]}", remedy="see --help")
     lab = cluster.load(name)
-    truths = breaks.break_(lab, kind, **asked)
+    truths = breaks.break_(lab, kind, **options)
     emit(Answer("lab-break", lab.record.cluster_id, now_ms(), truths), TRUTHS, output)
     return 0
 

@@ -110,8 +110,8 @@ class MergeLogOptions:
                 raise UsageError(
                     "the application file names log, inputs and output", where=str(file)
                 )
-            found = operations.of_app(read_app_file(file).app, str(file))
-            return operations.chosen(found, partitions, bases)
+            of_file = operations.of_app(read_app_file(file).app, str(file))
+            return operations.chosen(of_file, partitions, bases)
         for name, given in (
             ("--merge-log", self.merge_log),
             ("--format", self.format),
@@ -147,7 +147,7 @@ class MergeLogOptions:
 
 
 def _offsets(given: list[str] | None, where: str, partitions: tuple[int, ...]) -> dict[int, int]:
-    found: dict[int, int] = {}
+    by_partition: dict[int, int] = {}
     for text in given or ():
         number, colon, offset = text.rpartition(":")
         if not colon:
@@ -160,10 +160,10 @@ def _offsets(given: list[str] | None, where: str, partitions: tuple[int, ...]) -
             number = str(partitions[0])
         if not (number.isascii() and number.isdigit() and offset.isascii() and offset.isdigit()):
             raise UsageError(f"{quoted(text)} is no P:OFFSET", where=where)
-        if int(number) in found:
+        if int(number) in by_partition:
             raise UsageError(f"partition {number} stands twice", where=where)
-        found[int(number)] = int(offset)
-    return found
+        by_partition[int(number)] = int(offset)
+    return by_partition
 
 
 def verify(
@@ -177,11 +177,11 @@ def verify(
     from eoctl.operations.merge.verify import verify as verified
 
     merge, rate = asked.merge(app), _rate(max_rate)
-    with _progress("verifying: offsets of the log") as told:
+    with _progress("verifying: offsets of the log") as on_progress:
         answer = with_cluster(
             connection.one(),
             connection.seconds(None),
-            lambda c: verified(c, merge, max_rate=rate, progress=told),
+            lambda c: verified(c, merge, max_rate=rate, progress=on_progress),
         )
     emit(answer, VERIFY, output)
     return answer.exit_status
@@ -205,7 +205,7 @@ def replay(
     connection: Connection,
     output: Format,
     asked: MergeLogOptions,
-    said: Execute,
+    execute: Execute,
     on: SparkOptions,
     app: AppFile = None,
     follow: Annotated[
@@ -227,16 +227,16 @@ def replay(
     check_engine(engine, follow=follow)
 
     async def planned(cluster: "Cluster") -> "Plan":
-        if said.execute:
+        if execute.execute:
             await own_ended(cluster, merge, note)
         return await plan_replay(
-            cluster, context, merge, follow=follow, max_rate=rate, thoroughly=not said.execute
+            cluster, context, merge, follow=follow, max_rate=rate, thoroughly=not execute.execute
         )
 
     made = with_cluster(context, connection.seconds(None), planned)
     chosen = choose_engine(engine, made, spark is not None, follow=follow)
     change = _Replay("merge-replay", made, context, chosen=chosen, spark=spark, staging=staging)
-    return change.carry_out(said, output, connection.seconds(None))
+    return change.carry_out(execute, output, connection.seconds(None))
 
 
 @dataclass(frozen=True)
@@ -247,16 +247,16 @@ class _Replay(CommandChange):
     spark: "Spark | None" = None
     staging: Path | None = None
 
-    def carry_out(self, said: Execute, output: Format, timeout: float | None) -> int:
+    def carry_out(self, execute: Execute, output: Format, timeout: float | None) -> int:
         from eoctl.operations.merge.acting import KIND, make_way, start
 
         engine, why = self.chosen
         note(f" engine   {engine}: {why}")
-        if not said.execute:
-            return super().carry_out(said, output, timeout)
+        if not execute.execute:
+            return super().carry_out(execute, output, timeout)
         for line in plan_lines(self.plan):
             print(line, file=sys.stderr)
-        door = said.door(self.context)
+        door = execute.door(self.context)
         in_the_way = unfinished_entry(KIND, self.plan.cluster_id, self.plan.scope)
         permit(self.plan, door, in_the_way.id if in_the_way else None)
         make_way(self.plan)  # not before it is agreed to
@@ -276,8 +276,8 @@ class _Replay(CommandChange):
             with JobProgress() as show:
                 yield Running(), on_spark(self.spark, self.context, show, self.staging)
             return
-        with _progress("replaying: offsets of the log") as told:
-            yield Running() if told is None else Running(told), None
+        with _progress("replaying: offsets of the log") as on_progress:
+            yield Running() if on_progress is None else Running(on_progress), None
 
 
 def _rate(text: str | None) -> float | None:

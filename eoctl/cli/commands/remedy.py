@@ -90,7 +90,7 @@ def _required(value: int | None, option: str) -> int:
 def _run(
     connection: Connection,
     output: Format,
-    said: Execute,
+    execute: Execute,
     limits: Limits,
     cluster_id: str | None,
     wish: operations.Wish,
@@ -103,7 +103,7 @@ def _run(
         check_cluster(cluster, cluster_id)
         # an answer lost on the way: the entry it left is ended, not planned anew
         begun = acting.unfinished_entry(f"txn-{wish.action}", cluster.cluster_id or "", scope)
-        if begun is not None and said.execute and operations.is_wish(begun.plan, wish):
+        if begun is not None and execute.execute and operations.is_wish(begun.plan, wish):
             print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
             return operations.Planned(begun.plan)
         return await operations.plan(
@@ -114,11 +114,13 @@ def _run(
             sample_interval=limits.interval,
         )
 
-    found = with_cluster(context, seconds, planned)
-    if found.plan is None:
-        print(found.done)
+    planned_now = with_cluster(context, seconds, planned)
+    if planned_now.plan is None:
+        print(planned_now.done)
         return Exit.OK
-    return CommandChange(f"txn-{wish.action}", found.plan, context).carry_out(said, output, seconds)
+    return CommandChange(f"txn-{wish.action}", planned_now.plan, context).carry_out(
+        execute, output, seconds
+    )
 
 
 def check_cluster(cluster: Cluster, cluster_id: str | None) -> None:
@@ -132,16 +134,16 @@ def check_cluster(cluster: Cluster, cluster_id: str | None) -> None:
 
 
 def abort(
-    connection: Connection, output: Format, said: Execute, limits: Limits, open_here: OpenHere
+    connection: Connection, output: Format, execute: Execute, limits: Limits, open_here: OpenHere
 ) -> int:
     """Abort an orphan: a transaction that no coordinator owns. Shows the plan; --execute acts."""
-    return _run(connection, output, said, limits, open_here.cluster_id, open_here.wish("abort"))
+    return _run(connection, output, execute, limits, open_here.cluster_id, open_here.wish("abort"))
 
 
 def resolve(
     connection: Connection,
     output: Format,
-    said: Execute,
+    execute: Execute,
     limits: Limits,
     open_here: OpenHere,
     outcome: Annotated[
@@ -180,13 +182,13 @@ def resolve(
     wish = open_here.wish(
         "resolve", outcome, without_proof=without_proof, owner_is_gone=owner_is_gone
     )
-    return _run(connection, output, said, limits, open_here.cluster_id, wish)
+    return _run(connection, output, execute, limits, open_here.cluster_id, wish)
 
 
 def fence(
     connection: Connection,
     output: Format,
-    said: Execute,
+    execute: Execute,
     limits: Limits,
     transactional_id: Annotated[str, typer.Argument(metavar="ID")],
     pid: Pid = None,
@@ -211,11 +213,11 @@ def fence(
         producer_epoch=epoch,
         owner_is_gone=owner_is_gone,
     )
-    return _run(connection, output, said, limits, cluster_id, wish)
+    return _run(connection, output, execute, limits, cluster_id, wish)
 
 
 def fence_stopped(
-    connection: Connection, output: Format, said: Execute, limits: Limits, owner: Owner
+    connection: Connection, output: Format, execute: Execute, limits: Limits, owner: Owner
 ) -> int:
     """Fence the owner of a stopped application's transaction, also within its limits."""
     wish = operations.Wish(
@@ -225,13 +227,13 @@ def fence_stopped(
         producer_epoch=owner.producer_epoch,
         is_stopped=True,
     )
-    return _run(connection, output, said, limits, None, wish)
+    return _run(connection, output, execute, limits, None, wish)
 
 
 def apply(
     connection: Connection,
     output: Format,
-    said: Execute,
+    execute: Execute,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="of `txn hanging --plan FILE`")],
 ) -> int:
     """Carry out a plan of many remedies, each looked at again right before. --execute acts."""
@@ -240,5 +242,5 @@ def apply(
         raise UsageError(f"a plan of kind {plan.kind}", where=str(file), remedy="not one of txn")
     context = connection.one()
     return CommandChange("txn-apply", plan, context).carry_out(
-        said, output, connection.seconds(MANY_SECONDS)
+        execute, output, connection.seconds(MANY_SECONDS)
     )

@@ -60,7 +60,7 @@ Pause = Annotated[
 def plan(
     connection: Connection,
     output: Format,
-    said: Execute,
+    execute: Execute,
     target: AdHocTarget,
     file: Annotated[
         Path | None, typer.Argument(metavar="[APP.toml]", help="see docs/restart.md")
@@ -95,7 +95,7 @@ def plan(
         )
     if file is not None:
         target.refuse_any()
-    if said.execute and not fence:
+    if execute.execute and not fence:
         raise UsageError(
             "a plan changes nothing; --execute is for --fence",
             where="--execute",
@@ -107,9 +107,9 @@ def plan(
     )
 
     async def planned(cluster: Cluster) -> Plan:
-        asked = read_app_file(file) if file is not None else await target.asked(cluster)
+        request = read_app_file(file) if file is not None else await target.asked(cluster)
         return await operations.plan(
-            cluster, context, asked, pause=_seconds(pause, 1.0), reading=reading
+            cluster, context, request, pause=_seconds(pause, 1.0), reading=reading
         )
 
     try:
@@ -117,7 +117,7 @@ def plan(
     except PendingError as pending:
         if not fence or not pending.owners:
             raise
-        fenced = _fence(connection, output, said, pending)
+        fenced = _fence(connection, output, execute, pending)
         made = _once_stable(lambda: with_cluster(context, seconds, planned), fenced)
     if out is not None:
         plan_files.write(made, out)
@@ -127,7 +127,7 @@ def plan(
 
 
 def _fence(
-    connection: Connection, output: Format, said: Execute, pending: PendingError
+    connection: Connection, output: Format, execute: Execute, pending: PendingError
 ) -> EoctlError | None:
     """Fence each id that is proven to hold commits of the group; why one was refused.
 
@@ -143,13 +143,13 @@ def _fence(
         for owner in pending.owners:
             name = owner.transactional_id
             try:
-                status = fence_stopped(connection, output, said, Limits(), owner)
+                status = fence_stopped(connection, output, execute, Limits(), owner)
             except RefusedError as error:
                 refused = error  # it may have ended by itself: the group tells
             else:
                 if status != Exit.OK:
                     refused = UnverifiedError("it is not seen fenced", where=name)
-    if not said.execute:
+    if not execute.execute:
         raise pending
     return refused
 
@@ -183,25 +183,25 @@ def show(
     return Exit.OK
 
 
-def apply(connection: Connection, output: Format, said: Execute, file: PlanFile) -> int:
+def apply(connection: Connection, output: Format, execute: Execute, file: PlanFile) -> int:
     """Write the planned positions; everything is looked at again. Without --execute only looks."""
     made = _read(file)
     context, seconds = context_of(connection, made), connection.seconds(ACTING_SECONDS)
-    if not said.execute:
+    if not execute.execute:
         operations.check(made, context, seconds)
     elif (begun := operations.going_on_with(made)) is not None:
         print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
         try:
             return CommandChange("restart-apply", begun.plan, context).carry_out(
-                said, output, seconds
+                execute, output, seconds
             )
         except RefusedError:
             if not operations.is_abandoned(begun):
                 raise
-    return CommandChange("restart-apply", made, context).carry_out(said, output, seconds)
+    return CommandChange("restart-apply", made, context).carry_out(execute, output, seconds)
 
 
-def undo(connection: Connection, output: Format, said: Execute, file: PlanFile) -> int:
+def undo(connection: Connection, output: Format, execute: Execute, file: PlanFile) -> int:
     """Put back what `apply` wrote: offset, metadata, leader epoch, absence. --execute acts."""
     made = _read(file)
     context, seconds = context_of(connection, made), connection.seconds(ACTING_SECONDS)
@@ -209,7 +209,7 @@ def undo(connection: Connection, output: Format, said: Execute, file: PlanFile) 
     begun = operations.begun_undo(entry)
     back = begun.plan if begun is not None else acting.undo_plan(entry, context, seconds)
     change = CommandChange("restart-undo", back, context, undoes=entry.id)
-    return change.carry_out(said, output, seconds)
+    return change.carry_out(execute, output, seconds)
 
 
 def verify(connection: Connection, output: Format, file: PlanFile, pause: Pause = None) -> int:

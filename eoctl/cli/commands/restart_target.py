@@ -77,36 +77,36 @@ class AdHocTarget:
         return await asked(cluster, MoveWish(self.group, target, selectors))
 
     def _target(self, group: str) -> Target:
-        found: list[Target] = []
+        targets: list[Target] = []
         if self.to_earliest:
-            found.append(Target("to-earliest"))
+            targets.append(Target("to-earliest"))
         if self.to_latest_stable:
-            found.append(Target("to-latest-stable"))
+            targets.append(Target("to-latest-stable"))
         if self.to_lso:
-            found.append(Target("to-lso"))
+            targets.append(Target("to-lso"))
         if self.to_current:
-            found.append(Target("to-current"))
+            targets.append(Target("to-current"))
         if self.to_offset is not None:
             if not 0 <= self.to_offset <= MAX_OFFSET:
                 raise UsageError(f"{self.to_offset} is no offset", where="--to-offset")
-            found.append(Target("to-offset", self.to_offset))
+            targets.append(Target("to-offset", self.to_offset))
         if self.shift_by is not None:
-            found.append(Target("shift-by", self.shift_by))
+            targets.append(Target("shift-by", self.shift_by))
         if self.to_datetime is not None:
             at = instant(self.to_datetime, now_ms(), where="--to-datetime")
-            found.append(Target("to-datetime", at))
+            targets.append(Target("to-datetime", at))
         if self.by_duration is not None:
             back = duration(self.by_duration, where="--by-duration")
-            found.append(Target("by-duration", now_ms() - round(back * 1000)))
+            targets.append(Target("by-duration", now_ms() - round(back * 1000)))
         if self.from_file is not None:
             offsets = import_csv(read_text(self.from_file), str(self.from_file), group)
-            found.append(Target("from-file", offsets=offsets))
-        if len(found) != 1:
+            targets.append(Target("from-file", offsets=offsets))
+        if len(targets) != 1:
             names = "--to-earliest, --to-latest-stable, --to-lso, --to-offset, --to-datetime, "
             names += "--by-duration, --shift-by, --to-current, --from-file"
             raise UsageError(f"give exactly one of {names}")
-        if found[0].kind in ("to-datetime", "by-duration"):
+        if targets[0].kind in ("to-datetime", "by-duration"):
             import sys
 
-            print(f"{found[0].kind} {rfc3339(found[0].value)}", file=sys.stderr)
-        return found[0]
+            print(f"{targets[0].kind} {rfc3339(targets[0].value)}", file=sys.stderr)
+        return targets[0]

@@ -19,8 +19,8 @@ def show_segments(output: Output, folders: Sequence[str], producer_ids: Sequence
     answer = operation.producers([Path(f) for f in folders], producer_ids)
     emit(answer, PRODUCERS, output)
     if output.output in ("table", "wide"):
-        found = answer.extra["segments"]
-        for line in (line for s in found for line in _said(SegmentRow.model_validate(s))):
+        segments = answer.extra["segments"]
+        for line in (line for s in segments for line in _said(SegmentRow.model_validate(s))):
             print(visible(line, spaces=False), file=sys.stderr)
     return answer.exit_status
 

@@ -51,10 +51,10 @@ def parse(text: str, breaks: str = DEFAULT_BREAKS) -> Line:
             opened = len(word)
         elif quote and character == quote[-1]:
             quote = ""
-        elif quote == "$'" and (found := _ANSI_C.match(text, position - 1)):
-            word += _unescaped(found.group(1))
-            disagreed = disagreed or found.group(1) == "'"
-            position = found.end()
+        elif quote == "$'" and (match := _ANSI_C.match(text, position - 1)):
+            word += _unescaped(match.group(1))
+            disagreed = disagreed or match.group(1) == "'"
+            position = match.end()
         elif character == "\\" and (not quote or (quote == '"' and following in '"\\$`')):
             word += following
             position += 1

@@ -87,8 +87,10 @@ def tui(
 
         if not bundle.is_file():
             raise UsageError("no such bundle", where=str(bundle))
-        asked = limits.settings(Context(None, {}, ()))  # with the bundle's own two-phase patterns
-        app = Dashboard(BundleFeed(bundle, settings=asked, ascii_only=ascii_only), theme=theme)
+        settings = limits.settings(
+            Context(None, {}, ())
+        )  # with the bundle's own two-phase patterns
+        app = Dashboard(BundleFeed(bundle, settings=settings, ascii_only=ascii_only), theme=theme)
     else:
         if record is not None and record.exists():
             raise UsageError("exists already", where=str(record), remedy="name a new file")

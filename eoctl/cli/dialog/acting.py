@@ -73,17 +73,17 @@ class CommandChange:
     words: Sequence[str] = ()
     opened: Opened | None = None
 
-    def carry_out(self, said: Execute, output: Format, timeout: float | None) -> int:
+    def carry_out(self, execution: Execute, output: Format, timeout: float | None) -> int:
         """Show the plan; with --execute ask, carry it out, show what became of each step."""
-        outcome = self.act(said, timeout)
+        outcome = self.act(execution, timeout)
         self._write(outcome, output)
         return Exit.OK if outcome is None else outcome.exit_status
 
-    def act(self, said: Execute, timeout: float | None) -> Outcome | None:
+    def act(self, execution: Execute, timeout: float | None) -> Outcome | None:
         """Ask and carry it out, the plan on stderr; None without --execute: nothing is done."""
-        if not said.execute:
+        if not execution.execute:
             return None
-        door = said.door(self.context)
+        door = execution.door(self.context)
         for line in plan_lines(self.plan):
             print(line, file=sys.stderr)
         permit(self.plan, door, self.undoes)

@@ -26,10 +26,10 @@ def _with_engine(text: str, answer: Answer) -> str:
 
 def _sequence_summary(answer: Answer) -> str:
     examined = answer.extra["examined"]
-    found = answer.extra["findings"]
+    findings = answer.extra["findings"]
     records = sum(e["records"] - e["unnumbered"] for e in examined)
-    text = f"{counted(found, 'finding')} in {counted(records, 'numbered record')}"
-    if len(answer.rows) < found:
+    text = f"{counted(findings, 'finding')} in {counted(records, 'numbered record')}"
+    if len(answer.rows) < findings:
         text += f", {count(len(answer.rows))} shown"
     if unnumbered := sum(e["unnumbered"] for e in examined):
         text += f"; {count(unnumbered)} without sequences, not judged"
@@ -75,13 +75,13 @@ def _first_wrong(row: AuditTransactionsRow) -> str | None:
 
 def _transaction_summary(answer: Answer) -> str:
     names = ("findings", "transactions", "partitions")
-    found, judged, read = (answer.extra[name] for name in names)
+    findings, judged, read = (answer.extra[name] for name in names)
     covered = answer.extra["covered"]
     text = (
-        f"{counted(found, 'finding')} in {counted(judged, 'transaction')} "
+        f"{counted(findings, 'finding')} in {counted(judged, 'transaction')} "
         f"of {counted(len(covered), 'id')}, {counted(read, 'partition')} read"
     )
-    if len(answer.rows) < found:
+    if len(answer.rows) < findings:
         text += f", {count(len(answer.rows))} shown"
     if unproven := sum(not c["whole"] for c in covered):
         text += f"; {counted(unproven, 'id')} not whole: compaction took what it decided earlier"
@@ -125,12 +125,12 @@ def _places(row: AuditDuplicatesRow) -> str:
 
 def _duplicate_summary(answer: Answer) -> str:
     names = ("findings", "repeats", "records", "without_id", "partitions")
-    found, repeats, records, without, partitions = (answer.extra[name] for name in names)
+    findings, repeats, records, without, partitions = (answer.extra[name] for name in names)
     text = (
-        f"{counted(found, 'id')} with {counted(repeats, 'repeat')} in {counted(records, 'record')} "
-        f"of {counted(partitions, 'partition')}, by {answer.extra['by']}"
+        f"{counted(findings, 'id')} with {counted(repeats, 'repeat')} "
+        f"in {counted(records, 'record')} of {counted(partitions, 'partition')}, by {answer.extra['by']}"
     )
-    if len(answer.rows) < found:
+    if len(answer.rows) < findings:
         text += f", {count(len(answer.rows))} shown"
     if without:
         text += f"; {count(without)} have no such id"
@@ -161,13 +161,13 @@ def _about(row: AuditMirrorRow) -> str | None:
 
 def _mirror_summary(answer: Answer) -> str:
     examined = answer.extra["examined"]
-    found = answer.extra["findings"]
+    findings = answer.extra["findings"]
     same = sum(e["same"] for e in examined)
     text = (
-        f"{counted(found, 'finding')}, {counted(same, 'record')} the same "
+        f"{counted(findings, 'finding')}, {counted(same, 'record')} the same "
         f"in {counted(len(examined), 'partition')}"
     )
-    if len(answer.rows) < found:
+    if len(answer.rows) < findings:
         text += f", {count(len(answer.rows))} rows shown"
     if behind := sum(e["behind"] for e in examined):
         text += f"; the mirror is {counted(behind, 'record')} behind"

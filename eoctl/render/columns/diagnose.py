@@ -19,8 +19,8 @@ def _hanging_summary(answer: Answer) -> str:
     verdicts = answer.extra["verdicts"]
     quiet = sum(verdicts.get(name, 0) for name in ("open", "prepare"))
     rows = [r for r in answer.rows if isinstance(r, TxnHangingRow)]
-    found = ", ".join(f"{count(n)} {name}" for name, n in verdicts.items() if n) or "none open"
-    text = f"{counted(sum(verdicts.values()), 'open transaction')} judged: {found}"
+    by_verdict = ", ".join(f"{count(n)} {name}" for name, n in verdicts.items() if n) or "none open"
+    text = f"{counted(sum(verdicts.values()), 'open transaction')} judged: {by_verdict}"
     without = sum(r.topic is None for r in rows)
     if without:
         text += f"; {count(without)} of them hold no partition"

@@ -86,8 +86,8 @@ def _timeout(row: TxnListRow | TxnDescribeRow) -> Age | None:
 
 def _txn_summary(answer: Answer) -> str:
     text = f"{counted(len(answer.rows), 'transactional id')}, {answer.extra['open']} open"
-    seen, all_of = answer.extra["coordinators_seen"], answer.extra["coordinators"]
-    return with_gaps(f"{text}; {seen} of {all_of} coordinator partitions answered", answer)
+    answered, all_of = answer.extra["coordinators_seen"], answer.extra["coordinators"]
+    return with_gaps(f"{text}; {answered} of {all_of} coordinator partitions answered", answer)
 
 
 TXN_LIST = Table(

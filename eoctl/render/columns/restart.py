@@ -63,10 +63,12 @@ def lines(row: RestartPlanRow, *, width: int | None, wide: bool, headers: bool) 
             cells = [table.cells(r) for r in rows]
             yield from render_table(cells, table.columns, width=width, wide=wide, headers=headers)
     for head, text in _rest(row):
-        told = visible(text, spaces=False)
+        shown_text = visible(text, spaces=False)
         whole = head == "spark"  # JSON to be copied
         yield from (
-            [f" {head:<13}{told}"] if whole else hanging(f" {head:<13}", told, width or TEXT_WIDTH)
+            [f" {head:<13}{shown_text}"]
+            if whole
+            else hanging(f" {head:<13}", shown_text, width or TEXT_WIDTH)
         )
 
 

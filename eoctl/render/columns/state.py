@@ -65,8 +65,8 @@ def _more(row: StateShowRow) -> str | None:
 
 
 def _show_summary(answer: Answer) -> str:
-    found = counted(len(answer.rows), "entry", "entries")
-    return f"{found}, a {answer.extra['format']} state at {answer.extra['at']}"
+    entries = counted(len(answer.rows), "entry", "entries")
+    return f"{entries}, a {answer.extra['format']} state at {answer.extra['at']}"
 
 
 SHOW = Table(

@@ -51,10 +51,13 @@ class Ranges:
 
     def selectors(self) -> Sequence[Selector]:
         """Raises UsageError where nothing is named: an audit reads all that it is told to."""
-        found = [*map(parse_selector, self.topics or ()), *map(regex_selector, self.regex or ())]
-        if not found:
+        selectors = [
+            *map(parse_selector, self.topics or ()),
+            *map(regex_selector, self.regex or ()),
+        ]
+        if not selectors:
             raise UsageError("no topic is named", remedy="name topics, or '*' for all of them")
-        return found
+        return selectors
 
     def bounds(self, end: str) -> tuple[Bound, Bound]:
         """The range; end: where it ends unless told otherwise."""
@@ -98,14 +101,14 @@ class Reads:
         """The answer of an audit by one of the engines."""
         from eoctl.operations.audit.engine import AuditEngine, audited
 
-        asked, spark = on.engine()
+        engine, spark = on.engine()
         with reading_progress("reading") as progress, JobProgress() as show:
             answer = audited(
                 connection.one(),
                 connection.seconds(None),
                 audit,
                 self._reading(progress),
-                AuditEngine(asked, spark, show),
+                AuditEngine(engine, spark, show),
             )
         emit(answer, view, output)
         return answer.exit_status
@@ -160,6 +163,6 @@ def duplicates(
     from eoctl.operations.audit.duplicates import DuplicatesAudit
     from recovery.shared.record_ids import parse_record_id
 
-    wanted = parse_record_id(by, source.headers(), where="--by")
-    audit = DuplicatesAudit(ranges.selectors(), *ranges.bounds("lso"), wanted)
+    record_id = parse_record_id(by, source.headers(), where="--by")
+    audit = DuplicatesAudit(ranges.selectors(), *ranges.bounds("lso"), record_id)
     return reads.audited(connection, output, on, DUPLICATES, audit)

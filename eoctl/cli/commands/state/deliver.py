@@ -75,12 +75,12 @@ class Delivering:
 
     def words(self) -> list[str]:
         """As they are typed."""
-        found = []
+        words = []
         for option, value in (("--with-offsets", self.with_offsets), ("--input", self.input_topic)):
-            found += [option, value] if value is not None else []
-        found += ["--replace"] if self.replace else []
-        found += ["--accept-incomplete"] if self.accept_incomplete else []
-        return found + (["--without-headers"] if self.without_headers else [])
+            words += [option, value] if value is not None else []
+        words += ["--replace"] if self.replace else []
+        words += ["--accept-incomplete"] if self.accept_incomplete else []
+        return words + (["--without-headers"] if self.without_headers else [])
 
     def wish(self, folder: Path, into: str, changelog: str | None = None) -> DeliveryWish:
         """folder: or its manifest. Raises UsageError."""
@@ -103,7 +103,7 @@ class Delivering:
 def deliver(
     connection: Connection,
     output: Format,
-    said: Execute,
+    execute: Execute,
     how: Delivering,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="a finished state's folder")],
     into: Annotated[str, typer.Option("--into", metavar=INTO, help="where it goes")],
@@ -122,7 +122,7 @@ def deliver(
     if plan is None:
         print("all of it is there already", file=sys.stderr)
         return Exit.OK
-    return CommandChange("state-deliver", plan, context).carry_out(said, output, seconds)
+    return CommandChange("state-deliver", plan, context).carry_out(execute, output, seconds)
 
 
 def planned(wish: DeliveryWish, context: Context, seconds: float | None) -> Plan | None:

@@ -31,8 +31,8 @@ def compare(
     ] = False,
 ) -> int:
     """Entries only in one of two states, and entries that differ; exit 1 if there are any."""
-    asked = state_compare.Comparison(a, b, at, limit, not ignore_timestamps)
-    answer = state_compare.compare(connection.one, asked, connection.seconds(None))
+    comparison = state_compare.Comparison(a, b, at, limit, not ignore_timestamps)
+    answer = state_compare.compare(connection.one, comparison, connection.seconds(None))
     emit(answer, COMPARE, output)
     return answer.exit_status
 

@@ -41,7 +41,7 @@ def rebuild(
     connection: Connection,
     output: ShortFormat,
     on: SparkOptions,
-    said: Execute,
+    execute: Execute,
     how: Delivering,
     changelogs: Annotated[
         list[str], typer.Argument(metavar="CHANGELOG...", help="topics, with one cut")
@@ -102,7 +102,7 @@ def rebuild(
 ) -> int:
     """A state from its changelogs, up to one cut, with the proof of what it is."""
     engine, spark = on.engine()
-    if into is None and (how.given or said != Execute()):
+    if into is None and (how.given or execute != Execute()):
         raise UsageError("a rebuild changes nothing: name where the state goes", where="--into")
     if into is not None:
         if len(changelogs) > 1:
@@ -112,7 +112,7 @@ def rebuild(
                 remedy="rebuild them without it, then `eoctl state deliver DIR --changelog TOPIC`",
             )
         how.wish(to, into)
-    wanted = operations.RebuildWish(
+    wish = operations.RebuildWish(
         changelogs=operations.topics_of(changelogs),
         format=format_,
         at=at,
@@ -134,11 +134,11 @@ def rebuild(
     context, seconds = connection.one(), connection.seconds(None)
     with _progress() as progress, JobProgress() as show:
         there = None if spark is None else on_spark(spark, context, show, seconds)
-        answer = operations.rebuild_state(context, wanted, seconds, progress, there)
+        answer = operations.rebuild_state(context, wish, seconds, progress, there)
     if into is None:
         emit(answer, REBUILD, output)
         return answer.exit_status
-    return _Onward(answer, to, into, how).deliver(context, said, output, seconds)
+    return _Onward(answer, to, into, how).deliver(context, execute, output, seconds)
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class _Onward:
     how: Delivering
 
     def deliver(
-        self, context: Context, said: Execute, output: Format, seconds: float | None
+        self, context: Context, execute: Execute, output: Format, seconds: float | None
     ) -> int:
         """Both answers in one envelope, or one after the other for eyes; the worse exit status."""
         answer, delivery, status = self.answer, None, int(Exit.OK)
@@ -167,9 +167,9 @@ class _Onward:
                 again = (*plan.argv, *words, *self.how.words())
                 change = CommandChange("state-deliver", plan, context, words=again)
                 if for_eyes:
-                    status = change.carry_out(said, output, seconds)
+                    status = change.carry_out(execute, output, seconds)
                 else:
-                    outcome = change.act(said, seconds)
+                    outcome = change.act(execute, seconds)
                     delivery = change.row(outcome).model_dump(mode="json")
                     status = Exit.OK if outcome is None else outcome.exit_status
         except EoctlError as error:
@@ -181,13 +181,13 @@ class _Onward:
 
 
 def _options(given: "list[str] | tuple[()]") -> dict[str, str]:
-    found = {}
+    options = {}
     for word in given:
         key, equals, value = word.partition("=")
         if not equals or not key:
             raise UsageError(f"{word!r} is not key=value", where="--format-option")
-        found[key] = value
-    return found
+        options[key] = value
+    return options
 
 
 @contextmanager
