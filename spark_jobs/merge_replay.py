@@ -57,7 +57,7 @@ def work(
     shutil.rmtree(parent, ignore_errors=True)  # a killed run's: all is read again from its commit
     folder = parent / uuid.uuid4().hex
     executors.check(spark, folder, PROBES)
-    stages = _Told(progress)
+    stages = _Stages(progress)
     try:
         stages.stage("read the log")
         scans = _scanned(spark, replay, access)
@@ -75,7 +75,7 @@ def work(
     }
 
 
-class _Told:
+class _Stages:
     """Which of the three stages it is, and how many records they have."""
 
     def __init__(self, progress: job.JobProgress) -> None:

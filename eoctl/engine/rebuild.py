@@ -251,7 +251,7 @@ def _bucket_tasks(
                 runs=runs,
                 first=first,
                 behind=behind,
-                seen=_seen(form, rows),
+                seen=_summary_of(form, rows),
                 format=request.format,
                 options=request.options_of(topic),
                 output=request.output,
@@ -260,7 +260,7 @@ def _bucket_tasks(
     return by_key
 
 
-def _seen(form: ChangelogFormat, rows: Sequence[TaskRow]) -> Mapping[str, Any]:
+def _summary_of(form: ChangelogFormat, rows: Sequence[TaskRow]) -> Mapping[str, Any]:
     summary = rows[0].seen
     for row in rows[1:]:
         summary = form.merge(summary, row.seen)
@@ -355,7 +355,7 @@ def _partition(
     if known is not None:
         began_ms = instant(state_folder.read(Path(request.base or "")).started_at, began_ms)
     read_ms = max(row.last_read_ms or request.started_ms for row in rows)
-    summary = _seen(form, rows)
+    summary = _summary_of(form, rows)
     why, proof = completeness(
         form, request.configs.get(place[0]), log_start, summary, (began_ms, read_ms)
     )

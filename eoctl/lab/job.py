@@ -221,9 +221,9 @@ class LabJob:
     def _start(self, p: int) -> tuple[int, DropFirst | None]:
         """Start from the plan's variables, else at the beginning, where nothing was written yet."""
         if any(name.startswith("EOCTL_RESTART_") for name in self._environment):
-            drop = DropFirst.from_env(self._environment, OUTPUT, p, self._seen)
+            drop = DropFirst.from_env(self._environment, OUTPUT, p, self._output_now)
             return restart_offset(self._environment, INPUT, p), drop
-        if self._seen(OUTPUT, p, 0).end_offset:
+        if self._output_now(OUTPUT, p, 0).end_offset:
             raise RefusedError(
                 "it holds outputs of an earlier run: where to start is not known",
                 where=f"{OUTPUT}:{p}",
@@ -232,7 +232,7 @@ class LabJob:
             )
         return 0, None
 
-    def _seen(self, topic: str, p: int, start: int) -> OutputNow:
+    def _output_now(self, topic: str, p: int, start: int) -> OutputNow:
         from confluent_kafka import TopicPartition
         from confluent_kafka.admin import AdminClient, OffsetSpec
 

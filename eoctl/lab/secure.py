@@ -134,7 +134,7 @@ def client_properties(
 ) -> dict[str, str]:
     """Return how `user` signs in at `listener`, in librdkafka's names. Raises UsageError."""
     listener = listener or DEFAULT_LISTENER
-    protocol, mechanisms = _known(user, listener)
+    protocol, mechanisms = _checked(user, listener)
     home = secure_folder(folder)
     properties = {
         "bootstrap.servers": record.bootstrap_servers(listener),
@@ -157,7 +157,7 @@ def client_properties(
 
 def java_properties(folder: Path, record: LabRecord, user: str, listener: str) -> dict[str, str]:
     """The client's properties as Java clients spell them."""
-    protocol, mechanisms = _known(user, listener)
+    protocol, mechanisms = _checked(user, listener)
     home = secure_folder(folder)
     properties = {
         "bootstrap.servers": record.bootstrap_servers(listener),
@@ -200,7 +200,7 @@ def write_client_files(folder: Path, record: LabRecord) -> None:
             certificates.write_private(java.with_suffix(".conf"), "".join(lines).encode())
 
 
-def _known(user: str, listener: str) -> tuple[str, tuple[str, ...]]:
+def _checked(user: str, listener: str) -> tuple[str, tuple[str, ...]]:
     if user not in USERS:
         raise UsageError(f"a secure lab has no user {user!r}", remedy=f"one of {', '.join(USERS)}")
     if listener not in LISTENERS:

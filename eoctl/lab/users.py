@@ -83,7 +83,7 @@ async def _grant(properties: Mapping[str, str]) -> None:
             if result.error_code:
                 raise WireError(messages.error_name(result.error_code), str(result.error_message))
         # The answer comes from the controller; the broker that was asked may know it later.
-        while await _known(connection, deadline) < len(creations):
+        while await _acls_applied(connection, deadline) < len(creations):
             if deadline.passed:
                 raise WireError("TIMED_OUT", "the broker does not apply them")
             await asyncio.sleep(0.02)
@@ -91,7 +91,7 @@ async def _grant(properties: Mapping[str, str]) -> None:
         connection.close()
 
 
-async def _known(connection: Connection, deadline: Deadline) -> int:
+async def _acls_applied(connection: Connection, deadline: Deadline) -> int:
     """Return how many ACLs the broker applies."""
     everything = messages.DescribeAclsRequest(
         resource_type_filter=ANY,

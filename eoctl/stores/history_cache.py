@@ -72,7 +72,9 @@ class StateCache:
 
         present: topic → id now. What was kept beside none of these ids may be of another cluster.
         """
-        ours = [f for f in self._folders() if f == self._folder or _shares(_seen(f), present)]
+        ours = [
+            f for f in self._folders() if f == self._folder or _shares(_read_sightings(f), present)
+        ]
         return [
             Former(int(number), part, path.parent == self._folder)
             for path in sorted(path for folder in ours for path in folder.glob("*"))
@@ -83,7 +85,7 @@ class StateCache:
 
     def sightings(self, topics: Iterable[str]) -> dict[str, list[Sighting]]:
         """The ids that each topic's name had, as far as this host saw them, first seen first."""
-        known = _seen(self._folder).get("topics", {})
+        known = _read_sightings(self._folder).get("topics", {})
         return {
             topic: [
                 Sighting(topic_id, _numbers(after), _numbers(before))
@@ -94,7 +96,7 @@ class StateCache:
 
     def noted_ends(self) -> dict[int, int]:
         """The ends of `__transaction_state` that the last look left."""
-        return _numbers(_seen(self._folder).get("ends", {}))
+        return _numbers(_read_sightings(self._folder).get("ends", {}))
 
     async def sight(
         self,
@@ -126,7 +128,7 @@ class StateCache:
         confirmed: Collection[str],
         before: Mapping[int, int],
     ) -> None:
-        sightings = _seen(self._folder)
+        sightings = _read_sightings(self._folder)
         known = sightings.setdefault("topics", {})
         for topic, topic_id in topics.items():
             ids = known.setdefault(topic, {})
@@ -180,7 +182,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)
 
 
-def _seen(folder: Path) -> dict[str, Any]:
+def _read_sightings(folder: Path) -> dict[str, Any]:
     """Read what `StateCache.sight` wrote in this folder; nothing where it is damaged."""
     try:
         content = json.loads((folder / "topics.json").read_text(encoding="utf-8"))

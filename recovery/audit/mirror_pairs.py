@@ -156,7 +156,7 @@ class Pairing:
         # an equal record that waits longer goes first
         if not n or any(among(alike, side.old.digest).any() for side in (self.source, self.mirror)):
             return
-        self._seen(source.offset[:n], mirror.offset[:n])
+        self._record(source.offset[:n], mirror.offset[:n])
         for side, entries in ((self.source, source), (self.mirror, mirror)):
             side.leave(side.old, entries.select(np.arange(len(entries)) >= n))
 
@@ -168,7 +168,7 @@ class Pairing:
         mine, theirs = matched(source.digest, mirror.digest)
         if len(mine):
             order = np.argsort(theirs)
-            self._seen(source.offset[mine[order]], mirror.offset[theirs[order]])
+            self._record(source.offset[mine[order]], mirror.offset[theirs[order]])
         for side, entries, rows in zip(sides, (source, mirror), (mine, theirs), strict=True):
             left = np.ones(len(entries), np.bool_)
             left[rows] = False
@@ -187,7 +187,7 @@ class Pairing:
         side.dropped += int((~late).sum())
         side.leave(joined([]), entries.select(late))
 
-    def _seen(self, source: "NDArray[np.int64]", mirror: "NDArray[np.int64]") -> None:
+    def _record(self, source: "NDArray[np.int64]", mirror: "NDArray[np.int64]") -> None:
         """Pairs by rising mirror offset."""
         import numpy as np
 

@@ -122,8 +122,8 @@ class Table:
         faults = np.concatenate(
             [
                 *changed,
-                _told("lost", self.offset[lost], _NO_OFFSET),
-                _told("only-in-mirror", _NO_OFFSET, self.offset[alone]),
+                _difference("lost", self.offset[lost], _NO_OFFSET),
+                _difference("only-in-mirror", _NO_OFFSET, self.offset[alone]),
                 self._repeats(repeat),
                 self._copies("aborted", aborted),
                 self._copies("open", undecided),
@@ -149,7 +149,7 @@ class Table:
     def _first(
         self, faults: "NDArray[np.int64]", most: int, excused: Collection[MirrorFault]
     ) -> list[Difference]:
-        """The first of the differences, as `_told` gives them."""
+        """The first of the differences, as `_difference` gives them."""
         import numpy as np
 
         shown = faults[:, ~np.isin(faults[0], [KINDS.index(kind) for kind in excused])]
@@ -158,9 +158,9 @@ class Table:
         return [
             Difference(
                 KINDS[kind],
-                _known(source),
-                _known(mirror),
-                _known(copy),
+                _offset_or_none(source),
+                _offset_or_none(mirror),
+                _offset_or_none(copy),
                 tuple(name for n, name in enumerate(self.fields) if differs >> n & 1),
             )
             for kind, source, mirror, copy, differs in shown[:, first].T.tolist()
@@ -197,19 +197,21 @@ class Table:
             differs = np.zeros(len(mine), np.int64)
             for n, column in enumerate(self.fields.values()):
                 differs |= (column[mine] != column[theirs]).astype(np.int64) << n
-            yield _told("changed", self.offset[mine], self.offset[theirs], differs=differs)
+            yield _difference("changed", self.offset[mine], self.offset[theirs], differs=differs)
 
     def _repeats(self, rows: "NDArray[np.bool_]") -> "NDArray[np.int64]":
         """Records of the mirror beside the last place of the source that they are of."""
         group = self.group[rows]
         behind = (self.start + self._number(SOURCE))[group]
-        return _told("repeat", self.offset[behind - 1], self.offset[rows], self.offset[behind])
+        return _difference(
+            "repeat", self.offset[behind - 1], self.offset[rows], self.offset[behind]
+        )
 
     def _copies(self, kind: MirrorFault, rows: "NDArray[np.bool_]") -> "NDArray[np.int64]":
         """Records of the mirror beside the hidden one of the source, behind them in their group."""
         group = self.group[rows]
         behind = (self.start + self._number(MIRROR))[group]
-        return _told(kind, self.offset[behind], self.offset[rows])
+        return _difference(kind, self.offset[behind], self.offset[rows])
 
     def correct(self, one: Translated) -> None:
         """A group that goes on at a translated place reads any copy: the pairs counted the first.
@@ -235,7 +237,7 @@ class Table:
         one.again += int(above.sum())
 
 
-def _told(
+def _difference(
     kind: MirrorFault,
     source: "NDArray[np.int64] | int",
     mirror: "NDArray[np.int64] | int",
@@ -248,7 +250,7 @@ def _told(
     return np.stack(np.broadcast_arrays(KINDS.index(kind), source, mirror, first_copy, differs))
 
 
-def _known(offset: int) -> int | None:
+def _offset_or_none(offset: int) -> int | None:
     return None if offset == _NO_OFFSET else offset
 
 

@@ -181,7 +181,7 @@ class SequenceAudit:
             return now
         self.examined = self._plus(epochs_back=len(back))
         for i in back[np.argsort(now["base"][back])].tolist():
-            self._found(
+            self._add_finding(
                 EPOCH_BACK, now, i, None, int(highest[i]), int(epoch[i]), int(now["span"][i])
             )
         return {name: np.delete(column, back) for name, column in now.items()}
@@ -209,9 +209,11 @@ class SequenceAudit:
         for i in rows[np.argsort(now["base"][rows])].tolist():
             kind, count = (GAP, ahead) if gap[i] else (REPEAT, again)
             after = int(before["offset"][i]) if known[i] else None
-            self._found(kind, now, i, after, int(expected[i]), int(now["first"][i]), int(count[i]))
+            self._add_finding(
+                kind, now, i, after, int(expected[i]), int(now["first"][i]), int(count[i])
+            )
 
-    def _found(
+    def _add_finding(
         self,
         kind: SequenceFault,
         now: dict[str, "NDArray[np.int64]"],

@@ -333,11 +333,11 @@ class Case:
     @cached_property
     def lost(self) -> tuple[Decision, ...] | None:
         """Decisions after the start batch, without marker; None = not known, or cannot tell."""
-        question = self._asked
+        question = self._question
         return None if question is None else lost_decisions(*question, self.settings.clock_skew)
 
     @cached_property
-    def _asked(self) -> tuple[History, StartBatch, int] | None:
+    def _question(self) -> tuple[History, StartBatch, int] | None:
         """What the past is asked about; None: something of it was not seen."""
         past, start, offset = self._past, self.start, self.about.start_offset
         return None if past is None or start is None or offset is None else (past, start, offset)
@@ -351,14 +351,14 @@ class Case:
     @property
     def topic_unclear(self) -> bool:
         """Return True if v1 decisions may be about an earlier topic of the same name."""
-        return self._asked is not None and topic_unclear(*self._asked)
+        return self._question is not None and topic_unclear(*self._question)
 
     @property
     def cache_decides(self) -> bool:
         """Without what only this host's cache knows it would be judged otherwise."""
-        if self._asked is None:
+        if self._question is None:
             return False
-        past, start, offset = self._asked
+        past, start, offset = self._question
         skew = self.settings.clock_skew
         return self.lost != lost_decisions(past.without_cache, start, offset, skew)
 

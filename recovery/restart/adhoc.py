@@ -132,19 +132,19 @@ def _guarantee(target: Target, inputs: Sequence[InputDecision]) -> tuple[Guarant
     # Without a commit, what is below the new offset was perhaps never read.
     begins = [i for i in inputs if i.current_offset is None and target.kind != "to-earliest"]
     if skips or begins or target.kind in ("to-latest-stable", "to-lso"):
-        skipped = [_told(i) for i in skips] + [
+        skipped = [_sentence(i) for i in skips] + [
             f"{named((i.topic, i.partition))} begins at {i.restart_offset}" for i in begins
         ]
         text = f"records may be left out: {some(skipped)}" if skipped else "nothing is left out now"
         if rewinds:
-            text += f"; others come again: {some([_told(i) for i in rewinds])}"
+            text += f"; others come again: {some([_sentence(i) for i in rewinds])}"
         return "at-most-once", text
     if rewinds:
-        return "at-least-once", f"records come again: {some([_told(i) for i in rewinds])}"
+        return "at-least-once", f"records come again: {some([_sentence(i) for i in rewinds])}"
     return "at-least-once", "what was processed after the last commit comes again"
 
 
-def _told(i: InputDecision) -> str:
+def _sentence(i: InputDecision) -> str:
     records = "an unknown number of" if i.records is None else str(i.records)
     verb = "leaves out" if i.direction == "skip" else "reads again"
     return f"{named((i.topic, i.partition))} {verb} {records} records"

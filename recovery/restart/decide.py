@@ -192,7 +192,7 @@ def _decide(app: App, observed: Observed) -> RestartPlan:
         guarantee=promise.guarantee,
         because=promise.because,
         checks=gathered(tuple(checks)),
-        store=tuple(kept for b in bases.values() if (kept := _kept(app, b)) is not None),
+        store=tuple(kept for b in bases.values() if (kept := _entry_after(app, b)) is not None),
         starting_offsets=starting_offsets({p: b.input.offset for p, b in bases.items()})
         if app.strategy == "spark-checkpoint"
         else None,
@@ -270,7 +270,7 @@ def _comes_again(observed: Observed, basis: Basis, place: TopicPartition) -> Che
     return whole(start, max(start, log.last_stable_offset), log, observed, why=why)
 
 
-def _kept(app: App, basis: Basis) -> StoredPartition | None:
+def _entry_after(app: App, basis: Basis) -> StoredPartition | None:
     """The store's entry once the plan is applied: input offset and the outputs' that belong to it.
 
     An entry that stays where it is stays as it is. None: never written. Changelog and Spark's

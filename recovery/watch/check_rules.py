@@ -127,7 +127,7 @@ def ages_unknown(d: Diagnosis) -> list[Missing]:
     ]
 
 
-def _told(finding: bool, unsure: bool) -> bool | None:
+def _ok(finding: bool, unsure: bool) -> bool | None:
     return False if finding else None if unsure else True
 
 
@@ -141,7 +141,7 @@ def _held_records(facts: Observed, threshold: float) -> CheckRow:
         threshold=threshold,
         observed=observed,
         unit="offsets",
-        ok=_told(observed >= threshold, bool(unseen)),
+        ok=_ok(observed >= threshold, bool(unseen)),
         detail=(f"{worst.topic}:{worst.partition} is held most" if worst else "nothing is held")
         + (f"; {unseen} partitions not seen" if unseen else ""),
     )
@@ -162,7 +162,7 @@ def _held_age(facts: Observed, threshold: float) -> CheckRow:
         threshold=threshold,
         observed=observed,
         unit="seconds",
-        ok=_told(observed >= threshold, bool(unsure)),
+        ok=_ok(observed >= threshold, bool(unsure)),
         detail=detail + (f"; of {unsure} partitions it is not known" if unsure else ""),
     )
 
@@ -182,7 +182,7 @@ def _verdict(name: str) -> Callable[[Observed, float], CheckRow]:
             threshold=threshold,
             observed=counts[name],
             unit="transactions",
-            ok=_told(counts[name] >= threshold, bool(unsure)),
+            ok=_ok(counts[name] >= threshold, bool(unsure)),
             detail="; ".join(words),
         )
 
@@ -203,7 +203,7 @@ def _groups_pending(observed: Observed, threshold: float) -> CheckRow:
         threshold=threshold,
         observed=len(names),
         unit="groups",
-        ok=_told(len(names) >= threshold, unsure),
+        ok=_ok(len(names) >= threshold, unsure),
         detail=(_some(names) or "none") + ("; not all groups were seen" if unsure else ""),
     )
 
@@ -219,7 +219,7 @@ def _coordinators(observed: Observed, threshold: float) -> CheckRow:
         threshold=threshold,
         observed=gone,
         unit="partitions",
-        ok=_told(gone >= threshold, unsure),
+        ok=_ok(gone >= threshold, unsure),
         detail=detail + ("; not all may be asked" if unsure else ""),
     )
 
@@ -309,7 +309,7 @@ def _expiry(observed: Observed, threshold: float) -> CheckRow:
         threshold=threshold,
         observed=left,
         unit="seconds",
-        ok=_told(left is not None and left <= threshold, observed.expiration_ms is None),
+        ok=_ok(left is not None and left <= threshold, observed.expiration_ms is None),
         detail=detail,
     )
 

@@ -145,7 +145,7 @@ def _cancel(number: int, frame: FrameType | None) -> None:
 
 
 def _run(work: Work, folder: JobFolder | None, spec: str | None) -> Mapping[str, Any]:
-    spec_values, access = _given(folder, spec)
+    spec_values, access = _spec_and_access(folder, spec)
     progress = JobProgress(folder)
     spark = session(spec_values.get("spark") or {})
     signal.signal(signal.SIGTERM, _cancel)
@@ -177,7 +177,7 @@ def _beside(run: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
     return ended[0]
 
 
-def _given(folder: JobFolder | None, spec: str | None) -> tuple[dict[str, Any], Access]:
+def _spec_and_access(folder: JobFolder | None, spec: str | None) -> tuple[dict[str, Any], Access]:
     """The request, and how to reach the cluster. Raises UsageError."""
     path = folder.path / "spec.json" if folder is not None else Path(spec or "")
     try:

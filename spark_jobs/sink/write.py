@@ -183,7 +183,7 @@ def _markers_ready(
     if marker_topic is None:
         replicas = min(len(p.replicas) for p in topic.partitions)
         markers.create_topic(access, job, count, replicas)
-        marker_topic = _made(access, job)
+        marker_topic = _created(access, job)
     _same_count(job, count, marker_topic)
     committed = markers.last_committed(access, job, range(count))
     absent = [p for p in range(count) if p not in committed]
@@ -199,7 +199,7 @@ def _markers_ready(
     return marker_topic
 
 
-def _made(access: Access, job: str) -> TopicMetadata:
+def _created(access: Access, job: str) -> TopicMetadata:
     end = time.monotonic() + markers.ANSWER_SECONDS
     while time.monotonic() < end:
         marker_topic = markers.topics(access, [markers.name(job)]).get(markers.name(job))

@@ -102,13 +102,13 @@ class JvmGoneError(Exception):
 def test_an_error_whose_jvm_is_gone_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    def fails(*_given: Any) -> Any:
+    def fails(*_spec_and_access: Any) -> Any:
         raise JvmGoneError
 
     ended: list[int] = []
     monkeypatch.setattr(job, "_run", fails)
     monkeypatch.setattr("os._exit", ended.append)
-    monkeypatch.setattr("signal.signal", lambda *_given: None)
+    monkeypatch.setattr("signal.signal", lambda *_spec_and_access: None)
     monkeypatch.setattr("sys.argv", ["job", "--spec", str(tmp_path)])
     job.main("job", fails)
     assert ended == [70]
@@ -124,10 +124,10 @@ def spec(folder: Path, **found: Any) -> str:
 
 def test_a_spec_file_without_a_request(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"spec\.json: no access and request in it"):
-        job._given(None, spec(tmp_path))
+        job._spec_and_access(None, spec(tmp_path))
     with pytest.raises(UsageError, match=r"spec\.json: no access and request in it"):
-        job._given(None, spec(tmp_path, request=[]))
-    found, _ = job._given(None, spec(tmp_path, request={"merge": "m"}))
+        job._spec_and_access(None, spec(tmp_path, request=[]))
+    found, _ = job._spec_and_access(None, spec(tmp_path, request={"merge": "m"}))
     assert found["request"] == {"merge": "m"}
 
 

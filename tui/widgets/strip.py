@@ -41,7 +41,7 @@ def strip_page(s: "Snapshot | None", subject: str | None, width: int) -> list[Li
     held = [r for r in rows if r.end_offset > lso]
     shown = held[:MOST_LISTED] if held else rows[-MOST_LISTED:]
     lines.append(())
-    lines += [_told(r, lso) for r in shown]
+    lines += [_line(r, lso) for r in shown]
     if len(held) > MOST_LISTED:
         lines.append(((f" and {counted(len(held) - MOST_LISTED, 'more stretch')}", "dim"),))
     return lines
@@ -82,7 +82,7 @@ def drawn(rows: Sequence[StripRow], lso: int, high: int, width: int) -> list[Lin
     ]
 
 
-def _told(r: StripRow, lso: int) -> Line:
+def _line(r: StripRow, lso: int) -> Line:
     sign, role = SIGNS[r.kind]
     last = r.end_offset - 1
     span = str(r.first_offset) if last == r.first_offset else f"{r.first_offset} to {last}"

@@ -305,7 +305,7 @@ _ENDED = {
 }
 
 
-def _told(word: str, entry: JournalEntry) -> str:
+def _fate(word: str, entry: JournalEntry) -> str:
     """`applied      by journal entry ID, ended 2026-...`: what became of an entry, and when."""
     if entry.state == "unfinished":
         way = command(["eoctl", "journal", "resume", entry.id])
@@ -323,9 +323,9 @@ def _closing(made: Plan, file: Path | None, became: operations.Became | None) ->
     yield f" expires      {rfc3339(made.expires_at)}"
     yield f" sha256       {made.sha256}"
     if became is not None and became.applied is not None:
-        yield _told("applied", became.applied)
+        yield _fate("applied", became.applied)
         if became.undone is not None:
-            yield _told("undone", became.undone)
+            yield _fate("undone", became.undone)
     elif file is None:
         yield " nothing is kept: write the plan to a file with --out PLAN to apply it"
     else:

@@ -20,12 +20,12 @@ def show_segments(output: Output, folders: Sequence[str], producer_ids: Sequence
     emit(answer, PRODUCERS, output)
     if output.output in ("table", "wide"):
         segments = answer.extra["segments"]
-        for line in (line for s in segments for line in _said(SegmentRow.model_validate(s))):
+        for line in (line for s in segments for line in _summary(SegmentRow.model_validate(s))):
             print(visible(line, spaces=False), file=sys.stderr)
     return answer.exit_status
 
 
-def _said(s: SegmentRow) -> list[str]:
+def _summary(s: SegmentRow) -> list[str]:
     words = [
         f"{s.topic}:{s.partition}: log {s.log_start_offset} to {s.log_end_offset}",
         f"LSO {s.last_stable_offset} as far as files tell",

@@ -97,7 +97,7 @@ async def commit_offsets(
             topics=rows,
         )
         answer = await cluster.ask(broker, question, most=BY_NAME, seconds=ANSWER_SECONDS)
-        return _said(answer, offsets)
+        return _errors_of(answer, offsets)
 
     return await _at_coordinator(cluster, group, ask, ready)
 
@@ -121,7 +121,7 @@ async def delete_offsets(
         )
         if answer.error_code:
             return dict.fromkeys(groups_places, messages.error_name(answer.error_code))
-        return _said(answer, groups_places)
+        return _errors_of(answer, groups_places)
 
     return await _at_coordinator(cluster, group, ask, ready)
 
@@ -171,7 +171,7 @@ def _by_topic(places: Mapping[TopicPartition, Any]) -> dict[str, dict[int, Any]]
     return grouped
 
 
-def _said(answer: Any, places: Iterable[TopicPartition]) -> Said:
+def _errors_of(answer: Any, places: Iterable[TopicPartition]) -> Said:
     errors = {
         (t.name, p.partition_index): messages.error_name(p.error_code)
         for t in answer.topics

@@ -177,7 +177,7 @@ class Writer:
             except BufferError:
                 self._producer.poll(_QUEUE_SECONDS)
             except Exception as failure:
-                raise self._told(failure, f"cannot write to {topic}") from None
+                raise self._as_eoctl_error(failure, f"cannot write to {topic}") from None
 
     def commit(self, positions: Mapping[TopicPartition, CommittedPosition]) -> None:
         """Commit the records sent since `begin` together with these positions."""
@@ -245,7 +245,7 @@ class Writer:
                     continue
                 raise self._problem(error, what) from None
 
-    def _told(self, failure: Exception, what: str) -> Exception:
+    def _as_eoctl_error(self, failure: Exception, what: str) -> Exception:
         from confluent_kafka import KafkaException
 
         if not isinstance(failure, KafkaException):

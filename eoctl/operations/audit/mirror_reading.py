@@ -178,7 +178,7 @@ class Both:
             counts=judged.counts,
             differences=judged.differences,
             ambiguous=judged.ambiguous,
-            syncs=_seen(of, mine, theirs),
+            syncs=_syncs_in_reach(of, mine, theirs),
             translated=of.translated,
             keys=places.keys,
             times=places.times,
@@ -295,7 +295,7 @@ def _outside(of: PartitionMirror, began: int | None, *, clocks: bool) -> Outside
     )
 
 
-def _seen(of: PartitionMirror, mine: _At, theirs: _At) -> list[SyncSeen]:
+def _syncs_in_reach(of: PartitionMirror, mine: _At, theirs: _At) -> list[SyncSeen]:
     """The syncs that both logs reach."""
     return [
         (s, mine.found.get(s.upstream), theirs.found.get(s.downstream))

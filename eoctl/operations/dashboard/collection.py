@@ -101,7 +101,7 @@ class LiveCollection:
 
     async def keep(self, wants: Wants) -> Round:
         """Plans, journal and jobs of this host."""
-        return await asyncio.to_thread(_kept, wants)
+        return await asyncio.to_thread(_host_round, wants)
 
     def close(self) -> None:
         """Close every connection."""
@@ -179,7 +179,7 @@ class BundleCollection:
 
     async def keep(self, wants: Wants) -> Round:
         """Plans, journal and jobs of this host, not of where the bundle was made."""
-        return await asyncio.to_thread(_kept, wants)
+        return await asyncio.to_thread(_host_round, wants)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -300,7 +300,7 @@ def _groups(
     )
 
 
-def _kept(wants: Wants) -> Round:
+def _host_round(wants: Wants) -> Round:
     """What cannot be read is an error of its own part, not the cluster's silence."""
     questions: dict[str, Callable[[], Answer]] = {
         "plans": changes.plans,

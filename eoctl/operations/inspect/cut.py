@@ -44,16 +44,16 @@ async def resolve(cluster: Cluster, topics: Sequence[str], at: At, wait_seconds:
         return await _from_file(cluster, topics, at)
     if at.kind == "hw":
         facts = await cuts.settled(cluster, topics, wait_seconds)
-        ends = {_place(f): _known(f.high_watermark) for f in facts}
+        ends = {_place(f): _not_none(f.high_watermark) for f in facts}
     elif at.kind == "lso":
         facts = await cuts.offsets(cluster, topics)
-        ends = {_place(f): _known(f.last_stable_offset) for f in facts}
+        ends = {_place(f): _not_none(f.last_stable_offset) for f in facts}
     else:
         facts, ends = await _at_instant(cluster, topics, at.value)
     # partitions were asked at different moments: what one end counts may have been written behind
     # the end of another, but below these high watermarks
     high_watermarks = {
-        _place(f): _known(f.high_watermark) for f in await cuts.offsets(cluster, topics)
+        _place(f): _not_none(f.high_watermark) for f in await cuts.offsets(cluster, topics)
     }
     made = []
     for name in topics:
@@ -85,7 +85,7 @@ def _place(facts: PartitionFacts) -> TopicPartition:
     return facts.topic, facts.partition
 
 
-def _known(offset: int | None) -> int:
+def _not_none(offset: int | None) -> int:
     assert offset is not None
     return offset
 
@@ -100,21 +100,21 @@ async def _at_instant(
     ends = {}
     for f in facts:
         first = at[_place(f)]
-        end = _known(f.high_watermark) if first is None else first
-        if end > _known(f.last_stable_offset):
+        end = _not_none(f.high_watermark) if first is None else first
+        if end > _not_none(f.last_stable_offset):
             raise IncompleteError(
                 f"a transaction is open below that instant, from {f.last_stable_offset} on",
                 where=f"{f.topic}-{f.partition}",
                 remedy="cut at lso, or when it has ended",
             )
-        ends[_place(f)] = max(end, _known(f.log_start_offset))
+        ends[_place(f)] = max(end, _not_none(f.log_start_offset))
     return facts, ends
 
 
 async def _partition(
     cluster: Cluster, f: PartitionFacts, end: int, high: int, at: Bound
 ) -> CutPartition:
-    start = _known(f.log_start_offset)
+    start = _not_none(f.log_start_offset)
     before = after = None
     if at.kind == "time":
         low, top = max(start, end - 1), min(end + 1, high)
@@ -129,7 +129,7 @@ async def _partition(
         partition=f.partition,
         start=min(start, end),
         end=end,
-        last_stable_offset=_known(f.last_stable_offset),
+        last_stable_offset=_not_none(f.last_stable_offset),
         high_watermark=high,
         leader_epoch=f.leader_epoch,
         timestamp_before=before,

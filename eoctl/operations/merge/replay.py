@@ -105,7 +105,7 @@ class _Copier(Writer):
         except UnicodeDecodeError:
             raise _not_the_same(message, "the name of a header is not UTF-8") from None
         except KafkaException as failure:
-            raise self._told(failure, f"cannot write to {topic}:{partition}") from None
+            raise self._as_eoctl_error(failure, f"cannot write to {topic}:{partition}") from None
 
     def append(self, place: TopicPartition, rows: Iterable[tuple[bytes | None, bytes]]) -> None:
         """Keys and values."""
@@ -120,7 +120,7 @@ class _Copier(Writer):
                     except BufferError:
                         self._producer.poll(0.1)
         except KafkaException as failure:
-            raise self._told(failure, f"cannot write to {named(place)}") from None
+            raise self._as_eoctl_error(failure, f"cannot write to {named(place)}") from None
 
 
 def _not_the_same(m: "Message", why: str) -> RefusedError:
@@ -232,7 +232,7 @@ class _Attempt:
         self._open = 0  # records of the open transaction
         self._began = 0.0
         self._in_transaction = False
-        self._heard = self._told = time.monotonic()
+        self._heard = self._reported = time.monotonic()
         self._begins = owner.base.merge_offset
 
     def close(self) -> None:
@@ -280,8 +280,8 @@ class _Attempt:
 
     def _tell(self) -> None:
         now = time.monotonic()
-        if now - self._told >= 0.25:
-            self._told = now
+        if now - self._reported >= 0.25:
+            self._reported = now
             done = self._replay.position.merge_offset - self._begins
             self._job.told(self._merge[1], done, self._tip - self._begins)
 

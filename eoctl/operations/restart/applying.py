@@ -155,7 +155,7 @@ class Restarting:
             return Effect(True, None, "nothing was to be written")
         contents = await store.read()
         if step.action == "keep":
-            return self._kept(contents, store)
+            return self._read_back(contents, store)
         writes = writes_of(step)
         try:
             todo = left(contents, writes)
@@ -170,7 +170,7 @@ class Restarting:
         saw = {named(w.place): w.after for w in writes}
         return Effect(True, {"entries": saw}, f"{store.name}: new offsets written and read back")
 
-    def _kept(self, contents: Contents, store: OffsetStore) -> Effect:
+    def _read_back(self, contents: Contents, store: OffsetStore) -> Effect:
         then = self._plan.details["target"]
         held = {named(e.place): e.kept for e in contents.entries}
         changed = differences(then, {place: held.get(place) for place in then})

@@ -205,7 +205,7 @@ def _step(
         action="write",
         target=store.name,
         parameters=parameters(which, writes),
-        does=f"{counted(len(writes), 'position')} in {store.name} ({how}): {_told(writes)}",
+        does=f"{counted(len(writes), 'position')} in {store.name} ({how}): {_moves(writes)}",
         stands_on=subjects,
     )
 
@@ -233,7 +233,7 @@ def writes_of(step: Step) -> tuple[Write, ...]:
     return tuple(Write(**row) for row in step.parameters.get("writes", ()))
 
 
-def _told(writes: Sequence[Write], most: int = 3) -> str:
+def _moves(writes: Sequence[Write], most: int = 3) -> str:
     def offset(kept: Kept | None) -> str:
         return "nothing" if kept is None else str(kept.get("offset", "?"))
 

@@ -42,7 +42,7 @@ async def plan(wish: DeliveryWish, context: Context, seconds: float | None) -> P
         cluster_id = known_id(await delivery.cluster_id(), context.title)
         scope = f"deliver {delivery.name}"
         begun = acting.unfinished_entry(KIND, cluster_id, scope)
-        if begun is not None and _asked(begun.plan) == (wish, state.facts):
+        if begun is not None and _wish_of(begun.plan) == (wish, state.facts):
             return begun.plan
         steps = await delivery.steps()
         done = [(await delivery.verify(step)).done for step in steps]
@@ -61,7 +61,7 @@ async def plan(wish: DeliveryWish, context: Context, seconds: float | None) -> P
     )
 
 
-def _asked(plan: Plan) -> tuple[DeliveryWish, Any]:
+def _wish_of(plan: Plan) -> tuple[DeliveryWish, Any]:
     return DeliveryWish(**plan.steps[0].parameters["wish"]), plan.observed["state"]
 
 

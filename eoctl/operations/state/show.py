@@ -46,7 +46,7 @@ def show(request: Shown) -> Answer:
     folder = request.folder if request.folder.is_dir() else request.folder.parent
     rows: list[StateShowRow] = []
     errors: list[ErrorRow] = []
-    for place, row in _found(StateRows(folder, manifest), key):
+    for place, row in _matching(StateRows(folder, manifest), key):
         if len(rows) == request.most:
             break
         rows.append(_row(place, row, keys, values, errors))
@@ -78,7 +78,9 @@ def _typed(keys: Serde, request: Shown) -> bytes:
         ) from None
 
 
-def _found(state: StateRows, key: bytes | None) -> Iterator[tuple[TopicPartition, dict[str, Any]]]:
+def _matching(
+    state: StateRows, key: bytes | None
+) -> Iterator[tuple[TopicPartition, dict[str, Any]]]:
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -128,7 +128,8 @@ def _duplicate_summary(answer: Answer) -> str:
     findings, repeats, records, without, partitions = (answer.extra[name] for name in names)
     text = (
         f"{counted(findings, 'id')} with {counted(repeats, 'repeat')} "
-        f"in {counted(records, 'record')} of {counted(partitions, 'partition')}, by {answer.extra['by']}"
+        f"in {counted(records, 'record')} of {counted(partitions, 'partition')}, "
+        f"by {answer.extra['by']}"
     )
     if len(answer.rows) < findings:
         text += f", {count(len(answer.rows))} shown"

@@ -57,7 +57,7 @@ _REFUSED = frozenset(  # librdkafka's names of answers after which nothing is in
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _LastRecord:
     """The last visible record under the key. None: there is none, or it is a tombstone."""
 
     ends: Mapping[int, int]  # partition to LSO
@@ -90,7 +90,7 @@ class TopicOffsets:
     def kept(self, position: StoredPartition) -> Kept:
         return kept_of(position, self._described.position)
 
-    def _contents(self, last: _Found) -> Contents:
+    def _contents(self, last: _LastRecord) -> Contents:
         if last.text is None:
             return Contents(exists=False)
         return Contents(True, entries_of(last.text, self._described.position, self.name))
@@ -154,7 +154,7 @@ class TopicOffsets:
                 records.append((last, place))
         return records
 
-    async def _find(self) -> _Found:
+    async def _find(self) -> _LastRecord:
         """Raises CorruptError when the key stands in two partitions."""
         facts = await self._partitions()
         last = await self._last(facts, self._key)
@@ -169,12 +169,12 @@ class TopicOffsets:
             )
         if not places:
             gone = sorted(place[1] for place in last)
-            return _Found(ends, highs, gone[0] if gone else None)
+            return _LastRecord(ends, highs, gone[0] if gone else None)
         try:
             text = (last[places[0]].value or b"").decode("utf-8")
         except UnicodeDecodeError:
             raise CorruptError("its value is no text", where=self.name) from None
-        return _Found(ends, highs, places[0][1], text)
+        return _LastRecord(ends, highs, places[0][1], text)
 
     async def _changelog(self) -> Contents:
         """Return what the last record of each partition carries."""
@@ -222,7 +222,7 @@ class TopicOffsets:
             await look_for(self, writes, "no answer to what was produced")
         await self._look_for_others(last, offset)
 
-    async def _refuse_open(self, last: _Found) -> None:
+    async def _refuse_open(self, last: _LastRecord) -> None:
         """A transaction that is open may hold a newer value, which would replace ours."""
         ranges = self._above(last.ends, last.highs)
         for record, place in await self._read(ranges, READ_UNCOMMITTED) if ranges else ():
@@ -233,7 +233,7 @@ class TopicOffsets:
                 remedy="see `eoctl why`",
             )
 
-    async def _look_for_others(self, last: _Found, ours: tuple[int, int] | None) -> None:
+    async def _look_for_others(self, last: _LastRecord, ours: tuple[int, int] | None) -> None:
         """Raises UnverifiedError where another writer's record came since we read.
 
         ours: None where no answer told it: it is the last one, as it was looked for.

@@ -96,7 +96,9 @@ class StateTable:
 
     async def found(self, partition: int) -> TableRows:
         """The partition's rows as they are."""
-        return await self._reading(lambda connection, job: self._found(connection, job, partition))
+        return await self._reading(
+            lambda connection, job: self._rows_there(connection, job, partition)
+        )
 
     async def upsert(
         self,
@@ -256,7 +258,7 @@ class StateTable:
         columns = [(n, table.c[n]) for n in self.marked]
         return [c if n == "key" else func.coalesce(c, -1) for n, c in columns]
 
-    def _found(self, connection: "Connection", job: BlockingCall, partition: int) -> TableRows:
+    def _rows_there(self, connection: "Connection", job: BlockingCall, partition: int) -> TableRows:
         import pyarrow as pa
         from sqlalchemy import func, select
 
