@@ -29,7 +29,7 @@ from recovery.formats.columns import ColumnBatch
 from recovery.shared.cut import ranges as parts
 from recovery.shared.record_ids import RecordId, digests
 from spark_jobs import audits
-from spark_jobs.audits import ANSWER, Done, Give
+from spark_jobs.audits import ANSWER, CountRecords, Give
 from spark_jobs.session import executors, job
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class _Pieces:
     reading: Reading
     unread: audits.Unread
 
-    def ids(self, done: Done) -> Give:
+    def ids(self, done: CountRecords) -> Give:
         """The first pass: ids, and how many records there were."""
 
         def give(number: int) -> "Iterator[pa.RecordBatch]":
@@ -136,7 +136,9 @@ class _Pieces:
 
         return give
 
-    def suspects(self, numbers: Sequence[int], halves: "NDArray[np.uint64]", done: Done) -> Give:
+    def suspects(
+        self, numbers: Sequence[int], halves: "NDArray[np.uint64]", done: CountRecords
+    ) -> Give:
         """The second pass, of some pieces: the records of suspects."""
 
         def give(task: int) -> "Iterator[pa.RecordBatch]":

@@ -51,7 +51,7 @@ def work(
 
 
 def _reader(
-    spark: "SparkSession", audit: TransactionsRequest, access: Access, done: audits.Done
+    spark: "SparkSession", audit: TransactionsRequest, access: Access, done: audits.CountRecords
 ) -> audits.Give:
     """Return what gives the endings of a partition, by producer id and in their order."""
     ranges = audit.ranges

@@ -35,7 +35,7 @@ Give = Callable[[int], "Iterator[pa.RecordBatch]"]
 """A task: by its number, the rows that it gives. Columns `piece` and `told`, where it is not null,
 say what `answers` wants to know; they are apart from the other rows."""
 
-Done = Callable[[int], Any]
+CountRecords = Callable[[int], Any]
 """A task tells how many offsets it has read."""
 
 F = TypeVar("F", bound=AuditResult)
@@ -52,7 +52,7 @@ class StageProgress:
         self._offsets, self._stages = request.offsets, stages
         self._number, self._name = -1, ""
 
-    def stage(self, name: str) -> Done:
+    def stage(self, name: str) -> CountRecords:
         """Begin a stage, which the progress names from now on."""
         self._number, self._name = self._number + 1, name
         if executors.is_connect(self._spark):  # which has nothing that counts across tasks

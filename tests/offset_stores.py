@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eoctl.stores.offsets.store import Contents, Kept, OffsetStore, Write, left
+from eoctl.stores.offsets.store import Contents, OffsetStore, StoredValues, Write, left
 from recovery.errors import EoctlError, RefusedError
 from recovery.facts import TopicPartition
 from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
@@ -37,8 +37,8 @@ def read(open_: Open) -> Contents:
     return asyncio.run(look())
 
 
-def kept(open_: Open, at: StoredPartition) -> Kept:
-    async def ask() -> Kept:
+def kept(open_: Open, at: StoredPartition) -> StoredValues:
+    async def ask() -> StoredValues:
         async with open_() as store:
             return store.kept(at)
 
@@ -47,7 +47,7 @@ def kept(open_: Open, at: StoredPartition) -> Kept:
 
 def change(
     open_: Open,
-    *changes: tuple[TopicPartition, Kept | None, Kept | None],
+    *changes: tuple[TopicPartition, StoredValues | None, StoredValues | None],
     held: Callable[[], None] = free,
     dissolve: bool = False,
 ) -> None:

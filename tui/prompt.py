@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tui.app import Dashboard
 
 Typed = Callable[["Dashboard", str], None]
-Done = Callable[["Dashboard", str | None], None]
+OnAnswer = Callable[["Dashboard", str | None], None]
 
 
 class Prompt(Input):
@@ -27,9 +27,9 @@ class Prompt(Input):
         super().__init__(id="prompt", select_on_focus=False, compact=True)
         self._sign = ""
         self._typed: Typed = lambda app, text: None
-        self._done: Done = lambda app, text: None
+        self._done: OnAnswer = lambda app, text: None
 
-    def ask(self, sign: str, typed: Typed, done: Done, value: str = "") -> None:
+    def ask(self, sign: str, typed: Typed, done: OnAnswer, value: str = "") -> None:
         """Show the line. sign: what it begins with, `/` or `:`."""
         self._sign, self._typed, self._done = sign, typed, done
         self.value = sign + value

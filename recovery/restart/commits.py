@@ -133,7 +133,7 @@ class LastCommits:
                 )
 
 
-class Shown(StrEnum):
+class OutputEvidence(StrEnum):
     """What shows whether an output was written in the transaction of the commit."""
 
     DECISION = "decision"  # the coordinator's decision names both
@@ -142,7 +142,9 @@ class Shown(StrEnum):
     NOTHING = "nothing"  # neither was found: compacted, forgotten, or the transaction wrote nothing
 
 
-def decided(commit: GroupCommit, output: TopicPartition, history: Iterable[StateRecord]) -> Shown:
+def decided(
+    commit: GroupCommit, output: TopicPartition, history: Iterable[StateRecord]
+) -> OutputEvidence:
     """What the decisions in `__transaction_state` show, of the id whose records these are.
 
     Under v2 the epoch names the transaction. Under v1 only the order does: the newest decision that
@@ -156,16 +158,24 @@ def decided(commit: GroupCommit, output: TopicPartition, history: Iterable[State
         and r.value.producer_id == commit.producer_id
     ]
     if not commit.is_v2 and len({partition for _, partition, _, _ in mine}) > 1:
-        return Shown.NOTHING  # partitions were added to that topic: nothing says which came first
+        return (
+            OutputEvidence.NOTHING
+        )  # partitions were added to that topic: nothing says which came first
     decisions = [value for *_, value in sorted(mine, key=lambda found: found[:3])]
     group = CONSUMER_OFFSETS, commit.partition
     ours = _ours(commit, decisions, group)
     if ours is None:
-        return Shown.LATER if _left_later(commit, output, decisions, group) else Shown.NOTHING
+        return (
+            OutputEvidence.LATER
+            if _left_later(commit, output, decisions, group)
+            else OutputEvidence.NOTHING
+        )
     later = decisions[ours + 1 :]
     if any(output in d.partitions and group not in d.partitions for d in later):
-        return Shown.LATER
-    return Shown.DECISION if output in decisions[ours].partitions else Shown.NOTHING
+        return OutputEvidence.LATER
+    return (
+        OutputEvidence.DECISION if output in decisions[ours].partitions else OutputEvidence.NOTHING
+    )
 
 
 def _ours(
@@ -206,15 +216,15 @@ def _left_later(
     )
 
 
-def written_with(commit: GroupCommit, tail: Iterable[Buffer]) -> Shown:
+def written_with(commit: GroupCommit, tail: Iterable[Buffer]) -> OutputEvidence:
     """What an output's own batches show under v2, where no two transactions share an epoch.
 
     tail: the last of its batches, in order. Raises CorruptError.
     """
     epoch = commit.producer_epoch
     if not commit.is_v2 or epoch is None:
-        return Shown.NOTHING
-    shown, newest = Shown.NOTHING, -1
+        return OutputEvidence.NOTHING
+    shown, newest = OutputEvidence.NOTHING, -1
     for buffer in tail:
         for header in batch_headers(buffer):
             if header.producer_id != commit.producer_id or not header.is_transactional:
@@ -226,8 +236,8 @@ def written_with(commit: GroupCommit, tail: Iterable[Buffer]) -> Shown:
             if end_marker is None or end_marker.type is not ControlType.COMMIT:
                 continue
             if newest == epoch and header.producer_epoch == commit.marker_epoch:
-                shown = Shown.MARKERS
+                shown = OutputEvidence.MARKERS
             elif commit.last and newest > epoch:
-                shown = Shown.LATER  # it ended here, and not in the group's partition
+                shown = OutputEvidence.LATER  # it ended here, and not in the group's partition
             newest = -1
     return shown

@@ -1,6 +1,6 @@
 """The decision where an application may restart, from what was observed: pure, the same each time.
 
-`wanted` says what must still be looked at; once it is empty, `decide` gives the plan or raises a
+`wants` says what must still be looked at; once it is empty, `decide` gives the plan or raises a
 refusal. Every strategy gives the `Basis` of one input partition; the rules that hold for all of
 them are applied here.
 """
@@ -62,7 +62,7 @@ _BECAUSE = {
 _FROM_BEST = ("exactly-once", "at-least-once", "at-most-once")
 
 
-def wanted(app: App, observed: Observed) -> tuple[Want, ...]:
+def wants(app: App, observed: Observed) -> tuple[Want, ...]:
     """The questions whose answers `decide` needs next; () when it has all.
 
     Each round asks what can be asked of every partition at once. A partition that will be refused

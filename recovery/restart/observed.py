@@ -14,7 +14,7 @@ from recovery.errors import IncompleteError
 from recovery.facts import ProducerFacts, TopicPartition
 from recovery.formats.counting import Counts
 from recovery.formats.spark_checkpoint import Checkpoint
-from recovery.restart.commits import GroupCommit, Shown
+from recovery.restart.commits import GroupCommit, OutputEvidence
 from recovery.restart.producers import Producers
 from recovery.restart.stored import StoredPartition
 
@@ -252,7 +252,7 @@ class Observed:
     merged: Mapping[MergeTail, Mapping[TopicPartition, SourceRange]] = field(default_factory=dict)
     attached: Mapping[ChangelogTip, Attached | None] = field(default_factory=dict)
     commits: Mapping[CommitOf, GroupCommit] = field(default_factory=dict)
-    in_commits: Mapping[InCommit, Shown] = field(default_factory=dict)
+    in_commits: Mapping[InCommit, OutputEvidence] = field(default_factory=dict)
     unseen: Mapping[Want, str] = field(default_factory=dict)
     _by_place: Mapping[TopicPartition, StoredPartition] = field(
         init=False, repr=False, compare=False
@@ -307,7 +307,7 @@ class Observed:
         """A sentence where it could not be read: no reason to refuse, but no evidence either."""
         return self.unseen[want] if want in self.unseen else self._answer(self.commits, want)
 
-    def in_commit(self, want: InCommit) -> Shown | str:
+    def in_commit(self, want: InCommit) -> OutputEvidence | str:
         """A sentence where it could not be looked at."""
         return self.unseen[want] if want in self.unseen else self._answer(self.in_commits, want)
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
-from recovery.restart.commits import CONSUMER_OFFSETS, GroupCommit, Shown
+from recovery.restart.commits import CONSUMER_OFFSETS, GroupCommit, OutputEvidence
 from recovery.restart.decision import Basis, Check, Promise, some
 from recovery.restart.observed import CommitOf, Count, InCommit, Observed, each
 from recovery.restart.output_rules import final_end
@@ -93,13 +93,16 @@ def _together(
 
 
 _TOLD: Mapping[str, tuple[bool | None, str]] = {
-    Shown.DECISION: (True, "the coordinator's decision on that transaction names it"),
-    Shown.MARKERS: (True, "its records bear that producer id and epoch, with their COMMIT marker"),
-    Shown.LATER: (
+    OutputEvidence.DECISION: (True, "the coordinator's decision on that transaction names it"),
+    OutputEvidence.MARKERS: (
+        True,
+        "its records bear that producer id and epoch, with their COMMIT marker",
+    ),
+    OutputEvidence.LATER: (
         False,
         "a later transaction of that producer wrote there and holds no offset of the group",
     ),
-    Shown.NOTHING: (
+    OutputEvidence.NOTHING: (
         None,
         "it was written in that transaction: no decision that is left, no last batch shows it",
     ),

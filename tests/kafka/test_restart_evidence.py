@@ -12,7 +12,7 @@ from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.read import group_commits
 from eoctl.lab.cluster import Lab
-from recovery.restart.commits import GroupCommit, Shown, written_with
+from recovery.restart.commits import GroupCommit, OutputEvidence, written_with
 from tests.kafka.command import Ran
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.crashed import Scene, producing, until, write
@@ -99,7 +99,7 @@ def test_a_java_client_with_an_epoch_for_each_transaction(scene: Scene) -> None:
     together = check(row, "outputs-in-commit")
     assert (together["held"], "decision" in together["detail"]) == (True, True)
 
-    async def look() -> tuple[GroupCommit, Shown]:
+    async def look() -> tuple[GroupCommit, OutputEvidence]:
         settings = client_settings(scene.lab.client_properties())
         async with Cluster(settings, Deadline(30)) as cluster:
             found, why = await group_commits.last_commits(cluster, scene.group)
@@ -111,7 +111,7 @@ def test_a_java_client_with_an_epoch_for_each_transaction(scene: Scene) -> None:
             return commit, written_with(commit, tails[place])
 
     commit, shown = asyncio.run(look())
-    assert (commit.offset, commit.is_v2, shown) == (8, True, Shown.MARKERS)
+    assert (commit.offset, commit.is_v2, shown) == (8, True, OutputEvidence.MARKERS)
 
 
 def test_an_offset_committed_outside_of_the_transaction(scene: Scene) -> None:

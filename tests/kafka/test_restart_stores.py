@@ -25,7 +25,7 @@ output jsonb, PRIMARY KEY (app, topic, partition))"""
 
 
 @dataclass
-class Kept:
+class StoredValues:
     """A store outside: its [app.store], how a pair gets in, and what it holds as the store itself
     tells it: (input offset, output offset), None = no entry."""
 
@@ -53,7 +53,7 @@ def pair(text: bytes | None) -> Pair | None:
     return row["input"]["offset"], row.get("output", {}).get("offset")
 
 
-def in_a_topic(scene: Scene, topic: MakeTopic) -> Kept:
+def in_a_topic(scene: Scene, topic: MakeTopic) -> StoredValues:
     name = compacted(scene.lab, topic, 1)
 
     def holds() -> Pair | None:
@@ -64,10 +64,12 @@ def in_a_topic(scene: Scene, topic: MakeTopic) -> Kept:
         value = json.dumps(stored(scene, offset, output)).encode()
         produced(scene.lab, name, b"copy", value)
 
-    return Kept(f'kind = "topic"\ntopic = "{name}"\nkey = "copy"', put, holds, environment())
+    return StoredValues(
+        f'kind = "topic"\ntopic = "{name}"\nkey = "copy"', put, holds, environment()
+    )
 
 
-def in_postgres(scene: Scene, stack: ExitStack) -> Kept:
+def in_postgres(scene: Scene, stack: ExitStack) -> StoredValues:
     server = stack.enter_context(postgres())
     admin = stack.enter_context(psycopg.connect(server.dsn(), autocommit=True))
     admin.execute(TABLE)
@@ -89,10 +91,10 @@ def in_postgres(scene: Scene, stack: ExitStack) -> Kept:
         'kind = "sql"\nurl = "env:POSITIONS"\ntable = "positions"\n'
         '[app.store.columns]\napp = "app"\noutput = "output"'
     )
-    return Kept(table, put, holds, environment(POSITIONS=server.url()))
+    return StoredValues(table, put, holds, environment(POSITIONS=server.url()))
 
 
-def in_zookeeper(scene: Scene, stack: ExitStack, folder: Path) -> Kept:
+def in_zookeeper(scene: Scene, stack: ExitStack, folder: Path) -> StoredValues:
     server = stack.enter_context(serving(folder / "zookeeper"))
     admin = stack.enter_context(server.admin())
 
@@ -103,13 +105,13 @@ def in_zookeeper(scene: Scene, stack: ExitStack, folder: Path) -> Kept:
         return pair(admin.get("/app/copy")[0] if admin.exists("/app/copy") else None)
 
     table = f'kind = "zookeeper"\nconnect = "{server.address}/app"\npath = "/copy"'
-    return Kept(table, put, holds, environment())
+    return StoredValues(table, put, holds, environment())
 
 
 @pytest.fixture(params=["topic", "sql", "zookeeper"])
 def kept(
     request: pytest.FixtureRequest, lab1: Lab, topic: MakeTopic, tmp_path: Path
-) -> Iterator[tuple[Scene, Kept]]:
+) -> Iterator[tuple[Scene, StoredValues]]:
     scene = Scene.make(lab1, topic, tmp_path)
     with ExitStack() as stack:
         if request.param == "topic":
@@ -125,7 +127,7 @@ def done(ran: Ran) -> None:
     assert ran.status == 0, ran.stderr
 
 
-def test_what_was_absent_is_written_and_absent_again(kept: tuple[Scene, Kept]) -> None:
+def test_what_was_absent_is_written_and_absent_again(kept: tuple[Scene, StoredValues]) -> None:
     scene, store = kept
     scene.describe(store=store.table)
     app = str(scene.folder / "app.toml")
@@ -141,7 +143,7 @@ def test_what_was_absent_is_written_and_absent_again(kept: tuple[Scene, Kept]) -
 
 
 @pytest.mark.long
-def test_a_pair_is_moved_and_put_back(kept: tuple[Scene, Kept]) -> None:
+def test_a_pair_is_moved_and_put_back(kept: tuple[Scene, StoredValues]) -> None:
     scene, store = kept
     store.put(5, 5)
     scene.describe(store=store.table)

@@ -13,8 +13,8 @@ from recovery.facts import TopicPartition
 from recovery.formats.batches import TRANSACTIONAL, BatchHeader
 from recovery.formats.counting import Counts
 from recovery.formats.spark_checkpoint import Checkpoint
-from recovery.restart.commits import GroupCommit, Shown
-from recovery.restart.decide import changes, decide, wanted
+from recovery.restart.commits import GroupCommit, OutputEvidence
+from recovery.restart.decide import changes, decide, wants
 from recovery.restart.decision import RestartPlan
 from recovery.restart.observed import (
     Attached,
@@ -211,7 +211,9 @@ class World:
             case InCommit():
                 mine = [e.producer_id for e in log.entries if e.kind == DATA]
                 return "in_commits", (
-                    Shown.DECISION if want.commit.producer_id in mine else Shown.NOTHING
+                    OutputEvidence.DECISION
+                    if want.commit.producer_id in mine
+                    else OutputEvidence.NOTHING
                 )
             case ChangelogTip():
                 seen_records = log.visible(log.log_start, want.end)
@@ -249,14 +251,14 @@ class World:
         answers: dict[str, dict[Any, Any]] = {}
         for _ in range(8):
             observed = self.observe(answers)
-            wants = wanted(app, observed)
-            if not wants:
+            questions = wants(app, observed)
+            if not questions:
                 return decide(app, observed)
-            for want in wants:
+            for want in questions:
                 name, answer = self.answer(want)
                 assert want not in answers.setdefault(name, {}), f"asked twice: {want}"
                 answers[name][want] = answer
-        raise AssertionError(f"still asking: {wants}")
+        raise AssertionError(f"still asking: {questions}")
 
     def look(self, topic: str, partition: int, start: int) -> OutputNow:
         """What an application sees that counts again at its start."""

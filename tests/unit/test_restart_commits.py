@@ -11,7 +11,7 @@ from recovery.restart.commits import (
     CONSUMER_OFFSETS,
     GroupCommit,
     LastCommits,
-    Shown,
+    OutputEvidence,
     decided,
     written_with,
 )
@@ -150,23 +150,23 @@ def decision(
     )
 
 
-def shown(commit: GroupCommit, *decisions: TransactionValue) -> Shown:
+def shown(commit: GroupCommit, *decisions: TransactionValue) -> OutputEvidence:
     history = [StateRecord("tx", 0, at, 0, v) for at, v in enumerate(decisions)]
     return decided(commit, OUT, reversed(history))
 
 
 def test_the_newest_decision_of_v1() -> None:
-    assert shown(V1, decision(GROUP, OUT)) is Shown.DECISION
-    assert shown(V1, decision(GROUP, ("out", 1))) is Shown.NOTHING
-    assert shown(V1, decision(GROUP, OUT), decision(GROUP)) is Shown.NOTHING
-    assert shown(V1, decision(GROUP, OUT), decision(OUT)) is Shown.LATER
-    assert shown(V1, decision(OUT), decision(GROUP, OUT)) is Shown.DECISION
-    assert shown(V1) is Shown.NOTHING
+    assert shown(V1, decision(GROUP, OUT)) is OutputEvidence.DECISION
+    assert shown(V1, decision(GROUP, ("out", 1))) is OutputEvidence.NOTHING
+    assert shown(V1, decision(GROUP, OUT), decision(GROUP)) is OutputEvidence.NOTHING
+    assert shown(V1, decision(GROUP, OUT), decision(OUT)) is OutputEvidence.LATER
+    assert shown(V1, decision(OUT), decision(GROUP, OUT)) is OutputEvidence.DECISION
+    assert shown(V1) is OutputEvidence.NOTHING
 
 
 def test_v1_knows_the_decision_only_by_its_order() -> None:
     between = GroupCommit(HOME, 3, 40, 1000, 7, 2, 4, 2, last=False)
-    assert shown(between, decision(GROUP, OUT)) is Shown.NOTHING
+    assert shown(between, decision(GROUP, OUT)) is OutputEvidence.NOTHING
 
 
 @pytest.mark.parametrize(
@@ -181,48 +181,50 @@ def test_v1_knows_the_decision_only_by_its_order() -> None:
     ],
 )
 def test_decisions_that_are_not_the_commits(other: TransactionValue) -> None:
-    assert shown(V1, other) is Shown.NOTHING
+    assert shown(V1, other) is OutputEvidence.NOTHING
 
 
 def test_the_commits_own_decision_is_compacted_away_and_a_later_one_is_left() -> None:
-    assert shown(V1, decision((CONSUMER_OFFSETS, 13), OUT)) is Shown.LATER
-    assert shown(V1, decision(OUT)) is Shown.LATER
-    assert shown(V1, decision(OUT, epoch=3)) is Shown.LATER
-    assert shown(V1, decision(("out", 1))) is Shown.NOTHING
-    assert shown(V2, decision(OUT, epoch=4, version=2)) is Shown.LATER
-    assert shown(V2, decision(GROUP, OUT, epoch=4, version=2)) is Shown.NOTHING
-    assert shown(V2, decision(OUT, epoch=3, version=2)) is Shown.NOTHING, "it is the commit's own"
-    assert shown(V2, decision(OUT, epoch=2, version=2)) is Shown.NOTHING, "it came before"
+    assert shown(V1, decision((CONSUMER_OFFSETS, 13), OUT)) is OutputEvidence.LATER
+    assert shown(V1, decision(OUT)) is OutputEvidence.LATER
+    assert shown(V1, decision(OUT, epoch=3)) is OutputEvidence.LATER
+    assert shown(V1, decision(("out", 1))) is OutputEvidence.NOTHING
+    assert shown(V2, decision(OUT, epoch=4, version=2)) is OutputEvidence.LATER
+    assert shown(V2, decision(GROUP, OUT, epoch=4, version=2)) is OutputEvidence.NOTHING
+    assert shown(V2, decision(OUT, epoch=3, version=2)) is OutputEvidence.NOTHING, (
+        "it is the commit's own"
+    )
+    assert shown(V2, decision(OUT, epoch=2, version=2)) is OutputEvidence.NOTHING, "it came before"
 
 
 def test_what_is_left_of_later_transactions_shows_nothing_where_its_order_is_not_known() -> None:
     earlier = replace(V1, last=False)
-    assert shown(earlier, decision(GROUP, OUT), decision(OUT)) is Shown.NOTHING
-    assert shown(replace(V1, marker_epoch=None), decision(OUT)) is Shown.NOTHING
+    assert shown(earlier, decision(GROUP, OUT), decision(OUT)) is OutputEvidence.NOTHING
+    assert shown(replace(V1, marker_epoch=None), decision(OUT)) is OutputEvidence.NOTHING
     with_group = decision(GROUP, epoch=2, version=2)
-    assert shown(V2, with_group, decision(OUT, epoch=4, version=2)) is Shown.LATER
+    assert shown(V2, with_group, decision(OUT, epoch=4, version=2)) is OutputEvidence.LATER
 
 
 def test_the_decision_of_v2_is_known_by_its_epoch() -> None:
     mine, later = decision(GROUP, OUT, epoch=3, version=2), decision(GROUP, epoch=4, version=2)
-    assert shown(V2, mine, later) is Shown.DECISION
-    assert shown(V2, mine, decision(GROUP, OUT, epoch=4, version=2)) is Shown.DECISION
-    assert shown(V2, mine, decision(OUT, epoch=4, version=2)) is Shown.LATER
-    assert shown(V2, later) is Shown.NOTHING
-    assert shown(V2, decision(GROUP, OUT, epoch=2, version=2)) is Shown.NOTHING
+    assert shown(V2, mine, later) is OutputEvidence.DECISION
+    assert shown(V2, mine, decision(GROUP, OUT, epoch=4, version=2)) is OutputEvidence.DECISION
+    assert shown(V2, mine, decision(OUT, epoch=4, version=2)) is OutputEvidence.LATER
+    assert shown(V2, later) is OutputEvidence.NOTHING
+    assert shown(V2, decision(GROUP, OUT, epoch=2, version=2)) is OutputEvidence.NOTHING
 
 
 def test_decisions_of_an_id_that_moved() -> None:
     """Partitions were added to __transaction_state: v1 has no order then, v2 has its epochs."""
     old = StateRecord("tx", 1, 900, 0, decision(GROUP, ("out", 1)))
     new = StateRecord("tx", 3, 5, 0, decision(GROUP, OUT))
-    assert decided(V1, OUT, [old, new]) is Shown.NOTHING
-    assert decided(V1, OUT, [new, StateRecord("tx", 3, 6, 0, None)]) is Shown.DECISION
+    assert decided(V1, OUT, [old, new]) is OutputEvidence.NOTHING
+    assert decided(V1, OUT, [new, StateRecord("tx", 3, 6, 0, None)]) is OutputEvidence.DECISION
     old = StateRecord("tx", 3, 900, 0, decision(GROUP, OUT, epoch=3, version=2))
     new = StateRecord("tx", 1, 5, 0, decision(OUT, epoch=4, version=2))
-    assert decided(V2, OUT, [old, new]) is Shown.LATER
+    assert decided(V2, OUT, [old, new]) is OutputEvidence.LATER
     earlier = StateRecord("tx", 5, 5, 0, decision(OUT, epoch=2, version=2))
-    assert decided(V2, OUT, [old, earlier]) is Shown.DECISION
+    assert decided(V2, OUT, [old, earlier]) is OutputEvidence.DECISION
 
 
 def output(at: int, epoch: int, pid: int = 7, *, transactional: bool = True) -> bytes:
@@ -231,20 +233,27 @@ def output(at: int, epoch: int, pid: int = 7, *, transactional: bool = True) -> 
 
 def test_the_batches_of_v2() -> None:
     mine = output(5, 2), marker(6, 7, COMMIT, epoch=3)
-    assert written_with(V2, [b"".join(mine)]) is Shown.MARKERS
-    assert written_with(V2, mine) is Shown.MARKERS, "in several responses"
-    assert written_with(V2, [*mine, output(7, 3), marker(8, 7, ABORT, epoch=4)]) is Shown.MARKERS
-    assert written_with(V1, mine) is Shown.NOTHING, "under v1 an epoch has many transactions"
+    assert written_with(V2, [b"".join(mine)]) is OutputEvidence.MARKERS
+    assert written_with(V2, mine) is OutputEvidence.MARKERS, "in several responses"
+    assert (
+        written_with(V2, [*mine, output(7, 3), marker(8, 7, ABORT, epoch=4)])
+        is OutputEvidence.MARKERS
+    )
+    assert written_with(V1, mine) is OutputEvidence.NOTHING, (
+        "under v1 an epoch has many transactions"
+    )
 
 
 def test_a_later_transaction_in_the_batches_of_v2() -> None:
     mine = output(5, 2), marker(6, 7, COMMIT, epoch=3)
     later = output(7, 4), marker(8, 7, COMMIT, epoch=5)
-    assert written_with(V2, later) is Shown.LATER
-    assert written_with(V2, [*mine, *later]) is Shown.LATER
+    assert written_with(V2, later) is OutputEvidence.LATER
+    assert written_with(V2, [*mine, *later]) is OutputEvidence.LATER
     between = replace(V2, last=False)
-    assert written_with(between, later) is Shown.NOTHING, "it may have held the group's offset"
-    assert written_with(between, [*mine, *later]) is Shown.MARKERS
+    assert written_with(between, later) is OutputEvidence.NOTHING, (
+        "it may have held the group's offset"
+    )
+    assert written_with(between, [*mine, *later]) is OutputEvidence.MARKERS
 
 
 @pytest.mark.parametrize(
@@ -261,4 +270,4 @@ def test_a_later_transaction_in_the_batches_of_v2() -> None:
     ],
 )
 def test_batches_that_show_nothing(batches: tuple[bytes, ...]) -> None:
-    assert written_with(V2, batches) is Shown.NOTHING
+    assert written_with(V2, batches) is OutputEvidence.NOTHING

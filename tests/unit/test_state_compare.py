@@ -11,7 +11,7 @@ import pytest
 
 from eoctl.operations.state.compare import Comparison, compare
 from eoctl.operations.state.delivery import DeliveryWish, source
-from eoctl.operations.state.show import Shown, show
+from eoctl.operations.state.show import ShowRequest, show
 from eoctl.stores.serdes import serde
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.files import StateWriter
@@ -243,7 +243,7 @@ def test_equal_digests_prove_nothing_of_files_that_are_not_there(
     assert caught.value.exit_status == 4
     if damage is not nothing_listed:  # which key it was is not known
         with pytest.raises(RefusedError, match=said):
-            show(Shown(both[side], "nobody"))
+            show(ShowRequest(both[side], "nobody"))
 
 
 @pytest.mark.parametrize("null", [0, 1])
@@ -320,17 +320,17 @@ def test_against_a_dump(tmp_path: Path) -> None:
 
 def test_show(tmp_path: Path) -> None:
     folder = state(tmp_path / "a", {0: {b"n": (7, struct.pack(">q", -5)), b"s": (8, b'{"a":1}')}})
-    found: Any = show(Shown(folder, "n", value_serde="long"))
+    found: Any = show(ShowRequest(folder, "n", value_serde="long"))
     assert [(r.key_decoded, r.value_decoded, r.timestamp) for r in found.rows] == [("n", -5, 7)]
-    found = show(Shown(folder, "73", key_serde="hex", value_serde="json"))
+    found = show(ShowRequest(folder, "73", key_serde="hex", value_serde="json"))
     assert [r.value_decoded for r in found.rows] == [{"a": 1}]
-    assert show(Shown(folder, "nobody")).exit_status == 1
-    wrong: Any = show(Shown(folder, "s", value_serde="long"))
+    assert show(ShowRequest(folder, "nobody")).exit_status == 1
+    wrong: Any = show(ShowRequest(folder, "s", value_serde="long"))
     assert wrong.exit_status == 3
     assert wrong.rows[0].value == base64.b64encode(b'{"a":1}').decode()
-    assert len(show(Shown(folder, None, value_serde="hex", most=1)).rows) == 1
+    assert len(show(ShowRequest(folder, None, value_serde="hex", most=1)).rows) == 1
     with pytest.raises(UsageError, match="no long"):
-        show(Shown(folder, "x", key_serde="long"))
+        show(ShowRequest(folder, "x", key_serde="long"))
 
 
 def test_serdes(tmp_path: Path) -> None:

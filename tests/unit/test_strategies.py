@@ -12,8 +12,8 @@ from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import ProducerFacts
 from recovery.formats.counting import Counts
 from recovery.formats.spark_checkpoint import Checkpoint
-from recovery.restart.commits import Shown
-from recovery.restart.decide import changes, decide, wanted
+from recovery.restart.commits import OutputEvidence
+from recovery.restart.decide import changes, decide, wants
 from recovery.restart.decision import Owner, PendingError, RestartPlan
 from recovery.restart.input_rules import moved
 from recovery.restart.observed import (
@@ -71,13 +71,13 @@ def answered(made: World, application: App, change: Callable[[Observed], Observe
     answers: dict[str, dict[Any, Any]] = {}
     for _ in range(8):
         observed = change(made.observe(answers))
-        wants = wanted(application, observed)
-        if not wants:
+        questions = wants(application, observed)
+        if not questions:
             return observed
-        for want in wants:
+        for want in questions:
             name, answer = made.answer(want)
             answers.setdefault(name, {})[want] = answer
-    raise AssertionError(wants)
+    raise AssertionError(questions)
 
 
 def refused(
@@ -754,12 +754,14 @@ def test_a_commit_that_cannot_be_read_is_no_evidence() -> None:
 @pytest.mark.parametrize(
     ("shown", "guarantee", "worst"),
     [
-        (Shown.MARKERS, "exactly-once", True),
-        (Shown.NOTHING, "exactly-once", None),
-        (Shown.LATER, "at-least-once", False),
+        (OutputEvidence.MARKERS, "exactly-once", True),
+        (OutputEvidence.NOTHING, "exactly-once", None),
+        (OutputEvidence.LATER, "at-least-once", False),
     ],
 )
-def test_what_shows_outputs_in_the_commit(shown: Shown, guarantee: str, worst: bool | None) -> None:
+def test_what_shows_outputs_in_the_commit(
+    shown: OutputEvidence, guarantee: str, worst: bool | None
+) -> None:
     made = in_transaction(entry(8))
     want = InCommit(*OUT, 0, 6, made.committed(IN))
     found = plan(made, GROUPED, lambda o: replace(o, in_commits={want: shown}))
@@ -1065,7 +1067,7 @@ def test_merge_logs_that_do_not_fit() -> None:
 def test_a_question_without_an_answer() -> None:
     want = Count("out", 0, 2, 5, producers=True)
     observed = replace(world().observe(), unseen={want: "broker 3 did not answer"})
-    assert want not in wanted(app(), observed)
+    assert want not in wants(app(), observed)
     with pytest.raises(IncompleteError, match="out:0: broker 3 did not answer"):
         decide(app(), observed)
 
@@ -1086,9 +1088,9 @@ def test_all_partitions_are_asked_at_once() -> None:
         made.log("in", partition).write("x")
         made.log("out", partition).write("y", 7)
     made.commit(*(entry(0, 0, p) for p in range(50)))
-    wants = wanted(app(), made.observe())
-    assert {w.partition for w in wants if isinstance(w, Count)} == set(range(50))
-    assert not any(isinstance(w, TimeAt) for w in wants)
+    questions = wants(app(), made.observe())
+    assert {w.partition for w in questions if isinstance(w, Count)} == set(range(50))
+    assert not any(isinstance(w, TimeAt) for w in questions)
     found = plan(made)
     assert [o.drop_first for o in found.outputs] == [1] * 50
     (check,) = (c for c in found.checks if c.name == "range-whole")
@@ -1112,9 +1114,9 @@ def rounds(made: World, application: App) -> list[int]:
     """How many questions each round asks."""
     answers: dict[str, dict[Any, Any]] = {}
     found = []
-    while wants := wanted(application, made.observe(answers)):
-        found.append(len(wants))
-        for want in wants:
+    while questions := wants(application, made.observe(answers)):
+        found.append(len(questions))
+        for want in questions:
             name, answer = made.answer(want)
             answers.setdefault(name, {})[want] = answer
     return found

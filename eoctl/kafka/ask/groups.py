@@ -25,8 +25,8 @@ from eoctl.kafka.connection.cluster import (
 from recovery.facts import GroupFacts, Missing, TopicPartition
 from recovery.formats.coordinator import coordinator_partition
 
-Said = TypeVar("Said")
-GroupAnswers = Mapping[str, tuple[str, Said]]
+Value = TypeVar("Value")
+GroupAnswers = Mapping[str, tuple[str, Value]]
 """What a broker told of groups: name to (Kafka's error name or NONE, answer)."""
 
 CONSUMER_OFFSETS = "__consumer_offsets"
@@ -76,14 +76,14 @@ async def offsets_partitions(cluster: Cluster) -> tuple[PartitionMetadata, ...] 
 async def at_coordinators(
     cluster: Cluster,
     names: Iterable[str],
-    ask: Callable[[int, list[str]], Awaitable[GroupAnswers[Said]]],
-) -> tuple[dict[str, tuple[int, Said]], list[Missing]]:
+    ask: Callable[[int, list[str]], Awaitable[GroupAnswers[Value]]],
+) -> tuple[dict[str, tuple[int, Value]], list[Missing]]:
     """Ask each group's coordinator about its groups, all brokers at once: (broker, answer) of each.
 
     A coordinator that moves or loads is looked for again, for about two seconds. What a broker
     refuses is named in the second part.
     """
-    values: dict[str, tuple[int, Said]] = {}
+    values: dict[str, tuple[int, Value]] = {}
     missing: list[Missing] = []
     left = sorted(set(names))
     for attempt in range(TRIES):

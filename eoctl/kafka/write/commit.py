@@ -22,7 +22,7 @@ PAUSE_SECONDS = 0.2
 ANSWER_SECONDS = 8.0  # a broker waits 5 s for its replicas (offsets.commit.timeout.ms)
 BY_NAME = 9  # version 10 of OffsetCommit names topics by id only
 
-Said = Mapping[TopicPartition, str]
+ErrorsByPlace = Mapping[TopicPartition, str]
 """Kafka's error name of each partition; NONE = done."""
 
 Ready = Callable[[bool], Awaitable[None]]
@@ -64,7 +64,7 @@ async def coordinator(cluster: Cluster, group: str) -> int:
 
 async def commit_offsets(
     cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Committed], ready: Ready
-) -> Said:
+) -> ErrorsByPlace:
     """OffsetCommit without a member. Raises NotSentError; WireError: nobody knows."""
     request = messages.OffsetCommitRequest
     topic, partition = (
@@ -87,7 +87,7 @@ async def commit_offsets(
         for name, mine in _by_topic(offsets).items()
     ]
 
-    async def ask(broker: int) -> Said:
+    async def ask(broker: int) -> ErrorsByPlace:
         question = request(
             group_id=group,
             generation_id_or_member_epoch=-1,
@@ -104,7 +104,7 @@ async def commit_offsets(
 
 async def delete_offsets(
     cluster: Cluster, group: str, places: Iterable[TopicPartition], ready: Ready
-) -> Said:
+) -> ErrorsByPlace:
     """OffsetDelete (KIP-496; Kafka 2.4). Raises NotSentError; WireError: nobody knows."""
     groups_places = dict.fromkeys(places, None)
     request = messages.OffsetDeleteRequest
@@ -115,7 +115,7 @@ async def delete_offsets(
         for name, mine in _by_topic(groups_places).items()
     ]
 
-    async def ask(broker: int) -> Said:
+    async def ask(broker: int) -> ErrorsByPlace:
         answer = await cluster.ask(
             broker, request(group_id=group, topics=rows), seconds=ANSWER_SECONDS
         )
@@ -129,7 +129,7 @@ async def delete_offsets(
 async def delete_group(cluster: Cluster, group: str, ready: Ready) -> str:
     """DeleteGroups; Kafka's error name. Raises NotSentError; WireError: nobody knows."""
 
-    async def ask(broker: int) -> Said:
+    async def ask(broker: int) -> ErrorsByPlace:
         question = messages.DeleteGroupsRequest(groups_names=[group])
         answer = await cluster.ask(broker, question, seconds=ANSWER_SECONDS)
         [result] = answer.results
@@ -140,8 +140,8 @@ async def delete_group(cluster: Cluster, group: str, ready: Ready) -> str:
 
 
 async def _at_coordinator(
-    cluster: Cluster, group: str, ask: Callable[[int], Awaitable[Said]], ready: Ready
-) -> Said:
+    cluster: Cluster, group: str, ask: Callable[[int], Awaitable[ErrorsByPlace]], ready: Ready
+) -> ErrorsByPlace:
     bound = cluster.deadline.within(PATIENCE_SECONDS)
     sent = doubtful = False
     while True:
@@ -171,7 +171,7 @@ def _by_topic(places: Mapping[TopicPartition, Any]) -> dict[str, dict[int, Any]]
     return grouped
 
 
-def _errors_of(answer: Any, places: Iterable[TopicPartition]) -> Said:
+def _errors_of(answer: Any, places: Iterable[TopicPartition]) -> ErrorsByPlace:
     errors = {
         (t.name, p.partition_index): messages.error_name(p.error_code)
         for t in answer.topics

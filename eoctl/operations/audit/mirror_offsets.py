@@ -17,7 +17,7 @@ from recovery.formats.mirror_maker import (
 )
 
 NOTHING = "none"
-Found = TypeVar("Found", OffsetSync, Checkpoint)
+MirrorEntry = TypeVar("MirrorEntry", OffsetSync, Checkpoint)
 
 
 async def offset_syncs(
@@ -80,8 +80,8 @@ async def _named(cluster: Cluster, named: str | None, begin: str, end: str) -> l
 
 
 def _one(
-    by_topic: list[tuple[str, list[Found]]], named: str | None, option: str
-) -> tuple[str | None, list[Found]]:
+    by_topic: list[tuple[str, list[MirrorEntry]]], named: str | None, option: str
+) -> tuple[str | None, list[MirrorEntry]]:
     if len(by_topic) > 1:
         names = ", ".join(sorted({topic for topic, _ in by_topic}))
         raise UsageError(

@@ -28,7 +28,7 @@ from recovery.formats.reader import CorruptError
 from recovery.formats.records import Record
 from recovery.inspect.inspection import stale_epoch
 from recovery.merge.log import Tail, merge_format
-from recovery.restart.commits import GroupCommit, Shown, decided, written_with
+from recovery.restart.commits import GroupCommit, OutputEvidence, decided, written_with
 from recovery.restart.decision import RestartPlan
 from recovery.restart.observed import (
     Attached,
@@ -210,7 +210,7 @@ class _Observer:
     async def _answered(self, observed: Observed) -> Observed:
         """Ask until nothing is wanted any more; each round has a new question."""
         before: set[Want] = set()
-        while wants := self._asked.wanted(observed):
+        while wants := self._asked.wants(observed):
             assert not before.issuperset(wants), f"still asking: {wants[0]}"
             before |= set(wants)
             answers, unseen = await self._answer(wants)
@@ -385,7 +385,7 @@ class _Observer:
 
     async def _in_commits(
         self, wants: Sequence[InCommit]
-    ) -> tuple[dict[InCommit, Shown], dict[InCommit, str]]:
+    ) -> tuple[dict[InCommit, OutputEvidence], dict[InCommit, str]]:
         """Answer by the decisions of the ids that committed; under v2 also by the outputs."""
         pids = {w.commit.producer_id for w in wants if w.commit.producer_id is not None}
         owners = await look_at_owners(self._cluster, sorted(pids))
@@ -394,7 +394,9 @@ class _Observer:
         history = [r for log in logs for r in log.records]
         answers = {w: decided(w.commit, (w.topic, w.partition), history) for w in wants}
         unseen: dict[InCommit, str] = {}
-        left = [w for w, shown in answers.items() if shown is Shown.NOTHING and w.commit.is_v2]
+        left = [
+            w for w, shown in answers.items() if shown is OutputEvidence.NOTHING and w.commit.is_v2
+        ]
         for one in log_search.in_turn(left):
             ends = {place: (w.start, w.end) for place, w in one.items()}
             read, failed = await group_commits.tails(self._cluster, ends)

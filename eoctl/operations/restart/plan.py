@@ -14,7 +14,7 @@ from eoctl.operations.restart.observe import RestartLook, Stores
 from eoctl.operations.restart.request import RestartRequest
 from eoctl.render.words import counted
 from eoctl.settings.context import Context
-from eoctl.stores.offsets.store import Contents, Kept, OffsetStore, Write
+from eoctl.stores.offsets.store import Contents, OffsetStore, StoredValues, Write
 from recovery.change.plan import VALID_MS, Plan, Step
 from recovery.restart.decide import changes
 from recovery.restart.decision import RestartPlan
@@ -173,7 +173,7 @@ def _mirrored(store: OffsetStore | None, look: RestartLook) -> tuple[Write, ...]
     return tuple(writes)
 
 
-def _target(look: RestartLook, writes: Sequence[Write]) -> dict[str, Kept | None]:
+def _target(look: RestartLook, writes: Sequence[Write]) -> dict[str, StoredValues | None]:
     """Return what the store holds of each input partition once the plan is applied."""
     if look.contents is None:
         return {}
@@ -234,7 +234,7 @@ def writes_of(step: Step) -> tuple[Write, ...]:
 
 
 def _moves(writes: Sequence[Write], most: int = 3) -> str:
-    def offset(kept: Kept | None) -> str:
+    def offset(kept: StoredValues | None) -> str:
         return "nothing" if kept is None else str(kept.get("offset", "?"))
 
     moves = [f"{w.topic}:{w.partition} {offset(w.before)} -> {offset(w.after)}" for w in writes]

@@ -54,7 +54,7 @@ class RestartRequest(Protocol):
     def topics(self) -> Sequence[str]: ...
     @property
     def growing(self) -> frozenset[str]: ...
-    def wanted(self, observed: Observed) -> tuple[Want, ...]: ...
+    def wants(self, observed: Observed) -> tuple[Want, ...]: ...
     def decide(self, observed: Observed) -> RestartPlan: ...
     def fixed(self, decision: RestartPlan) -> Mapping[str, Any]:
         """Return the request as a plan keeps it, with each offset decided."""
@@ -97,8 +97,8 @@ class OfApp:
     def topics(self) -> Sequence[str]:
         return sorted(self.inputs | self.growing)
 
-    def wanted(self, observed: Observed) -> tuple[Want, ...]:
-        return restart.wanted(self.app, observed)
+    def wants(self, observed: Observed) -> tuple[Want, ...]:
+        return restart.wants(self.app, observed)
 
     def decide(self, observed: Observed) -> RestartPlan:
         return restart.decide(self.app, observed)
@@ -135,7 +135,7 @@ class AdHoc:
     def topics(self) -> Sequence[str]:
         return sorted(self.inputs)
 
-    def wanted(self, observed: Observed) -> tuple[Want, ...]:
+    def wants(self, observed: Observed) -> tuple[Want, ...]:
         return wanted_adhoc(self.target, self.places, observed)
 
     def decide(self, observed: Observed) -> RestartPlan:

@@ -12,7 +12,7 @@ from typing import Any
 from eoctl.operations.change.steps import Effect, die_here_in_tests
 from eoctl.operations.state.delivery import DeliveredState, DeliveryWish
 from eoctl.stores.offsets.sql import SqlOffsets
-from eoctl.stores.offsets.store import Kept, Write
+from eoctl.stores.offsets.store import StoredValues, Write
 from eoctl.stores.state.marks import Marks, marks, sorted_marks
 from eoctl.stores.state.table import SILENT_SECONDS, StateTable, refuse_others
 from recovery.change.plan import Step
@@ -150,7 +150,7 @@ class IntoTable:
             for p, part in sorted(source.partitions.items())
         }
 
-    async def _before(self) -> dict[tuple[str, int], Kept]:
+    async def _before(self) -> dict[tuple[str, int], StoredValues]:
         """Return what is stored for the places that matter."""
         places = self._after()
         contents = await self._offsets_store.read()

@@ -21,7 +21,7 @@ USER_KEY = "user_key"  # of windows and sessions: the key without its window
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShowRequest:
     """What `state show` was asked for. key None: the first `most` entries."""
 
     folder: Path
@@ -31,7 +31,7 @@ class Shown:
     most: int = 100
 
 
-def show(request: Shown) -> Answer:
+def show(request: ShowRequest) -> Answer:
     """Entries whose key, or whose key without its window, is the one asked for.
 
     A value that its serde does not decode is an error row; the bytes are shown still. Raises
@@ -62,7 +62,7 @@ def show(request: Shown) -> Answer:
     )
 
 
-def _typed(keys: Serde, request: Shown) -> bytes:
+def _typed(keys: Serde, request: ShowRequest) -> bytes:
     assert request.key is not None
     if keys.encode is None:
         raise UsageError(

@@ -15,7 +15,7 @@ from eoctl.stores.offsets.json_object import EMPTY, entries_of, kept_of, written
 from eoctl.stores.offsets.store import (
     Contents,
     EnsureHeld,
-    Kept,
+    StoredValues,
     Write,
     held_before,
     refuse_differences,
@@ -48,7 +48,7 @@ class FileOffsets:
             raise IncompleteError(f"cannot be read: {error}", where=self.name) from None
         return self._contents(text)
 
-    def kept(self, position: StoredPartition) -> Kept:
+    def kept(self, position: StoredPartition) -> StoredValues:
         return kept_of(position, self._described.position)
 
     async def write(

@@ -17,7 +17,7 @@ from eoctl.kafka.write.commit import Committed, NotSentError
 from eoctl.stores.offsets.store import (
     Contents,
     EnsureHeld,
-    Kept,
+    StoredValues,
     StoreEntry,
     Write,
     held_before,
@@ -115,7 +115,7 @@ class GroupOffsets:
         }
         return StoreEntry(self._position((o.topic, o.partition), kept), kept)
 
-    def _position(self, place: TopicPartition, kept: Kept) -> StoredPartition:
+    def _position(self, place: TopicPartition, kept: StoredValues) -> StoredPartition:
         where = f"{self.name}, {place[0]}:{place[1]}"
         stored = StoredPartition(
             input=StoredOffset(
@@ -128,7 +128,7 @@ class GroupOffsets:
         )
         return next_positions([stored], self._described.position)[0]
 
-    def kept(self, position: StoredPartition) -> Kept:
+    def kept(self, position: StoredPartition) -> StoredValues:
         p = as_kept([position], self._described.position)[0]
         if p.input.offset < 0:
             raise RefusedError(
@@ -179,7 +179,7 @@ class GroupOffsets:
         self._refuse_unsafe(contents)
         ready = self._ready(ensure_held, (), sent, empty=True)
 
-        async def delete() -> commit.Said:
+        async def delete() -> commit.ErrorsByPlace:
             error = await commit.delete_group(self._cluster, self._described.group, ready)
             return {} if error == "GROUP_ID_NOT_FOUND" else {("", 0): error}
 
@@ -240,7 +240,7 @@ class GroupOffsets:
             )
 
     async def _send(
-        self, request: Awaitable[commit.Said], writes: Sequence[Write], sent: bool
+        self, request: Awaitable[commit.ErrorsByPlace], writes: Sequence[Write], sent: bool
     ) -> None:
         """Raises RefusedError where nothing was written, else UnverifiedError."""
         trouble: str
@@ -271,5 +271,5 @@ class GroupOffsets:
             return False
 
 
-def _committed(kept: Kept | Any) -> Committed:
+def _committed(kept: StoredValues | Any) -> Committed:
     return Committed(kept["offset"], kept["leader_epoch"], kept["metadata"])

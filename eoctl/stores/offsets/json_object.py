@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from eoctl.stores.offsets.store import Kept, StoreEntry, Write
+from eoctl.stores.offsets.store import StoredValues, StoreEntry, Write
 from recovery.restart.stored import (
     StoredPartition,
     StoredPosition,
@@ -24,7 +24,7 @@ def entries_of(text: str, position: StoredPosition, where: str) -> tuple[StoreEn
     )
 
 
-def kept_of(at: StoredPartition, position: StoredPosition) -> Kept:
+def kept_of(at: StoredPartition, position: StoredPosition) -> StoredValues:
     """A position as it stands in the object."""
     return _plain(as_kept([at], position)[0])
 

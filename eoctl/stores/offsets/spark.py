@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from eoctl.stores.offsets.bounded import SilentError, bounded
-from eoctl.stores.offsets.store import Contents, EnsureHeld, Kept, StoreEntry, Write
+from eoctl.stores.offsets.store import Contents, EnsureHeld, StoredValues, StoreEntry, Write
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.formats import spark_checkpoint
 from recovery.formats.reader import CorruptError
@@ -69,7 +69,7 @@ class SparkOffsets:
             spark=checkpoint,
         )
 
-    def kept(self, position: StoredPartition) -> Kept:
+    def kept(self, position: StoredPartition) -> StoredValues:
         raise RefusedError("a checkpoint is Spark's: never written", where=self.name)
 
     async def write(

@@ -14,7 +14,7 @@ from eoctl.stores.offsets.sql_table import Mapped, opened_table, position_of, ro
 from eoctl.stores.offsets.store import (
     Contents,
     EnsureHeld,
-    Kept,
+    StoredValues,
     StoreEntry,
     Write,
     held_before,
@@ -64,7 +64,7 @@ class SqlOffsets:
         table = opened_table(connection, self._described, self.name)
         return self._contents(connection, table, None)
 
-    def kept(self, position: StoredPartition) -> Kept:
+    def kept(self, position: StoredPartition) -> StoredValues:
         at = as_kept([position], self._described.position)[0]
         row = row_of(at, self._described.columns)
         if position_of(at.input.place, row, self.name) != at:
@@ -174,7 +174,7 @@ class SqlOffsets:
         lock: bool = False,
     ) -> Contents:
         rows = connection.execute(table.select(self._app, topics, lock=lock)).all()
-        by_place: dict[TopicPartition, Kept] = {}
+        by_place: dict[TopicPartition, StoredValues] = {}
         for row in rows:
             place, kept = table.read(row, self.name)
             if place in by_place:

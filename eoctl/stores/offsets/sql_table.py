@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from eoctl.stores.offsets.store import Kept
+from eoctl.stores.offsets.store import StoredValues
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import TopicPartition
 from recovery.formats.reader import CorruptError
@@ -94,7 +94,7 @@ class Mapped:
             made = made.where(self.columns["topic"].in_(list(topics)))
         return made.with_for_update() if lock else made
 
-    def read(self, row: Any, where: str) -> tuple[TopicPartition, Kept]:
+    def read(self, row: Any, where: str) -> tuple[TopicPartition, StoredValues]:
         """A row's place and what it keeps. Raises CorruptError."""
         values = dict(zip(self.columns, row, strict=True))
         topic = values["topic"]
@@ -108,20 +108,24 @@ class Mapped:
                 kept[key] = _kept_value(key, values[key], at)
         return place, kept
 
-    def insert(self, app: str | None, place: TopicPartition, after: Kept) -> Any:
+    def insert(self, app: str | None, place: TopicPartition, after: StoredValues) -> Any:
         key: dict[str, Any] = {"topic": place[0], "partition": place[1]}
         if "app" in self.columns:
             key["app"] = app
         made = self.table.insert().inline().values(self._values(key | dict(after)))
         return made.execution_options(preserve_rowcount=True)
 
-    def update(self, app: str | None, place: TopicPartition, before: Kept, after: Kept) -> Any:
+    def update(
+        self, app: str | None, place: TopicPartition, before: StoredValues, after: StoredValues
+    ) -> Any:
         return self._at(self.table.update(), app, place, before).values(self._values(after))
 
-    def delete(self, app: str | None, place: TopicPartition, before: Kept) -> Any:
+    def delete(self, app: str | None, place: TopicPartition, before: StoredValues) -> Any:
         return self._at(self.table.delete(), app, place, before)
 
-    def _at(self, statement: Any, app: str | None, place: TopicPartition, before: Kept) -> Any:
+    def _at(
+        self, statement: Any, app: str | None, place: TopicPartition, before: StoredValues
+    ) -> Any:
         c = self.columns
         if "app" in c:
             statement = statement.where(c["app"] == app)
@@ -161,7 +165,7 @@ class Mapped:
             )
 
 
-def row_of(at: StoredPartition, columns: SqlColumns) -> Kept:
+def row_of(at: StoredPartition, columns: SqlColumns) -> StoredValues:
     """An entry as a row keeps it, in the columns that the table has."""
     values: dict[str, Any] = {
         "output": _text(json.loads(dump_metadata(at.output))["output"]) if at.output else None,
@@ -175,7 +179,7 @@ def row_of(at: StoredPartition, columns: SqlColumns) -> Kept:
     return {"offset": at.input.offset, **there}
 
 
-def position_of(place: TopicPartition, kept: Kept, where: str) -> StoredPartition:
+def position_of(place: TopicPartition, kept: StoredValues, where: str) -> StoredPartition:
     """The entry of a row, as kept. Raises CorruptError."""
     value: dict[str, Any] = {
         "input": {"topic": place[0], "partition": place[1], "offset": kept["offset"]}

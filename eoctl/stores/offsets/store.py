@@ -34,7 +34,7 @@ from recovery.shared.store_tables import (
     ZooKeeperStore,
 )
 
-Kept = Mapping[str, Any]
+StoredValues = Mapping[str, Any]
 """An entry as its store keeps it: JSON without floats. A group: offset, leader_epoch, metadata."""
 
 EnsureHeld = Callable[[], None]
@@ -46,7 +46,7 @@ class StoreEntry:
     """One input partition: `position` in positions (the next offset), `kept` as it stands there."""
 
     position: StoredPartition
-    kept: Kept
+    kept: StoredValues
 
     @property
     def place(self) -> TopicPartition:
@@ -78,8 +78,8 @@ class Write:
 
     topic: str
     partition: int
-    before: Kept | None
-    after: Kept | None
+    before: StoredValues | None
+    after: StoredValues | None
 
     @property
     def place(self) -> TopicPartition:
@@ -107,7 +107,7 @@ class OffsetStore(Protocol):
         """Raises IncompleteError (CorruptError for what is not its format), UnreachableError."""
         ...
 
-    def kept(self, position: StoredPartition) -> Kept:
+    def kept(self, position: StoredPartition) -> StoredValues:
         """Return how the store keeps this entry. Raises RefusedError where it cannot hold it."""
         ...
 

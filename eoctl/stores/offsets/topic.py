@@ -22,7 +22,7 @@ from eoctl.stores.offsets.json_object import EMPTY, entries_of, kept_of, written
 from eoctl.stores.offsets.store import (
     Contents,
     EnsureHeld,
-    Kept,
+    StoredValues,
     StoreEntry,
     Write,
     held_before,
@@ -87,7 +87,7 @@ class TopicOffsets:
             return await self._changelog()
         return self._contents(await self._find())
 
-    def kept(self, position: StoredPartition) -> Kept:
+    def kept(self, position: StoredPartition) -> StoredValues:
         return kept_of(position, self._described.position)
 
     def _contents(self, last: _LastRecord) -> Contents:

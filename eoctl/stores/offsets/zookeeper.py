@@ -16,7 +16,7 @@ from eoctl.stores.offsets.json_object import EMPTY, entries_of, kept_of, written
 from eoctl.stores.offsets.store import (
     Contents,
     EnsureHeld,
-    Kept,
+    StoredValues,
     StoreEntry,
     Write,
     held_before,
@@ -112,7 +112,7 @@ class ZooKeeperOffsets:
                 return Contents(exists=False)
             text = self._text(self._path, tree.nodes[self._path][0])
             return Contents(True, entries_of(text, self._described.position, self.name))
-        kept: dict[TopicPartition, Kept] = {}
+        kept: dict[TopicPartition, StoredValues] = {}
         for path, (data, _) in tree.nodes.items():
             topic, _, number = path.removeprefix(self._path + "/").partition("/")
             text = self._text(path, data)
@@ -132,11 +132,11 @@ class ZooKeeperOffsets:
         except UnicodeDecodeError:
             raise CorruptError(f"the node {path!r} holds no text", where=self.name) from None
 
-    def _position(self, place: TopicPartition, kept: Kept) -> StoredPartition:
+    def _position(self, place: TopicPartition, kept: StoredValues) -> StoredPartition:
         start = StoredOffset(topic=place[0], partition=place[1], offset=kept["offset"])
         return next_positions([StoredPartition(input=start)], self._described.position)[0]
 
-    def kept(self, position: StoredPartition) -> Kept:
+    def kept(self, position: StoredPartition) -> StoredValues:
         if not self._described.is_consumer_offsets:
             return kept_of(position, self._described.position)
         place = position.input.place

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-Seen = Mapping[str, Any]
+Summary = Mapping[str, Any]
 """What a format remembers of all records of a partition (maxima, say); JSON can hold it."""
 
 
@@ -62,18 +62,18 @@ class ChangelogFormat:
         """bool[n]: records that may be in a state; the others are counted as `invalid`."""
         return ~null_mask(rows.column("key"))
 
-    def keep(self, rows: "pa.RecordBatch", summary: Seen) -> "NDArray[np.bool_] | None":
+    def keep(self, rows: "pa.RecordBatch", summary: Summary) -> "NDArray[np.bool_] | None":
         """bool[n]: valid records that a replay would not ignore; None: all.
 
         summary: of the records before them.
         """
         return None
 
-    def observe(self, rows: "pa.RecordBatch", summary: Seen) -> Seen:
+    def observe(self, rows: "pa.RecordBatch", summary: Summary) -> Summary:
         """Return what to remember of these records, by rising offset, tombstones included."""
         return summary
 
-    def merge(self, first: Seen, second: Seen) -> Seen:
+    def merge(self, first: Summary, second: Summary) -> Summary:
         """Join what two ranges of a partition have seen."""
         return {**first, **second}
 
@@ -81,7 +81,7 @@ class ChangelogFormat:
         """Return the columns of which the last offset wins."""
         return rows.column("key")
 
-    def finish(self, rows: "pa.Table", summary: Seen) -> "pa.Table":
+    def finish(self, rows: "pa.Table", summary: Summary) -> "pa.Table":
         """The live rows among the last of each identity, with the `extra` columns.
 
         All identities of a key come together, in no order, tombstones included. summary: of the
@@ -89,7 +89,7 @@ class ChangelogFormat:
         """
         return rows.filter(rows.column("value").is_valid())
 
-    def proves(self, log: LogFacts, summary: Seen) -> str | None:
+    def proves(self, log: LogFacts, summary: Summary) -> str | None:
         """Why nothing that is live can be missing although the log's beginning was deleted.
 
         None where that can't be said.

@@ -11,7 +11,7 @@ from recovery.formats.arrays import binary_parts, int64_values, one_chunk
 from recovery.formats.coast import decode_changelog
 from recovery.formats.columns import int64_array
 from recovery.formats.reader import CorruptError
-from recovery.state.changelogs.changelog import ChangelogFormat, Seen
+from recovery.state.changelogs.changelog import ChangelogFormat, Summary
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,7 +48,7 @@ class Coast(ChangelogFormat):
         keys = rows.column("key")
         return super().valid(rows) & _fits(keys, 0, _LENGTH)
 
-    def observe(self, rows: "pa.RecordBatch", summary: Seen) -> Seen:
+    def observe(self, rows: "pa.RecordBatch", summary: Summary) -> Summary:
         """Raises CorruptError where the last record's value is not coast's."""
         values = rows.column("value")
         for i in range(len(rows) - 1, -1, -1):
@@ -62,7 +62,7 @@ class Coast(ChangelogFormat):
             return {"upstream": entry.upstream, "downstream": entry.downstream}
         return summary
 
-    def finish(self, rows: "pa.Table", summary: Seen) -> "pa.Table":
+    def finish(self, rows: "pa.Table", summary: Summary) -> "pa.Table":
         """Raises CorruptError for a value that is not coast's."""
         import numpy as np
         import pyarrow.compute as pc

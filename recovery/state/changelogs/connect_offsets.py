@@ -7,7 +7,7 @@ Source: Kafka's classes OffsetStorageWriter, KafkaOffsetBackingStore; KIP-875.
 import json
 from typing import TYPE_CHECKING
 
-from recovery.state.changelogs.changelog import ChangelogFormat, Seen
+from recovery.state.changelogs.changelog import ChangelogFormat, Summary
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +28,7 @@ class ConnectOffsets(ChangelogFormat):
         names = ("connector", "source_partition", "source_offset")
         return pa.schema([pa.field(name, pa.large_string()) for name in names])
 
-    def finish(self, rows: "pa.Table", summary: Seen) -> "pa.Table":
+    def finish(self, rows: "pa.Table", summary: Summary) -> "pa.Table":
         import pyarrow as pa
 
         rows = super().finish(rows, summary)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from recovery.errors import UsageError
 from recovery.formats.arrays import binary_parts, int64_values, null_mask, one_chunk
 from recovery.formats.columns import int64_array
-from recovery.state.changelogs.changelog import ChangelogFormat, LogFacts, Seen
+from recovery.state.changelogs.changelog import ChangelogFormat, LogFacts, Summary
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,17 +51,17 @@ class _Expiring(ChangelogFormat):
         long_enough: NDArray[np.bool_] = np.diff(edges) >= self.tail
         return super().valid(rows) & long_enough
 
-    def observe(self, rows: "pa.RecordBatch", summary: Seen) -> Seen:
+    def observe(self, rows: "pa.RecordBatch", summary: Summary) -> Summary:
         if not len(rows):
             return summary
         highest = int(tail_int64(rows.column("key"), self.expires_by).max())
         return {"max": max(highest, summary.get("max", highest))}
 
-    def merge(self, first: Seen, second: Seen) -> Seen:
+    def merge(self, first: Summary, second: Summary) -> Summary:
         highest = [s["max"] for s in (first, second) if "max" in s]
         return {"max": max(highest)} if highest else {}
 
-    def finish(self, rows: "pa.Table", summary: Seen) -> "pa.Table":
+    def finish(self, rows: "pa.Table", summary: Summary) -> "pa.Table":
         rows = super().finish(rows, summary).combine_chunks()
         if not len(rows):
             return _with(rows, self.extra, [])
@@ -73,7 +73,7 @@ class _Expiring(ChangelogFormat):
         """The `extra` columns of these keys."""
         raise NotImplementedError
 
-    def proves(self, log: LogFacts, summary: Seen) -> str | None:
+    def proves(self, log: LogFacts, summary: Summary) -> str | None:
         """Old windows leave the log from its start on: while that is 0, none has left."""
         return "the log begins at offset 0" if log.log_start_offset == 0 else None
 
@@ -157,7 +157,7 @@ class StreamsVersioned(ChangelogFormat):
 
         return pa.schema([pa.field("valid_from", pa.int64()), pa.field("valid_to", pa.int64())])
 
-    def keep(self, rows: "pa.RecordBatch", summary: Seen) -> "NDArray[np.bool_] | None":
+    def keep(self, rows: "pa.RecordBatch", summary: Summary) -> "NDArray[np.bool_] | None":
         import numpy as np
 
         time = _timestamps(rows)
@@ -165,12 +165,12 @@ class StreamsVersioned(ChangelogFormat):
         kept: NDArray[np.bool_] = time >= highest - _retention(self)
         return None if kept.all() else kept
 
-    def observe(self, rows: "pa.RecordBatch", summary: Seen) -> Seen:
+    def observe(self, rows: "pa.RecordBatch", summary: Summary) -> Summary:
         if not len(rows):
             return summary
         return {"time": max(int(_timestamps(rows).max()), summary.get("time", _NO_TIMESTAMP))}
 
-    def merge(self, first: Seen, second: Seen) -> Seen:
+    def merge(self, first: Summary, second: Summary) -> Summary:
         return {"time": max(s.get("time", _NO_TIMESTAMP) for s in (first, second))}
 
     def identity(self, rows: "pa.RecordBatch | pa.Table") -> "pa.LargeBinaryArray":
@@ -189,7 +189,7 @@ class StreamsVersioned(ChangelogFormat):
         )
         return pc.binary_join_element_wise(one_chunk(rows.column("key")), stamps, nothing)
 
-    def finish(self, rows: "pa.Table", summary: Seen) -> "pa.Table":
+    def finish(self, rows: "pa.Table", summary: Summary) -> "pa.Table":
         import numpy as np
 
         if not len(rows):

@@ -54,6 +54,6 @@ def show(
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="entries shown")] = 100,
 ) -> int:
     """A key's entries, decoded; exit 1 when the state has none."""
-    answer = state_show.show(state_show.Shown(folder, key, key_serde, value_serde, limit))
+    answer = state_show.show(state_show.ShowRequest(folder, key, key_serde, value_serde, limit))
     emit(answer, SHOW, output)
     return answer.exit_status
