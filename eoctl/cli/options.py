@@ -294,8 +294,8 @@ def flattened(function: Callable[..., Any]) -> Callable[..., Any]:
             if isinstance(value, Path):
                 local_path(value)
         for name, kind in groups.items():
-            made = kind(**{f.name: values.pop(f.name) for f in dataclasses.fields(kind)})
-            values[name] = made.over(before_command()) if kind is Connection else made
+            options = kind(**{f.name: values.pop(f.name) for f in dataclasses.fields(kind)})
+            values[name] = options.over(before_command()) if kind is Connection else options
         return function(**values)
 
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -176,17 +176,17 @@ async def _remembered(
     Raises RefusedError where some of them are gone: their repeats would be taken for new.
     """
     wish, partition, begin, start = job.wish, part.partition, part.begin, part.start
-    made = (wish.source, partition, wish.by, wish.horizon_ms, wish.horizon_offsets)
-    memory = Deduplicator(*made)
-    kept = None
+    settings = (wish.source, partition, wish.by, wish.horizon_ms, wish.horizon_offsets)
+    memory = Deduplicator(*settings)
+    from_file = None
     if folder is not None:
-        kept = dedup_memory.load(folder, wish.job, partition, job.digest, start)
-    if kept is not None:
+        from_file = dedup_memory.load(folder, wish.job, partition, job.digest, start)
+    if from_file is not None:
         try:
-            memory.load(kept[1])
-            begin = kept[0]
+            memory.load(from_file[1])
+            begin = from_file[0]
         except (ValueError, TypeError, KeyError, IndexError):  # a shortcut of another version
-            memory = Deduplicator(*made)
+            memory = Deduplicator(*settings)
     if begin < start:
         there = "here" if folder is None else f"in {folder}"
         gone = f"what was copied of offsets [{begin}, {start}) is neither remembered {there} nor"

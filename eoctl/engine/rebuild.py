@@ -110,10 +110,10 @@ def _rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, nam
     began = time.monotonic()
     form = changelog_format(request.format, request.options)
     folder = Path(request.output)
-    kept = state_folder.Attempts(folder)
-    rows = _run(_range_tasks(request, access, form), engine, kept)
+    attempts = state_folder.Attempts(folder)
+    rows = _run(_range_tasks(request, access, form), engine, attempts)
     by_place = _by_place(rows)
-    combined = _by_place(_run(_bucket_tasks(request, by_place, form), engine, kept))
+    combined = _by_place(_run(_bucket_tasks(request, by_place, form), engine, attempts))
     judged, logs = asyncio.run(_look_again(request, access, by_place))
     partitions = []
     notes = list(request.notes)
@@ -122,7 +122,7 @@ def _rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, nam
         counts = lost is not None and lost[1]
         if lost is not None and not counts:
             notes.append(f"{place[0]}-{place[1]}: {lost[0]}")
-        made = _partition(
+        partition = _partition(
             request,
             place,
             by_place[place],
@@ -130,8 +130,10 @@ def _rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, nam
             logs[place].log_start_offset or 0,
         )
         if lost is not None and counts:
-            made = made.model_copy(update={"incomplete": (*made.incomplete, lost[0])})
-        partitions.append(made)
+            partition = partition.model_copy(
+                update={"incomplete": (*partition.incomplete, lost[0])}
+            )
+        partitions.append(partition)
     cut = request.cut.model_copy(update=judged._asdict())
     every = [row for values in (by_place, combined) for some in values.values() for row in some]
     incomplete = tuple(
@@ -171,17 +173,17 @@ def _now_ms() -> int:
 
 
 def _run(
-    tasks: Mapping[str, Task], engine: RebuildEngine, kept: state_folder.Attempts
+    tasks: Mapping[str, Task], engine: RebuildEngine, attempts: state_folder.Attempts
 ) -> list[TaskRow]:
     """The rows of all tasks; those of an earlier run are not done again."""
-    rows = {key: row for key in tasks if (row := kept.find(key)) is not None}
+    rows = {key: row for key in tasks if (row := attempts.find(key)) is not None}
     todo = [task for key, task in tasks.items() if key not in rows]
     if todo:
         for row in engine(todo):
             key = row.key()
             if key not in tasks:
                 raise RefusedError(f"the engine gave a row that nobody asked for: {key}")
-            kept.keep(key, row)
+            attempts.keep(key, row)
             rows[key] = row
     lost = sorted(tasks.keys() - rows.keys())
     if lost:

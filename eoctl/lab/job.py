@@ -126,11 +126,11 @@ class LabJob:
         admin = AdminClient(self._lab.client_properties())
         if INPUT in admin.list_topics(timeout=SECONDS).topics:
             return
-        kept = {"retention.ms": "-1"}  # the sales are old
-        new = [NewTopic(name, PARTITIONS, 1, config=kept) for name in (OUTPUT, INPUT)]
+        for_ever = {"retention.ms": "-1"}  # the sales are old
+        new = [NewTopic(name, PARTITIONS, 1, config=for_ever) for name in (OUTPUT, INPUT)]
         new.append(NewTopic(CHANGELOG, PARTITIONS, 1, config={"cleanup.policy": "compact"}))
-        for made in admin.create_topics(new, operation_timeout=SECONDS).values():
-            made.result(SECONDS)
+        for creation in admin.create_topics(new, operation_timeout=SECONDS).values():
+            creation.result(SECONDS)
         producer = self._producer()
         for p in range(PARTITIONS):
             for number in range(SALES):

@@ -157,7 +157,7 @@ def _protobuf(words: str, where: str) -> Decoder:
         pool = descriptor_pool.DescriptorPool()
         for one in described.file:
             pool.Add(one)
-        made = message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
+        message_class = message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
     except KeyError:
         raise UsageError(f"{file} has no message {message}", where=where) from None
     except (DecodeError, TypeError) as error:
@@ -165,7 +165,7 @@ def _protobuf(words: str, where: str) -> Decoder:
 
     def decode(content: bytes) -> Any:
         try:
-            return json_format.MessageToDict(made.FromString(content))
+            return json_format.MessageToDict(message_class.FromString(content))
         except DecodeError as error:
             raise ValueError(f"not of that message: {error}") from None
 

@@ -345,8 +345,8 @@ class Case:
     @cached_property
     def _past(self) -> History | None:
         """The history as it was at the newest look."""
-        made = self.history
-        return made and replace(made, decisions=self._decisions_until_look(made))
+        history = self.history
+        return history and replace(history, decisions=self._decisions_until_look(history))
 
     @property
     def topic_unclear(self) -> bool:

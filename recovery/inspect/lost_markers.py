@@ -214,19 +214,19 @@ def _ahead(
     coordinators = {d.leader_epoch for d in decisions}
     bounds = []
     for epoch in {d.producer_epoch for d in history.decisions}:
-        made = [d for d in history.decisions if d.producer_epoch == epoch]
+        decided = [d for d in history.decisions if d.producer_epoch == epoch]
         of_epoch = [m for m in history.markers if m.producer_epoch == epoch]
         if (
-            [d.outcome for d in made] != [m.outcome for m in of_epoch]
+            [d.outcome for d in decided] != [m.outcome for m in of_epoch]
             or any(m.data is not True for m in of_epoch)
-            or any(d.source == "forgotten" for d in made)
+            or any(d.source == "forgotten" for d in decided)
             # of v1's decisions on one epoch some may have been compacted away
-            or (history.window > 0 and any(d.client_version < 2 for d in made))
+            or (history.window > 0 and any(d.client_version < 2 for d in decided))
         ):
             continue
         bounds += [
             (m.timestamp - d.completed_at, m.timestamp - d.timestamp)
-            for d, m in zip(made, of_epoch, strict=True)
+            for d, m in zip(decided, of_epoch, strict=True)
             if d.completed_at is not None
             and abs(d.timestamp - near.timestamp) <= NEAR_MS
             and leaders <= {(m.coordinator_epoch, m.leader_epoch)}

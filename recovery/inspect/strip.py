@@ -121,22 +121,22 @@ def _stretch(data: bytes, header: BatchHeader, kind: StripKind) -> _Stretch:
 
 def _merged(stretches: Sequence[_Stretch], start: int, end: int) -> Iterable[_Stretch]:
     """Cut to the window, holes named, neighbours of one kind joined."""
-    made: list[_Stretch] = []
+    merged: list[_Stretch] = []
     at = start
     for s in stretches:
         first, last = max(s.first, at), min(s.end, end)
         if first >= last:
             continue
         if first > at:
-            made.append(_Stretch(at, first, "missing", batches=0))
+            merged.append(_Stretch(at, first, "missing", batches=0))
         s = replace(s, first=first, end=last)
-        if made and made[-1].joins(s):
-            made[-1].end = s.end
-            made[-1].batches += 1
-            made[-1].records += s.records
+        if merged and merged[-1].joins(s):
+            merged[-1].end = s.end
+            merged[-1].batches += 1
+            merged[-1].records += s.records
         else:
-            made.append(s)
+            merged.append(s)
         at = last
     if at < end:
-        made.append(_Stretch(at, end, "missing", batches=0))
-    return made
+        merged.append(_Stretch(at, end, "missing", batches=0))
+    return merged

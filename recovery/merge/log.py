@@ -84,12 +84,12 @@ class CoastFormat:
     ) -> Columns | None:
         if any(keys) or None in values:
             return None
-        known: Sequence[bytes] = values  # type: ignore[assignment]
-        places = list(map(self._places.get, [value[:-8] for value in known]))
-        numbers = b"".join([value[-8:] for value in known])
-        if None in places or len(numbers) != 8 * len(known):
+        contents: Sequence[bytes] = values  # type: ignore[assignment]
+        places = list(map(self._places.get, [value[:-8] for value in contents]))
+        numbers = b"".join([value[-8:] for value in contents])
+        if None in places or len(numbers) != 8 * len(contents):
             return None
-        offsets = list(struct.unpack(f">{len(known)}q", numbers))
+        offsets = list(struct.unpack(f">{len(contents)}q", numbers))
         if offsets and min(offsets) < 0:
             return None
         return places, offsets  # type: ignore[return-value]

@@ -91,12 +91,12 @@ async def _write_plan(
     for row in many.left_out:
         line = visible(f"left out: {subject(row)}: {row['reason']}", spaces=False)
         print(f"eoctl: {line}", file=sys.stderr)
-    made = many.plan
-    if made is None:
+    plan = many.plan
+    if plan is None:
         print("eoctl: no plan is written: no remedy may be carried out", file=sys.stderr)
         return
-    plan_files.write(made, file)
-    print(f"eoctl: {made.summary}; to see it: eoctl txn apply {file}", file=sys.stderr)
+    plan_files.write(plan, file)
+    print(f"eoctl: {plan.summary}; to see it: eoctl txn apply {file}", file=sys.stderr)
 
 
 def status(

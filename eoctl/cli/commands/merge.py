@@ -233,9 +233,9 @@ def replay(
             cluster, context, merge, follow=follow, max_rate=rate, thoroughly=not execute.execute
         )
 
-    made = with_cluster(context, connection.seconds(None), planned)
-    chosen = choose_engine(engine, made, spark is not None, follow=follow)
-    change = _Replay("merge-replay", made, context, chosen=chosen, spark=spark, staging=staging)
+    plan = with_cluster(context, connection.seconds(None), planned)
+    chosen = choose_engine(engine, plan, spark is not None, follow=follow)
+    change = _Replay("merge-replay", plan, context, chosen=chosen, spark=spark, staging=staging)
     return change.carry_out(execute, output, connection.seconds(None))
 
 

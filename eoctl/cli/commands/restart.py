@@ -113,16 +113,16 @@ def plan(
         )
 
     try:
-        made = with_cluster(context, seconds, planned)
+        restart_plan = with_cluster(context, seconds, planned)
     except PendingError as pending:
         if not fence or not pending.owners:
             raise
         fenced = _fence(connection, output, execute, pending)
-        made = _once_stable(lambda: with_cluster(context, seconds, planned), fenced)
+        restart_plan = _once_stable(lambda: with_cluster(context, seconds, planned), fenced)
     if out is not None:
-        plan_files.write(made, out)
-    if not _short(made, env, env_as_json, export):
-        _show("restart-plan", made, output, out)
+        plan_files.write(restart_plan, out)
+    if not _short(restart_plan, env, env_as_json, export):
+        _show("restart-plan", restart_plan, output, out)
     return Exit.OK
 
 
@@ -177,19 +177,19 @@ def show(
 ) -> int:
     """A plan as it was made, and whether it was applied or undone from here; asks no broker."""
     _one_form(env, env_as_json, export)
-    made = _read(file)
-    if not _short(made, env, env_as_json, export):
-        _show("restart-show", made, output, file, operations.became(made))
+    restart_plan = _read(file)
+    if not _short(restart_plan, env, env_as_json, export):
+        _show("restart-show", restart_plan, output, file, operations.became(restart_plan))
     return Exit.OK
 
 
 def apply(connection: Connection, output: Format, execute: Execute, file: PlanFile) -> int:
     """Write the planned positions; everything is looked at again. Without --execute only looks."""
-    made = _read(file)
-    context, seconds = context_of(connection, made), connection.seconds(ACTING_SECONDS)
+    restart_plan = _read(file)
+    context, seconds = context_of(connection, restart_plan), connection.seconds(ACTING_SECONDS)
     if not execute.execute:
-        operations.check(made, context, seconds)
-    elif (begun := operations.going_on_with(made)) is not None:
+        operations.check(restart_plan, context, seconds)
+    elif (begun := operations.going_on_with(restart_plan)) is not None:
         print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
         try:
             return CommandChange("restart-apply", begun.plan, context).carry_out(
@@ -198,14 +198,14 @@ def apply(connection: Connection, output: Format, execute: Execute, file: PlanFi
         except RefusedError:
             if not operations.is_abandoned(begun):
                 raise
-    return CommandChange("restart-apply", made, context).carry_out(execute, output, seconds)
+    return CommandChange("restart-apply", restart_plan, context).carry_out(execute, output, seconds)
 
 
 def undo(connection: Connection, output: Format, execute: Execute, file: PlanFile) -> int:
     """Put back what `apply` wrote: offset, metadata, leader epoch, absence. --execute acts."""
-    made = _read(file)
-    context, seconds = context_of(connection, made), connection.seconds(ACTING_SECONDS)
-    entry = operations.applied(made)
+    restart_plan = _read(file)
+    context, seconds = context_of(connection, restart_plan), connection.seconds(ACTING_SECONDS)
+    entry = operations.applied(restart_plan)
     begun = operations.begun_undo(entry)
     back = begun.plan if begun is not None else acting.undo_plan(entry, context, seconds)
     change = CommandChange("restart-undo", back, context, undoes=entry.id)
@@ -214,20 +214,22 @@ def undo(connection: Connection, output: Format, execute: Execute, file: PlanFil
 
 def verify(connection: Connection, output: Format, file: PlanFile, pause: Pause = None) -> int:
     """Look again after a pause: for a zombie's commit over the plan, or a write behind its end."""
-    made = _read(file)
+    restart_plan = _read(file)
     wait = _seconds(pause, 5.0)
     seconds = connection.seconds(ACTING_SECONDS)
-    context = context_of(connection, made)
-    answer = with_cluster(context, seconds, lambda c: look_again(c, made, pause=wait))
+    context = context_of(connection, restart_plan)
+    answer = with_cluster(context, seconds, lambda c: look_again(c, restart_plan, pause=wait))
     emit(answer, VERIFY, output)
     return answer.exit_status
 
 
 def _read(file: Path) -> Plan:
-    made = plan_files.read(file)
-    if made.kind != KIND:
-        raise UsageError(f"a plan of kind {made.kind}", where=str(file), remedy="not a restart")
-    return made
+    restart_plan = plan_files.read(file)
+    if restart_plan.kind != KIND:
+        raise UsageError(
+            f"a plan of kind {restart_plan.kind}", where=str(file), remedy="not a restart"
+        )
+    return restart_plan
 
 
 def _seconds(text: str | None, default: float) -> float:
@@ -244,9 +246,9 @@ def _one_form(*forms: bool) -> None:
         raise UsageError("give one of --env, --env-json, --export")
 
 
-def _short(made: Plan, env: bool, env_as_json: bool, export: bool) -> bool:
+def _short(restart_plan: Plan, env: bool, env_as_json: bool, export: bool) -> bool:
     """Print what a script asked for; False if it asked for nothing."""
-    decision = decision_of(made)
+    decision = decision_of(restart_plan)
     if env:
         for line in env_lines(decision):
             print(line)
@@ -260,21 +262,21 @@ def _short(made: Plan, env: bool, env_as_json: bool, export: bool) -> bool:
 
 def _show(
     schema: str,
-    made: Plan,
+    restart_plan: Plan,
     output: Format,
     file: Path | None,
     became: operations.Became | None = None,
 ) -> None:
     """Print a plan. became: of a plan that is not just made, what the journal says of it."""
-    row = restart_plan_row(decision_of(made))
+    row = restart_plan_row(decision_of(restart_plan))
     extra: dict[str, object] = {
-        "plan_sha256": made.sha256,
-        "expires": rfc3339(made.expires_at),
+        "plan_sha256": restart_plan.sha256,
+        "expires": rfc3339(restart_plan.expires_at),
         "file": None if file is None else str(file),
     }
     if became is not None:
         extra |= {"applied": _entry(became.applied), "undone": _entry(became.undone)}
-    answer = Answer(schema, made.cluster_id, now_ms(), [row], extra=extra)
+    answer = Answer(schema, restart_plan.cluster_id, now_ms(), [row], extra=extra)
     if output.output not in ("table", "wide"):
         emit(answer, PLAN, output)
         return
@@ -282,7 +284,7 @@ def _show(
     wide, headers = output.output == "wide", not output.no_headers
     for line in (
         *lines(row, width=width, wide=wide, headers=headers),
-        *_closing(made, file, became),
+        *_closing(restart_plan, file, became),
     ):
         print(line)
 
@@ -316,12 +318,14 @@ def _fate(word: str, entry: JournalEntry) -> str:
     return f" {word:<12} by journal entry {entry.id}, {rfc3339(entry.ended_at)}{how or ''}"
 
 
-def _closing(made: Plan, file: Path | None, became: operations.Became | None) -> Iterator[str]:
-    for step in made.steps:
+def _closing(
+    restart_plan: Plan, file: Path | None, became: operations.Became | None
+) -> Iterator[str]:
+    for step in restart_plan.steps:
         yield f" step         {step.does}"
-    yield f" lock         {made.lock}"
-    yield f" expires      {rfc3339(made.expires_at)}"
-    yield f" sha256       {made.sha256}"
+    yield f" lock         {restart_plan.lock}"
+    yield f" expires      {rfc3339(restart_plan.expires_at)}"
+    yield f" sha256       {restart_plan.sha256}"
     if became is not None and became.applied is not None:
         yield _fate("applied", became.applied)
         if became.undone is not None:

@@ -174,10 +174,10 @@ class Cluster:
 
         async def attempt(position: int, host: str, port: int) -> Connection:
             await asyncio.sleep(position * STAGGER_SECONDS)
-            made = await Connection.open(host, port, self.settings.security, bound)
+            connection = await Connection.open(host, port, self.settings.security, bound)
             if self._bootstrap_address is None:
                 self._bootstrap_address = (host, port)
-            return made
+            return connection
 
         tasks = [
             asyncio.create_task(attempt(position, host, port))
@@ -300,14 +300,14 @@ class Cluster:
             if known is None:
                 raise WireError("BROKER_NOT_AVAILABLE", "the cluster does not list this broker")
             try:
-                made = await Connection.open(
+                new = await Connection.open(
                     known.host, known.port, self.settings.security, self.silence()
                 )
             except WireError as error:
                 self._silent[broker] = error
                 raise
-            self._connections[broker] = made
-            return made
+            self._connections[broker] = new
+            return new
 
     async def ask(
         self,

@@ -104,13 +104,13 @@ def _configuration(
         if on_error is not None:
             on_error(WireError(error.name(), error.str()))
 
-    made: dict[str, Any] = Properties({"client.id": "eoctl"})
-    made |= config or {}
-    made |= librdkafka_properties(settings)
-    made |= {"logger": logger, "error_cb": heard}
-    if made.get("sasl.mechanism") == "OAUTHBEARER":
-        made["oauth_cb"] = _token_giver(settings, tokens)
-    return made
+    properties: dict[str, Any] = Properties({"client.id": "eoctl"})
+    properties |= config or {}
+    properties |= librdkafka_properties(settings)
+    properties |= {"logger": logger, "error_cb": heard}
+    if properties.get("sasl.mechanism") == "OAUTHBEARER":
+        properties["oauth_cb"] = _token_giver(settings, tokens)
+    return properties
 
 
 def _token_giver(

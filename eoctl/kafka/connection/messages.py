@@ -27,20 +27,20 @@ else:
             # its response header is never flexible: kafka-python has that in code
             from kafka.protocol.metadata import api_versions
 
-            made = getattr(api_versions, name)
+            message_class = getattr(api_versions, name)
         elif name == "RawFetchResponse":
             from eoctl.kafka.connection import raw_fetch
 
-            made = raw_fetch.RawFetchResponse
+            message_class = raw_fetch.RawFetchResponse
         else:
             from kafka.protocol.api_message import ApiMessage
 
             own = name.startswith(OWN_SCHEMAS)
             package = {"load_json": "eoctl.kafka.connection.schemas"} if own else {}
-            made = type(ApiMessage)(name.removeprefix("Raw"), (ApiMessage,), {}, **package)
-            made.__name__ = name
-        globals()[name] = made
-        return made
+            message_class = type(ApiMessage)(name.removeprefix("Raw"), (ApiMessage,), {}, **package)
+            message_class.__name__ = name
+        globals()[name] = message_class
+        return message_class
 
 
 def response_class(request: Any) -> Any:

@@ -47,9 +47,9 @@ class CachedToken(ABC):
         try:
             now = time.time()
             if self._token is None or now >= self._stale_at:
-                made = self._fetch(seconds)
-                self._token = made
-                self._stale_at = now + FRESH_SHARE * (made.expires - now)
+                token = self._fetch(seconds)
+                self._token = token
+                self._stale_at = now + FRESH_SHARE * (token.expires - now)
             return self._token
         finally:
             self._lock.release()
@@ -152,18 +152,18 @@ class MskToken(CachedToken):
 
         try:
             if self.role_arn:
-                made = Signer.generate_auth_token_from_role_arn(
+                token = Signer.generate_auth_token_from_role_arn(
                     self.region, self.role_arn, self.role_session
                 )
             elif self.profile:
-                made = Signer.generate_auth_token_from_profile(self.region, self.profile)
+                token = Signer.generate_auth_token_from_profile(self.region, self.profile)
             else:
-                made = Signer.generate_auth_token(self.region)
+                token = Signer.generate_auth_token(self.region)
         except Exception as error:  # botocore has many, all of them about credentials
             raise failed(
                 f"{self.what} made no token: {error}", "check the AWS credentials"
             ) from None
-        text, expires_ms = made
+        text, expires_ms = token
         return made_token(text, None, expires_ms / 1000)
 
 

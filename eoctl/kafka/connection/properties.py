@@ -198,22 +198,22 @@ def librdkafka_properties(settings: ClientSettings) -> Properties:
             "and this one reads or writes records through librdkafka",
             remedy="run it where the brokers' advertised names can be reached",
         )
-    made = Properties(
+    properties = Properties(
         {
             "bootstrap.servers": addresses(settings.bootstrap_servers),
             "security.protocol": settings.protocol,
         }
     )
     if settings.tls is not None:
-        made |= settings.tls.librdkafka_properties()
+        properties |= settings.tls.librdkafka_properties()
     if settings.sasl is not None:
         from eoctl.kafka.connection.sasl import Plain, Scram
 
-        made["sasl.mechanism"] = settings.sasl.name
+        properties["sasl.mechanism"] = settings.sasl.name
         if isinstance(settings.sasl, Plain | Scram):
-            made["sasl.username"] = settings.sasl.username
-            made["sasl.password"] = settings.sasl.password.reveal()
-    return made
+            properties["sasl.username"] = settings.sasl.username
+            properties["sasl.password"] = settings.sasl.password.reveal()
+    return properties
 
 
 _SERVER = re.compile(r"(?:[A-Za-z][A-Za-z0-9+._-]*://)?(?:\[([^\]]+)\]|([^:\[\]]+))(?::(\d+))?")

@@ -29,10 +29,10 @@ class Pem:
         if self.path is not None:
             yield self.path
             return
-        with tempfile.NamedTemporaryFile("w", suffix=".pem") as made:  # mode 0600
-            made.write(self.text.reveal())
-            made.flush()
-            yield made.name
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # mode 0600
+            file.write(self.text.reveal())
+            file.flush()
+            yield file.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +64,21 @@ class Tls:
 
     def librdkafka_properties(self) -> dict[str, str]:
         """Return these settings in librdkafka's names."""
-        made = {
+        properties = {
             "ssl.endpoint.identification.algorithm": "https" if self.check_hostname else "none",
             "enable.ssl.certificate.verification": "true" if self.verify else "false",
         }
         pems = {"ssl.ca": self.ca, "ssl.certificate": self.certificate, "ssl.key": self.private_key}
         for stem, pem in pems.items():
             if isinstance(pem, str):
-                made[f"{stem}.location"] = pem
+                properties[f"{stem}.location"] = pem
             elif pem is not None and pem.path is not None:
-                made[f"{stem}.location"] = pem.path
+                properties[f"{stem}.location"] = pem.path
             elif pem is not None:
-                made[f"{stem}.pem"] = pem.text.reveal()
+                properties[f"{stem}.pem"] = pem.text.reveal()
         if self.key_password is not None:
-            made["ssl.key.password"] = self.key_password.reveal()
-        return made
+            properties["ssl.key.password"] = self.key_password.reveal()
+        return properties
 
     def _build(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

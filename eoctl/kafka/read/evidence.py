@@ -72,10 +72,12 @@ async def start_batches(
         precede, _ = await read_all(cluster, before, partition_bytes=PEEK_BYTES, most_chunks=2)
         keyed, _ = await read_all(cluster, groups, most_chunks=GROUP_CHUNKS)
         for w in batch_of:
-            made = _start_batch(w, follow[w.topic_partition], precede.get(w.topic_partition, ()))
-            if made is not None:
+            batch_read = _start_batch(
+                w, follow[w.topic_partition], precede.get(w.topic_partition, ())
+            )
+            if batch_read is not None:
                 names = _groups(w, keyed.get(w.topic_partition, ()))
-                batches[w] = replace(made, groups=names)
+                batches[w] = replace(batch_read, groups=names)
     return batches
 
 
@@ -283,7 +285,7 @@ async def state_logs(
     logs: list[StateLog] = []
     ranges: list[Range] = []
     whole: dict[int, Range] = {}
-    kept: dict[int, LogPart] = {}
+    cached: dict[int, LogPart] = {}
     doubted: set[int] = set()
     other: set[int] = set()
     for p in facts:
@@ -294,7 +296,7 @@ async def state_logs(
         whole[p.partition] = all_of_it
         part = cache.load(p.partition) if cache is not None else None
         if part is not None:
-            kept[p.partition] = part
+            cached[p.partition] = part
         if (
             part is not None
             and all_of_it.start <= (last := part.header(-1).base_offset) < all_of_it.end
@@ -306,25 +308,27 @@ async def state_logs(
             ranges.append(all_of_it)
 
     def made(number: int, buffers: Sequence[bytes], end: int, error: str | None) -> StateLog:
-        before = kept.get(number)
+        before = cached.get(number)
         return _log(number, before, buffers, end, error, producer_ids, transactional_ids, cache)
 
     async for number, buffers, end, error in _read_each(cluster, ranges):
-        goes_on = _continues(kept[number], buffers) if number in kept and error is None else True
+        goes_on = (
+            _continues(cached[number], buffers) if number in cached and error is None else True
+        )
         if goes_on:
             logs.append(made(number, buffers, end, error))
         elif goes_on is None:
             doubted.add(number)
         else:
             other.add(number)
-    going_on = await _go_on(cluster, [p for p in partitions if p.partition in doubted], kept)
+    going_on = await _go_on(cluster, [p for p in partitions if p.partition in doubted], cached)
     for number in doubted - going_on.keys():
         logs.append(StateLog(number, (), 0, error="NOT_SEEN"))
     going_on |= dict.fromkeys(other, False)
     for number, same_log in going_on.items():
         if not same_log:
             assert cache is not None
-            cache.retire(number, kept.pop(number))
+            cache.retire(number, cached.pop(number))
     async for number, buffers, end, error in _read_each(cluster, [whole[n] for n in going_on]):
         logs.append(made(number, buffers, end, error))
     epochs = {p.partition: p.leader_epoch for p in partitions}
@@ -335,21 +339,21 @@ async def state_logs(
 
 
 async def _go_on(
-    cluster: Cluster, partitions: Sequence[PartitionMetadata], kept: Mapping[int, LogPart]
+    cluster: Cluster, partitions: Sequence[PartitionMetadata], cached: Mapping[int, LogPart]
 ) -> dict[int, bool]:
     """True for each log that goes on from what is kept of it; absent: its leader did not tell."""
     epochs = {
         (p.topic, p.partition): (
             p.leader,
             -1 if p.leader_epoch is None else p.leader_epoch,
-            kept[p.partition].header(-1).leader_epoch,
+            cached[p.partition].header(-1).leader_epoch,
         )
         for p in partitions
         if p.leader is not None
     }
     ends, _ = await asked_epoch_ends(cluster, epochs) if epochs else ({}, [])
     return {
-        number: end is not None and end > kept[number].header(-1).last_offset
+        number: end is not None and end > cached[number].header(-1).last_offset
         for (_, number), end in ends.items()
     }
 
@@ -411,13 +415,13 @@ async def _read_each(
             )
 
 
-def _continues(kept: LogPart, buffers: Sequence[bytes]) -> bool | None:
+def _continues(cached: LogPart, buffers: Sequence[bytes]) -> bool | None:
     """Return True if the first batch read is the last one kept, False if it is another one.
 
     Compaction takes batches, and it notes in one with a tombstone when that may go.
     """
     first = next((h for b in buffers for h in batch_headers(b)), None)
-    last = kept.header(-1)
+    last = cached.header(-1)
     if first is None or first.base_offset != last.base_offset or first.has_delete_horizon:
         return None
     return first.crc == last.crc

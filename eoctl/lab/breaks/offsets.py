@@ -38,7 +38,7 @@ async def _committed_once(stage: Stage, place: BreakPlace, group: str) -> Produc
 async def make_offsets_marker_lost(stage: Stage) -> list[GroundTruth]:
     """COMMITs of group offsets, decided while their partition had no leader."""
     async with stoppable(stage) as victim:
-        made: list[tuple[str, Begun]] = []
+        transactions: list[tuple[str, Begun]] = []
         for number, place in enumerate(await stage.places()):
             group, home = await _group_of(stage, place, number)
             await admin.set_replicas(stage.client, OFFSETS, home, [victim])
@@ -46,13 +46,13 @@ async def make_offsets_marker_lost(stage: Stage) -> list[GroundTruth]:
             ledger = await Ledger.begin(stage.client, OFFSETS, home)
             await producer.send_offsets(group, {(place.topic, place.partition): PENDING})
             start = await ledger.written_for(producer.producer_id)
-            made.append(
+            transactions.append(
                 (
                     group,
                     Begun(place, ledger, producer, producer.producer_id, producer.epoch, start),
                 )
             )
-        await decide_while_stopped(stage, victim, [begun for _, begun in made])
+        await decide_while_stopped(stage, victim, [begun for _, begun in transactions])
         return [
             await b.truth(
                 stage,
@@ -65,7 +65,7 @@ async def make_offsets_marker_lost(stage: Stage) -> list[GroundTruth]:
                 committed_offset=COMMITTED,
                 pending_offset=PENDING,
             )
-            for group, b in made
+            for group, b in transactions
         ]
 
 

@@ -137,12 +137,12 @@ def execute(
     undoes: the journal entry that this plan puts back. opened: the operation, where it is not
     the one that the plan's kind names (KINDS).
     """
-    made: Opened = opened or kind_module(plan.kind).opened
+    open_operation: Opened = opened or kind_module(plan.kind).opened
 
     async def bounded() -> Outcome:
         async with (
             asyncio.timeout(None if timeout is None else timeout + 0.5),
-            made(plan, door.context, timeout) as operation,
+            open_operation(plan, door.context, timeout) as operation,
         ):
             return await carry_out(plan, operation, door, undoes)
 

@@ -109,8 +109,8 @@ def is_wish(plan: Plan, wish: DedupWish) -> bool:
 
 def at_rate(plan: Plan, wish: DedupWish) -> Plan:
     """Return this plan, read at the rate that is requested now."""
-    made = replace(DedupWish.of(plan.details["wish"]), max_rate=wish.max_rate)
-    return plan.model_copy(update={"details": {**plan.details, "wish": made.plain}})
+    wish_at_rate = replace(DedupWish.of(plan.details["wish"]), max_rate=wish.max_rate)
+    return plan.model_copy(update={"details": {**plan.details, "wish": wish_at_rate.plain}})
 
 
 def part_of(step: Step) -> DedupPart:

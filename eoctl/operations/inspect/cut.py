@@ -55,10 +55,10 @@ async def resolve(cluster: Cluster, topics: Sequence[str], at: At, wait_seconds:
     high_watermarks = {
         _place(f): _not_none(f.high_watermark) for f in await cuts.offsets(cluster, topics)
     }
-    made = []
+    topics_of_cut = []
     for name in topics:
         mine = [f for f in facts if f.topic == name]
-        made.append(
+        topics_of_cut.append(
             CutTopic(
                 topic=name,
                 topic_id=mine[0].topic_id,
@@ -77,7 +77,7 @@ async def resolve(cluster: Cluster, topics: Sequence[str], at: At, wait_seconds:
         created_at=rfc3339(now_ms()) or "",
         at=at.kind if at.kind != "time" else rfc3339(at.value) or "",
         instant=at.value if at.kind == "time" else None,
-        topics=tuple(made),
+        topics=tuple(topics_of_cut),
     )
 
 

@@ -168,18 +168,18 @@ class Offline:
         return Transactions(rows, missing=missing, clocks=clocks), len(partitions)
 
     async def state_logs(self, ids: Sequence[str], producer_ids: Sequence[int]) -> StateLogs:
-        kept = self._bundle.history
+        history = self._bundle.history
         named = set(ids)
-        for log in kept.logs:
+        for log in history.logs:
             for r in log.records:
                 if isinstance(r.value, TransactionValue) and r.value.producer_id in producer_ids:
                     named.add(r.transactional_id)
         unknown = (
             []
-            if kept.everything
+            if history.everything
             else [
-                *(n for n in ids if n not in kept.ids),
-                *(f"pid {n}" for n in producer_ids if n not in kept.producer_ids),
+                *(n for n in ids if n not in history.ids),
+                *(f"pid {n}" for n in producer_ids if n not in history.producer_ids),
             ]
         )
         absent = [
@@ -193,9 +193,9 @@ class Offline:
         ]
         logs = tuple(
             replace(log, records=tuple(r for r in log.records if r.transactional_id in named))
-            for log in kept.logs
+            for log in history.logs
         )
-        return StateLogs(kept.partitions, logs, (*kept.missing, *absent))
+        return StateLogs(history.partitions, logs, (*history.missing, *absent))
 
     async def diagnose(
         self, scope: Scope, settings: Settings, *, sample_interval: float

@@ -35,8 +35,8 @@ async def plan(
     if wish.action == "fence":
         if (done := await remedy_fence.done_before(cluster, wish)) is not None:
             return Planned(None, done)
-        made = await remedy_fence.plan(cluster, context, wish, settings, sample_interval)
-        return Planned(made)
+        fence_plan = await remedy_fence.plan(cluster, context, wish, settings, sample_interval)
+        return Planned(fence_plan)
     if wish.owner_is_gone:
         return await remedy_commit.plan(cluster, context, wish, settings, sample_interval)
     return await remedy_marker.plan(cluster, context, wish, settings, sample_interval)

@@ -87,12 +87,12 @@ class Mapped:
     def select(self, app: str | None, topics: Sequence[str] | None, *, lock: bool) -> Any:
         from sqlalchemy import select
 
-        made = select(*self.columns.values())
+        query = select(*self.columns.values())
         if "app" in self.columns and app is not None:
-            made = made.where(self.columns["app"] == app)
+            query = query.where(self.columns["app"] == app)
         if topics is not None:
-            made = made.where(self.columns["topic"].in_(list(topics)))
-        return made.with_for_update() if lock else made
+            query = query.where(self.columns["topic"].in_(list(topics)))
+        return query.with_for_update() if lock else query
 
     def read(self, row: Any, where: str) -> tuple[TopicPartition, StoredValues]:
         """A row's place and what it keeps. Raises CorruptError."""
@@ -112,8 +112,8 @@ class Mapped:
         key: dict[str, Any] = {"topic": place[0], "partition": place[1]}
         if "app" in self.columns:
             key["app"] = app
-        made = self.table.insert().inline().values(self._values(key | dict(after)))
-        return made.execution_options(preserve_rowcount=True)
+        statement = self.table.insert().inline().values(self._values(key | dict(after)))
+        return statement.execution_options(preserve_rowcount=True)
 
     def update(
         self, app: str | None, place: TopicPartition, before: StoredValues, after: StoredValues

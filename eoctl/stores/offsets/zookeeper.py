@@ -112,7 +112,7 @@ class ZooKeeperOffsets:
                 return Contents(exists=False)
             text = self._text(self._path, tree.nodes[self._path][0])
             return Contents(True, entries_of(text, self._described.position, self.name))
-        kept: dict[TopicPartition, StoredValues] = {}
+        by_place: dict[TopicPartition, StoredValues] = {}
         for path, (data, _) in tree.nodes.items():
             topic, _, number = path.removeprefix(self._path + "/").partition("/")
             text = self._text(path, data)
@@ -120,9 +120,10 @@ class ZooKeeperOffsets:
                 raise CorruptError(f"the node {path!r} is no partition", where=self.name)
             if not _DECIMAL.fullmatch(text) or int(text) > MAX_OFFSET:
                 raise CorruptError(f"the node {path!r} holds no offset: {text!r}", where=self.name)
-            kept[topic, int(number)] = {"offset": int(text)}
+            by_place[topic, int(number)] = {"offset": int(text)}
         entries = tuple(
-            StoreEntry(self._position(place, kept[place]), kept[place]) for place in sorted(kept)
+            StoreEntry(self._position(place, by_place[place]), by_place[place])
+            for place in sorted(by_place)
         )
         return Contents(self._path in tree.folders, entries)
 

@@ -195,9 +195,9 @@ class StateTable:
         try:
             columns = inspector.get_columns(table.name, schema=table.schema)
         except NoSuchTableError:
-            made = " ".join(str(CreateTable(table).compile(connection)).split())
+            create_statement = " ".join(str(CreateTable(table).compile(connection)).split())
             raise IncompleteError(
-                "there is no such table", where=self.name, remedy=f"make it: {made}"
+                "there is no such table", where=self.name, remedy=f"make it: {create_statement}"
             ) from None
         actual = {column["name"]: column["type"] for column in columns}
         types = {"int64": Integer, "binary": LargeBinary, "string": String}
@@ -239,14 +239,14 @@ class StateTable:
         query = select(func.coalesce(table.c.partition, -1), *self._marked(table))
         for part in self._streamed(connection, job, query):
             numbers = np.array([row[0] for row in part], np.int64)
-            made = marks(row[1:] for row in part)
+            row_marks = marks(row[1:] for row in part)
             for number in np.unique(numbers).tolist():
                 if number not in live:
                     raise RefusedError(
                         f"it has rows of partition {number}, which the state has not",
                         where=self.name,
                     )
-                own = among(made[numbers == number], live[number])
+                own = among(row_marks[numbers == number], live[number])
                 counts[number].own += int(own.sum())
                 counts[number].others += int((~own).sum())
         return counts
@@ -268,12 +268,12 @@ class StateTable:
         query = select(*columns.values(), *self._marked(table)).where(
             table.c.partition == partition
         )
-        total, made = Digest(), []
+        total, row_marks = Digest(), []
         for part in self._streamed(connection, job, query):
             rows = [dict(zip(names, row, strict=False)) for row in part]
             total += digest(partition, pa.Table.from_pylist(rows, schema=rows_schema()))
-            made.append(marks(row[len(names) :] for row in part))
-        return TableRows(total, sorted_marks(made))
+            row_marks.append(marks(row[len(names) :] for row in part))
+        return TableRows(total, sorted_marks(row_marks))
 
     def _put(self, connection: "Connection", rows: "pa.Table") -> None:
         values = rows.to_pylist()
@@ -284,10 +284,10 @@ class StateTable:
             from sqlalchemy.dialects.postgresql import insert
         else:
             from sqlalchemy.dialects.sqlite import insert
-        made = insert(self._table)
-        changed = {n: made.excluded[n] for n in self._columns if n not in self._key}
-        made = made.on_conflict_do_update(index_elements=self._key, set_=changed)
-        connection.execute(made, values)
+        statement = insert(self._table)
+        changed = {n: statement.excluded[n] for n in self._columns if n not in self._key}
+        statement = statement.on_conflict_do_update(index_elements=self._key, set_=changed)
+        connection.execute(statement, values)
 
     def _delete(
         self,
@@ -310,8 +310,8 @@ class StateTable:
         gone = table.delete().where(here, *same)
         after: list[Any] = []
         while True:  # in the order of the key, some at a time: never all of them in memory
-            asked = select(*self._marked(table)).where(here, *after).order_by(*keys)
-            part = connection.execute(asked.limit(_LOOKED_AT_ONCE)).all()
+            query = select(*self._marked(table)).where(here, *after).order_by(*keys)
+            part = connection.execute(query.limit(_LOOKED_AT_ONCE)).all()
             job.answered()
             if not part:
                 return
