@@ -163,7 +163,7 @@ def _run(words: list[str]) -> int:
 
 
 def _elsewhere(words: list[str], sentence: str) -> str | None:
-    """What another tool's word is called here, if the parser did not know that word."""
+    """Return what another tool's word is called here, if the parser did not know that word."""
     from eoctl.cli.foreign import COMMANDS, OPTIONS
 
     for word in words:
@@ -182,7 +182,7 @@ def _say(sentence: str) -> None:
 
 
 def _stdout_failure() -> OSError | None:
-    """Why stdout takes no more, if it does not: a broken pipe may also be one to a broker."""
+    """Return why stdout takes no more, or None: a broken pipe may also be one to a broker."""
     try:
         sys.stdout.flush()
         poll = select.poll()

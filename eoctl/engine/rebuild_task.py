@@ -71,7 +71,7 @@ class RangeTask:
     base_seen: Mapping[str, Any] = field(default_factory=dict)
 
     def key(self) -> str:
-        """What this task is called among the tasks of its rebuild; its row's key is the same."""
+        """Return this task's name among the tasks of its rebuild; its row has the same key."""
         return f"{self.topic}-{self.partition}-range-{self.start}-{self.end}"
 
 

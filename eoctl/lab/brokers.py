@@ -334,7 +334,7 @@ _EXCEPTION = re.compile(
 
 
 def reason(log: str) -> str | None:
-    """Why a Java program ended: the first exception under an error in its log, else the error."""
+    """Return why a Java program ended: the first exception below an error of its log, or it."""
     error = None
     severe = True  # what is printed rather than logged
     for line in log.rpartition(_START_MARK)[2].splitlines():

@@ -54,7 +54,7 @@ def judge_by_order(
 def _paired(
     ordered: Sequence[Decision], marks: Sequence[Mark], skew: int
 ) -> tuple[dict[Mark, Decision], int]:
-    """Which decision each marker was written for, and how far apart the clocks must be for it.
+    """Return each marker's decision, and how far apart the clocks must be for that pairing.
 
     One decision may have several markers, those of a second try.
 

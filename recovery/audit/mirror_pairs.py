@@ -101,7 +101,7 @@ class Pairing:
         self._runs: list[PairRun] = []
 
     def wants_source(self) -> bool:
-        """Which log is to be read on, while neither is done: the one that is behind."""
+        """Return which log is to be read on, while neither is done: the one that is behind."""
         source, mirror = self.source, self.mirror
         if source.done or mirror.done:
             return not source.done

@@ -96,7 +96,7 @@ class Table:
         most: int,
         excused: Collection[MirrorFault],
     ) -> MirrorJudgement:
-        """As `Places.judge`."""
+        """Do what `Places.judge` says."""
         import numpy as np
 
         mine, theirs = self._number(SOURCE), self._number(MIRROR)
@@ -140,7 +140,7 @@ class Table:
         )
 
     def hidden(self, above: int) -> int:
-        """As `Places.hidden`."""
+        """Do what `Places.hidden` says."""
         hidden = self._number(SOURCE_ABORTED) + self._number(SOURCE_OPEN)
         alone = (self._number(SOURCE) == 0) & (hidden > 0)
         rows = (self.side == MIRROR) & (self.offset > above) & alone[self.group]

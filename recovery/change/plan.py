@@ -114,7 +114,7 @@ class Plan(BaseModel):
 
     @property
     def word(self) -> str:
-        """What the operator types: the action and what it hits, or 4 hex digits of sha256."""
+        """Return the word to type: the action and what it hits, or 4 hex digits of sha256."""
         hit = self.sha256[:4] if self.hits is None else typeable(self.hits)
         return f"{self.action}-{hit}"
 

@@ -55,7 +55,7 @@ class DedupWish:
 
     @property
     def beyond(self) -> str:
-        """What is not compared, as a sentence."""
+        """Return what is not compared, as a sentence."""
         within = "records are compared within a partition"
         if self.by.kind == "source":
             return f"{within}; outputs of one source record in two are found within one run's range"
@@ -119,7 +119,7 @@ class DedupJob:
         return f"{self.wish.group}-{partition}"
 
     def metadata(self, begin: int, end: int, visible_records: int) -> str:
-        """What stands beside a position: see `Beside`."""
+        """Return what stands beside a position: see `Beside`."""
         progress = {"dedup": self.digest, "begin": begin, "end": end, "seen": visible_records}
         return json.dumps(progress, separators=(",", ":"))
 

@@ -145,7 +145,7 @@ class Case:
 
     @property
     def moved(self) -> bool:
-        """Its owner did something between the looks: it wrote here, or took a partition more."""
+        """Return True if the owner wrote here or added a partition between the looks."""
         row = self._held_by
         if row is None or self.second is None:
             return False
@@ -338,7 +338,7 @@ class Case:
 
     @cached_property
     def _question(self) -> tuple[History, StartBatch, int] | None:
-        """What the past is asked about; None: something of it was not seen."""
+        """Return what the past is asked about; None: something of it was not seen."""
         past, start, offset = self._past, self.start, self.about.start_offset
         return None if past is None or start is None or offset is None else (past, start, offset)
 
@@ -364,7 +364,7 @@ class Case:
 
     @property
     def replaced(self) -> str | None:
-        """Why `__transaction_state` is not the log that it was when the batch was written."""
+        """Return why `__transaction_state` is not the log that stood when the batch was written."""
         history = self.history
         if history is None or history.reason not in (None, "history-compacted", "history-replaced"):
             return None
@@ -499,7 +499,7 @@ class Case:
 
     @property
     def gate(self) -> str | None:
-        """Why a fence of the id that is Ongoing, here or elsewhere, needs --owner-is-gone.
+        """Return why a fence of the id that is Ongoing, here or elsewhere, needs --owner-is-gone.
 
         None: nothing was seen that speaks against it. It says nothing of how long the id runs.
         """
@@ -517,7 +517,7 @@ class Case:
 
     @property
     def still_writing(self) -> bool:
-        """Its producer's state here changed between the looks: somebody writes with this id."""
+        """Return True if the producer's state here changed between the looks: somebody writes."""
         rows = [self._producer(s) for s in self.samples]
         stands = {r and (r.producer_epoch, r.last_sequence, r.last_timestamp) for r in rows}
         return len(stands) > 1

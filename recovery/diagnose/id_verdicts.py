@@ -164,7 +164,7 @@ class IdCase:
 
     @property
     def gate(self) -> str | None:
-        """Why a fence of it needs --owner-is-gone; None: nothing was seen that speaks against."""
+        """Return why a fence needs --owner-is-gone; None: no sign speaks against a fence."""
         if self.row.state != "Ongoing":
             return None
         return gate_of(

@@ -139,7 +139,7 @@ class HeaderScan:
         return self.column("base_offset") + self.column("last_offset_delta")
 
     def has(self, flag: int) -> "NDArray[np.bool_]":
-        """Which batches have an attribute, one of TRANSACTIONAL, CONTROL, DELETE_HORIZON."""
+        """Return which batches have an attribute, one of TRANSACTIONAL, CONTROL, DELETE_HORIZON."""
         flags: NDArray[np.bool_] = (self.fields["attributes"] & flag) != 0
         return flags
 

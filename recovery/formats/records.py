@@ -278,7 +278,7 @@ def _gzip(data: bytes) -> Iterator[bytes]:
 
 
 def _arrow(codec: str, data: bytes) -> Iterator[bytes]:
-    """As a stream: Java writes frames of unknown content size, and may write several."""
+    """Decode a stream: Java writes frames of unknown content size, and may write several."""
     import pyarrow as pa
 
     stream = pa.CompressedInputStream(pa.BufferReader(data), codec)

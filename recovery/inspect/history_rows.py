@@ -24,7 +24,7 @@ def history_rows(records: Iterable[StateRecord]) -> list[HistoryRow]:
 
 
 def epoch_bump(before: TransactionValue, now: TransactionValue) -> Bump | None:
-    """Why the epoch rose between two records of one id.
+    """Return why the epoch rose between two records of one id.
 
     end: transactions v2 (KIP-890) raise it at every end. fence: a producer was initialised
     again, which also aborts what the older one had open. past-timeout: it was aborted after its

@@ -90,12 +90,12 @@ class IdFacts:
 
     @property
     def preparing(self) -> bool:
-        """Its outcome is decided."""
+        """Return True if the outcome is decided."""
         return self.row.state.startswith("Prepare")
 
     @property
     def too_few_in_sync(self) -> bool | None:
-        """Its log takes no record: fewer replicas in sync than it must have."""
+        """Return True if the log takes no record: fewer replicas are in sync than it must have."""
         if self.in_sync is None or self.min_in_sync is None:
             return None
         return self.in_sync < self.min_in_sync

@@ -112,7 +112,7 @@ class Sample:
     ids: tuple[IdFacts, ...] = ()
 
     def standing(self, transactional_id: str) -> IdFacts | None:
-        """What was seen of this id in Prepare*, if it was asked."""
+        """Return what was seen of this id in Prepare*, if it was asked."""
         return next((i for i in self.ids if i.row.transactional_id == transactional_id), None)
 
     def producer(self, producer_id: int) -> ProducerFacts | None:

@@ -69,7 +69,9 @@ class Allowed:
 
 
 def allowed_commands(rights: Mapping[str, bool | None]) -> list[Allowed]:
-    """Which commands these rights allow. rights: right → granted; None and absent = not known.
+    """Return the commands that these rights allow.
+
+    rights: right → granted; None and absent = not known.
 
     >>> [(a.command, a.allowed) for a in allowed_commands({TOPICS_DESCRIBE: True})][:2]
     [('lso', True), ('producers', None)]

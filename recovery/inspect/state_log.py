@@ -214,7 +214,7 @@ def state_log(
     producer_ids: Collection[int],
     transactional_ids: Collection[str] | None = (),
 ) -> StateLog:
-    """What `partition` says of these producer ids and transactional ids (None = of all).
+    """Return what `partition` says of these producer ids and transactional ids (None = of all).
 
     parts: its whole content as fetched, in order, from its log start to `end` (the high
     watermark), batches possibly repeated at the seams. Raises CorruptError.

@@ -224,8 +224,10 @@ def merge_plan(
     drop_first: int,
     committed: Mapping[TopicPartition, int] | None = None,
 ) -> MergePlan:
-    """What a replay of [start, tip) reads. committed: each input's offset in the same commit; what
-    was not committed begins with its first entry.
+    """Return what a replay of [start, tip) reads.
+
+    committed: each input's offset in the same commit; an input without one begins with its first
+    entry.
 
     Raises RefusedError where the log goes back below a commit, or within itself.
     """

@@ -41,7 +41,7 @@ class ReplayPosition(NamedTuple):
 
     @property
     def metadata(self) -> str:
-        """What the commit of merge_offset carries."""
+        """Return what the commit of merge_offset carries."""
         content: dict[str, object] = {"drop_first": self.drop_left}
         if self.base is not None:
             merge_offset, (topic, partition), offset = self.base
@@ -103,7 +103,7 @@ class Replay(Generic[T]):
 
     @property
     def position(self) -> ReplayPosition:
-        """What is to be committed with all that was taken until now."""
+        """Return what is to be committed with all that was taken until now."""
         return ReplayPosition(self._next, self._left, self._base)
 
     @property

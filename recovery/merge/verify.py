@@ -79,7 +79,7 @@ class MergeVerifier:
         self._find("unreadable", merge_offset, None, None, why)
 
     def needs(self) -> dict[TopicPartition, tuple[int, int]]:
-        """Which offsets [from, until) of the inputs are to be told next."""
+        """Return which offsets [from, until) of the inputs are to be told next."""
         return {
             place: (source.told, source.highest + 1)
             for place, source in self._sources.items()
@@ -95,7 +95,7 @@ class MergeVerifier:
         self._judge(place, source)
 
     def findings(self) -> list[MergeFindingRow]:
-        """What was found since the last call."""
+        """Return what was found since the last call."""
         new, self._found = self._found, []
         return new
 

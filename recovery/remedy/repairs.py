@@ -92,7 +92,7 @@ def _commit_in_its_stead_refused(v: Verdict) -> str | None:
 
 
 def commit_refused(v: Verdict) -> str | None:
-    """Why the open transaction of a dead owner may not be committed; None: nothing speaks against.
+    """Return why a dead owner's open transaction may not be committed; None: nothing forbids it.
 
     Asked of every partition on which it is open, so that its commit delivers nothing that was
     aborted.

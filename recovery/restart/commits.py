@@ -38,7 +38,7 @@ class GroupCommit:
 
     @property
     def in_transaction(self) -> bool:
-        """Its batch is transactional, and its COMMIT marker follows."""
+        """Return True if the batch is transactional and its COMMIT marker follows."""
         return self.marker_at is not None
 
     @property
@@ -145,7 +145,7 @@ class OutputEvidence(StrEnum):
 def decided(
     commit: GroupCommit, output: TopicPartition, history: Iterable[StateRecord]
 ) -> OutputEvidence:
-    """What the decisions in `__transaction_state` show, of the id whose records these are.
+    """Return what the decisions in `__transaction_state` show, of the id whose records these are.
 
     Under v2 the epoch names the transaction. Under v1 only the order does: the newest decision that
     names the group's partition is this commit's only while its marker is the newest one there.
@@ -181,7 +181,7 @@ def decided(
 def _ours(
     commit: GroupCommit, decisions: Sequence[TransactionValue], group: TopicPartition
 ) -> int | None:
-    """Which of the decisions is the one on the commit's transaction."""
+    """Return which of the decisions is the one on the commit's transaction."""
     naming = [
         number
         for number, d in enumerate(decisions)
@@ -217,7 +217,7 @@ def _left_later(
 
 
 def written_with(commit: GroupCommit, tail: Iterable[Buffer]) -> OutputEvidence:
-    """What an output's own batches show under v2, where no two transactions share an epoch.
+    """Return what an output's own batches show under v2, where no two transactions share an epoch.
 
     tail: the last of its batches, in order. Raises CorruptError.
     """

@@ -88,7 +88,7 @@ def decide(app: App, observed: Observed) -> RestartPlan:
 
 
 def changes(plan: RestartPlan, observed: Observed) -> tuple[StoreChange, ...]:
-    """What apply writes, as positions (`recovery.restart.stored.as_kept` for the store): the
+    """Return what apply writes, as positions (`recovery.restart.stored.as_kept` for the store): the
     entries of plan.store that differ from what the store holds."""
     store_changes = (
         StoreChange(observed.stored_at(entry.input.place), entry) for entry in plan.store

@@ -110,8 +110,10 @@ def export_csv(offsets: Iterable[tuple[TopicPartition, int]]) -> str:
 
 
 def import_csv(text: str, file: str, group: str) -> dict[TopicPartition, int]:
-    """What `kafka-consumer-groups --from-file` reads: `topic,partition,offset`, or the form for
-    several groups, `group,topic,partition,offset`, of which `group`'s lines count.
+    """Return the offsets in a file for `kafka-consumer-groups --from-file`.
+
+    Its lines are `topic,partition,offset`, or for several groups `group,topic,partition,offset`, of
+    which `group`'s count.
 
     Raises UsageError with the line.
     """

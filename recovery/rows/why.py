@@ -86,5 +86,5 @@ class WhyRow(Row):
 
     @property
     def where(self) -> str:
-        """What it is about: `orders:3`, or `id NAME` of one that holds no partition."""
+        """Return what it is about: `orders:3`, or `id NAME` of one that holds no partition."""
         return place(self.topic, self.partition, self.transactional_id)

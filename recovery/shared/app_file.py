@@ -73,7 +73,7 @@ class App(Table):
 
     @property
     def position(self) -> Literal["next", "last"]:
-        """Which offset the store keeps."""
+        """Return which offset the store keeps."""
         return self.store.position if self.store is not None else "next"
 
 

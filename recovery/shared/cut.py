@@ -130,7 +130,7 @@ def judge(
     epoch_per_transaction: bool,
     atomic: bool,
 ) -> CutJudgement:
-    """Which transactions a cut divides.
+    """Return which transactions a cut divides.
 
     below: of each partition, each producer's last transaction below the end (see
     `recovery.audit.range_counts`). behind: what follows. epoch_per_transaction: transactions v2

@@ -61,7 +61,7 @@ def parse_bound(text: str, now_ms: int, *, where: str | None = None) -> Bound:
 
 
 def range_problem(start: int, end: int, facts: PartitionFacts) -> tuple[str, str] | None:
-    """Why [start, end) cannot be counted: Kafka's error name and a sentence, or None."""
+    """Return why [start, end) cannot be counted: Kafka's error name and a sentence, or None."""
     assert facts.high_watermark is not None
     if start > end:
         return "INVALID_REQUEST", f"the range runs backwards: {start} is above {end}"

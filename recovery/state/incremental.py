@@ -24,7 +24,7 @@ def why_full(
     epoch_ends: Mapping[TopicPartition, int],
     now_ms: int,
 ) -> str | None:
-    """Why everything is read again; None where the earlier state is enough up to its cut.
+    """Return why everything is read again; None where the earlier state is enough up to its cut.
 
     epoch_ends: where the leader epoch of the earlier cut ends in each log as it is now.
     """

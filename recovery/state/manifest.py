@@ -142,7 +142,7 @@ def completeness(
     summary: Mapping[str, Any],
     read_ms: tuple[int, int],
 ) -> tuple[tuple[str, ...], str | None]:
-    """Why a partition's state is not provably complete, and what proves it although it looks so.
+    """Return why a partition's state is not provably complete, and the proof where it still is.
 
     config: of the topic, None where it may not be seen. log_start: as it is now. read_ms: when the
     reading began and when its last byte had come.

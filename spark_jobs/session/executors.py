@@ -140,8 +140,11 @@ def ship(spark: "SparkSession") -> None:
 
 
 def _application(spark: "SparkSession") -> Any:
-    """What lives as long as code that was sent: in foreachBatch each batch has another session of
-    one SparkContext, and Spark Connect keeps code for each session."""
+    """Return the object that lives as long as code that was sent.
+
+    In foreachBatch each batch has another session of one SparkContext, and Spark Connect keeps code
+    for each session.
+    """
     return spark.client if is_connect(spark) else spark.sparkContext
 
 
@@ -321,7 +324,7 @@ def collected(spark: "SparkSession", frame: Any, what: str, refusals: Refusals) 
 
 
 def text_of(failure: Exception) -> str:
-    """Its words. One of py4j's asks the JVM for them, and raises where that is gone."""
+    """Return an error's words. One of py4j's asks the JVM for them, and raises where that is gone."""
     try:
         return str(failure)
     except Exception as error:

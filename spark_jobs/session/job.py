@@ -204,7 +204,7 @@ def _spec_and_access(folder: JobFolder | None, spec: str | None) -> tuple[dict[s
 
 
 def understood(parse: Callable[[Any], T], request: Mapping[str, Any]) -> T:
-    """What `parse` makes of a request. Raises UsageError where its fields are not what they
+    """Return what `parse` makes of a request. Raises UsageError where its fields are not what they
     should be."""
     try:
         return parse(request)

@@ -261,7 +261,7 @@ class BundleFeed(AskingFeed):
         return collection
 
     def pause(self, paused: bool) -> None:
-        """It stands still anyway."""
+        """Do nothing: a bundle and a recording stand still anyway."""
 
     def now(self) -> int:
         """Return when the bundle was made: nothing in it grows old."""

@@ -19,7 +19,7 @@ GUTTER = 2  # cursor and selection
 
 
 def breakpoint_of(width: int) -> int:
-    """Which of a column's widths is used: below 100 cells, below 150, or wide."""
+    """Return which of a column's widths is used: below 100 cells, below 150, or wide."""
     return NARROW if width < 100 else NORMAL if width < 150 else WIDE
 
 

@@ -91,7 +91,7 @@ class Reader:
         self._taken = True
 
     def back(self) -> None:
-        """It is done with that. What stood still meanwhile was not the cluster."""
+        """End the pause: what stood still meanwhile was not the cluster."""
         self._taken = False
         self._moved_on()
 

@@ -60,7 +60,7 @@ class Audit(ABC, Generic[F]):
     @property
     @abstractmethod
     def found(self) -> type[F]:
-        """What reading gives."""
+        """Return what reading gives."""
 
     @abstractmethod
     async def look(self, cluster: Cluster) -> AuditedRanges:

@@ -152,7 +152,7 @@ class BundleCollection:
         )
 
     async def look(self, wants: Wants) -> Round:
-        """As of a cluster; a bundle has no record batches, so no strip."""
+        """Look as at a cluster; a bundle has no record batches, so no strip."""
         source = self.source
         facts, listed = await source.look(Scope()), await txn_list(source, TxnFilter())
         parts = _looked(source, facts, listed, await source.groups(None))
@@ -301,7 +301,7 @@ def _groups(
 
 
 def _host_round(wants: Wants) -> Round:
-    """What cannot be read is an error of its own part, not the cluster's silence."""
+    """Read what this host keeps; what it cannot read is an error of its own part."""
     questions: dict[str, Callable[[], Answer]] = {
         "plans": changes.plans,
         "journal": changes.journal,

@@ -79,7 +79,7 @@ async def find(cluster: Cluster, wish: DedupWish) -> DedupRun | None:
 
 
 def plan(run: DedupRun, tallies: Sequence[Tally], context: Context) -> Plan:
-    """What would be copied. tallies: of each part, as either engine looked."""
+    """Return what would be copied. tallies: of each part, as either engine looked."""
     wish = run.wish
     total = sum(tallies, Tally())
     job = DedupJob.of(wish, run.topics)
@@ -204,7 +204,7 @@ class Here:
         self._context, self._memory = context, memory or dedup_memory.own_folder()
 
     def plan(self, run: DedupRun, seconds: float | None, progress: DedupProgress) -> Plan:
-        """What would be copied, found by reading all of it within `seconds`.
+        """Return what would be copied, found by reading all of it within `seconds`.
 
         Raises RefusedError, with the reason, where the copy would not be right.
         """

@@ -133,7 +133,7 @@ class _Operation(DedupOperation):
         self._left = [part_of(step) for step in steps]
 
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
-        """What the job copied of this step's partition, for the journal."""
+        """Return what the job copied of this step's partition, for the journal."""
         if self._failed is not None:
             raise self._failed
         if self._copied is None:

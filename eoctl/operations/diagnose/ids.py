@@ -138,7 +138,7 @@ def _judge(
 
 
 def _completed(look: IdFacts, record: StateRecord | None) -> bool:
-    """Its log, read after the look, says that it has ended meanwhile, or is in its next one."""
+    """Return True if the log, read after the look, shows that the transaction has ended."""
     value, row = record.value if record else None, look.row
     if not isinstance(value, TransactionValue) or value.producer_id != row.producer_id:
         return False
@@ -276,7 +276,7 @@ async def _since_when(
     records: dict[str, StateRecord],
     settings: Settings,
 ) -> dict[str, bool | None]:
-    """Whether each id is in Prepare* for longer than stuck_after; all are asked at once."""
+    """Return for each id if it is in Prepare* for longer than stuck_after; ask for all at once."""
     open_ = [k for k in looks if k.preparing and k.decided_long_ago is None]
     since = await asyncio.gather(
         *(
@@ -349,7 +349,7 @@ async def past_limits(
     settings: Settings,
     producer_ids: Collection[int] = (),
 ) -> Past:
-    """Which ids are past their timeout, long_after, stuck_after by the coordinators' clocks.
+    """Return which ids are past their timeout, long_after, stuck_after by the coordinators' clocks.
 
     rows: described. producer_ids: ask only for these; none = for all.
     """

@@ -411,7 +411,7 @@ async def _sight(
     logs: Sequence[StateLog],
     cache: StateCache | None,
 ) -> dict[str, Sightings]:
-    """Which ids the names of wanted topics had; what this host sees of all topics now is noted.
+    """Return the ids that each topic's name had, and note the ids of all topics now.
 
     topics: described before the logs were read. Records are read by name from the leader: where it
     knows the topic by another id than the broker that described it, the present id is not known.

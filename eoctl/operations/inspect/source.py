@@ -72,7 +72,7 @@ class Source(Protocol):
         ...
 
     async def state_logs(self, ids: Sequence[str], producer_ids: Sequence[int]) -> StateLogs:
-        """What `__transaction_state` recorded of these ids, and of all that bore these PIDs."""
+        """Return what `__transaction_state` recorded of these ids and of all with these PIDs."""
         ...
 
     async def diagnose(
@@ -96,7 +96,7 @@ class Source(Protocol):
         ...
 
     async def waiting(self, p: PartitionFacts, producer_id: int | None) -> Waiting | None:
-        """What waits between LSO and high watermark; None where it could not be read."""
+        """Return what waits between LSO and high watermark; None where it could not be read."""
         ...
 
     async def topic_configs(self, topics: Sequence[str]) -> tuple[Configs, list[Missing]]:

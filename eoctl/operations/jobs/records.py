@@ -91,7 +91,7 @@ def left_of(leader: Process, job_id: str) -> list[int]:
 
 
 def _boot(process: Process) -> str:
-    """Which start of this machine a process belongs to."""
+    """Return which start of this machine a process belongs to."""
     return process.started.partition(" ")[0]
 
 

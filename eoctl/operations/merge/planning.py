@@ -122,7 +122,7 @@ class MergeLook:
         return facts
 
     def bounds(self, place: TopicPartition, isolation: str) -> tuple[int, int]:
-        """Its first offset and its end for a reader of this isolation. Raises IncompleteError."""
+        """Return the first and the end offset for this isolation. Raises IncompleteError."""
         facts = self.of(place)
         end = facts.last_stable_offset
         if isolation == "read_uncommitted":

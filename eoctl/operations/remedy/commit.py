@@ -139,7 +139,7 @@ async def _judged(
 async def _stands(
     cluster: Cluster, partitions: Sequence[TopicPartition], producer_id: int
 ) -> dict[TopicPartition, object]:
-    """Where the producer stands on each partition. Raises IncompleteError."""
+    """Return where the producer stands on each partition. Raises IncompleteError."""
     metadata = await cluster.metadata(sorted({topic for topic, _ in partitions}))
     places = set(partitions)
     metadata_rows = [

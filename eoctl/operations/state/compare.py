@@ -140,7 +140,7 @@ def _states(left: StateRows, right: StateRows, comparison: Comparison) -> Answer
 
 
 def _unproven(manifest: Manifest, side: str) -> list[ErrorRow]:
-    """Why what is compared may not be the whole state."""
+    """Return why what is compared may not be the whole state."""
     errors = [
         row.model_copy(update={"detail": f"{side}: {row.detail}"}) for row in not_complete(manifest)
     ]

@@ -129,11 +129,11 @@ class DeliveredState:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What must be the same when it is written."""
+        """Return what must be the same when it is written."""
         return {"manifest_sha256": self.sha256, "changelog": self.changelog}
 
     def words(self) -> str:
-        """What it is, for the plan's summary."""
+        """Return what it is, for the plan's summary."""
         text = f"{self.count:,} entries of {self.changelog} at {self.manifest.cut.at}"
         if not self.manifest.complete:
             text += ", NOT PROVABLY COMPLETE"

@@ -315,7 +315,7 @@ def answer(manifest: Manifest, output: Path, why: str | None = None) -> Answer:
 
 
 def not_complete(manifest: Manifest) -> list[ErrorRow]:
-    """Why a state is not provably complete, as rows."""
+    """Return why a state is not provably complete, as rows."""
     return [
         ErrorRow(
             scope="partition",

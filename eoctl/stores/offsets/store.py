@@ -95,7 +95,7 @@ class OffsetStore(Protocol):
 
     @property
     def name(self) -> str:
-        """Which store, as it may be shown: never with a password."""
+        """Return which store, as it may be shown: never with a password."""
         ...
 
     @property

@@ -90,7 +90,7 @@ class ChangelogFormat:
         return rows.filter(rows.column("value").is_valid())
 
     def proves(self, log: LogFacts, summary: Summary) -> str | None:
-        """Why nothing that is live can be missing although the log's beginning was deleted.
+        """Return why nothing that is live can be missing although the log's beginning was deleted.
 
         None where that can't be said.
         """

@@ -74,7 +74,7 @@ class Delivering:
         return self != Delivering()
 
     def words(self) -> list[str]:
-        """As they are typed."""
+        """Return the options as somebody types them."""
         words = []
         for option, value in (("--with-offsets", self.with_offsets), ("--input", self.input_topic)):
             words += [option, value] if value is not None else []
