@@ -324,7 +324,7 @@ def collected(spark: "SparkSession", frame: Any, what: str, refusals: Refusals) 
 
 
 def text_of(failure: Exception) -> str:
-    """Return an error's words. One of py4j's asks the JVM for them, and raises where that is gone."""
+    """Return an error's words. One of py4j's asks the JVM, and raises where that is gone."""
     try:
         return str(failure)
     except Exception as error:

@@ -137,7 +137,7 @@ async def transactions(
 
 
 async def runs_longer(cluster: Cluster, row: TransactionFacts, limit: int) -> bool | None:
-    """Return True if an open transaction runs longer than `limit` ms by its own coordinator's clock.
+    """Return True if a transaction is open for more than `limit` ms by its coordinator's clock.
 
     None: that coordinator did not tell, or is below ListTransactions v1, or knows the transaction
     no longer as `row` describes it.
