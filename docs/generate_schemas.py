@@ -18,6 +18,7 @@ from eoctl.lab.breaks.truth import GroundTruth
 from recovery.rows import audit as rows_audit
 from recovery.rows import check as rows_check
 from recovery.rows import diagnosis as rows_diagnosis
+from recovery.rows import explain as rows_explain
 from recovery.rows import jobs as rows_jobs
 from recovery.rows import journal as rows_journal
 from recovery.rows import lab as rows_lab
@@ -235,6 +236,7 @@ ENVELOPES: Mapping[str, Envelope] = {
     ),
     "journal-resume": _PLAN,
     "journal-undo": _PLAN,
+    "explain": Envelope(rows_explain.ExplainRow),
     "jobs-list": Envelope(rows_jobs.JobRow),
     "jobs-show": Envelope(rows_jobs.JobRow, {"log": list[str]}),
     "jobs-cancel": Envelope(rows_jobs.JobRow),

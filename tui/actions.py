@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from eoctl.render.sanitise import visible
 from eoctl.render.shell import command as shell_command
+from recovery.errors import EoctlError
+from recovery.rows.diagnosis import TxnHangingRow
 from tui import head
 from tui.screens.keys import UNSORTED
 from tui.screens.views import CHANGE, JOBS, PLANS, RECOVER, WHY
@@ -107,6 +109,30 @@ def equal_commands(app: "Shell") -> list[str]:
             held = getattr(held_row, "held_by", None)
             commands.append(held.remedy.command if held else None)
     return [c for c in commands if c is not None]
+
+
+def verdicts_here(app: "Shell") -> list[str]:
+    """The verdicts that the page, or the cursor's row, is about: what `?` explains."""
+    if app.place.view is WHY:
+        answer = head.page_answer(app)
+        found = [getattr(row, "held_by", None) for row in (answer.rows if answer else ())]
+    else:
+        row = app.table.current if app.place.view.kind != "page" else None
+        found = [row.source] if row else []
+    rows = [row for row in found if isinstance(row, TxnHangingRow)]
+    return list(dict.fromkeys("mixed" if row.mixed else row.verdict for row in rows))
+
+
+def explain(app: "Dashboard", word: str) -> None:
+    """What a word means, as `eoctl explain` tells it."""
+    from tui.screens import pages
+
+    try:
+        pages.explain_page(word, 80)
+    except EoctlError as error:
+        app.say(visible(error.sentence), "look")
+        return
+    app.push_screen(Overlay("Explain", lambda width: pages.explain_page(word, width)))
 
 
 def why_argv(about: str) -> list[str]:

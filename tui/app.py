@@ -281,10 +281,13 @@ class Dashboard(Shell):
         from tui.screens import pages
 
         view, replay, may = self.place.view, self.feed.replay, self.may_change
+        verdicts = actions.verdicts_here(self)
         self.push_screen(
             Overlay(
                 "Help",
-                lambda width: pages.help_page(view, replay=replay, may_change=may, width=width),
+                lambda width: pages.help_page(
+                    view, replay=replay, may_change=may, width=width, verdicts=verdicts
+                ),
             )
         )
 

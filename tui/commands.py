@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from eoctl.render.sanitise import visible
 from recovery.errors import EoctlError
+from tui.actions import explain
 from tui.screens.keys import TAKES, completions
 from tui.screens.views import BY_NAME, JOB, WHY
 from tui.widgets.palette import THEMES
@@ -57,6 +58,8 @@ def command_done(app: "Dashboard", text: str | None) -> None:
             app.say(f"themes: {', '.join(THEMES)}", "look")
     elif word == "help":
         app.action_help()
+    elif word == "explain":
+        explain(app, rest)
     elif word in ("q", "quit"):
         app.action_stop()
     elif word:

@@ -1,21 +1,16 @@
-"""`eoctl help TOPIC`: what holds for all commands, a few lines each."""
+"""`eoctl help TOPIC`: how all commands are typed, a few lines each.
+
+What the words in their output mean is told by `eoctl explain`.
+"""
 
 from collections.abc import Mapping
 
+from eoctl.render import explain
 from recovery.errors import Exit, UsageError
 from recovery.quoting import quoted
 
 STATUSES: Mapping[Exit, str] = {
-    Exit.OK: "done, nothing wrong",
-    Exit.FINDING: "a finding: something is stuck, differs or is duplicated",
-    Exit.USAGE: "wrong usage, or an extra that is not installed",
-    Exit.INCOMPLETE: "incomplete: cannot tell",
-    Exit.REFUSED: "refused for safety, or declined",
-    Exit.UNREACHABLE: "cluster unreachable, or not authorised",
-    Exit.UNVERIFIED: "acted, but the result could not be verified",
-    Exit.INTERNAL: "an error of eoctl's own",
-    Exit.BUSY: "another run of the same is active",
-    Exit.INTERRUPTED: "interrupted",
+    status: explain.means(str(int(status)), "exit status") for status in Exit
 }
 TOPICS: Mapping[str, str] = {
     "exit-status": "\n".join(f"{int(status):>3}  {means}" for status, means in STATUSES.items()),

@@ -329,6 +329,11 @@ TREE = Branch(
                 "demo": Leaf("lab:demo", "start a Kafka, break it, look at it", "eoctl lab demo"),
             },
         ),
+        "explain": Leaf(
+            "explain:explain",
+            "what a verdict, rule, error, heading or term means",
+            "eoctl explain orphan",
+        ),
         "completion": Leaf(
             "completion:completion",
             "print the completion script for bash, zsh or fish",

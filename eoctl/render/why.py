@@ -32,7 +32,7 @@ def why_lines(
         dots,
     )
     for label, text in _parts(row, collected_at):
-        lines += _labelled(label, visible(text, ascii_only=ascii_only), width, dots)
+        lines += labelled(label, visible(text, ascii_only=ascii_only), width, dots)
     held = row.held_by
     if held is not None and held.remedy.command is not None:
         lines.append(" next (shows the plan, changes nothing):")
@@ -46,19 +46,19 @@ def _first(title: str, looked_at: str, width: int | None, dots: str) -> list[str
     if width is None or cells(line) <= width:
         return [line]
     room = max(width - 1, 20)
-    return [part for text in (title, looked_at) for part in _wrapped(text, room, dots)]
+    return [part for text in (title, looked_at) for part in wrapped(text, room, dots)]
 
 
-def _labelled(label: str, text: str, width: int | None, dots: str) -> list[str]:
+def labelled(label: str, text: str, width: int | None, dots: str) -> list[str]:
     """Words wrapped behind their label; off a terminal on one line."""
     head = f" {label:<{LABEL - 1}}"
     if width is None or cells(head + text) <= width:
         return [head + text]
-    parts = _wrapped(text, max(width - LABEL, 20), dots)
+    parts = wrapped(text, max(width - LABEL, 20), dots)
     return [(head if number == 0 else " " * LABEL) + part for number, part in enumerate(parts)]
 
 
-def _wrapped(text: str, room: int, dots: str) -> list[str]:
+def wrapped(text: str, room: int, dots: str) -> list[str]:
     """Lines of at most `room` cells; a word that is longer loses its middle."""
     lines, line = [], ""
     for word in text.split(" "):

@@ -12,7 +12,9 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
+from eoctl.render.explain import means
 from recovery.rows.answers import Answer
+from recovery.rows.diagnosis import TxnHangingRow
 from tests.tui.driving import lines_of, recording, run, running, text_of, until
 from tui.app import Dashboard
 from tui.screens.keys import COMMANDS, KEYS, bindings, exists
@@ -216,6 +218,25 @@ async def overlays(app: Dashboard, pilot: Pilot[str]) -> None:
         assert len(app.screen_stack) == 1
 
 
+def test_help_explains_the_verdict_under_the_cursor_and_on_the_page() -> None:
+    """With the words of `eoctl explain`; a row without a verdict has none."""
+
+    async def test() -> None:
+        async with running(recording("orders")) as (app, pilot):
+            row = app.table.current
+            assert row is not None
+            assert isinstance(row.source, TxnHangingRow)
+            name = row.source.verdict
+            for keys in ((), ("enter",)):
+                await pilot.press(*keys)
+                await pilot.press("question_mark")
+                assert isinstance(app.screen, Overlay)
+                assert f" {name}  verdict" in app.screen.page.text()
+                await pilot.press("escape")
+
+    run(test)
+
+
 def test_enter_opens_and_esc_and_q_go_back() -> None:
     async def test() -> None:
         async with running(recording("orders")) as (app, pilot):
@@ -317,6 +338,12 @@ def test_commands() -> None:
             await typed(pilot, "help")
             assert isinstance(app.screen, Overlay)
             await pilot.press("escape")
+            await typed(pilot, "explain drop first")
+            assert isinstance(app.screen, Overlay)
+            assert means("drop-first", "term")[:60] in app.screen.page.text()
+            await pilot.press("escape")
+            await typed(pilot, "explain orfan")
+            assert "did you mean orphan" in app.message[0]
             await typed(pilot, "q")
             assert app._exit
 

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from eoctl.cli.commands.shell_line import inserted, parse
+from eoctl.cli.shell_line import inserted, parse
 
 HOSTILE = (
     "plain-id_0.1",

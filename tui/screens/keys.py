@@ -119,6 +119,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(("ctx", "context"), "NAME", "another cluster"),
     Command(("interval",), "SECONDS", "how often the cluster is asked"),
     Command(("theme",), "NAME", "dark, light, contrast, ansi-dark, ansi-light"),
+    Command(("explain",), "WORD", "what a verdict, rule, error or term means"),
     Command(("help",), "", "all keys and commands"),
     Command(("q", "quit"), "", "quit"),
 )

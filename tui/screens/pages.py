@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from eoctl.render.explain import explain_lines, explained, means
 from eoctl.render.sanitise import visible
 from eoctl.render.why import why_lines
 from eoctl.render.width import cut_end
@@ -172,8 +173,10 @@ def _record(r: HistoryRow, before: int | None, width: int) -> Line:
     return ((head, "dim"), (cut_end(visible(text), max(width - len(head), 10)), role))
 
 
-def help_page(view: View, *, replay: bool, may_change: bool, width: int) -> list[Line]:
-    """Every key that exists on this screen, every command, what the marks mean."""
+def help_page(
+    view: View, *, replay: bool, may_change: bool, width: int, verdicts: Sequence[str] = ()
+) -> list[Line]:
+    """Every key that exists on this screen, every command, what marks and `verdicts` mean."""
     lines: list[Line] = [((" Screens", "title"),)]
     for v in NUMBERED:
         lines.append(((f"  {v.number:<10}", "key"), (f"{v.title}: {v.says}", "text")))
@@ -186,14 +189,21 @@ def help_page(view: View, *, replay: bool, may_change: bool, width: int) -> list
         words = f"{'|'.join(c.words)} {c.takes}".strip()
         lines.append(((f"  {words:<34} ", "key"), (c.help, "text")))
     lines += [(), ((" Marks", "title"),)]
-    for sign, role, text in (
-        ("!!", "act", "act: it never ends by itself, or a broker is down"),
-        ("!", "look", "look: it may be wrong"),
-        ("?", "unknown", "cannot tell: something could not be seen"),
-        ("~14m", "text", "an age by a producer's clock, so only about true"),
-    ):
-        lines.append(((f"  {sign:<10}", role), (text, "text")))
-    return [tuple((cut_end(t, width), r) for t, r in line) for line in lines]
+    for sign, role in (("!!", "act"), ("!", "look"), ("?", "unknown"), ("~14m", "text")):
+        lines.append(((f"  {sign:<10}", role), (means(sign, "term"), "text")))
+    lines = [tuple((cut_end(t, width), r) for t, r in line) for line in lines]
+    for name in verdicts:
+        lines += [(), *explain_page(name, width)]
+    return lines
+
+
+def explain_page(word: str, width: int) -> list[Line]:
+    """What `eoctl explain` tells of a word. Raise UsageError if it does not know it."""
+    lines: list[Line] = []
+    for entry in explained(word):
+        first, *rest = explain_lines(entry, width - 1)
+        lines += [((f" {first}", "title"),), *(((text, "text"),) for text in rest), ()]
+    return lines
 
 
 def json_lines(source: object) -> list[str]:

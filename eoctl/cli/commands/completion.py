@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from eoctl.cli.commands.shell_line import DEFAULT_BREAKS, Line, inserted, parse
+from eoctl.cli.shell_line import DEFAULT_BREAKS, Line, inserted, parse
 from eoctl.cli.options import FORMATS, Connection
 from recovery.errors import EoctlError, UsageError
 from recovery.quoting import quoted

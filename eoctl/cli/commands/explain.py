@@ -1,0 +1,36 @@
+"""`explain`: what a verdict, a rule, an exit status, an error or another word means."""
+
+import shutil
+import sys
+from typing import Annotated
+
+import typer
+
+from eoctl.cli.emit import emit
+from eoctl.cli.options import Format
+from eoctl.operations.session.session import now_ms
+from eoctl.render.columns.explain import WORDS
+from eoctl.render.explain import entries, explain_lines, explained
+from recovery.rows.answers import Answer
+
+
+def explain(
+    output: Format,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[WORD]...", help="orphan, LSO, 3, 'drop first'")
+    ] = None,
+) -> int:
+    """What a word in eoctl's output means, without a cluster; without a word, all there are.
+
+    Verdicts, rules, exit statuses, errors, table headings and fields. How a command is typed is
+    told by `eoctl help`.
+    """
+    word = " ".join(words or ())
+    rows = explained(word) if word else list(entries())
+    answer = Answer("explain", None, now_ms(), rows)
+    if not word or output.output not in ("table", "wide"):
+        emit(answer, WORDS, output)
+        return answer.exit_status
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    print("\n\n".join("\n".join(explain_lines(row, width)) for row in rows))
+    return answer.exit_status

@@ -1,0 +1,17 @@
+"""How the words that `explain` knows are listed."""
+
+from eoctl.render.columns.table import Table
+from eoctl.render.tables import Column
+from eoctl.render.words import counted
+from recovery.rows.explain import ExplainRow
+
+WORDS = Table(
+    ExplainRow,
+    (
+        Column("kind", "KIND", "text"),
+        Column("word", "WORD", "word"),
+        Column("means", "MEANS", "text"),
+    ),
+    names=("word",),
+    summary=lambda answer: f"{counted(len(answer.rows), 'word')}; `eoctl explain WORD` tells more",
+)

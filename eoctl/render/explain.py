@@ -1,0 +1,125 @@
+"""What words mean: the pages in `eoctl/explain/`, which terminal, dashboard and docs site show.
+
+A page is Markdown. `## NAME, OTHER NAME` begins an entry; its first paragraph says what it means; a
+list item `- **label:** text` says one thing more; a block in fences is a drawing.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+
+from eoctl.render.why import LABEL, labelled, wrapped
+from recovery.errors import UsageError
+from recovery.quoting import quoted
+from recovery.rows.explain import ExplainRow, PartRow
+
+PAGES = {
+    "verdicts": "verdict",
+    "rules": "rule",
+    "exit-statuses": "exit status",
+    "errors": "error",
+    "terms": "term",
+}
+"""Page → the kind of its entries, in the order in which they are shown."""
+
+_LABELLED = re.compile(r"- \*\*(?P<label>.+?):\*\* (?P<text>.*)", re.DOTALL)
+_SIGNS = re.compile(r"[\s_-]+")
+
+
+@cache
+def entries() -> tuple[ExplainRow, ...]:
+    """Return all entries, page by page."""
+    pages = files("eoctl") / "explain"
+    return tuple(
+        entry
+        for page, kind in PAGES.items()
+        for entry in read((pages / f"{page}.md").read_text(encoding="utf-8"), kind)
+    )
+
+
+def read(page: str, kind: str) -> Iterable[ExplainRow]:
+    """Return the entries of one page.
+
+    >>> [entry] = read("# Terms\\n\\n## LSO, stable\\n\\nWhere readers\\nstop.\\n", "term")
+    >>> entry.word, entry.aliases, entry.means
+    ('LSO', ['stable'], 'Where readers stop.')
+    """
+    for chunk in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
+        title, _, body = chunk.partition("\n")
+        prose, *fenced = re.split(r"^```.*\n", body, flags=re.MULTILINE)
+        said = [
+            " ".join(part.split()) for part in re.split(r"\n\n|\n(?=- )", prose) if part.strip()
+        ]
+        word, *aliases = (name.strip() for name in title.split(","))
+        yield ExplainRow(
+            kind=kind,
+            word=word,
+            aliases=aliases,
+            means=said[0] if said else "",
+            parts=[_part(text) for text in said[1:]],
+            drawing=fenced[0].splitlines() if fenced else [],
+        )
+
+
+def _part(text: str) -> PartRow:
+    item = _LABELLED.match(text)
+    return PartRow(label=item["label"], text=item["text"]) if item else PartRow(label="", text=text)
+
+
+def key(word: str) -> str:
+    """Return a word without the difference of case, blanks, dashes and underscores."""
+    return _SIGNS.sub("-", word.strip().casefold())
+
+
+def find(word: str, kinds: Sequence[str] = tuple(PAGES.values())) -> list[ExplainRow]:
+    """Return the entries of a word, of these kinds; none if it is not known."""
+    return [e for e in entries() if e.kind in kinds and key(word) in map(key, names(e))]
+
+
+def names(entry: ExplainRow) -> list[str]:
+    """Return all words that lead to an entry, its own first."""
+    return [entry.word, *entry.aliases]
+
+
+def explained(word: str) -> list[ExplainRow]:
+    """Return the entries of a word. Raise UsageError, which names words like it, if none is."""
+    found = find(word)
+    if found:
+        return found
+    known = {key(name): name for e in entries() for name in names(e)}
+    like = [known[k] for k in get_close_matches(key(word), known, n=3, cutoff=0.6)]
+    raise UsageError(
+        f"no entry for {quoted(word)}",
+        where="explain",
+        remedy=f"did you mean {' or '.join(like)}?" if like else "`eoctl explain` lists all words",
+    )
+
+
+def means(word: str, kind: str) -> str:
+    """Return what one word of a kind means, in one paragraph. Raise KeyError if it is not known."""
+    for entry in find(word, (kind,)):
+        return entry.means
+    raise KeyError(word)
+
+
+def explain_lines(entry: ExplainRow, width: int | None) -> list[str]:
+    """Return an entry as lines for eyes. width: cells of the terminal, None off one."""
+    others = f"  ({', '.join(entry.aliases)})" if entry.aliases else ""
+    lines = [f"{entry.word}  {entry.kind}{others}"]
+    lines += [f" {part}" for part in _paragraph(entry.means, width)]
+    for part in entry.parts:
+        if not part.label:
+            lines += ["", *(f" {line}" for line in _paragraph(part.text, width))]
+        elif len(part.label) < LABEL - 2:
+            lines += labelled(part.label, part.text, width, "…")
+        else:  # a label of its own line
+            lines += [f" {part.label}", *labelled("", part.text, width, "…")]
+    if entry.drawing:
+        lines += ["", *(f" {line}" for line in entry.drawing)]
+    return lines
+
+
+def _paragraph(text: str, width: int | None) -> list[str]:
+    return [text] if width is None else wrapped(text, max(width - 2, 20), "…")
