@@ -107,7 +107,7 @@ def means(word: str, kind: str) -> str:
 def explain_lines(entry: ExplainRow, width: int | None) -> list[str]:
     """Return an entry as lines for eyes. width: cells of the terminal, None off one."""
     others = f"  ({', '.join(entry.aliases)})" if entry.aliases else ""
-    lines = [f"{entry.word}  {entry.kind}{others}"]
+    lines = _paragraph(f"{entry.word}  {entry.kind}{others}", width)
     lines += [f" {part}" for part in _paragraph(entry.means, width)]
     for part in entry.parts:
         if not part.label:

@@ -38,6 +38,13 @@ PLAIN = set((ROOT / "tests/unit/plain_fields.txt").read_text().split())
 """Fields that are everyday words, or say in their own name what they hold: no terms."""
 
 
+RULES: list[tuple[str, str]] = [
+    *((r.name, r.verdict) for r in verdicts.RULES),
+    *((r.name, r.verdict) for r in id_verdicts.RULES),
+    (verdicts._NO_RULE.name, verdicts._NO_RULE.verdict),
+]
+
+
 def missing(words: set[str], *kinds: str) -> list[str]:
     return sorted(word for word in words if not find(word, kinds or tuple(PAGES.values())))
 
@@ -45,7 +52,7 @@ def missing(words: set[str], *kinds: str) -> list[str]:
 def test_verdicts_and_rules() -> None:
     judged = {*get_args(verdicts.VerdictName), "mixed"}
     assert missing(judged, "verdict") == []
-    rules = {r.name for r in (*verdicts.RULES, *id_verdicts.RULES)} | {verdicts._NO_RULE.name}
+    rules = {name for name, _ in RULES}
     assert missing(rules, "rule") == []
     # and none that there is not
     assert {e.word for e in entries() if e.kind == "verdict"} == judged
@@ -53,9 +60,9 @@ def test_verdicts_and_rules() -> None:
 
 
 def test_a_rule_names_the_verdict_that_it_gives() -> None:
-    for rule in (*verdicts.RULES, *id_verdicts.RULES):
-        [entry] = find(rule.name, ("rule",))
-        assert f"`{rule.verdict}`" in entry.means.partition(":")[0] + entry.means[:40], rule.name
+    for name, verdict in RULES:
+        [entry] = find(name, ("rule",))
+        assert f"`{verdict}`" in entry.means.partition(":")[0], name
 
 
 def test_a_verdict_says_all_that_an_operator_asks() -> None:

@@ -15,8 +15,8 @@ from typing import Annotated, Any
 
 import typer
 
-from eoctl.cli.shell_line import DEFAULT_BREAKS, Line, inserted, parse
 from eoctl.cli.options import FORMATS, Connection
+from eoctl.cli.shell_line import DEFAULT_BREAKS, Line, inserted, parse
 from recovery.errors import EoctlError, UsageError
 from recovery.quoting import quoted
 
