@@ -64,7 +64,6 @@ class RebuildRequest:
     configs: Mapping[str, Mapping[str, str | None] | None]
     retention: Mapping[str, int] = field(default_factory=dict)
     retention_from: str | None = None
-    reader: str = "own"
     check_crc: bool = True
     max_rate: float | None = None
     range_offsets: int = RANGE_OFFSETS
@@ -147,7 +146,6 @@ def _rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, nam
         retention_ms=dict(request.retention),
         retention_from=request.retention_from,
         engine=name,
-        reader=request.reader,
         started_at=rfc3339(request.started_ms) or "",
         finished_at=rfc3339(_now_ms()) or "",
         seconds=round(time.monotonic() - began, 3),
@@ -211,7 +209,6 @@ def _range_tasks(request: RebuildRequest, access: Access, form: ChangelogFormat)
                 output=request.output,
                 in_parts=len(parts) > 1,
                 memory_bytes=request.memory_bytes,
-                reader=request.reader,
                 check_crc=request.check_crc,
                 max_rate=request.max_rate,
                 base_folder=request.base or "",
@@ -299,7 +296,7 @@ async def _look_again(
         below,
         behind,
         epoch_per_transaction=request.epoch_per_transaction,
-        atomic=request.reader == "own" and not (several and outside),
+        atomic=not (several and outside),
     )
     return judged, {(f.topic, f.partition): f for f in now}
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
-from eoctl.kafka.read import librdkafka as read_librdkafka
 from eoctl.kafka.read.columns import read_columns
 from eoctl.stores.state.files import (
     BUCKETS,
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MEMORY_BYTES = 256 << 20
-READERS = ("own", "librdkafka")
 
 TaskProgress = Callable[[int, int], None]
 """Called with bytes and offsets more."""
@@ -63,7 +61,6 @@ class RangeTask:
     output: str
     in_parts: bool = False
     memory_bytes: int = MEMORY_BYTES
-    reader: str = "own"
     check_crc: bool = True
     max_rate: float | None = None
     base_folder: str = ""
@@ -142,15 +139,7 @@ class _Range:
         for file in task.base:
             for rows in read_rows(Path(task.base_folder), file):
                 self._latest.add(rows)
-        if task.reader == "own":
-            asyncio.run(self._read())
-        else:
-            settings = task.access.settings()
-            for rows in read_librdkafka.read(
-                settings, task.topic, task.partition, task.start, task.end, self._moved
-            ):
-                self._counts.add_visible(len(rows))
-                self._add(rows)
+        asyncio.run(self._read())
         last_read_ms = time.time_ns() // 1_000_000
         files: tuple[StateFile, ...] = ()
         digest, expired = Digest(), 0

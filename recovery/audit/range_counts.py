@@ -19,7 +19,6 @@ class RangeCounts:
     def __init__(self, start: int, end: int) -> None:
         self._start, self._end = start, end
         self._records = {"aborted": 0, "control": 0, "open": 0}
-        self._known = True  # what is not visible was seen too
         self._data = self._tombstones = self._invalid = self._ignored = 0
         self._non_transactional = self._with_headers = 0
         self._producers: dict[str, dict[str, Any]] = {}
@@ -40,11 +39,6 @@ class RangeCounts:
         self._with_headers += int((data.headers.length > 1).sum())  # one byte says: none
         return data
 
-    def add_visible(self, count: int) -> None:
-        """Records from a reader that shows nothing else (librdkafka)."""
-        self._known = False
-        self._data += count
-
     def add_rows(self, rows: "pa.RecordBatch", *, invalid: int, ignored: int) -> None:
         """The visible records that a format takes, and how many it does not."""
         self._tombstones += rows.column("value").null_count
@@ -52,25 +46,22 @@ class RangeCounts:
         self._ignored += ignored
 
     def counts(self) -> dict[str, int | None]:
-        """data + aborted + control + open + missing = end - start; null: this reader can't tell.
+        """data + aborted + control + open + missing = end - start.
 
         tombstones, invalid (no key, or not one of the format) and ignored (too late when it was
         replayed) are among data; non_transactional are the data records outside transactions,
         with_headers those that have headers, which no state holds.
         """
-        hidden = self._records if self._known else dict.fromkeys(self._records)
-        missing = None
-        if self._known:
-            missing = self._end - self._start - self._data - sum(self._records.values())
+        missing = self._end - self._start - self._data - sum(self._records.values())
         return {
             "data": self._data,
-            **hidden,
+            **self._records,
             "missing": missing,
             "tombstones": self._tombstones,
             "invalid": self._invalid,
             "ignored": self._ignored,
-            "non_transactional": self._non_transactional if self._known else None,
-            "with_headers": self._with_headers if self._known else None,
+            "non_transactional": self._non_transactional,
+            "with_headers": self._with_headers,
         }
 
     def producers(self) -> dict[str, dict[str, Any]]:

@@ -9,7 +9,7 @@ from recovery.rows.row import Row, Timestamp
 
 class StateRebuildRow(Row):
     """One partition's state. data_records + aborted_records + control_records + missing_offsets =
-    to - from; null where the reader can't tell (librdkafka)."""
+    to - from; null where an earlier eoctl could not tell."""
 
     topic: str
     partition: int

@@ -75,7 +75,7 @@ class Manifest(_Value):
     retention_ms: dict[str, int] = {}
     retention_from: str | None = None
     engine: str
-    reader: str
+    reader: str = "own"
     started_at: str
     finished_at: str
     seconds: float

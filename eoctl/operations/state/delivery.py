@@ -190,7 +190,7 @@ def source(wish: DeliveryWish) -> DeliveredState:
             f"whether records of {state.changelog} had headers is not known: not all of them were "
             "counted, and a state does not hold them",
             where=str(folder),
-            remedy="rebuild it as a whole with --reader own, which counts them; or "
+            remedy="rebuild it as a whole, which counts them; or "
             "--without-headers delivers keys and values alone",
         )
     for place in manifest.by_place():

@@ -13,7 +13,7 @@ from typing import Any
 
 from eoctl.engine.local import LocalEngine
 from eoctl.engine.rebuild import RANGE_OFFSETS, RebuildEngine, RebuildRequest, rebuild
-from eoctl.engine.rebuild_task import MEMORY_BYTES, READERS
+from eoctl.engine.rebuild_task import MEMORY_BYTES
 from eoctl.kafka.ask import configs
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
@@ -68,7 +68,6 @@ class RebuildWish:
     engine: str = "auto"
     options: Mapping[str, Any] = field(default_factory=dict)
     retention_ms: int | None = None
-    reader: str = "own"
     check_crc: bool = True
     max_rate: float | None = None
     processes: int | None = None
@@ -82,10 +81,6 @@ class RebuildWish:
         """Raises UsageError."""
         if len(set(self.changelogs)) < len(self.changelogs):
             raise UsageError("a changelog is named twice")
-        if self.reader not in READERS:
-            raise UsageError(
-                f"no {self.reader!r}", where="--reader", remedy=f"one of {', '.join(READERS)}"
-            )
         changelog_format(self.format, self.options)
 
 
@@ -184,7 +179,6 @@ async def _request(cluster: Cluster, wish: RebuildWish, at: cuts.At) -> RebuildR
         configs={t: configs_now.get(t) for t in topics},
         retention=retention,
         retention_from=source,
-        reader=wish.reader,
         check_crc=wish.check_crc,
         max_rate=wish.max_rate,
         range_offsets=wish.range_offsets,
@@ -248,8 +242,8 @@ def _resumed(
     """Return the folder's unfinished request if it equals this one. Raises RefusedError."""
     same = (
         _logs(request.cut) == _logs(left.cut)
-        and (request.format, request.options, request.retention, request.reader)
-        == (left.format, dict(left.options), dict(left.retention), left.reader)
+        and (request.format, request.options, request.retention)
+        == (left.format, dict(left.options), dict(left.retention))
         and (request.cut.topics == left.cut.topics if isinstance(at, Cut) else at.kind != "time")
         and (isinstance(at, Cut) or request.cut.at == left.cut.at)
         and (request.range_offsets, request.base) == (left.range_offsets, left.base)

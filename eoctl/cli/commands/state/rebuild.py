@@ -63,14 +63,6 @@ def rebuild(
         str | None,
         typer.Option("--retention", metavar="D", help="of the store [from the topic's settings]"),
     ] = None,
-    reader: Annotated[
-        str,
-        typer.Option(
-            "--reader",
-            metavar="own|librdkafka",
-            help="who reads Kafka; librdkafka, a cross-check, bounds no memory: for trusted topics",
-        ),
-    ] = "own",
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, help="of the local engine [one per core]")
     ] = None,
@@ -122,7 +114,6 @@ def rebuild(
         retention_ms=None
         if retention is None
         else round(duration(retention, where="--retention") * 1000),
-        reader=reader,
         check_crc=not no_crc,
         max_rate=None if max_rate is None else byte_rate(max_rate, where="--max-rate"),
         processes=processes,
