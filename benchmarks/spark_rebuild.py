@@ -17,6 +17,7 @@ from benchmarks import rebuild as local_benchmark
 from benchmarks.side_by_side import EOCTL, Measured, alternate, command, lab
 from eoctl.engine.local import LocalEngine
 from eoctl.engine.rebuild import RebuildEngine, RebuildRequest, rebuild
+from eoctl.engine.rebuild_task import Making
 from eoctl.kafka.connection.access import Access
 from eoctl.lab.record import LabSpec
 from tests.spark.starting import standalone_cluster
@@ -44,7 +45,8 @@ def measure() -> Iterator[Measured]:
 
         def run(name: str, engine_of: Callable[[Path], RebuildEngine]) -> None:
             output = root / f"{name}-{next(number)}"
-            wanted = dataclasses.replace(request, output=str(output))
+            how = dataclasses.replace(request.how, output=str(output))
+            wanted = dataclasses.replace(request, how=how)
             found = rebuild(wanted, access, engine_of(output), name).digest
             digests.add((found.rows, found.sha256_sum))
 
@@ -98,7 +100,9 @@ def _request(root: Path, servers: str, topic: str) -> RebuildRequest:
     first = root / "first"
     words = ["--format", "plain", "--at", "lso", "--output", str(first), "--engine", "local"]
     command([*EOCTL, "--bootstrap-server", servers, "state", "rebuild", topic, *words])()
-    wanted = state.RebuildWish((topic,), "plain", str(first / "cut.json"), root / "unused")
+    wanted = state.RebuildWish(
+        (topic,), str(first / "cut.json"), Making("plain", {}, str(root / "unused"))
+    )
 
     async def resolve() -> RebuildRequest:
         settings = client_settings({"bootstrap.servers": servers})

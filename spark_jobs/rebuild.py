@@ -111,7 +111,7 @@ def _work(tasks: "list[Task]", progress_folder: str) -> Any:
 
         task = tasks[number]
         row = run_task(task, _Teller(progress_folder, number))
-        Attempts(Path(task.output)).keep(task.key(), row)
+        Attempts(task.how.folder).keep(task.key(), row)
         return base64.b64encode(pickle.dumps(row)).decode()
 
     return work
@@ -159,10 +159,10 @@ def work(
     rebuild_request = job.understood(
         lambda given: RebuildRequest.from_json(json.dumps(given)), request
     )
-    engine = SparkEngine(spark, local_path(rebuild_request.output), progress)
+    engine = SparkEngine(spark, local_path(rebuild_request.how.output), progress)
     manifest = rebuild(rebuild_request, access, engine, "spark")
     return {
-        "manifest": str(Path(rebuild_request.output) / "manifest.json"),
+        "manifest": str(rebuild_request.how.folder / "manifest.json"),
         "digest": manifest.digest.model_dump(mode="json"),
         "complete": manifest.complete,
         "exit_status": int(Exit.OK if manifest.complete else Exit.INCOMPLETE),

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from eoctl.engine.rebuild_task import MEMORY_BYTES, BucketTask, RangeTask, Task
+from eoctl.engine.rebuild_task import BucketTask, Making, RangeTask, Task
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
@@ -23,11 +23,11 @@ from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.files import BUCKETS, StateFile
 from eoctl.stores.state.folder import TaskRow
 from recovery.audit.range_counts import merged
-from recovery.errors import RefusedError
+from recovery.errors import RefusedError, UsageError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.shared.cut import Cut, CutJudgement, differences, judge, ranges
 from recovery.shared.digest import Digest
-from recovery.state.changelogs.changelog import ChangelogFormat, changelog_format
+from recovery.state.changelogs.changelog import ChangelogFormat
 from recovery.state.manifest import (
     Manifest,
     ManifestDigest,
@@ -39,8 +39,6 @@ from recovery.state.manifest import (
 )
 from recovery.times import instant, rfc3339
 
-RANGE_OFFSETS = 20_000_000
-
 RebuildEngine = Callable[[Sequence[Task]], Iterable[TaskRow]]
 """Runs tasks somewhere and gives their rows, in any order, each as soon as it is there."""
 
@@ -50,35 +48,28 @@ class RebuildRequest:
     """What is to be rebuilt, all resolved; JSON can hold it, and no secret is in it.
 
     configs: the changelogs' settings, None where they may not be seen. retention: of each changelog
-    in ms, where the format has one; it joins the options. range_offsets: a partition with more is
-    read in ranges. started_ms: when the first run of this request began. base: the folder of an
-    earlier state that is carried on. fresh: the cut was made for this run at the log's end, and all
-    of it is read.
+    in ms, where the format has one; it joins the options. started_ms: when the first run of this
+    request began. base: the folder of an earlier state that is carried on. fresh: the cut was made
+    for this run at the log's end, and all of it is read.
     """
 
     cut: Cut
-    format: str
-    options: Mapping[str, Any]
-    output: str
+    how: Making
     started_ms: int
     configs: Mapping[str, Mapping[str, str | None] | None]
     retention: Mapping[str, int] = field(default_factory=dict)
     retention_from: str | None = None
-    check_crc: bool = True
-    max_rate: float | None = None
-    range_offsets: int = RANGE_OFFSETS
-    memory_bytes: int = MEMORY_BYTES
     epoch_per_transaction: bool = True
     notes: tuple[str, ...] = ()
     base: str | None = None
     fresh: bool = False
 
-    def options_of(self, topic: str) -> dict[str, Any]:
-        """The format's options for one changelog."""
-        options = dict(self.options)
-        if topic in self.retention:
-            options["retention_ms"] = self.retention[topic]
-        return options
+    def how_of(self, topic: str) -> Making:
+        """How one changelog's state is made: its retention is among the options."""
+        if topic not in self.retention:
+            return self.how
+        options = {**self.how.options, "retention_ms": self.retention[topic]}
+        return replace(self.how, options=options)
 
     def to_json(self) -> str:
         fields = {**asdict(replace(self, cut=None)), "cut": self.cut.model_dump(mode="json")}  # type: ignore[arg-type]
@@ -86,8 +77,15 @@ class RebuildRequest:
 
     @classmethod
     def from_json(cls, text: str) -> "RebuildRequest":
+        """Raises UsageError for what another version wrote."""
         fields = json.loads(text)
+        if "how" not in fields:
+            raise UsageError(
+                "another version of eoctl left a rebuild unfinished there",
+                remedy="--clean throws it away",
+            )
         fields["cut"] = Cut.model_validate(fields["cut"])
+        fields["how"] = Making(**fields["how"])
         fields["notes"] = tuple(fields["notes"])
         return cls(**fields)
 
@@ -98,7 +96,7 @@ def rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, name
     Raises RefusedError when the logs changed under the cut, or another rebuild is at work in the
     folder, and what tasks raise.
     """
-    folder = Path(request.output)
+    folder = request.how.folder
     with state_folder.held(folder):
         state_folder.check_begun(folder, request.to_json())
         state_folder.sweep(folder)
@@ -107,8 +105,8 @@ def rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, name
 
 def _rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, name: str) -> Manifest:
     began = time.monotonic()
-    form = changelog_format(request.format, request.options)
-    folder = Path(request.output)
+    form = request.how.form()
+    folder = request.how.folder
     attempts = state_folder.Attempts(folder)
     rows = _run(_range_tasks(request, access, form), engine, attempts)
     by_place = _by_place(rows)
@@ -141,8 +139,8 @@ def _rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, nam
     topics = [t.topic for t in cut.topics]
     manifest = Manifest(
         cluster_id=cut.cluster_id,
-        format=request.format,
-        options=dict(request.options),
+        format=request.how.format,
+        options=dict(request.how.options),
         retention_ms=dict(request.retention),
         retention_from=request.retention_from,
         engine=name,
@@ -193,7 +191,7 @@ def _range_tasks(request: RebuildRequest, access: Access, form: ChangelogFormat)
     by_key: dict[str, Task] = {}
     earlier = _earlier(request)
     for (topic, partition), p in request.cut.places().items():
-        most = request.range_offsets if form.in_ranges else max(1, p.end - p.start)
+        most = request.how.range_offsets if form.in_ranges else max(1, p.end - p.start)
         known = earlier.get((topic, partition))
         parts = ranges(known.end if known else p.start, p.end, most)
         for number, (start, end) in enumerate(parts):
@@ -204,13 +202,8 @@ def _range_tasks(request: RebuildRequest, access: Access, form: ChangelogFormat)
                 partition=partition,
                 start=start,
                 end=end,
-                format=request.format,
-                options=request.options_of(topic),
-                output=request.output,
+                how=request.how_of(topic),
                 in_parts=len(parts) > 1,
-                memory_bytes=request.memory_bytes,
-                check_crc=request.check_crc,
-                max_rate=request.max_rate,
                 base_folder=request.base or "",
                 base=tuple(StateFile(**f.model_dump()) for f in base.files) if base else (),
                 base_seen=base.seen if base else {},
@@ -242,7 +235,7 @@ def _bucket_tasks(
             continue
         runs = tuple(run for row in rows for run in row.runs)
         if not runs:  # all of it compacted away
-            runs = (state_folder.empty_run(Path(request.output)),)
+            runs = (state_folder.empty_run(request.how.folder),)
         for first, behind in ranges(0, BUCKETS, -(-BUCKETS // len(rows))):
             task = BucketTask(
                 topic=topic,
@@ -251,9 +244,7 @@ def _bucket_tasks(
                 first=first,
                 behind=behind,
                 seen=_summary_of(form, rows),
-                format=request.format,
-                options=request.options_of(topic),
-                output=request.output,
+                how=request.how_of(topic),
             )
             by_key[task.key()] = task
     return by_key
@@ -289,7 +280,7 @@ async def _look_again(
             place: _producers(rows, earlier[place].producers if place in earlier else {})
             for place, rows in by_place.items()
         }
-        behind = await cuts.behind(cluster, request.cut, below, request.max_rate)
+        behind = await cuts.behind(cluster, request.cut, below, request.how.max_rate)
     several = len(by_place) > 1
     outside = any(row.counts.get("non_transactional") for rows in by_place.values() for row in rows)
     judged = judge(
@@ -347,7 +338,7 @@ def _partition(
     log_start: int,
 ) -> ManifestPartition:
     ends = combined or rows
-    form = changelog_format(request.format, request.options_of(place[0]))
+    form = request.how_of(place[0]).form()
     p = request.cut.places()[place]
     known = _earlier(request).get(place)
     began_ms = request.started_ms

@@ -37,18 +37,44 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MEMORY_BYTES = 256 << 20
+RANGE_OFFSETS = 20_000_000
 
 TaskProgress = Callable[[int, int], None]
 """Called with bytes and offsets more."""
 
 
 @dataclass(frozen=True, slots=True)
+class Making:
+    """How a state is made: what a command, its resolved request and each task have in common.
+
+    output: the state's folder, seen by every task and by the publisher. max_rate: bytes a second.
+    range_offsets: a partition with more is read in ranges. memory_bytes: of records held before
+    they are spilt.
+    """
+
+    format: str
+    options: Mapping[str, Any]
+    output: str
+    check_crc: bool = True
+    max_rate: float | None = None
+    range_offsets: int = RANGE_OFFSETS
+    memory_bytes: int = MEMORY_BYTES
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.output)
+
+    def form(self) -> ChangelogFormat:
+        """The format with its options. Raises UsageError."""
+        return changelog_format(self.format, self.options)
+
+
+@dataclass(frozen=True, slots=True)
 class RangeTask:
     """Offsets [start, end) of a partition, all below the last stable offset.
 
-    output: the state's folder, seen by every task and by the publisher. in_parts: of a partition
-    that is read in ranges, leave runs. memory_bytes: of records held before they are spilt.
-    base: the files of an earlier state up to `start`, in base_folder, and what its format had seen.
+    in_parts: of a partition that is read in ranges, leave runs. base: the files of an earlier
+    state up to `start`, in base_folder, and what its format had seen.
     """
 
     access: Access
@@ -56,13 +82,8 @@ class RangeTask:
     partition: int
     start: int
     end: int
-    format: str
-    options: Mapping[str, Any]
-    output: str
+    how: Making
     in_parts: bool = False
-    memory_bytes: int = MEMORY_BYTES
-    check_crc: bool = True
-    max_rate: float | None = None
     base_folder: str = ""
     base: tuple[StateFile, ...] = ()
     base_seen: Mapping[str, Any] = field(default_factory=dict)
@@ -82,9 +103,7 @@ class BucketTask:
     first: int
     behind: int
     seen: Mapping[str, Any]
-    format: str
-    options: Mapping[str, Any]
-    output: str
+    how: Making
 
     def key(self) -> str:
         """See RangeTask."""
@@ -98,8 +117,8 @@ def sharing_rate(tasks: "Sequence[Task]", at_once: int) -> "list[Task]":
     """The tasks, each with its part of their rate, so that those that run at once keep it
     together: all of them may read from one broker."""
     return [
-        replace(task, max_rate=task.max_rate / at_once)
-        if isinstance(task, RangeTask) and task.max_rate is not None
+        replace(task, how=replace(task.how, max_rate=task.how.max_rate / at_once))
+        if isinstance(task, RangeTask) and task.how.max_rate is not None
         else task
         for task in tasks
     ]
@@ -112,7 +131,7 @@ def run_task(task: Task, progress: TaskProgress | None = None) -> TaskRow:
 
     pa.set_memory_pool(pa.system_memory_pool())  # it gives back what is free, and is no slower
     began = time.monotonic()
-    form = changelog_format(task.format, task.options)
+    form = task.how.form()
     if isinstance(task, BucketTask):
         return _combine(task, form, began)
     return _Range(task, form, progress).run(began)
@@ -127,12 +146,12 @@ class _Range:
         self._task = task
         self._form = form
         self._progress = progress
-        self._folder = Path(task.output)
+        self._folder = task.how.folder
         self._runs: list[str] = []
         self._seen: Mapping[str, Any] = task.base_seen
         self._counts = RangeCounts(task.start, task.end)
         self._bytes = 0
-        self._latest = Latest(form, task.memory_bytes, self._spill)
+        self._latest = Latest(form, task.how.memory_bytes, self._spill)
 
     def run(self, began: float) -> TaskRow:
         task = self._task
@@ -186,8 +205,8 @@ class _Range:
                 task.end,
                 last_stable_offset=task.end,  # nothing below a cut is open
                 control=True,
-                check_crc=task.check_crc,
-                max_rate=task.max_rate,
+                check_crc=task.how.check_crc,
+                max_rate=task.how.max_rate,
                 progress=self._moved,
             )
             async with aclosing(stream):
@@ -219,7 +238,7 @@ class _Range:
 
 
 def _combine(task: BucketTask, form: ChangelogFormat, began: float) -> TaskRow:
-    folder = Path(task.output)
+    folder = task.how.folder
     parts = _buckets_of(form, folder, task.runs, range(task.first, task.behind))
     files, digest, expired = _finish(form, folder, task.topic, task.partition, parts, task.seen)
     return TaskRow(

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
-from eoctl.engine.rebuild_task import RangeTask, run_task
+from eoctl.engine.rebuild_task import Making, RangeTask, run_task
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
@@ -364,10 +364,7 @@ def test_what_does_not_fit_is_spilt(
         partition=0,
         start=0,
         end=end,
-        format="plain",
-        options={},
-        output=str(tmp_path),
-        memory_bytes=60_000,
+        how=Making("plain", {}, str(tmp_path), memory_bytes=60_000),
     )
     row = run_task(task)
     assert len(list(tmp_path.glob("runs/*.arrow"))) > 2

@@ -1,9 +1,10 @@
 """What tests of rebuilds share: the rebuild on a session's executors, without a job's process."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eoctl.engine.rebuild import RebuildRequest, rebuild
+from eoctl.engine.rebuild_task import Making
 from eoctl.lab.cluster import Lab
 from eoctl.operations.state.rebuild import RebuildWish, rebuild_state
 from eoctl.settings.context import Connect, Context, resolve
@@ -21,14 +22,20 @@ def context(lab: Lab) -> Context:
     return resolve(Connect(bootstrap_server=lab.bootstrap_servers))
 
 
+def plain(topic: str, output: Path, since: Path | None = None, **how: Any) -> RebuildWish:
+    """Ask for a plain state of a topic up to its LSO, on Spark."""
+    made = Making("plain", {}, str(output), **how)
+    return RebuildWish((topic,), "lso", made, "spark", since=since)
+
+
 def on_session(
     spark: "SparkSession", lab: Lab, wanted: RebuildWish, seconds: float = 120
 ) -> Rebuilt:
     """The rebuild with the session's executors, without a job's process."""
 
     def run(request: RebuildRequest, access: "Access") -> "Manifest":
-        engine = SparkEngine(spark, Path(request.output))
+        engine = SparkEngine(spark, request.how.folder)
         return rebuild(request, access, engine, "spark")
 
     rebuild_state(context(lab), wanted, seconds, spark=run)
-    return Rebuilt(wanted.output)
+    return Rebuilt(wanted.how.folder)

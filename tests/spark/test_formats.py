@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from eoctl.engine.rebuild_task import Making
 from eoctl.lab.cluster import Lab
 from eoctl.operations.state.rebuild import RebuildWish, rebuild_state
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.merging import transactional
 from tests.kafka.state_oracle import MODULUS, Rebuilt, dict_state, digest, fill
-from tests.spark.rebuilding import context, on_session
+from tests.spark.rebuilding import context, on_session, plain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -137,9 +138,8 @@ def test_a_format_in_ranges(
     def wanted(engine: str, range_offsets: int) -> RebuildWish:
         at = "lso" if engine == "spark" else str(tmp_path / "spark" / "cut.json")
         retention = None if form == "coast" else RETENTION
-        output = tmp_path / engine
-        more = {"retention_ms": retention, "range_offsets": range_offsets}
-        return RebuildWish((name,), form, at, output, engine, **more)  # type: ignore[arg-type]
+        how = Making(form, {}, str(tmp_path / engine), range_offsets=range_offsets)
+        return RebuildWish((name,), at, how, engine, retention)
 
     found = on_session(spark, lab1, wanted("spark", 200))
     rows = [(r["partition"], r["key"], r["timestamp"], r["value"]) for r in found.rows()]
@@ -172,9 +172,7 @@ def test_only_what_came_since(
         fill(lab1, name, seed=number, records=600, keys=50 + 10 * number, partitions=2)
         since = found[-1].folder if found else None
         output = tmp_path / str(number)
-        wanted = RebuildWish(
-            (name,), "plain", "lso", output, "spark", range_offsets=most, since=since
-        )
+        wanted = plain(name, output, since, range_offsets=most)
         found.append(on_session(spark, lab1, wanted))
         expected, _ = dict_state(lab1, name, found[-1].ends)
         assert found[-1].state() == expected

@@ -25,7 +25,7 @@ from recovery.errors import UsageError
 from spark_jobs.source import register
 from tests.kafka.command import EOCTL, environment, eoctl
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
-from tests.spark.rebuilding import on_session
+from tests.spark.rebuilding import on_session, plain
 from tests.spark.sinking import python_workers
 from tests.started import started
 
@@ -55,9 +55,7 @@ def test_state_is_that_of_a_dict_whole_and_in_ranges(
     spark: "SparkSession", lab1: Lab, changelog: str, tmp_path: Path
 ) -> None:
     for name, most in (("whole", 10**9), ("ranges", 1500)):
-        wanted = RebuildWish(
-            (changelog,), "plain", "lso", tmp_path / name, "spark", range_offsets=most
-        )
+        wanted = plain(changelog, tmp_path / name, range_offsets=most)
         found = on_session(spark, lab1, wanted)
         expected, _ = dict_state(lab1, changelog, found.ends)
         assert found.state() == expected
@@ -82,9 +80,7 @@ def test_a_killed_worker_changes_nothing(
 
     thread = threading.Thread(target=kill)
     thread.start()
-    wanted = RebuildWish(
-        (changelog,), "plain", "lso", tmp_path / "out", "spark", max_rate=800_000.0
-    )
+    wanted = plain(changelog, tmp_path / "out", max_rate=800_000.0)
     try:
         found = on_session(spark, lab1, wanted)
     finally:

@@ -21,7 +21,7 @@ import pytest
 from eoctl.kafka.connection.access import Access
 from eoctl.lab.cluster import Lab
 from eoctl.operations.jobs.records import session_members
-from eoctl.operations.state.rebuild import RebuildWish, rebuild_state
+from eoctl.operations.state.rebuild import rebuild_state
 from eoctl.settings.context import Connect, resolve
 from recovery.errors import EoctlError
 from spark_jobs.session.executors import code_zip
@@ -30,6 +30,7 @@ from tests.kafka.command import environment
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.state_oracle import Rebuilt, dict_state, digest, fill
 from tests.share import share
+from tests.spark.rebuilding import plain
 from tests.spark.sinking import staged_values, values, watched
 from tests.spark.starting import home, standalone_cluster
 from tests.started import started
@@ -207,7 +208,7 @@ def test_spark_submit_without_eoctl(lab1: Lab, topic: MakeTopic, tmp_path: Path)
         specs.append({"access": access_, "request": json.loads(request.to_json())})
         raise _Asked
 
-    wanted = RebuildWish((changelog,), "plain", "lso", output, "spark")
+    wanted = plain(changelog, output)
     context = resolve(Connect(bootstrap_server=lab1.bootstrap_servers))
     with pytest.raises(_Asked):
         rebuild_state(context, wanted, 60, spark=keep)

@@ -10,12 +10,11 @@ import pytest
 
 from eoctl.kafka.connection.access import Access
 from eoctl.lab.cluster import Lab
-from eoctl.operations.state.rebuild import RebuildWish
 from recovery.errors import IncompleteError
 from spark_jobs.sink.write import write_exactly_once
 from tests.kafka.state_oracle import dict_state, digest, producer
 from tests.kafka.test_state_disk import small_disk
-from tests.spark.rebuilding import on_session
+from tests.spark.rebuilding import on_session, plain
 from tests.spark.sinking import staged_values, values
 from tests.spark.test_rebuild import KEPT
 
@@ -38,7 +37,7 @@ def test_a_full_disk(spark: "SparkSession", lab1: Lab, tmp_path: Path, most: int
     writer.commit_transaction(30)
     with small_disk(tmp_path / "disk", "300k") as disk:
         output = disk.seen / "state"
-        wanted = RebuildWish((name,), "plain", "lso", output, "spark", range_offsets=most)
+        wanted = plain(name, output, range_offsets=most)
         with pytest.raises(IncompleteError, match="No space left on device; make space there"):
             on_session(spark, lab1, wanted)
         assert not (output / "manifest.json").exists()

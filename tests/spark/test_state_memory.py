@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl.lab.cluster import Lab
-from eoctl.operations.state.rebuild import RebuildWish
 from tests.kafka.state_oracle import MODULUS
-from tests.spark.rebuilding import on_session
+from tests.spark.rebuilding import on_session, plain
 from tests.spark.sinking import python_workers
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ def test_more_keys_than_fit_are_spilt(spark: "SparkSession", lab1: Lab, tmp_path
     thread = threading.Thread(target=watch)
     thread.start()
     try:
-        wanted = RebuildWish((name,), "plain", "lso", tmp_path / "out", "spark")
+        wanted = plain(name, tmp_path / "out")
         found = on_session(spark, lab1, wanted, seconds=1800)
     finally:
         ended.set()

@@ -44,7 +44,8 @@ def batches(records: Sequence[Record], parts: int) -> list[pa.RecordBatch]:
 
 def live(form: ChangelogFormat, records: Sequence[Record], parts: int) -> list[dict[str, Any]]:
     """Through a rebuild's own work on a range: all of it but the reading and the writing."""
-    task = rebuild_task.RangeTask(Access({}), "t", 0, 0, 1 << 62, "", {}, output="")
+    how = rebuild_task.Making("", {}, "")
+    task = rebuild_task.RangeTask(Access({}), "t", 0, 0, 1 << 62, how)
     work = rebuild_task._Range(task, form, None)
     for rows in batches(records, parts):
         work._add(rows)

@@ -358,7 +358,7 @@ def test_a_task_of_a_rebuild_keeps_its_own_row(tmp_path: Path) -> None:
     """Killed before Spark has collected anything, a job has lost nothing that was done."""
     import pyarrow as pa
 
-    from eoctl.engine.rebuild_task import BucketTask
+    from eoctl.engine.rebuild_task import BucketTask, Making
     from eoctl.stores.state import folder as state_folder
     from eoctl.stores.state.files import BUCKETS, write_run
     from recovery.formats.columns import rows_schema
@@ -366,7 +366,7 @@ def test_a_task_of_a_rebuild_keeps_its_own_row(tmp_path: Path) -> None:
 
     nothing = pa.Table.from_batches([], schema=rows_schema())
     run = write_run(tmp_path, "t-0", [nothing] * BUCKETS)
-    task = BucketTask("t", 0, (run,), 0, 1, {}, "plain", {}, str(tmp_path))
+    task = BucketTask("t", 0, (run,), 0, 1, {}, Making("plain", {}, str(tmp_path)))
     _work([task], str(tmp_path))(0)
     found = state_folder.Attempts(tmp_path).find(task.key())
     assert found is not None
@@ -376,12 +376,13 @@ def test_a_task_of_a_rebuild_keeps_its_own_row(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("tasks", "most", "expected"), [(10, 4, 250), (2, 4, 500), (1, 4, 1000)])
 def test_tasks_that_run_at_once_keep_a_rate_together(tasks: int, most: int, expected: int) -> None:
-    from eoctl.engine.rebuild_task import RangeTask, sharing_rate
+    from eoctl.engine.rebuild_task import Making, RangeTask, sharing_rate
     from eoctl.kafka.connection.access import Access
 
-    one = RangeTask(Access({}), "t", 0, 0, 9, "plain", {}, "/x", max_rate=1000.0)
+    one = RangeTask(Access({}), "t", 0, 0, 9, Making("plain", {}, "/x", max_rate=1000.0))
     shared = sharing_rate([one] * tasks, min(tasks, most))
-    assert [task.max_rate for task in shared if isinstance(task, RangeTask)] == [expected] * tasks
+    rates = [task.how.max_rate for task in shared if isinstance(task, RangeTask)]
+    assert rates == [expected] * tasks
     assert {task.key() for task in shared} == {one.key()}
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from eoctl.engine.rebuild import RebuildRequest, _added, _compacted
+from eoctl.engine.rebuild_task import Making
 from eoctl.stores.state.folder import TaskRow
 from recovery.audit.range_counts import RangeCounts
 from recovery.facts import PartitionFacts
@@ -152,9 +153,7 @@ def test_a_cut_at_an_instant_is_as_old_as_the_instant(
     )
     request = RebuildRequest(
         cut=cut,
-        format="plain",
-        options={},
-        output="",
+        how=Making("plain", {}, ""),
         started_ms=NOW,
         configs={"t": YEAR_OLD_SEGMENTS},
         fresh=not from_file,

@@ -7,7 +7,7 @@ import pytest
 
 from eoctl.engine import rebuild
 from eoctl.engine.rebuild import RebuildRequest
-from eoctl.engine.rebuild_task import Task
+from eoctl.engine.rebuild_task import Making, Task
 from eoctl.kafka.connection.access import Access
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.files import StateFile
@@ -19,13 +19,10 @@ from tests.unit.test_state_compare import A, cut, state
 def request(folder: Path, form: str = "plain") -> RebuildRequest:
     return RebuildRequest(
         cut=cut(9, 9),
-        format=form,
-        options={},
-        output=str(folder),
+        how=Making(form, {}, str(folder), max_rate=300_000),
         started_ms=1_767_225_600_000,
         configs={"log": {"cleanup.policy": "compact"}},
         notes=("a note",),
-        max_rate=300_000,
     )
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from eoctl.engine.local import LocalEngine
-from eoctl.engine.rebuild_task import RangeTask
+from eoctl.engine.rebuild_task import Making, RangeTask
 from eoctl.kafka.connection.access import Access
 from recovery.errors import IncompleteError, UnreachableError, UsageError
 
 
 def task(folder: Path, port: int, form: str = "plain") -> RangeTask:
     access = Access({"bootstrap.servers": f"127.0.0.1:{port}", "request.timeout.ms": "60000"})
-    return RangeTask(access, "t", 0, 0, 9, form, {}, str(folder))
+    return RangeTask(access, "t", 0, 0, 9, Making(form, {}, str(folder)))
 
 
 @pytest.fixture

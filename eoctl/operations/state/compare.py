@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eoctl.engine.rebuild_task import Making
 from eoctl.operations.session.session import now_ms
 from eoctl.operations.state.rebuild import (
     NOT_COMPLETE,
@@ -92,16 +93,15 @@ def _live(
             state_folder.write_cut(cut, manifest.cut)
         rebuild = RebuildWish(
             changelogs=tuple(t.topic for t in manifest.cut.topics),
-            format=manifest.format,
             at=comparison.at or str(cut),
-            output=folder / "state",
+            how=Making(manifest.format, manifest.options, str(folder / "state")),
             engine="local",
-            options=manifest.options,
         )
         if manifest.retention_ms:
             rebuild = replace(rebuild, retention_ms=next(iter(manifest.retention_ms.values())))
         rebuild_state(context, rebuild, timeout, progress)
-        yield StateRows(rebuild.output, state_folder.read(rebuild.output))
+        made = rebuild.how.folder
+        yield StateRows(made, state_folder.read(made))
 
 
 def _states(left: StateRows, right: StateRows, comparison: Comparison) -> Answer:

@@ -7,13 +7,12 @@ then the engine does it, and the logs are looked at again before anything is pub
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from eoctl.engine.local import LocalEngine
-from eoctl.engine.rebuild import RANGE_OFFSETS, RebuildEngine, RebuildRequest, rebuild
-from eoctl.engine.rebuild_task import MEMORY_BYTES
+from eoctl.engine.rebuild import RebuildEngine, RebuildRequest, rebuild
+from eoctl.engine.rebuild_task import Making
 from eoctl.kafka.ask import configs
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
@@ -27,7 +26,6 @@ from recovery.rows.answers import Answer
 from recovery.rows.row import ErrorRow
 from recovery.rows.state import StateDigest, StateRebuildRow
 from recovery.shared.cut import Cut
-from recovery.state.changelogs.changelog import changelog_format
 from recovery.state.incremental import why_full
 from recovery.state.manifest import Manifest
 
@@ -62,18 +60,12 @@ class RebuildWish:
     """
 
     changelogs: tuple[str, ...]
-    format: str
     at: str
-    output: Path
+    how: Making
     engine: str = "auto"
-    options: Mapping[str, Any] = field(default_factory=dict)
     retention_ms: int | None = None
-    check_crc: bool = True
-    max_rate: float | None = None
     processes: int | None = None
     wait_seconds: float = WAIT_SECONDS
-    range_offsets: int = RANGE_OFFSETS
-    memory_bytes: int = MEMORY_BYTES
     clean: bool = False
     since: Path | None = None
 
@@ -81,7 +73,7 @@ class RebuildWish:
         """Raises UsageError."""
         if len(set(self.changelogs)) < len(self.changelogs):
             raise UsageError("a changelog is named twice")
-        changelog_format(self.format, self.options)
+        self.how.form()
 
 
 def rebuild_state(
@@ -96,9 +88,9 @@ def rebuild_state(
     bound = None if timeout is None else time.monotonic() + timeout
     access = context.access
     at = cuts.parse_at(wish.at)
-    left = state_folder.unfinished(wish.output)
+    left = state_folder.unfinished(wish.how.folder)
     if left is not None and wish.clean:
-        state_folder.discard(wish.output)
+        state_folder.discard(wish.how.folder)
         left = None
     moved = _Moved(progress)
     with LocalEngine(wish.processes or len(os.sched_getaffinity(0)), moved, bound) as processes:
@@ -107,7 +99,7 @@ def rebuild_state(
         request = with_cluster(context, timeout, lambda c: _request(c, wish, at))
         if left is not None:
             request = _resumed(request, RebuildRequest.from_json(left), wish, at)
-        state_folder.begin(wish.output, request.to_json(), left)
+        state_folder.begin(wish.how.folder, request.to_json(), left)
         engine, why = choose_engine(wish.engine, request, spark is not None)
         if engine == "spark":
             assert spark is not None
@@ -116,7 +108,7 @@ def rebuild_state(
             moved.total = sum(p.end - p.start for p in request.cut.places().values())
             run: RebuildEngine = processes
             manifest = rebuild(request, access, run, "local")
-    return answer(manifest, wish.output, why)
+    return answer(manifest, wish.how.folder, why)
 
 
 class _Moved:
@@ -172,17 +164,11 @@ async def _request(cluster: Cluster, wish: RebuildWish, at: cuts.At) -> RebuildR
     return RebuildRequest(
         base=base,
         cut=cut,
-        format=wish.format,
-        options=dict(wish.options),
-        output=str(wish.output.absolute()),
+        how=replace(wish.how, output=str(wish.how.folder.absolute())),
         started_ms=now_ms(),
         configs={t: configs_now.get(t) for t in topics},
         retention=retention,
         retention_from=source,
-        check_crc=wish.check_crc,
-        max_rate=wish.max_rate,
-        range_offsets=wish.range_offsets,
-        memory_bytes=wish.memory_bytes,
         epoch_per_transaction=cluster.transaction_version >= 2,
         notes=tuple(notes),
         fresh=not isinstance(at, Cut) and cut.instant is None and base is None,
@@ -207,18 +193,18 @@ async def _why_full(
         if leader is not None and epoch is not None
     }
     ends = await log_checks.epoch_ends(cluster, epochs)
-    form = changelog_format(wish.format, wish.options)
-    return why_full(earlier, cut, form, wish.format, wish.options, configs_now, ends, now_ms())
+    form, how = wish.how.form(), wish.how
+    return why_full(earlier, cut, form, how.format, how.options, configs_now, ends, now_ms())
 
 
 def _retention(
     wish: RebuildWish, configs_now: Mapping[str, Mapping[str, str | None]]
 ) -> tuple[dict[str, int], str | None]:
     """Return each changelog's retention (ms) and its source; none where the format has none."""
-    form = changelog_format(wish.format, wish.options)
+    form = wish.how.form()
     if not form.needs_retention:
         if wish.retention_ms is not None:
-            raise UsageError(f"the format {wish.format} has none", where="--retention")
+            raise UsageError(f"the format {wish.how.format} has none", where="--retention")
         return {}, None
     if wish.retention_ms is not None:
         return dict.fromkeys(wish.changelogs, wish.retention_ms), "--retention"
@@ -242,16 +228,16 @@ def _resumed(
     """Return the folder's unfinished request if it equals this one. Raises RefusedError."""
     same = (
         _logs(request.cut) == _logs(left.cut)
-        and (request.format, request.options, request.retention)
-        == (left.format, dict(left.options), dict(left.retention))
+        and (request.how.format, request.how.options, request.retention, request.how.range_offsets)
+        == (left.how.format, left.how.options, left.retention, left.how.range_offsets)
         and (request.cut.topics == left.cut.topics if isinstance(at, Cut) else at.kind != "time")
         and (isinstance(at, Cut) or request.cut.at == left.cut.at)
-        and (request.range_offsets, request.base) == (left.range_offsets, left.base)
+        and request.base == left.base
     )
     if not same:
         raise RefusedError(
             "another rebuild was left unfinished there",
-            where=str(wish.output),
+            where=wish.how.output,
             remedy="--clean throws it away, or give another --output",
         )
     return replace(left, fresh=False)

@@ -24,13 +24,13 @@ def on_spark(
             json.loads(request.to_json()),
             access,
             spark,
-            summary=f"rebuild of {topics} at {request.cut.at} into {request.output}",
+            summary=f"rebuild of {topics} at {request.cut.at} into {request.how.output}",
             show=show,
             context=context.title,
             cluster_id=request.cut.cluster_id,
-            output=request.output,
+            output=request.how.output,
             seconds=seconds,
         )
-        return state_folder.read(Path(request.output))
+        return state_folder.read(Path(request.how.output))
 
     return run

@@ -17,7 +17,7 @@ from eoctl.cli.emit import emit
 from eoctl.cli.options import FORMATS, Connection, Format
 from eoctl.cli.progress import Progress
 from eoctl.cli.spark import JobProgress, SparkOptions
-from eoctl.engine.rebuild import RANGE_OFFSETS
+from eoctl.engine.rebuild_task import RANGE_OFFSETS, Making
 from eoctl.operations.state import rebuild as operations
 from eoctl.operations.state.spark_rebuild import on_spark
 from eoctl.render.columns.state import REBUILD
@@ -106,19 +106,21 @@ def rebuild(
         how.wish(to, into)
     wish = operations.RebuildWish(
         changelogs=operations.topics_of(changelogs),
-        format=format_,
         at=at,
-        output=to,
+        how=Making(
+            format=format_,
+            options=_options(format_option or ()),
+            output=str(to),
+            check_crc=not no_crc,
+            max_rate=None if max_rate is None else byte_rate(max_rate, where="--max-rate"),
+            range_offsets=range_offsets or RANGE_OFFSETS,
+        ),
         engine=engine,
-        options=_options(format_option or ()),
         retention_ms=None
         if retention is None
         else round(duration(retention, where="--retention") * 1000),
-        check_crc=not no_crc,
-        max_rate=None if max_rate is None else byte_rate(max_rate, where="--max-rate"),
         processes=processes,
         wait_seconds=operations.WAIT_SECONDS if wait is None else duration(wait, where="--wait"),
-        range_offsets=range_offsets or RANGE_OFFSETS,
         clean=clean,
         since=since,
     )
