@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 LAST_MS = (2**63 - 1) // 1000
 HEADERS = "array<struct<key:string,value:binary>>"
 
+_PRODUCER = {
+    "producer_id": "bigint",
+    "producer_epoch": "int",
+    "sequence": "int",
+    "is_transactional": "boolean",
+    "is_control": "boolean",
+    "outcome": "string",
+}
+
 RECORD: Mapping[str, str] = {
     "key": "binary",
     "value": "binary",
@@ -28,12 +37,7 @@ RECORD: Mapping[str, str] = {
     "timestamp": "timestamp",
     "timestampType": "int",
     "headers": HEADERS,
-    "producer_id": "bigint",
-    "producer_epoch": "int",
-    "sequence": "int",
-    "is_transactional": "boolean",
-    "is_control": "boolean",
-    "outcome": "string",
+    **_PRODUCER,
 }
 """A row per record: Spark's own Kafka source's columns, then what became of its transaction.
 
@@ -51,12 +55,7 @@ BATCH: Mapping[str, str] = {
     "codec": "string",
     "timestamp": "timestamp",
     "timestampType": "int",
-    "producer_id": "bigint",
-    "producer_epoch": "int",
-    "sequence": "int",
-    "is_transactional": "boolean",
-    "is_control": "boolean",
-    "outcome": "string",
+    **_PRODUCER,
 }
 """A row per record batch (headers_only): nothing is decompressed. offset, last_offset: of the
 batch, which may reach beyond the range; records: that it holds now, markers included; timestamp:

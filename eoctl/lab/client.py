@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from eoctl.kafka.connection import messages
@@ -107,12 +106,7 @@ class Client:
         self.transaction_version = levels.get("transaction.version", 0)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.cluster.close()
 
     async def until(self, attempt: Callable[[], Awaitable[T]], also: frozenset[str] = NOT_NOW) -> T:

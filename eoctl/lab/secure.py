@@ -133,13 +133,8 @@ def client_properties(
     mechanism: str | None = None,
 ) -> dict[str, str]:
     """Return how `user` signs in at `listener`, in librdkafka's names. Raises UsageError."""
-    listener = listener or DEFAULT_LISTENER
-    protocol, mechanisms = _checked(user, listener)
+    protocol, mechanisms, properties = _shared(record, user, listener or DEFAULT_LISTENER)
     home = secure_folder(folder)
-    properties = {
-        "bootstrap.servers": record.bootstrap_servers(listener),
-        "security.protocol": protocol,
-    }
     if protocol.endswith("SSL"):
         properties["ssl.ca.location"] = str(home / "ca.pem")
     if protocol == "SSL":
@@ -157,12 +152,8 @@ def client_properties(
 
 def java_properties(folder: Path, record: LabRecord, user: str, listener: str) -> dict[str, str]:
     """The client's properties as Java clients spell them."""
-    protocol, mechanisms = _checked(user, listener)
+    protocol, mechanisms, properties = _shared(record, user, listener)
     home = secure_folder(folder)
-    properties = {
-        "bootstrap.servers": record.bootstrap_servers(listener),
-        "security.protocol": protocol,
-    }
     if protocol.endswith("SSL"):
         properties |= {
             "ssl.truststore.type": "PEM",
@@ -200,11 +191,17 @@ def write_client_files(folder: Path, record: LabRecord) -> None:
             certificates.write_private(java.with_suffix(".conf"), "".join(lines).encode())
 
 
-def _checked(user: str, listener: str) -> tuple[str, tuple[str, ...]]:
+def _shared(
+    record: LabRecord, user: str, listener: str
+) -> tuple[str, tuple[str, ...], dict[str, str]]:
+    """Return the listener's protocol, its mechanisms, and the properties of every client."""
     if user not in USERS:
         raise UsageError(f"a secure lab has no user {user!r}", remedy=f"one of {', '.join(USERS)}")
     if listener not in LISTENERS:
         raise UsageError(
             f"a secure lab has no listener {listener!r}", remedy=f"one of {', '.join(LISTENERS)}"
         )
-    return LISTENERS[listener]
+    protocol, mechanisms = LISTENERS[listener]
+    servers = record.bootstrap_servers(listener)
+    properties = {"bootstrap.servers": servers, "security.protocol": protocol}
+    return protocol, mechanisms, properties

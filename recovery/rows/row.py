@@ -98,17 +98,27 @@ class ProducerRow(Row):
     error: str | None = None
 
 
-class TxnListRow(Row):
-    """A transactional id as its coordinator lists it; partitions is their number."""
-
+class _CoordinatedRow(Row):
     transactional_id: str
     coordinator: int | None
+
+
+class _PlacedRow(_CoordinatedRow):
+    coordinator_partition: int
+
+
+class _TxnRow(Row):
     producer_id: int | None
     producer_epoch: int | None
     state: str | None
     timeout_ms: int | None
     start_timestamp: Timestamp
     age_seconds: float | None
+
+
+class TxnListRow(_TxnRow, _CoordinatedRow):
+    """A transactional id as its coordinator lists it; partitions is their number."""
+
     partitions: int | None
     error: str | None = None
 
@@ -118,18 +128,9 @@ class TxnPartition(Row):
     partition: int
 
 
-class TxnDescribeRow(Row):
+class TxnDescribeRow(_TxnRow, _PlacedRow):
     """A transactional id with the partitions of its current transaction."""
 
-    transactional_id: str
-    coordinator: int | None
-    coordinator_partition: int
-    producer_id: int | None
-    producer_epoch: int | None
-    state: str | None
-    timeout_ms: int | None
-    start_timestamp: Timestamp
-    age_seconds: float | None
     partitions: list[TxnPartition]
     error: str | None = None
 

@@ -7,7 +7,6 @@ as this Cluster lives; what it could have said is reported as Missing, never lef
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from eoctl.kafka.connection import messages
@@ -131,12 +130,7 @@ class Cluster:
             else:
                 return
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

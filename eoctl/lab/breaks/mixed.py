@@ -47,10 +47,9 @@ async def make_mixed(stage: Stage) -> list[GroundTruth]:
             await stage.truth(
                 ledger,
                 place.transactional_id,
+                producer,
+                start,
                 verdict="open",
-                producer_id=producer.producer_id,
-                producer_epoch=producer.epoch,
-                start_offset=start,
                 repair="wait: it ends with its owner or at its timeout",
             )
         )

@@ -87,10 +87,9 @@ async def make_offsets_orphan(stage: Stage) -> list[GroundTruth]:
         truth = await stage.truth(
             ledger,
             place.transactional_id,
+            producer,
+            start,
             verdict="orphan",
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            start_offset=start,
             group=group,
             group_topic=place.topic,
             group_partition=place.partition,

@@ -92,12 +92,11 @@ async def stray(
     return await stage.truth(
         ledger,
         None if variant == "nameless" else producer.transactional_id,
+        producer,
+        start,
         variant=variant,
         verdict=verdict,
         rule=rule,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.epoch,
-        start_offset=start,
         repair=repair,
     )
 
@@ -154,10 +153,9 @@ async def _foreign(stage: Stage, place: BreakPlace, home: BreakPlace) -> list[Gr
     live = await stage.truth(
         at_home,
         place.transactional_id,
+        producer,
+        start,
         verdict="open",
-        producer_id=producer.producer_id,
-        producer_epoch=producer.epoch,
-        start_offset=start,
         repair="wait: it is alive, and only needed for the orphan beside it",
     )
     return [orphan, live.model_copy(update={"kind": "open"})]

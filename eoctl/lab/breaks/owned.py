@@ -194,9 +194,8 @@ async def make_zombie(stage: Stage) -> list[GroundTruth]:
             await stage.truth(
                 ledger,
                 name,
-                producer_id=zombie.producer_id,
-                producer_epoch=zombie.epoch,
-                start_offset=start,
+                zombie,
+                start,
                 refused=refused,
                 repair="end the old process: nothing of it is left in Kafka, its records "
                 "were aborted when current_producer_epoch was handed out",
@@ -233,10 +232,9 @@ async def make_offsets_pending(stage: Stage) -> list[GroundTruth]:
         await stage.truth(
             ledgers[home],
             place.transactional_id,
+            producer,
+            start,
             verdict="open",
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            start_offset=start,
             group=group,
             group_topic=place.topic,
             group_partition=place.partition,

@@ -144,10 +144,21 @@ class Stage:
         return chosen
 
     async def truth(
-        self, ledger: Ledger, transactional_id: str | None = None, **known: Any
+        self,
+        ledger: Ledger,
+        transactional_id: str | None = None,
+        producer: Producer | None = None,
+        start: int | None = None,
+        **known: Any,
     ) -> GroundTruth:
-        """The ground truth of what `ledger` wrote; the id's coordinator is asked what it says."""
+        """The ground truth of what `ledger` wrote; the id's coordinator is asked what it says.
+
+        producer: of the transaction that began at `start`.
+        """
         transaction = None
+        if producer is not None:
+            known |= {"producer_id": producer.producer_id, "producer_epoch": producer.epoch}
+            known["start_offset"] = start
         if transactional_id is not None:
             known["transactional_id"] = transactional_id
             known["coordinator"] = await self.client.until(

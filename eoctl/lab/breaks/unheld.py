@@ -43,10 +43,9 @@ async def make_holds_nothing(stage: Stage) -> list[GroundTruth]:
             await stage.truth(
                 ledger,
                 name,
+                producer,
                 variant=variant,
                 verdict="long",
-                producer_id=producer.producer_id,
-                producer_epoch=producer.epoch,
                 group=group if variant == "offsets" else None,
                 repair="`long` once its age passes --long-after (read it with --long-after 5s); "
                 "then fence it: nobody waits for it but its own next transaction",

@@ -8,7 +8,7 @@ became of it. So a write whose answer was lost is recognised and never sent twic
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from eoctl.stores.locks.zookeeper_session import Session
 from eoctl.stores.offsets.bounded import BlockingCall, LostError, SilentError, bounded
@@ -46,6 +46,14 @@ _WHERE = "[app.store] connect"
 _DECIMAL = re.compile(r"-1|0|[1-9][0-9]{0,18}")
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 MOST_BYTES = 900_000  # a server takes no request above jute.maxbuffer, 1 MiB
+
+
+class _Change(NamedTuple):
+    session: Session
+    transaction: Any
+    tree: Tree
+    writes: Sequence[Write]
+    dissolve: bool
 
 
 class ZooKeeperOffsets:
@@ -175,10 +183,11 @@ class ZooKeeperOffsets:
         contents = self._contents(tree)
         refuse_differences(contents, writes, self.name)
         transaction = session.client.transaction()
+        change = _Change(session, transaction, tree, writes, dissolve)
         if self._described.is_consumer_offsets:
-            self._plan_nodes(session, transaction, tree, writes, dissolve=dissolve)
+            self._plan_nodes(change)
         else:
-            self._plan_object(session, transaction, tree, writes, dissolve=dissolve)
+            self._plan_object(change)
         if not transaction.operations:
             return
         size = sum(len(op.serialize()) for op in transaction.operations)
@@ -189,15 +198,8 @@ class ZooKeeperOffsets:
         held_before(ensure_held, written=False)
         self._send(session, job, transaction, interruptions)
 
-    def _plan_object(
-        self,
-        session: Session,
-        transaction: Any,
-        tree: Tree,
-        writes: Sequence[Write],
-        *,
-        dissolve: bool,
-    ) -> None:
+    def _plan_object(self, change: _Change) -> None:
+        session, transaction, tree, writes, dissolve = change
         data, version = tree.nodes.get(self._path, (None, -1))
         text = None if data is None else self._text(self._path, data)
         after = written(text, writes, self.name)
@@ -209,15 +211,8 @@ class ZooKeeperOffsets:
         else:
             transaction.set_data(self._path, (EMPTY if after is None else after).encode(), version)
 
-    def _plan_nodes(
-        self,
-        session: Session,
-        transaction: Any,
-        tree: Tree,
-        writes: Sequence[Write],
-        *,
-        dissolve: bool,
-    ) -> None:
+    def _plan_nodes(self, change: _Change) -> None:
+        session, transaction, tree, writes, dissolve = change
         made: dict[str, Any] = {}
         names = {folder: set(inside) for folder, inside in tree.folders.items()}
         for write in writes:
