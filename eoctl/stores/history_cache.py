@@ -1,12 +1,13 @@
 """`__transaction_state` as read before, kept by offset: the next run reads only what is new.
 
 One file per cluster, topic id and partition: the record batches as fetched, the length of each, the
-format's version, how many there are, and the CRC-32C of it all. Losing it, or finding it damaged,
-costs a longer read. But it also knows what the cluster has forgotten, and that is evidence: records
-that compaction took, an end that an unclean election cut off, a log that was deleted. So what the
-log contradicts is set aside (`retire`) and never dropped. Beside it: which ids the topics had. They
-tell a cluster too: another one may bear the same cluster id (a fixed one, a cluster that was
-installed anew), and its producer ids mean other producers.
+format's version, how many there are, and the CRC-32C of it all. The highest bit of a length marks
+the first batch of a later read (version 1): between two reads the log may have been compacted.
+Losing it, or finding it damaged, costs a longer read. But it also knows what the cluster has
+forgotten, and that is evidence: records that compaction took, an end that an unclean election cut
+off, a log that was deleted. So what the log contradicts is set aside (`retire`) and never dropped.
+Beside it: which ids the topics had. They tell a cluster too: another one may bear the same cluster
+id (a fixed one, a cluster that was installed anew), and its producer ids mean other producers.
 """
 
 import itertools
@@ -30,7 +31,9 @@ from recovery.inspect.state_log import Former, LogPart
 from recovery.inspect.topic_sightings import Sighting
 
 MOST_BYTES = 256 << 20  # of one partition; what goes beyond is read anew each time
-VERSION = 0  # of the batches' format, and of topics.json
+VERSION = 1  # of the batches' format; in version 0 any batch may have begun a read
+SIGHTINGS_VERSION = 0  # of topics.json
+_LATER_READ = 1 << 31
 _END = 12  # bytes: the version in one, the number of batches in seven, the checksum in four
 
 
@@ -136,7 +139,7 @@ class StateCache:
             after |= _texts(ends) | after
             if topic in confirmed and topic_id == next(reversed(ids)):  # no later id was seen
                 until |= _texts(before)
-        sightings["version"] = VERSION
+        sightings["version"] = SIGHTINGS_VERSION
         sightings["ends"] = sightings.get("ends", {}) | _texts(ends)
         path = self._folder / "topics.json"
         part = path.with_suffix(f".{os.getpid()}")
@@ -156,6 +159,8 @@ class StateCache:
         sizes = [
             b - a for p in parts for a, b in pairwise([*map(int, p.scan.positions), p.scan.end])
         ]
+        for row in _reads(parts):
+            sizes[row] |= _LATER_READ
         data = [p.data[: p.scan.end] for p in parts]
         pieces: list[bytes | memoryview] = [
             *data,
@@ -178,6 +183,14 @@ class StateCache:
                 part.unlink()
 
 
+def _reads(parts: Sequence[LogPart]) -> list[int]:
+    """Rows with which a later read began: those kept, and the first one that was read now."""
+    kept, *new = parts
+    if kept.reads is None:
+        return []
+    return [*kept.reads, len(kept.scan)] if new else list(kept.reads)
+
+
 def _plain(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)
 
@@ -186,8 +199,8 @@ def _read_sightings(folder: Path) -> dict[str, Any]:
     """Read what `StateCache.sight` wrote in this folder; nothing where it is damaged."""
     try:
         content = json.loads((folder / "topics.json").read_text(encoding="utf-8"))
-        if (version := content.get("version", VERSION)) != VERSION:
-            raise _newer(folder / "topics.json", version)
+        if (version := content.get("version", SIGHTINGS_VERSION)) != SIGHTINGS_VERSION:
+            raise _newer(folder / "topics.json", version, SIGHTINGS_VERSION)
         _numbers(content.get("ends", {}))
         for ids in content.get("topics", {}).values():
             for after, before in ids.values():
@@ -197,9 +210,9 @@ def _read_sightings(folder: Path) -> dict[str, Any]:
     return dict(content)
 
 
-def _newer(path: Path, version: object) -> UsageError:
+def _newer(path: Path, version: object, newest: int) -> UsageError:
     return UsageError(
-        f"the cache is of version {str(version)[:20]!r}, and this eoctl reads version {VERSION}",
+        f"the cache is of version {str(version)[:20]!r}, and this eoctl reads version {newest}",
         where=str(path),
         remedy="use the newer eoctl that wrote it, or set EOCTL_CACHE_DIR to another folder",
     )
@@ -232,15 +245,18 @@ def _read(path: Path) -> LogPart | None:
         return None
     if len(data) < _END or crc32c(data[:-4]).to_bytes(4, "big") != data[-4:]:
         return None
-    if (version := data[-_END]) != VERSION:
-        raise _newer(path, version)
+    if (version := data[-_END]) > VERSION:
+        raise _newer(path, version, VERSION)
     count = int.from_bytes(data[-_END + 1 : -4], "big")
     behind = len(data) - _END - 4 * count
     if behind <= 0:
         return None
     sizes = struct.unpack_from(f"<{count}I", data, behind)
-    starts = list(itertools.accumulate(sizes, initial=0))[:-1]
-    return LogPart(data, places_at(data, starts, behind))
+    reads: Sequence[int] = range(1, count)
+    if version:
+        reads = [row for row, size in enumerate(sizes) if size & _LATER_READ]
+    starts = list(itertools.accumulate((size & ~_LATER_READ for size in sizes), initial=0))[:-1]
+    return LogPart(data, places_at(data, starts, behind), reads)
 
 
 def state_cache(cluster_id: str | None, topic_id: str | None) -> StateCache | None:

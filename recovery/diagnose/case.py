@@ -400,12 +400,12 @@ class Case:
 
         On v1 any number may have come before. An end of v2 proves nothing of what began: a client
         of v2 may have resumed a transaction of v1, and a fence or a timeout bears the server's
-        version. If the record that began the batch's epoch stands, none on it is gone.
+        version. If the record that began the batch's epoch was read with it, none on it is gone.
         """
         past, lost = self.history, self.lost
         if past is None or past.whole or not lost:
             return False
-        return self.lost_by_order or not past.begun
+        return self.lost_by_order or not lost[0].begun
 
     @property
     def lost_by_order(self) -> bool:

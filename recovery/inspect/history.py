@@ -11,7 +11,8 @@ stands in docs/verdicts.md, "Evidence"; the principles held here:
   It is whole for a batch from a record on that is older than any decision on it, told by epochs
   and never by time, if no offset is missing behind that record (else history-compacted).
 - A producer id lives in the partition whose records name it, not where its id's hash points.
-- What only this host's cache knows counts as a decision, and never as proof that there is none.
+- What only this host's cache knows counts as a decision, and never as proof that there is none:
+  between two reads compaction may have taken records (`StateLog.standing`).
 
 Times are those of the records (the broker's clock at append), not lastUpdate: for a Complete*
 record that one is taken before the markers are written (Kafka's TransactionCoordinator calls
@@ -57,8 +58,9 @@ class StateLog:
     error: why it could not be read. end: up to which it was read (its high watermark).
     leader_epoch: of the partition, by Metadata; None = not known.
     cached_until: records below this offset were not read now but kept by this host's cache.
-    forgotten: records that this host once read under the same cluster and that the log does not
-    hold: of a topic that was deleted, or of an end that was cut off.
+    stands_from: the first offset of the read behind which no later one missed a record.
+    former: what this host once read under the same cluster and what the log does not hold: of
+    topics that were deleted, of ends that were cut off, each as it was kept.
     cut_epoch: the cache holds records up to this leader epoch that the log has lost; None = none.
     """
 
@@ -69,8 +71,19 @@ class StateLog:
     end: int | None = None
     leader_epoch: int | None = None
     cached_until: int = 0
-    forgotten: tuple[StateRecord, ...] = ()
+    stands_from: int = 0
+    former: tuple["StateLog", ...] = ()
     cut_epoch: int | None = None
+
+    @property
+    def standing(self) -> tuple[StateRecord, ...]:
+        """The records behind which no later one of their id is missing.
+
+        Compaction takes the older of an id first: a record shows that none was gone which the same
+        read would have seen. Between two reads it may have taken both, unless no offset is missing
+        in what the later one saw.
+        """
+        return tuple(r for r in self.records if r.offset >= self.stands_from)
 
 
 Source = Literal["log", "cache", "forgotten"]
@@ -85,7 +98,8 @@ class Decision:
     too: it tells one transaction of an id from the next. completed_at: time of the id's next record
     (Complete*), None = none yet: its markers were written between timestamp and completed_at.
     leader_epoch: the coordinator epoch that decided; -1 = not known. source: read now (log), kept
-    by this host's cache (cache), or known to that cache alone (forgotten).
+    by this host's cache (cache), or known to that cache alone (forgotten). begun: the record that
+    began the epoch of the batches it decides was read with it, and no decision between is gone.
     """
 
     transactional_id: str
@@ -101,6 +115,7 @@ class Decision:
     completed_at: int | None
     leader_epoch: int = -1
     source: Source = "log"
+    begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +147,6 @@ class History:
     ended_by: offset of the record that first carries a later epoch, or that hands the id another
     producer id, without a gap since the batch's epoch began; None = none, or not known.
     begun_by_end: the batch's epoch was begun by the end of a v2 transaction: a marker bears it.
-    begun: the record that began that epoch is there, so that no decision on it was compacted away.
     leader_epoch: of the state partition that names the producer id. moved: an id whose records
     stand outside its present home.
     named_since, named_before: offsets of that partition; a decision from the first on is about the
@@ -153,7 +167,6 @@ class History:
     detail: str | None = None
     ended_by: int | None = None
     begun_by_end: bool = False
-    begun: bool = False
     leader_epoch: int | None = None
     moved: str | None = None
     named_since: int | None = None
@@ -196,7 +209,8 @@ def read_history(
     """
     pid = start.producer_id
     naming = [log for log in logs if any(names(r, pid) for r in log.records)]
-    forgotten = sorted({r for log in logs for r in log.forgotten}, key=lambda r: r.offset)
+    former = [kept for log in logs for kept in log.former]
+    forgotten = sorted({r for kept in former for r in kept.records}, key=lambda r: r.offset)
     named_ids = {r.transactional_id for log in naming for r in log.records if names(r, pid)}
     named_ids |= {r.transactional_id for r in forgotten if names(r, pid)}
     ids = tuple(sorted(named_ids | set(known_ids)))
@@ -209,12 +223,13 @@ def read_history(
     kept = {log.partition: log.cached_until for log in naming}
     home = min(homes, default=None)
     sighting = None if sightings is None or home is None else sightings.of(home)
+    begun = {r for log in (*naming, *former) for r in _since_begun(log, start)}
     return History(
         producer_id=pid,
         transactional_ids=ids,
         decisions=(
-            *_decisions(_not_in(forgotten, records, ids), pid, where, None),
-            *_decisions(records, pid, where, kept),
+            *_decisions(_not_in(forgotten, records, ids), pid, where, None, begun),
+            *_decisions(records, pid, where, kept, begun),
         ),
         latest=tuple({r.transactional_id: r for r in records}.values()),
         reason=reason,
@@ -222,15 +237,6 @@ def read_history(
         window=window,
         ended_by=_ended_by(inside, start) if reason is None else None,
         begun_by_end=any(_ends_the_one_before(r.value, start) for r in records),
-        begun=any(
-            _begins(r.value, start)
-            # while it stands, compaction has taken no later one of its id; what the cache keeps of
-            # this log may be older than that
-            for r in (
-                *forgotten,
-                *(r for r in records if r.offset >= min(window, kept[r.partition])),
-            )
-        ),
         leader_epoch=min(
             (e for log in naming if (e := log.leader_epoch) is not None), default=None
         ),
@@ -316,6 +322,12 @@ def _begins_before(records: Sequence[StateRecord], start: StartBatch) -> bool:
     return False
 
 
+def _since_begun(log: StateLog, start: StartBatch) -> list[StateRecord]:
+    """Return the records behind the one that began the batch's epoch, none of which is missing."""
+    first = next((r.offset for r in log.standing if _begins(r.value, start)), None)
+    return [r for r in log.records if first is not None and r.offset > first]
+
+
 def _begins(value: TransactionValue | UnknownVersion | None, start: StartBatch) -> bool:
     """Return True for the record that began the batch's epoch: an Empty, or the end of a v2 one."""
     return _ends_the_one_before(value, start) or (
@@ -390,8 +402,12 @@ def _decisions(
     pid: int,
     where: TopicPartition,
     cached_until: Mapping[int, int] | None,
+    begun: Collection[StateRecord],
 ) -> tuple[Decision, ...]:
-    """cached_until: by partition, below which records come from the cache; None: all forgotten."""
+    """cached_until: by partition, below which records come from the cache; None: all forgotten.
+
+    begun: the records behind the one that began the batch's epoch.
+    """
     next_at: dict[str, int] = {}
     decisions = []
     for r in reversed(records):
@@ -420,6 +436,7 @@ def _decisions(
                     completed_at=next_at.get(r.transactional_id),
                     leader_epoch=r.leader_epoch,
                     source=source,
+                    begun=r in begun,
                 )
             )
         next_at[r.transactional_id] = r.timestamp

@@ -6,6 +6,7 @@ keys and values of all of them are found at once (numpy); only what is meant is 
 numpy, each batch is searched for the bytes that a record which is meant must hold.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -47,15 +48,21 @@ tag 0 still holds the value's own (Kafka's TransactionMetadata).
 class LogPart:
     """Some of a log as fetched. scan: the headers of its whole batches, up to which data counts.
 
-    Without numpy the scan only tells where they are; whatever is found is the same.
+    Without numpy the scan only tells where they are; whatever is found is the same. reads: of what
+    a cache kept, the rows with which each later read began, ascending; None = it was read just now.
     """
 
     data: memoryview
     scan: HeaderPlaces | HeaderScan
+    reads: Sequence[int] | None = None
 
     def header(self, row: int) -> BatchHeader:
         """The header of a row of the scan; -1: the last one."""
         return header_at(self.data, int(self.scan.positions[row]))
+
+    def end(self, rows: int) -> int:
+        """The offset behind the first `rows` batches."""
+        return self.header(rows - 1).last_offset + 1
 
     @cached_property
     def lone(self) -> "Lone":
@@ -245,7 +252,22 @@ def state_log(
         records=tuple(records[offset] for offset in sorted(records)),
         whole_from=whole_from,
         end=end,
+        stands_from=_stands_from(parts, whole_from),
     )
+
+
+def _stands_from(parts: Sequence[LogPart], whole_from: int) -> int:
+    """The first offset of the read that saw all to `whole_from`: later reads missed nothing more.
+
+    Each read begins where the one before ended, whatever compaction has left there.
+    """
+    reads = parts[0].reads if parts else None
+    if reads is None:
+        return 0
+    kept, *new = parts
+    begun = [*reads, len(kept.scan)] if new else reads
+    later = bisect_left(begun, whole_from, key=kept.end)
+    return kept.end(begun[later - 1]) if later else 0
 
 
 def _whole_from(parts: Sequence[LogPart], end: int) -> int:

@@ -44,7 +44,7 @@ from eoctl.lab.record import LabSpec
 from recovery.facts import TransactionFacts
 from recovery.formats.coordinator import coordinator_partition
 from recovery.inspect.observation import OpenTransaction, Sample, Settings
-from tests.kafka.command import eoctl
+from tests.kafka.command import environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.diagnosing import judged, rule_of
 from tests.kafka.test_history_evidence import verdicts
@@ -409,8 +409,10 @@ RULES_OF_THE_PAST = (
 """Each on the partition of its number."""
 
 
-async def plant_the_past(lab: Lab, topic: str) -> None:
+async def plant_the_past(lab: Lab, topic: str, read: Callable[[], None]) -> None:
     """Two outages of the partitions' one replica; between them `__transaction_state` is compacted.
+
+    read: called once all epochs have begun, and before anything is decided on the last ones.
 
     Two of RULES_OF_THE_PAST are late writes. In the last two an ABORT of v1 loses its marker. Then
     a client of v2 resumes and commits the next transaction of that epoch, and loses its marker
@@ -446,6 +448,7 @@ async def plant_the_past(lab: Lab, topic: str) -> None:
             await resumed.send(topic, 6, batch(1, "aborted"))
             learns = await Producer.init(client, homes[shared][3], 600_000, version=1)
             await learns.send(topic, 7, batch(1, "aborted"))
+            await asyncio.to_thread(read)
             lost = [differ, beyond, twice, hidden, resumed, learns]
             async with stopped(stage, victim):
                 for producer in lost:
@@ -521,14 +524,36 @@ def _write_unreadable(lab: Lab, home: int, name: str) -> None:
     assert errors == [None]
 
 
-def test_what_the_past_does_not_tell(pair: Lab) -> None:
-    where = "rules-of-the-past"
-    asyncio.run(plant_the_past(pair, where))
+def test_what_the_past_does_not_tell(pair: Lab, tmp_path: Path) -> None:
+    """A host that read before and after a decision was made and compacted away knows no more.
+
+    Not even once the log is gone: the begin of the epoch and the next decision are in its cache.
+    """
+    where, env = "rules-of-the-past", environment(EOCTL_CACHE_DIR=str(tmp_path))
+
+    def read() -> None:
+        assert eoctl("txn", "history", "any", lab=pair, env=env).status == 0
+
+    asyncio.run(plant_the_past(pair, where, read))
     found = judged(pair, where, sample_interval=0.5).judged
     rules = {j.about.partition: j.verdict.rule for j in found}
     assert rules == dict(enumerate(RULES_OF_THE_PAST))
     assert {j.verdict.name for j in found} == {"unknown"}
     assert {j.verdict.remedy.action for j in found} == {"none"}
+    for _ in range(2):
+        told = verdicts(pair, {where}, tmp_path)
+        assert [told[where, n].rule for n in range(len(rules))] == list(RULES_OF_THE_PAST)
+    asyncio.run(made_anew(pair))
+    resumed = RULES_OF_THE_PAST.index("earlier-decision-compacted", 6)
+    verdict = verdicts(pair, {where}, tmp_path)[where, resumed]
+    assert (verdict.name, verdict.rule) == ("unknown", "earlier-decision-compacted")
+
+
+async def made_anew(lab: Lab) -> None:
+    """`__transaction_state` is deleted, and Kafka makes it again."""
+    async with Client.to(lab.bootstrap_servers) as client:
+        await delete_topic(client, STATE)
+        await client.until(lambda: client.coordinator("anybody"))
 
 
 def other_clusters(cache: Path) -> None:
@@ -556,12 +581,7 @@ def test_a_log_made_anew_and_who_has_read_the_one_before(pair: Lab, tmp_path: Pa
     shutil.copytree(tmp_path / "reader", tmp_path / "stranger")
     other_clusters(tmp_path / "stranger")
 
-    async def made_anew() -> None:
-        async with Client.to(pair.bootstrap_servers) as client:
-            await delete_topic(client, "__transaction_state")
-            await client.until(lambda: client.coordinator("anybody"))
-
-    asyncio.run(made_anew())
+    asyncio.run(made_anew(pair))
     for host in ("newcomer", "stranger"):
         assert told(host) == {("history-replaced", None, False)}, host
     for _ in range(2):

@@ -3,7 +3,7 @@
 import random
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import example, given, settings
@@ -212,6 +212,11 @@ def test_coverage_says_what_is_whole() -> None:
     (c,) = coverage(log(10, empty, ongoing, prepared, complete))
     assert (c.whole, len(c.decisions), c.pending, c.ended) == (True, 1, 0, ())
     assert c.decisions[0].completed_at == 103
+    # where the cache kept the beginning, what came next may have been compacted away
+    (found,) = log(12, empty, prepared, complete)
+    for stands_from, whole in ((10, True), (11, False)):
+        (c,) = coverage([replace(found, stands_from=stands_from)])
+        assert c.whole is whole
     (c,) = coverage(log(10, ongoing, prepared))
     assert (c.whole, len(c.decisions), c.pending, c.ended) == (False, 1, 1, ())
     (c,) = coverage(log(0, complete))

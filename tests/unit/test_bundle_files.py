@@ -165,7 +165,7 @@ def test_history_survives(tmp_path: Path) -> None:
     forgotten = replace(record, offset=7, value=None)
     logs = (
         StateLog(0, (record, unknown, forgotten), 3, end=8),
-        StateLog(1, (), 0, error="TIMED_OUT", forgotten=(record,), cut_epoch=2),
+        StateLog(1, (), 0, error="TIMED_OUT", former=(StateLog(1, (record,), 3),), cut_epoch=2),
     )
     made = bundle(empty())
     kept = replace(made.history, logs=logs, everything=True)

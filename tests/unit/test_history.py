@@ -224,7 +224,7 @@ def test_what_the_cache_knows_and_the_log_lost() -> None:
     lost = record(2, "PC", 10, epoch=2, version=2)
 
     def read(*records: StateRecord, epoch: int) -> History:
-        made = replace(log(*records, cut_epoch=3), forgotten=(*cut, lost))
+        made = replace(log(*records, cut_epoch=3), former=(log(*cut, lost),))
         return read_history(StartBatch(PID, epoch), HERE, [made, *others()], PARTITIONS)
 
     h = read(*cut, epoch=1)
@@ -243,24 +243,22 @@ def test_a_decision_that_was_read_earlier_says_so() -> None:
     assert [d.source for d in h.decisions] == ["cache", "log"]
 
 
-def test_what_began_an_epoch_counts_while_nothing_behind_it_can_have_been_compacted() -> None:
-    """Read now, a later record of its id would have taken it; read earlier, that may have come."""
+def test_what_began_an_epoch_counts_while_no_read_can_have_missed_what_came_behind_it() -> None:
+    """A later record of its id would have taken it, but for one that came between two reads."""
     start, end = StartBatch(PID, 5), record(3, "CC", 0, epoch=5, version=2)
     later = record(9, "PC", 5, epoch=6, version=2)
 
-    def begun(kept: int, whole_from: int, *forgotten: StateRecord) -> bool:
-        read = replace(
-            log(*(() if forgotten else (end,)), later, whole_from=whole_from),
-            cached_until=kept,
-            forgotten=forgotten,
-        )
-        return read_history(start, HERE, [read], PARTITIONS).begun
+    def begun_in(*logs: StateLog) -> bool:
+        (decision,) = read_history(start, HERE, logs, PARTITIONS).decisions
+        return decision.begun
 
-    assert begun(0, 9)
-    assert begun(3, 9)
-    assert not begun(4, 9)
-    assert begun(4, 3)  # and no offset is missing since
-    assert begun(0, 9, end)
+    for stands_from, counts in ((0, True), (3, True), (4, False), (9, False)):
+        read = replace(log(end, later, whole_from=9), stands_from=stands_from)
+        assert begun_in(read) is counts
+        assert begun_in(replace(log(), former=(read,))) is counts  # of a log that is gone
+        assert begun_in(replace(log(), former=(read, log(end, later))))
+    # nor does it tell what a log that went another way decided
+    assert not begun_in(replace(log(later, whole_from=9), former=(log(end),)))
     for other, counts in (
         (record(3, "E", 0, epoch=5), True),
         (record(3, "O", 0, epoch=5, version=2), False),
@@ -269,7 +267,7 @@ def test_what_began_an_epoch_counts_while_nothing_behind_it_can_have_been_compac
         (record(3, "E", 0, epoch=5, pid=4007), False),
         (replace(end, value=None), False),
     ):
-        assert past(other, later, start=start, whole_from=9).begun is counts
+        assert begun_in(log(other, later, whole_from=9)) is counts
 
 
 def test_an_id_outside_its_home_has_moved_unless_its_coordinator_confirms_it() -> None:

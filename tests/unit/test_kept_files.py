@@ -114,14 +114,14 @@ def test_a_newer_cache_is_refused_and_left_as_it_is(kept: Path) -> None:
     folder = kept.parent / "transaction-state" / f"{CLUSTER}_{TOPIC_ID}"
     path = folder / "4.batches"
     data = bytearray(path.read_bytes()[:-4])
-    data[-8] = 1  # the version stands before the number of batches
+    data[-8] = 2  # the version stands before the number of batches
     path.write_bytes(data + crc32c(bytes(data)).to_bytes(4, "big"))
     cache = state_cache(CLUSTER, TOPIC_ID)
     assert cache is not None
-    with pytest.raises(UsageError, match="the cache is of version '1'"):
+    with pytest.raises(UsageError, match=r"the cache is of version '2', and this eoctl reads .* 1"):
         cache.load(4)
     seen = folder / "topics.json"
     seen.write_text(json.dumps(json.loads(seen.read_text()) | {"version": 1}))
-    with pytest.raises(UsageError, match="the cache is of version '1'"):
+    with pytest.raises(UsageError, match=r"the cache is of version '1', and this eoctl reads .* 0"):
         cache.sightings(["payments"])
     assert json.loads(seen.read_text())["version"] == 1

@@ -1,6 +1,7 @@
 """What the cache keeps beside batches: ids that topics had, logs that a cluster has forgotten."""
 
 import asyncio
+import random
 import threading
 from collections.abc import Collection
 from pathlib import Path
@@ -8,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from eoctl.stores.history_cache import StateCache
-from recovery.inspect.state_log import parts_of
+from recovery.inspect.history import StateLog
+from recovery.inspect.state_log import parts_of, state_log
 from recovery.inspect.topic_sightings import Named, Sighting, Sightings
+from tests.unit.formats_build import Item, batch
 from tests.unit.test_state_log import key, log_of, value
 
 
@@ -164,6 +167,70 @@ def test_a_log_too_large_to_keep_leaves_what_is_kept(monkeypatch: pytest.MonkeyP
     kept = cache.load(4)
     assert kept is not None
     assert bytes(kept.data[: kept.scan.end]) == BATCHES
+
+
+def one(offset: int, name: str) -> bytes:
+    """A batch of one record, as coordinators write them."""
+    return batch(offset, [Item(0, 0, key(name), value(7, offset, 1))])
+
+
+def read_now(cache: StateCache, log: dict[int, bytes], end: int) -> StateLog:
+    """One read of a log (offset → its batch), as `eoctl.kafka.read.evidence` keeps it."""
+    before = cache.load(4)
+    seen = before.header(-1).last_offset if before else -1
+    new = parts_of([data for offset, data in sorted(log.items()) if offset > seen])
+    parts = [before, *new] if before else new
+    if new:
+        cache.save(4, parts)
+    return state_log(4, parts, end, (), None)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_no_record_stands_for_a_later_one_that_nobody_read(seed: int) -> None:
+    """Reads and compactions in any order. What was missed is counted record by record."""
+    r = random.Random(seed)
+    cache = StateCache("cluster", "state")
+    written: list[str] = []
+    log: dict[int, bytes] = {}
+    for _ in range(r.randrange(1, 8)):
+        for _ in range(r.randrange(1, 4)):
+            log[len(written)] = one(len(written), name := r.choice("ab"))
+            written.append(name)
+        if r.random() < 0.5:
+            upto = r.randrange(len(written))
+            newest = {name: offset for offset, name in enumerate(written[:upto])}
+            log = {o: b for o, b in log.items() if o >= upto or o in newest.values()}
+        if r.random() < 0.7:
+            seen = read_now(cache, log, len(written))
+            again = read_now(cache, log, len(written))
+            assert again.standing == seen.standing  # a second look knows what the first one did
+    seen = read_now(cache, log, len(written))
+    there = {record.offset for record in seen.records}
+    for record in seen.standing:
+        later = range(record.offset + 1, len(written))
+        missed = [o for o in later if written[o] == record.transactional_id and o not in there]
+        assert not missed
+    assert {r for r in seen.records if r.offset >= seen.whole_from} <= set(seen.standing)
+
+
+def test_what_stands_after_a_second_read() -> None:
+    cache = StateCache("cluster", "state")
+    log = {offset: one(offset, "a") for offset in (0, 2, 3)}  # 1 was compacted away before
+    assert [r.offset for r in read_now(cache, log, 4).standing] == [0, 2, 3]
+    log |= {5: one(5, "a")}  # 4 came and went
+    assert [r.offset for r in read_now(cache, log, 6).standing] == [5]
+    log |= {6: one(6, "a")}
+    assert [r.offset for r in read_now(cache, log, 7).standing] == [5, 6]
+
+
+def test_any_batch_of_an_older_cache_may_have_begun_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = StateCache("cluster", "state")
+    monkeypatch.setattr("eoctl.stores.history_cache.VERSION", 0)
+    cache.save(4, parts_of([one(offset, "a") for offset in (0, 2, 3)]))
+    monkeypatch.undo()
+    kept = cache.load(4)
+    assert kept is not None
+    assert [r.offset for r in state_log(4, [kept], 4, (), None).standing] == [2, 3]
 
 
 DAMAGED = [

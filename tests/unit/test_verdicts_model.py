@@ -56,7 +56,7 @@ INCIDENTS = st.lists(
             + ["anew", "anew", "twice", "twice", "forgotten", "forgotten"]
             + ["lead", "fail-over", "sight", "replace", "replace-seen", "nameless"]
             + ["grow", "hours", "hours", "cut", "cut-seen", "cut-lost", "swallowed"]
-            + ["upgrade", "resumed", "resumed"]
+            + ["upgrade", "resumed", "resumed", "read", "read", "missed"]
         ),
         SMALL,
         SMALL,
@@ -159,6 +159,16 @@ def play(w: World, ops: Sequence[tuple[str, int, int]], *, compaction: bool = Tr
                 at = w.ends[i.home]
                 w.end(i, "abort" if a else "commit", lost=[tp], resumed=True)
                 w.compact(i.home, at)
+            case ["missed"]:  # what happens in "resumed", between two reads of a log that goes then
+                w.init(i.name)
+                w.read()
+                w.write(i, tp)
+                w.end(i, "commit" if a else "abort", lost=[tp])
+                w.write(i, tp)
+                at = w.ends[i.home]
+                w.end(i, "abort" if a else "commit", lost=[tp], resumed=True)
+                w.compact(i.home, at)
+                w.replace_state(seen=True)
             case ["cut", *how]:
                 if how == ["lost"]:
                     w.write(i, tp)
@@ -172,6 +182,8 @@ def play(w: World, ops: Sequence[tuple[str, int, int]], *, compaction: bool = Tr
                 w.fail_over(i.home, (b - 1) * THREE_HOURS)
             case ["sight"]:
                 w.sight()
+            case ["read"]:
+                w.read()
             case ["replace", *seen]:
                 w.replace_state(seen=bool(seen))
             case ["grow"]:

@@ -93,6 +93,27 @@ class Id:
     retired: list[int] = field(default_factory=list)
 
 
+@dataclass
+class Kept:
+    """What the observer's cache holds of a partition of `__transaction_state`; records as read.
+
+    reads: the offset at which each read after the first began.
+    """
+
+    records: list[StateRecord] = field(default_factory=list)
+    reads: list[int] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        return self.records[-1].offset + 1 if self.records else 0
+
+    def log(self, number: int, end: int) -> StateLog:
+        present = {r.offset for r in self.records}
+        whole = next((n for n in range(end, 0, -1) if n - 1 not in present), 0)
+        stands = max((at for at in self.reads if at < whole), default=0)
+        return StateLog(number, tuple(self.records), whole, end=end, stands_from=stands)
+
+
 class World:
     """Time in ms; clocks: how far each is off the true one."""
 
@@ -112,7 +133,8 @@ class World:
         self.ends = dict.fromkeys(range(STATE_PARTITIONS), 0)
         self.epochs = dict.fromkeys(range(STATE_PARTITIONS), 0)
         self.clocks = dict.fromkeys(range(STATE_PARTITIONS), coordinator)
-        self.forgotten: dict[int, list[StateRecord]] = {n: [] for n in range(STATE_PARTITIONS)}
+        self.kept = {n: Kept() for n in range(STATE_PARTITIONS)}
+        self.former: dict[int, list[Kept]] = {n: [] for n in range(STATE_PARTITIONS)}
         self.cut_epochs: dict[int, int] = {}
         self.sightings: dict[Tp, list[Sighting]] = {}
         self.next_pid = 4000
@@ -359,13 +381,16 @@ class World:
         self.marker(tp, i.pid, p.epoch, last[0].outcome, self.epochs[i.home])
 
     def replace_state(self, *, seen: bool) -> None:
-        """`__transaction_state` is deleted and made anew. seen: the observer had read all of it."""
+        """`__transaction_state` is deleted and made anew. seen: the observer reads it before."""
         for i in self.ids.values():
             self._abandon(i)
         self.ids.clear()
         self.ghosts.clear()
-        for number, records in self.state.items():
-            self.forgotten[number] = list(records) if seen else []
+        if seen:
+            self.read()
+        for number in self.state:
+            self.former[number].append(self.kept[number])
+            self.kept[number] = Kept()
             self.state[number], self.ends[number], self.epochs[number] = [], 0, 0
         self.cut_epochs.clear()
         self.sightings.clear()
@@ -394,8 +419,12 @@ class World:
             return  # it would be another id's shorter end
         if seen:
             first = max(first, len(records) - 3)
-            self.forgotten[number] += records[first:]
-            self.cut_epochs[number] = self.epochs[number]
+            self.read()
+        kept = self.kept[number]
+        if kept.end > records[first].offset:
+            self.former[number].append(kept)
+            self.cut_epochs[number] = kept.records[-1].leader_epoch
+            self.kept[number] = Kept()
         self.state[number], lost = records[:first], records[first:]
         self.ends[number] = lost[0].offset
         self.epochs[number] += 1
@@ -428,7 +457,8 @@ class World:
             return
         for number in (size - 2, size - 1):
             self.state[number], self.ends[number], self.epochs[number] = [], 0, 0
-            self.clocks[number], self.forgotten[number] = self.coordinator, []
+            self.clocks[number] = self.coordinator
+            self.kept[number], self.former[number] = Kept(), []
         for name, i in list(self.ids.items()):
             if coordinator_partition(name, size) != i.home:
                 self._abandon(i)
@@ -438,6 +468,15 @@ class World:
         """Its coordinator forgets it: what is not decided will never be."""
         if i.state == "Ongoing" and i.txn is not None:
             i.txn.fate = "stray"
+
+    def read(self) -> None:
+        """The observer reads what is new of `__transaction_state`; its cache keeps all it read."""
+        for number, records in self.state.items():
+            kept = self.kept[number]
+            new = [r for r in records if r.offset >= kept.end]
+            if new and kept.records:
+                kept.reads.append(kept.end)
+            kept.records += new
 
     def sight(self) -> None:
         """The observer notes the ids of the topics, and then the ends of the state partitions."""
@@ -592,19 +631,15 @@ def history(w: World, about: OpenTransaction, start: StartBatch, eyes: Eyes) -> 
         return None
     log = w.logs[about.topic_partition]
     logs = []
-    for number, records in w.state.items():
-        present = {r.offset for r in records}
-        whole = w.ends[number]
-        while whole > 0 and whole - 1 in present:
-            whole -= 1
+    cached = {number: kept.end for number, kept in w.kept.items()}
+    w.read()
+    for number in w.state:
         logs.append(
-            StateLog(
-                number,
-                tuple(records),
-                whole,
-                end=w.ends[number],
+            replace(
+                w.kept[number].log(number, w.ends[number]),
                 leader_epoch=w.epochs[number],
-                forgotten=tuple(w.forgotten[number]),
+                cached_until=cached[number],
+                former=tuple(kept.log(number, kept.end) for kept in w.former[number]),
                 cut_epoch=w.cut_epochs.get(number),
             )
         )

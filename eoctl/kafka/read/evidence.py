@@ -277,7 +277,7 @@ async def state_logs(
     With the records of these producer ids and transactional ids (None = of all). What the cache
     has is not read again: its last batch is, and must be the same. If it is not there, the leader
     tells whether compaction took it (the rest is kept with what is new) or the log went another
-    way; then all is read anew, and what the cache knew stands in `forgotten`.
+    way; then all is read anew, and what the cache knew stands in `former`.
     """
     if not partitions:
         return []
@@ -382,15 +382,15 @@ def _with_former(
     for old in former if result else ():
         number = old.partition if old.partition in result else min(result)
         try:
-            former_log = state_log(old.partition, [old.part], 0, producer_ids, transactional_ids)
+            end = old.part.header(-1).last_offset + 1
+            former_log = state_log(old.partition, [old.part], end, producer_ids, transactional_ids)
         except CorruptError:
             continue
         log = result[number]
         cut = log.cut_epoch
         if old.same_topic and number == old.partition:
             cut = max(-1 if cut is None else cut, old.part.header(-1).leader_epoch)
-        forgotten = (*log.forgotten, *former_log.records)
-        result[number] = replace(log, forgotten=forgotten, cut_epoch=cut)
+        result[number] = replace(log, former=(*log.former, former_log), cut_epoch=cut)
     return list(result.values())
 
 

@@ -391,7 +391,7 @@ class _Observer:
         owners = await look_at_owners(self._cluster, sorted(pids))
         ids = sorted({t.transactional_id for t in owners.rows if t.producer_id in pids})
         logs = (await read_state_logs(self._cluster, ids, [])).logs if ids else ()
-        history = [r for log in logs for r in log.records]
+        history = [r for log in logs for r in log.standing]
         answers = {w: decided(w.commit, (w.topic, w.partition), history) for w in wants}
         unseen: dict[InCommit, str] = {}
         left = [
