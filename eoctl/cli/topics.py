@@ -42,6 +42,7 @@ spark  --engine spark
 lab    a local Kafka
 serde  Avro and Protobuf records
 msk    AWS_MSK_IAM
+exporter  a Prometheus endpoint
 Install them so: pip install 'eoctl[data,sql]'""",
 }
 

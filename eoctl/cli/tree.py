@@ -266,9 +266,15 @@ TREE = Branch(
             },
         ),
         "check": Leaf(
-            "check:check",
+            "watch.check:check",
             "rules for cron, Prometheus and Nagios",
             "eoctl check --textfile eoctl.prom",
+        ),
+        "exporter": Leaf(
+            "watch.exporter:exporter",
+            "a Prometheus endpoint: what `check` finds, and lags of groups",
+            "eoctl exporter --context prod --listen 127.0.0.1:9465",
+            extra="exporter",
         ),
         "tui": Leaf(
             "tui:tui",

@@ -11,6 +11,7 @@ PACKAGES = {
     "lab": ("pyspark", "cryptography"),
     "serde": ("fastavro",),
     "msk": ("aws_msk_iam_sasl_signer",),
+    "exporter": ("prometheus_client",),
 }
 """Extra → what it brings to import. The first extra that has a package is the one to install."""
 

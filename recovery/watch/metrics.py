@@ -1,13 +1,14 @@
-"""What `check --textfile` writes: metrics in Prometheus's text format (version 0.0.4).
+"""The metrics of `check --textfile` and of `exporter`: their names, help, and text format (0.0.4).
 
-Names, units and types follow Prometheus's conventions: base units in the name, all gauges here,
-since each run says how things stand. Source: Prometheus, "Exposition formats" and "Metric and
-label naming".
+Names, units and types follow Prometheus's conventions: base units in the name, gauges but for what
+ends in `_total`, since each look says how things stand. Source: Prometheus, "Exposition formats"
+and "Metric and label naming".
 """
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from recovery.rows.check import CheckRow
 from recovery.watch.check_rules import (
@@ -35,12 +36,27 @@ HELP: Mapping[str, str] = {
     "eoctl_groups_pending": "Groups with an offset commit that waits for a transaction to end.",
     "eoctl_producer_id_expiry_seconds": "Until the first needed transactional id may be dropped.",
 }
+"""Metric → its help: what every look at a cluster gives."""
+SERIES_HELP: Mapping[str, str] = {
+    "eoctl_groups": "Consumer groups looked at.",
+    "eoctl_groups_complete": "Whether all groups, their offsets and their partitions were seen.",
+    "eoctl_group_lag_offsets": "Last stable offset minus committed offset, all partitions.",
+    "eoctl_group_lag_records": "Records that wait for a read_committed reader, all partitions.",
+    "eoctl_group_partition_lag_offsets": "Last stable offset minus committed offset.",
+    "eoctl_group_partition_lag_records": "Records that wait for a read_committed reader.",
+    "eoctl_finding_age_seconds": "Age of a transaction that is a finding.",
+    "eoctl_exporter_left_out": "Series that were left out because a limit was reached, by kind.",
+    "eoctl_exporter_counts_records": "Whether this exporter reads logs to count records.",
+    "eoctl_exporter_looks_total": "Looks at the cluster that ended, by result.",
+    "eoctl_exporter_snapshot_age_seconds": "How long ago what is served here was seen.",
+}
+"""Metric → its help: what only `exporter` serves."""
 RESULTS = {True: "ok", False: "finding", None: "unknown"}
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One value of one metric; name is a key of HELP."""
+    """One value of one metric; name is a key of HELP or SERIES_HELP."""
 
     name: str
     value: float
@@ -101,17 +117,36 @@ def unseen_samples(context: str, now: int, *, up: bool) -> list[Sample]:
 
 def exposition(samples: Iterable[Sample]) -> str:
     """The text of a .prom file: every family once, its HELP and TYPE first."""
-    families: dict[str, list[Sample]] = {name: [] for name in HELP}
-    for sample in samples:
-        families[sample.name].append(sample)
     lines: list[str] = []
-    for name, mine in families.items():
-        if not mine:
-            continue
-        help_text = HELP[name].replace("\\", r"\\").replace("\n", r"\n")
-        lines += [f"# HELP {name} {help_text}", f"# TYPE {name} gauge"]
-        lines += [f"{name}{_labels(s.labels)} {_value(s.value)}" for s in mine]
+    for family in families(samples):
+        lines += [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
+        lines += [f"{s.name}{_labels(s.labels)} {_value(s.value)}" for s in family.samples]
     return "".join(line + "\n" for line in lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric with all its samples, of which there is at least one."""
+
+    name: str
+    help: str
+    kind: Literal["gauge", "counter"]
+    samples: tuple[Sample, ...]
+
+
+def families(samples: Iterable[Sample]) -> list[Family]:
+    """Return samples by metric, in the order of HELP and SERIES_HELP, with labels as UTF-8."""
+    known = {**HELP, **SERIES_HELP}
+    mine: dict[str, list[Sample]] = {name: [] for name in known}
+    for sample in samples:
+        # half of a surrogate pair has no UTF-8, in which a text is written
+        labels = tuple((k, v.encode("utf-8", "replace").decode()) for k, v in sample.labels)
+        mine[sample.name].append(Sample(sample.name, sample.value, labels))
+    return [
+        Family(name, known[name], "counter" if name.endswith("_total") else "gauge", tuple(values))
+        for name, values in mine.items()
+        if values
+    ]
 
 
 def _labels(labels: Iterable[tuple[str, str]]) -> str:
@@ -120,9 +155,7 @@ def _labels(labels: Iterable[tuple[str, str]]) -> str:
 
 
 def _escaped(value: str) -> str:
-    # half of a surrogate pair has no UTF-8, in which the file is written
-    text = value.encode("utf-8", "replace").decode()
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def _value(value: float) -> str:

@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from recovery.diagnose.diagnosis import ORDER
 from recovery.facts import CoordinatorFacts
 from recovery.watch.check_rules import Thresholds, check_rows
-from recovery.watch.metrics import HELP, Sample, check_samples, exposition, unseen_samples
+from recovery.watch.metrics import (
+    HELP,
+    Sample,
+    check_samples,
+    exposition,
+    unseen_samples,
+)
 from tests.unit.check_facts import judged, observed, partition
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
@@ -81,7 +87,7 @@ def conventions(families: dict[str, Family]) -> list[str]:
     for name, family in families.items():
         if name.endswith("_total") != (family.kind == "counter"):
             said.append(f"{name}: _total is for counters, and they need it")
-        if re.search(r"_(milli|micro|nano)?(ms|minutes|hours|days|kilobytes|records?)(_|$)", name):
+        if re.search(r"_(milli|micro|nano)?(ms|minutes|hours|days|kilobytes)(_|$)", name):
             said.append(f"{name}: not a base unit")
         if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name.endswith(
             ("_count", "_sum", "_bucket")

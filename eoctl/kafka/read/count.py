@@ -28,11 +28,15 @@ CountProgress = Callable[[int, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How logs are read. max_rate: bytes per second and broker, None = as fast as it goes."""
+    """How logs are read. max_rate: bytes per second and broker, None = as fast as it goes.
+
+    most: offsets to read in all where many logs are asked for, the shortest first; None = no end.
+    """
 
     check_crc: bool = True
     max_rate: float | None = None
     progress: CountProgress | None = None
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ with an error.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from eoctl.kafka.ask import collect, groups
 from eoctl.kafka.connection.cluster import Cluster
@@ -199,7 +200,10 @@ async def _waiting(
     facts: dict[TopicPartition, PartitionFacts],
     reading: Reading,
 ) -> tuple[dict[TopicPartition, dict[int, int]], list[Missing]]:
-    """Committed offset → visible records from there to the LSO. Each log is read once."""
+    """Committed offset → visible records from there to the LSO. Each log is read once.
+
+    A log that is not read because of `reading.most` has no entry.
+    """
     starts: dict[TopicPartition, set[int]] = {}
     for o in offsets:
         if o.committed_offset is not None:
@@ -215,6 +219,10 @@ async def _waiting(
         below = sorted(start for start in commits if start < stable)
         if below:
             cuts.append(_cuts(f, (*below, stable)))
+    if reading.most is not None:
+        cuts.sort(key=lambda c: c.offsets[-1] - c.offsets[0])
+        ends = accumulate(c.offsets[-1] - c.offsets[0] for c in cuts)
+        cuts = [c for c, end in zip(cuts, ends, strict=True) if end <= reading.most]
     counts, missing = await _count(cluster, cuts, reading)
     for c in cuts:
         total = 0

@@ -65,7 +65,7 @@ class Session:
     def __init__(self, context: Context, seconds: float | None) -> None:
         self._settings = context.settings()
         self._read_only = context.read_only
-        self._seconds = seconds
+        self.seconds = seconds
         self._cluster: _Metered | None = None
         self._spent = 0.0
         self._sent = 0
@@ -84,7 +84,7 @@ class Session:
         Brokers that were silent last time are asked again. Raises what `use` raises, and
         UnreachableError when nobody answers.
         """
-        deadline = Deadline(self._seconds)
+        deadline = Deadline(self.seconds)
         if self._cluster is None:
             cluster = _Metered(self._settings, deadline, read_only=self._read_only)
             self._cluster = await cluster.__aenter__()

@@ -10,6 +10,7 @@ from eoctl.operations.inspect.lists import Scope, TxnFilter
 from eoctl.operations.inspect.source import Source
 from eoctl.settings.context import CheckThresholds, Context
 from eoctl.stores.locks.running import only_one
+from recovery.diagnose.diagnosis import Diagnosis
 from recovery.facts import GroupFacts, Missing
 from recovery.inspect.observation import Settings
 from recovery.rows.answers import Answer, error_rows
@@ -30,10 +31,11 @@ EXPIRATION = "transactional.id.expiration.ms"
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The answer, and the metrics of the same look."""
+    """The answer, and the metrics and verdicts of the same look."""
 
     answer: Answer
     samples: tuple[Sample, ...]
+    diagnosis: Diagnosis
 
 
 def thresholds(configured: CheckThresholds) -> Thresholds:
@@ -91,7 +93,7 @@ async def check(
     samples = check_samples(
         context.title, observed, rows, complete=answer.complete, seconds=seconds
     )
-    return Checked(answer, tuple(samples))
+    return Checked(answer, tuple(samples), d)
 
 
 async def _observe(

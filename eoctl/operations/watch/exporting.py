@@ -1,0 +1,171 @@
+"""`exporter`: look at clusters again and again, and keep what the last look of each gave."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from eoctl.host.extras import installed
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.diagnose.live import Live
+from eoctl.operations.diagnose.verdict_rows import hanging_row
+from eoctl.operations.inspect.offsets import Reading, show_offsets
+from eoctl.operations.session.session import Session, now_ms
+from eoctl.operations.watch.check import check
+from eoctl.settings.context import Context
+from recovery.errors import EoctlError, IncompleteError, UnreachableError
+from recovery.inspect.observation import Settings
+from recovery.rows.offsets import OffsetsShowRow
+from recovery.watch.check_rules import Thresholds
+from recovery.watch.metrics import Sample, unseen_samples
+from recovery.watch.series import Limits, finding_samples, group_samples
+
+Result = TypeVar("Result")
+RESULTS = ("complete", "incomplete", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How every context is looked at.
+
+    interval: seconds between two looks; seconds: that the check, and then the groups, may take.
+    groups: only these, none = all. max_rate: bytes per second and broker that are read of logs.
+    """
+
+    thresholds: Thresholds
+    limits: Limits
+    groups: Sequence[str]
+    interval: float
+    seconds: float
+    sample_interval: float
+    max_rate: float
+
+    @property
+    def reading(self) -> Reading | None:
+        """How records are counted; None: not at all, since it is off or the extra is missing."""
+        if self.limits.records == 0 or not counting_installed():
+            return None
+        return Reading(max_rate=self.max_rate, most=self.limits.records)
+
+
+def counting_installed() -> bool:
+    """Tell whether the extra `data` is there, without which no record is counted."""
+    return installed("numpy") and installed("pyarrow")
+
+
+class Board:
+    """The samples of each context's last look, and how often it was looked at.
+
+    Threads of the endpoint read while the loop writes: each look is put here as one value.
+    """
+
+    def __init__(self, contexts: Sequence[str], *, counts_records: bool) -> None:
+        self._last: dict[str, tuple[float, tuple[Sample, ...]]] = {}
+        self._looks = {context: Counter(dict.fromkeys(RESULTS, 0)) for context in contexts}
+        self._counts_records = counts_records
+
+    def put(self, context: str, result: str, samples: Sequence[Sample]) -> None:
+        self._last[context] = time.monotonic(), tuple(samples)
+        self._looks[context][result] += 1
+
+    def samples(self) -> list[Sample]:
+        """What a scrape gets now. A context that was not looked at yet has only its counters."""
+        served: list[Sample] = []
+        for context, looks in self._looks.items():
+            cluster = (("context", context),)
+            served += [
+                Sample("eoctl_exporter_looks_total", looks[result], (*cluster, ("result", result)))
+                for result in RESULTS
+            ]
+            served.append(
+                Sample("eoctl_exporter_counts_records", int(self._counts_records), cluster)
+            )
+            if context in self._last:
+                at, samples = self._last[context]
+                age = time.monotonic() - at
+                served += [*samples, Sample("eoctl_exporter_snapshot_age_seconds", age, cluster)]
+        return served
+
+
+async def watch(
+    context: Context,
+    settings: Settings,
+    request: Request,
+    board: Board,
+    say: Callable[[str], None],
+) -> None:
+    """Look at one cluster until cancelled. say: is told of trouble, once until it changes."""
+    title, known = context.title, ""
+    session: Session | None = None
+    try:
+        while True:
+            trouble: list[str] = []
+            try:
+                # opened anew after a failure, so that a changed password file is read
+                session = session or Session(context, request.seconds)
+                result, samples = await _look(session, context, settings, request, trouble)
+            except EoctlError as error:
+                if session is not None:
+                    session.close()
+                session = None
+                trouble.append(error.sentence)
+                up = not isinstance(error, UnreachableError)
+                result, samples = "failed", unseen_samples(title, now_ms(), up=up)
+            board.put(title, result, samples)
+            if (now := "; ".join(trouble)) != known:
+                known = now
+                say(f"{title}: {now or 'all is seen again'}")
+            await asyncio.sleep(request.interval)
+    finally:
+        if session is not None:
+            session.close()
+
+
+async def _look(
+    session: Session, context: Context, settings: Settings, request: Request, trouble: list[str]
+) -> tuple[str, list[Sample]]:
+    """One look: its result and all metrics. A failure with the groups leaves the check's.
+
+    Raises EoctlError if the check failed.
+    """
+    title = context.title
+    checked = await _bounded(
+        session,
+        lambda c: check(
+            Live(c), context, request.thresholds, settings, sample_interval=request.sample_interval
+        ),
+    )
+    d = checked.diagnosis
+    findings = [hanging_row(j, (), d.cluster_id) for j in d.findings]
+    samples = [*checked.samples, *finding_samples(title, findings, request.limits)]
+    complete = checked.answer.complete
+    trouble += sorted({e.detail for e in checked.answer.errors})[:1]
+    groups_complete = False
+    try:
+        answer = await _bounded(
+            session, lambda c: show_offsets(c, request.groups, (), counting=request.reading)
+        )
+    except EoctlError as error:
+        trouble.append(f"groups: {error.sentence}")
+    else:
+        groups_complete = answer.complete
+        rows = [row for row in answer.rows if isinstance(row, OffsetsShowRow)]
+        names = [state["group"] for state in answer.extra["groups"]]
+        samples += group_samples(title, names, rows, request.limits)
+        trouble += [f"groups: {detail}" for detail in sorted({e.detail for e in answer.errors})[:1]]
+    samples.append(Sample("eoctl_groups_complete", int(groups_complete), (("context", title),)))
+    return "complete" if complete and groups_complete else "incomplete", samples
+
+
+async def _bounded(session: Session, use: Callable[[Cluster], Awaitable[Result]]) -> Result:
+    """Ask within the session's seconds, what lies between its requests included."""
+    try:
+        async with asyncio.timeout(None if session.seconds is None else session.seconds + 0.5):
+            return await session.ask(use)
+    except TimeoutError:
+        session.close()
+        raise IncompleteError(
+            f"not done within {session.seconds:g} s", remedy="give more time with --timeout"
+        ) from None

@@ -1,0 +1,111 @@
+"""The series that `exporter` adds to those of `check`: lags of groups, and one for each finding.
+
+Their number is bounded: clusters have groups and transactional ids without end (Flink's naming
+INCREMENTING makes a new id for every transaction). What a limit leaves out is counted, never
+dropped in silence. Unknown is NaN, so that a sum over what is not known is not known either.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from recovery.rows.diagnosis import TxnHangingRow
+from recovery.rows.offsets import OffsetsShowRow
+from recovery.watch.metrics import Sample
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How many series one context may have: of groups, of their partitions, of findings.
+
+    records: offsets of logs that are read in one look to count records; 0 = none are counted.
+    """
+
+    groups: int = 200
+    partitions: int = 1000
+    findings: int = 100
+    records: int = 100_000
+
+
+def group_samples(
+    context: str, names: Sequence[str], rows: Iterable[OffsetsShowRow], limits: Limits
+) -> list[Sample]:
+    """Return the lags of groups and of their partitions, each by name, and what was left out.
+
+    names: all groups that were looked at, those without an offset too. A group's lag is the sum of
+    its partitions, also of those that have no series of their own; a partition that was read
+    further than the last stable offset adds nothing to it, one that is not known makes it NaN.
+    """
+    cluster = (("context", context),)
+    by_group: dict[str, list[OffsetsShowRow]] = {}
+    for row in rows:
+        by_group.setdefault(row.group, []).append(row)
+    samples = [Sample("eoctl_groups", len(names), cluster)]
+    partitions: list[tuple[Labels, OffsetsShowRow]] = []
+    for group in sorted(by_group)[: limits.groups]:
+        named = (*cluster, ("group", group))
+        lags, records = zip(*map(_lags, by_group[group]), strict=True)
+        samples += [
+            Sample("eoctl_group_lag_offsets", sum(max(lag, 0.0) for lag in lags), named),
+            Sample("eoctl_group_lag_records", sum(records), named),
+        ]
+        partitions += [
+            ((*named, ("topic", row.topic), ("partition", str(row.partition))), row)
+            for row in by_group[group]
+        ]
+    for labels, row in partitions[: limits.partitions]:
+        lag, waiting = _lags(row)
+        samples += [
+            Sample("eoctl_group_partition_lag_offsets", lag, labels),
+            Sample("eoctl_group_partition_lag_records", waiting, labels),
+        ]
+    left_out = {
+        "group": max(0, len(by_group) - limits.groups),
+        "partition": sum(map(len, by_group.values())) - len(partitions[: limits.partitions]),
+        "record-count": sum(
+            row.data_records is None and row.lag is not None
+            for mine in by_group.values()
+            for row in mine
+        ),
+    }
+    return samples + [
+        Sample("eoctl_exporter_left_out", count, (*cluster, ("kind", kind)))
+        for kind, count in left_out.items()
+    ]
+
+
+def _lags(row: OffsetsShowRow) -> tuple[float, float]:
+    """Lag in offsets, and in records. NaN, which max(NaN, 0) and sums keep: not known."""
+    return (
+        math.nan if row.lag is None else row.lag,
+        math.nan if row.data_records is None else row.data_records,
+    )
+
+
+def finding_samples(
+    context: str, findings: Iterable[TxnHangingRow], limits: Limits
+) -> list[Sample]:
+    """Return one series for each finding, the oldest first, and how many were left out."""
+    cluster = (("context", context),)
+    ages: dict[Labels, float] = {}
+    for row in findings:
+        labels = (
+            *cluster,
+            ("verdict", row.verdict),
+            ("transactional_id", row.transactional_id or ""),
+            ("topic", row.topic or ""),
+            ("partition", "" if row.partition is None else str(row.partition)),
+        )
+        age = -1.0 if row.age_seconds is None else row.age_seconds  # none is negative
+        ages[labels] = max(age, ages.get(labels, age))  # of two on one partition, the older
+    oldest = sorted(ages.items(), key=lambda item: (-item[1], item[0]))[: limits.findings]
+    left_out = len(ages) - len(oldest)
+    return [
+        *(
+            Sample("eoctl_finding_age_seconds", math.nan if age < 0 else age, labels)
+            for labels, age in oldest
+        ),
+        Sample("eoctl_exporter_left_out", left_out, (*cluster, ("kind", "finding"))),
+    ]
