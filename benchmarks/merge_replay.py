@@ -8,11 +8,11 @@ import itertools
 import os
 import random
 import sys
-import time
 from collections.abc import Iterator
 
 from benchmarks.side_by_side import EOCTL, Measured, alternate, lab
 from benchmarks.side_by_side import command as process
+from eoctl.host.clock import now_ms
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 
@@ -110,7 +110,7 @@ def _fill(one: Lab) -> None:
 
     for name in (*INPUTS, "log"):
         _topic(one, name)
-    noise, now = os.urandom(4096), time.time_ns() // 1_000_000
+    noise, now = os.urandom(4096), now_ms()
     each = RECORDS // len(INPUTS)
     for n in range(each):
         for name in INPUTS:

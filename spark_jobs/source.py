@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
@@ -36,7 +37,6 @@ from recovery.shared.cut import ranges as parts
 from recovery.shared.offset_bounds import MAX_OFFSET, Bound, parse_bound, range_problem
 from spark_jobs import source_columns
 from spark_jobs.session import executors
-from spark_jobs.sink.markers import now_ms
 
 if TYPE_CHECKING:
     import pyarrow as pa

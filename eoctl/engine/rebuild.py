@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from eoctl.engine.rebuild_task import BucketTask, Making, RangeTask, Task
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
@@ -145,7 +146,7 @@ def _rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, nam
         retention_from=request.retention_from,
         engine=name,
         started_at=rfc3339(request.started_ms) or "",
-        finished_at=rfc3339(_now_ms()) or "",
+        finished_at=rfc3339(now_ms()) or "",
         seconds=round(time.monotonic() - began, 3),
         cut=cut,
         complete=not incomplete,
@@ -162,10 +163,6 @@ def _rebuild(request: RebuildRequest, access: Access, engine: RebuildEngine, nam
     )
     state_folder.publish(folder, manifest)
     return manifest
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _run(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
@@ -159,7 +160,7 @@ class _Range:
             for rows in read_rows(Path(task.base_folder), file):
                 self._latest.add(rows)
         asyncio.run(self._read())
-        last_read_ms = time.time_ns() // 1_000_000
+        last_read_ms = now_ms()
         files: tuple[StateFile, ...] = ()
         digest, expired = Digest(), 0
         if task.in_parts:

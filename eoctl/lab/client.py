@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.connection.failures import Deadline, WireError
@@ -179,7 +180,7 @@ class Client:
         builder = MemoryRecordsBuilder(2, 0, 1 << 24)
         if producer_id >= 0:
             builder.set_producer_state(producer_id, epoch, sequence, transactional_id is not None)
-        now = int(time.time() * 1000)
+        now = now_ms()
         for record in records:
             stamp = now if record.timestamp is None else record.timestamp
             builder.append(stamp, record.key, record.value)

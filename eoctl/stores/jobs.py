@@ -14,14 +14,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from eoctl.host.clock import now_ms
 from eoctl.settings.context import state_dir
 from eoctl.stores.plan_files import sync_folder
 from recovery.errors import UsageError
-
-
-def now_ms() -> int:
-    """Epoch milliseconds by this machine's clock."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eoctl.host.clock import now_ms
 from eoctl.settings.context import SECRET_KEY, state_dir
 from eoctl.stores.plan_files import sync_folder
 from recovery.change.journal import (
@@ -32,10 +33,6 @@ from recovery.change.journal import (
 )
 from recovery.change.plan import Plan
 from recovery.errors import IncompleteError, RefusedError, UsageError
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def who() -> dict[str, Any]:
@@ -85,7 +82,7 @@ class Writer:
         self, event: EventName, *, step: int | None = None, entry: str | None = None, **data: Any
     ) -> None:
         """Write and sync one event (of another entry: `undone`). Raises RefusedError."""
-        self._journal.append(Event(entry or self.entry, event, _now_ms(), step, data))
+        self._journal.append(Event(entry or self.entry, event, now_ms(), step, data))
 
     def finished(self) -> None:
         """The entry has ended: it is no longer named at every start."""

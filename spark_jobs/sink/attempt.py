@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.write.exactly_once import CommittedPosition
 from recovery.errors import RefusedError
@@ -80,7 +81,7 @@ class Attempt(TakingOver):
         last: the row right before it, None where the transaction has none.
         """
         work = self.work
-        values = work.batch, work.manifest, row, work.file.rows, markers.now_ms(), work.run
+        values = work.batch, work.manifest, row, work.file.rows, now_ms(), work.run
         marker = Marker(*values)
         return {markers.place(work.job, work.partition): marker.position}
 

@@ -88,10 +88,6 @@ def first(now_ms: int) -> Marker:
     return Marker(NO_BATCH, "", 0, 0, now_ms)
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 def committed(
     access: Access, job: str, partitions: Sequence[int], seconds: float = ANSWER_SECONDS
 ) -> dict[int, Marker]:

@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import TopicMetadata
 from eoctl.kafka.write.exactly_once import DECIDED_SECONDS, FencedError, Writer
@@ -120,7 +121,7 @@ def write_exactly_once(
                 topic_id=by_name[topic].topic_id,
                 marker_topic_id=marker_topic.topic_id,
                 files=tuple(files),
-                created=markers.now_ms(),
+                created=now_ms(),
                 run=run,
                 planned=planned,
             ),
@@ -226,7 +227,7 @@ def _take_over(
     try:
         writer.open()
         committed = markers.committed(access, job, [partition])
-        now = markers.now_ms()
+        now = now_ms()
         standing = committed.get(partition)
         if marker is not None and standing is None:
             raise attempt.expired(job, [partition])
@@ -397,7 +398,7 @@ class _Renewal:
                 self._renew(markers.committed(self._access, job, range(len(self._works))))
 
     def _renew(self, by_partition: dict[int, Marker]) -> None:
-        limit = markers.now_ms() - self.half
+        limit = now_ms() - self.half
         for p, marker in by_partition.items():
             finished = marker.batch == self._works[p].batch and marker.complete
             if marker.written < limit and not finished and not self._ended.is_set():

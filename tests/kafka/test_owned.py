@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import clocks
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.wire import Connection
@@ -18,7 +19,6 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
 from eoctl.operations.diagnose import judging as diagnose
-from eoctl.operations.session.session import now_ms
 from recovery.diagnose.diagnosis import Judged
 from recovery.inspect.observation import Settings
 from recovery.times import rfc3339

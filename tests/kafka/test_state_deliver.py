@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
@@ -459,7 +460,7 @@ def test_states_that_a_topic_cannot_carry(lab1: Lab, topic: MakeTopic, tmp_path:
         value = struct.pack(">qqi", upstream, upstream, 1) + b"s"
         return struct.pack(">i", len(key)) + key, value, now
 
-    now = time.time_ns() // 1_000_000
+    now = now_ms()
     kept = [coast(b"a", 1), coast(b"b", 2), coast(b"a", 3)]
     refused("coast", kept, "coast")
     gone = [*kept, (kept[0][0], None, now)]

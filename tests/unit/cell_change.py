@@ -24,6 +24,7 @@ from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.main import run
 from eoctl.cli.options import Connection, Format
 from eoctl.cli.tree import TREE, Leaf
+from eoctl.host.clock import now_ms
 from eoctl.operations.change import steps
 from eoctl.operations.change.acting import KINDS
 from eoctl.operations.change.steps import Effect
@@ -128,7 +129,7 @@ def plan(
     scope: str = "cells",
 ) -> Plan:
     """Set these cells, standing on what they hold now."""
-    now, ms = cells(), time.time_ns() // 1_000_000
+    now, ms = cells(), now_ms()
     changes = tuple(
         Step(
             action="set",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from eoctl.host.clock import now_ms
 from eoctl.operations.change.steps import Effect, Outcome, Walk
 from eoctl.operations.dedup.spark import SPARK_OFFSETS, choose_engine
 from eoctl.stores.journal import Journal
@@ -75,7 +76,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plan() -> Plan:
-    now = time.time_ns() // 1_000_000
+    now = now_ms()
     return Plan(
         kind="dedup",
         action="dedup",

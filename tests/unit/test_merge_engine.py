@@ -1,7 +1,6 @@
 """`merge replay` around its engines: what is refused before it acts, and what that leaves."""
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from eoctl.cli.commands.merge import _Replay
 from eoctl.cli.dialog.acting import Execute
 from eoctl.cli.main import run
 from eoctl.cli.options import Format
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import (
     Cluster,
     ClusterMetadata,
@@ -62,7 +62,7 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journal:
 
 
 def plan(base: int, action: str = "replay") -> Plan:
-    now = time.time_ns() // 1_000_000
+    now = now_ms()
     step = Step(
         action=action, target="m", parameters={"bases": {"0": [base, 0]}}, does="", stands_on=()
     )

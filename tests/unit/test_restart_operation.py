@@ -1,12 +1,12 @@
 """`restart` as an operation: what a look at its store proves, and when a dry run looks at all."""
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
@@ -28,7 +28,7 @@ ASKED: dict[str, Any] = {"group": "g", "offsets": {}}
 
 
 def plan(step: Step) -> Plan:
-    now = time.time_ns() // 1_000_000
+    now = now_ms()
     return Plan(
         kind=KIND,
         action="restart",

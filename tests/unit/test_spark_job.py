@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import TopicMetadata
 from eoctl.kafka.write.exactly_once import FencedError
@@ -214,8 +215,8 @@ def test_a_batch_counts_as_sent_once_its_markers_say_so(
         files=tuple(StagedFile(p, f"part-{p}.parquet", 3, 9, "") for p in range(2)),
         created=0,
     )
-    before = Marker(3, "earlier", 1, 1, markers.now_ms())
-    done = Marker(4, manifest.sha256, 3, 3, markers.now_ms())
+    before = Marker(3, "earlier", 1, 1, now_ms())
+    done = Marker(4, manifest.sha256, 3, 3, now_ms())
     last = before if next_row is None else replace(done, next_row=next_row)
     now = {0: before, 1: before}
 
@@ -251,7 +252,7 @@ def test_a_query_whose_checkpoint_was_set_back_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batch 4 was sent, and 5 after it. Spark never repeats 4 then: its rows are others."""
-    later = Marker(5, "later", 1, 1, markers.now_ms(), run="q")
+    later = Marker(5, "later", 1, 1, now_ms(), run="q")
     monkeypatch.setattr(markers, "last_committed", lambda *given: {0: later})
     (tmp_path / "done.json").write_text("{}")
     access = Access({"bootstrap.servers": "127.0.0.1:1"})

@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from eoctl.host.clock import now_ms
+
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.collection import Collection
     from eoctl.operations.dashboard.snapshot import Round, Snapshot
@@ -130,7 +132,7 @@ class AskingFeed:
         """Only a recording can."""
 
     def now(self) -> int:
-        return time.time_ns() // 1_000_000
+        return now_ms()
 
     def _run(self, post: Post) -> None:
         async def main() -> None:

@@ -8,8 +8,8 @@ import typer
 from eoctl.cli.emit import emit
 from eoctl.cli.options import Connection, Format, Output
 from eoctl.cli.runner import show_live
+from eoctl.host.clock import now_ms
 from eoctl.operations.inspect import permissions
-from eoctl.operations.session.session import now_ms
 from eoctl.render.columns.context import CONTEXTS, SETTINGS, TESTS
 from eoctl.settings import context as config
 from eoctl.stores.locks.lock import lock_words

@@ -138,7 +138,7 @@ def txn_history(
         raise UsageError(
             "nothing is named", remedy="eoctl txn history ID, or eoctl txn history --pid N"
         )
-    from eoctl.operations.session.session import now_ms
+    from eoctl.host.clock import now_ms
 
     now = now_ms()
     window = (

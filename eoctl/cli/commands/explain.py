@@ -8,7 +8,7 @@ import typer
 
 from eoctl.cli.emit import emit
 from eoctl.cli.options import Format
-from eoctl.operations.session.session import now_ms
+from eoctl.host.clock import now_ms
 from eoctl.render.columns.explain import WORDS
 from eoctl.render.explain import entries, explain_lines, explained
 from recovery.rows.answers import Answer

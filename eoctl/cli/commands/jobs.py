@@ -8,8 +8,8 @@ import typer
 
 from eoctl.cli.emit import emit
 from eoctl.cli.options import Format
+from eoctl.host.clock import now_ms
 from eoctl.operations.jobs import records as jobs
-from eoctl.operations.session.session import now_ms
 from eoctl.render.columns.jobs import JOBS
 from eoctl.render.sanitise import visible
 from eoctl.render.shell import command

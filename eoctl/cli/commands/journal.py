@@ -8,9 +8,9 @@ import typer
 from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.emit import emit
 from eoctl.cli.options import Connection, Format
+from eoctl.host.clock import now_ms
 from eoctl.operations.change import acting
 from eoctl.operations.change.changes import damage, event_row, journal_row, named_context
-from eoctl.operations.session.session import now_ms
 from eoctl.render.columns.change import EVENTS, JOURNAL
 from eoctl.settings.context import Context
 from eoctl.stores.journal import Journal

@@ -9,11 +9,11 @@ import typer
 from eoctl.cli.emit import emit
 from eoctl.cli.options import Format, JsonFormat
 from eoctl.cli.progress import Progress, note
+from eoctl.host.clock import now_ms
 from eoctl.lab import admin, breaks, cluster
 from eoctl.lab.breaks.stage import COMMON
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.record import LabSpec
-from eoctl.operations.session.session import now_ms
 from eoctl.render.columns.lab import BROKERS, DOWN, JOB
 from eoctl.render.columns.table import PLACE, Table
 from eoctl.render.tables import Column

@@ -8,9 +8,10 @@ from eoctl.cli.emit import emit
 from eoctl.cli.options import Connection, Format, Output, Topics
 from eoctl.cli.progress import reading_progress
 from eoctl.cli.runner import show_live
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.inspect import offsets as operations
-from eoctl.operations.session.session import now_ms, with_cluster
+from eoctl.operations.session.session import with_cluster
 from eoctl.render.columns.inspect import COUNT, OFFSETS, OFFSETS_COUNTED
 from recovery.errors import UsageError
 from recovery.rows.answers import Answer

@@ -15,6 +15,7 @@ from eoctl.cli.commands.restart_target import AdHocTarget
 from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.emit import emit
 from eoctl.cli.options import Connection, Format
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change import acting
 from eoctl.operations.inspect.offsets import Reading
@@ -22,7 +23,7 @@ from eoctl.operations.restart import applying as operations
 from eoctl.operations.restart.plan import KIND, decision_of
 from eoctl.operations.restart.request import read_app_file
 from eoctl.operations.restart.verify import verify as look_again
-from eoctl.operations.session.session import now_ms, with_cluster
+from eoctl.operations.session.session import with_cluster
 from eoctl.render.columns.restart import PLAN, VERIFY, lines
 from eoctl.render.shell import command
 from eoctl.stores import plan_files

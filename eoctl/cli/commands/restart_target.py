@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.restart.adhoc import MoveWish, asked
 from eoctl.operations.restart.request import AdHoc, read_text
-from eoctl.operations.session.session import now_ms
 from recovery.errors import UsageError
 from recovery.restart.adhoc import Target
 from recovery.restart.rows import import_csv

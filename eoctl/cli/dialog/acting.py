@@ -11,8 +11,8 @@ import typer
 from eoctl.cli.dialog.confirm import ask
 from eoctl.cli.emit import emit
 from eoctl.cli.options import Format, Ranked
+from eoctl.host.clock import now_ms
 from eoctl.operations.change.acting import Door, Opened, Outcome, execute, permit
-from eoctl.operations.session.session import now_ms
 from eoctl.render.columns.change import PLAN, STEPS
 from eoctl.render.plans import plan_facts
 from eoctl.render.sanitise import visible

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from eoctl.engine.audit_reading import Failed, not_read, visible
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.audit.engine import Audit, AuditedRanges
 from eoctl.operations.audit.ranges import AuditOptions, Resolved, resolve
-from eoctl.operations.session.session import now_ms
 from recovery.audit.duplicates import Copies, Duplicate, Suspects, suspects_of
 from recovery.audit.request import DuplicatesFound, DuplicatesRequest, RecordsRead
 from recovery.errors import EoctlError

@@ -8,13 +8,13 @@ rules: `recovery.audit.mirror_pairs`, `recovery.audit.mirror_table`.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.ask.configs import topic_configs
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.audit.mirror_offsets import checkpoints, offset_syncs
 from eoctl.operations.audit.mirror_reading import Both, PartitionMirror
 from eoctl.operations.audit.mirror_rows import MirrorAnswer, told
 from eoctl.operations.audit.ranges import AuditOptions, Resolved, not_read, resolve
-from eoctl.operations.session.session import now_ms
 from eoctl.settings.context import Context
 from recovery.audit.mirror_pairs import Translated
 from recovery.audit.mirror_table import FIELDS, explained

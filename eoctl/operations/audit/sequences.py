@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from eoctl.engine.audit_reading import read_sequences
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.audit.engine import Audit, AuditedRanges
 from eoctl.operations.audit.ranges import AuditOptions, resolve
-from eoctl.operations.session.session import now_ms
 from recovery.audit.request import (
     PartitionSequences,
     Resolved,

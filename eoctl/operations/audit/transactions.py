@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from eoctl.engine.audit_reading import read_transactions
+from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.audit.engine import Audit, AuditedRanges
 from eoctl.operations.audit.ranges import AuditOptions, Resolved, as_resolved
 from eoctl.operations.inspect.history import read_state_logs, unread
 from eoctl.operations.inspect.lists import Scope, selected
-from eoctl.operations.session.session import now_ms
 from recovery.audit.facts import Coverage, Ending, coverage
 from recovery.audit.request import TransactionsFound, TransactionsRequest
 from recovery.audit.transactions import Torn, judge

@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
+from eoctl.host.clock import now_ms
 from eoctl.operations.change.steps import (
     Effect,
     Operation,
@@ -20,7 +21,6 @@ from eoctl.operations.change.steps import (
     Walk,
     die_here_in_tests,
 )
-from eoctl.operations.session.session import now_ms
 from eoctl.settings.context import Context
 from eoctl.stores.journal import Journal, who
 from eoctl.stores.locks.lock import held_by, locked

@@ -6,7 +6,7 @@ Read from this host's files; no cluster is asked.
 from collections.abc import Mapping
 from pathlib import Path
 
-from eoctl.operations.session.session import now_ms
+from eoctl.host.clock import now_ms
 from eoctl.settings.context import Connect, Context, resolve, state_dir
 from eoctl.stores import plan_files
 from eoctl.stores.journal import Journal, JournalContent

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eoctl.operations.session.session import now_ms
+from eoctl.host.clock import now_ms
 from eoctl.settings.context import Context
 from eoctl.stores.locks.lock import lock_words
 from recovery.change.plan import VALID_MS, Plan, Step

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from eoctl.operations.session.session import now_ms
+from eoctl.host.clock import now_ms
 from eoctl.stores.journal import Journal, Writer
 from recovery.change.journal import JournalEntry, ways_out
 from recovery.change.plan import Plan, Step

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from eoctl import __version__
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.live import Live
 from eoctl.operations.diagnose.why import holder_of
@@ -15,7 +16,6 @@ from eoctl.operations.inspect.history import read_state_logs, unread
 from eoctl.operations.inspect.lists import Scope, TxnFilter
 from eoctl.operations.inspect.offline import Offline
 from eoctl.operations.inspect.source import StateLogs
-from eoctl.operations.session.session import now_ms
 from eoctl.settings.context import Context
 from eoctl.stores import bundle_files
 from eoctl.stores.bundle_files import (

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import groups
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import committed
@@ -25,7 +26,7 @@ from eoctl.operations.inspect.lists import Scope, TxnFilter, lso_answer, produce
 from eoctl.operations.inspect.offline import Offline
 from eoctl.operations.inspect.source import Source
 from eoctl.operations.inspect.strip import strip
-from eoctl.operations.session.session import Session, now_ms
+from eoctl.operations.session.session import Session
 from eoctl.settings.context import Context
 from recovery.errors import EoctlError, UsageError
 from recovery.facts import Facts, GroupFacts, Missing

@@ -7,7 +7,7 @@ snapshot.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from eoctl.operations.session.session import now_ms
+from eoctl.host.clock import now_ms
 from recovery.rows.answers import Answer
 
 PARTS = (

@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import clocks, coordinators
 from eoctl.kafka.ask.standing import standing
 from eoctl.kafka.connection import messages
@@ -17,7 +18,6 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
 from eoctl.kafka.read import evidence
 from eoctl.operations.diagnose.owners import look_for_life
-from eoctl.operations.session.session import now_ms
 from eoctl.stores.history_cache import state_cache
 from recovery.diagnose.case import named_after
 from recovery.diagnose.diagnosis import JudgedId

@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import clocks, collect, coordinators
 from eoctl.kafka.ask.standing import standing
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata, TopicMetadata
@@ -17,7 +18,6 @@ from eoctl.kafka.read import evidence
 from eoctl.operations.diagnose.ids import PREPARING, JudgedIds, Past, judge_ids, past_limits
 from eoctl.operations.diagnose.owners import Owners, look_for_life
 from eoctl.operations.inspect.lists import Scope, matching_nothing, selected
-from eoctl.operations.session.session import now_ms
 from eoctl.stores.history_cache import StateCache, state_cache
 from recovery.diagnose.diagnosis import Diagnosis, Judged
 from recovery.diagnose.verdicts import judge

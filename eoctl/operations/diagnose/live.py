@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.inspect import lists as inspect
 from eoctl.operations.inspect.lists import Scope, TxnFilter
-from eoctl.operations.session.session import now_ms
 from recovery.facts import (
     Facts,
     GroupFacts,

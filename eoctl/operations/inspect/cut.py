@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import cuts
 from eoctl.kafka.read.columns import read_columns
-from eoctl.operations.session.session import now_ms
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import PartitionFacts, TopicPartition
 from recovery.shared import cut as model

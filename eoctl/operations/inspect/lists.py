@@ -8,10 +8,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import clocks, collect, coordinators
 from eoctl.kafka.connection.cluster import PROBE_TOPIC, Cluster, ClusterMetadata, PartitionMetadata
 from eoctl.operations.inspect.source import Source
-from eoctl.operations.session.session import now_ms
 from recovery.errors import UsageError
 from recovery.facts import Facts, Missing, TransactionFacts, Transactions
 from recovery.inspect.inspection import (

@@ -7,13 +7,13 @@ with an error.
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import collect, groups
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import committed, count
 from eoctl.kafka.read.count import Cuts
 from eoctl.kafka.read.count import Reading as Reading
 from eoctl.operations.inspect.lists import Scope, selected
-from eoctl.operations.session.session import now_ms
 from recovery.errors import UsageError
 from recovery.facts import (
     GroupFacts,

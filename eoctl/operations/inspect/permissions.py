@@ -8,6 +8,7 @@ could change the cluster is sent; what only trying would tell is `None`, with wh
 import uuid
 from collections.abc import Mapping, Sequence
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import acls, coordinators, groups
 from eoctl.kafka.ask.acls import (
     ALTER,
@@ -20,7 +21,6 @@ from eoctl.kafka.ask.acls import (
 )
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
-from eoctl.operations.session.session import now_ms
 from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from recovery.facts import Missing

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from eoctl.host.clock import now_ms
 from eoctl.operations.inspect.segments import Findings
-from eoctl.operations.session.session import now_ms
 from eoctl.stores.segment_files import mapped, partition_of, property_in, segments_in
 from recovery.errors import UnreachableError, UsageError
 from recovery.facts import Missing

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from eoctl.operations.session.session import now_ms
+from eoctl.host.clock import now_ms
 from eoctl.stores.segment_files import (
     checkpoint,
     contents,

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.chunks import READ_COMMITTED, Chunk
 from eoctl.kafka.read.fetch import ENOUGH, Range, read_all
 from eoctl.operations.inspect.lists import Scope, selected
-from eoctl.operations.session.session import now_ms
 from recovery.facts import Missing, PartitionFacts
 from recovery.inspect.strip import Response, strip_rows
 from recovery.rows.answers import Answer, error_rows

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.ask.log_ends import read_ends
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.count import Cuts, count
 from eoctl.kafka.write.exactly_once import committed
 from eoctl.operations.merge.read import read_log
-from eoctl.operations.session.session import now_ms
 from eoctl.stores.offsets.store import open_store
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import Missing, PartitionFacts, TopicPartition

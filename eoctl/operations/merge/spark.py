@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.write.exactly_once import committed
 from eoctl.operations.jobs.spark_launch import Show, Spark
 from eoctl.operations.jobs.spark_step import Launch, launched
 from eoctl.operations.merge.acting import Replaying, Running, asked_again
 from eoctl.operations.merge.planning import Merge, MergeLook, Reached, look, reached
-from eoctl.operations.session.session import now_ms
 from eoctl.settings.context import Context, state_dir
 from recovery.change.plan import Plan, Step
 from recovery.errors import IncompleteError, RefusedError, UsageError

@@ -5,10 +5,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.merge.planning import Merge, MergeLook, bases, look, partitions_of, visible
 from eoctl.operations.merge.read import Stream, read_log, silent
-from eoctl.operations.session.session import now_ms
 from recovery.errors import EoctlError, Exit
 from recovery.facts import Missing, TopicPartition
 from recovery.formats.reader import CorruptError

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change.acting import unfinished_entry
 from eoctl.operations.change.made import new_plan
@@ -34,7 +35,7 @@ from eoctl.operations.restart.plan import (
     writes_of,
 )
 from eoctl.operations.restart.request import RestartRequest, asked_again
-from eoctl.operations.session.session import now_ms, with_cluster
+from eoctl.operations.session.session import with_cluster
 from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from eoctl.stores.journal import Journal

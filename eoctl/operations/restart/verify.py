@@ -8,13 +8,13 @@ records once the application starts.
 import asyncio
 from collections.abc import Iterator, Mapping
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.ask.log_ends import read_ends
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.read.count import Cuts, count
 from eoctl.operations.restart.observe import Stores, opened_stores
 from eoctl.operations.restart.plan import MIRROR, decision_of, writes_of
 from eoctl.operations.restart.request import asked_again
-from eoctl.operations.session.session import now_ms
 from eoctl.stores.offsets.store import Contents, OffsetStore
 from recovery.change.plan import Plan, differences
 from recovery.errors import RefusedError

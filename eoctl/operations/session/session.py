@@ -13,11 +13,6 @@ from recovery.errors import EoctlError, IncompleteError, UnreachableError
 Result = TypeVar("Result")
 
 
-def now_ms() -> int:
-    """Epoch milliseconds by this machine's clock."""
-    return time.time_ns() // 1_000_000
-
-
 def with_cluster(
     context: Context, timeout: float | None, use: Callable[[Cluster], Awaitable[Result]]
 ) -> Result:

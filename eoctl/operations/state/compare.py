@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eoctl.engine.rebuild_task import Making
-from eoctl.operations.session.session import now_ms
+from eoctl.host.clock import now_ms
 from eoctl.operations.state.rebuild import (
     NOT_COMPLETE,
     RebuildProgress,

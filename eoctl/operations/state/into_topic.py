@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import collect, configs
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.properties import ClientSettings
@@ -19,7 +20,6 @@ from eoctl.kafka.read.columns import read_columns
 from eoctl.kafka.read.count import Cuts, count
 from eoctl.kafka.write.exactly_once import CommittedPosition, Writer, committed, last_committed
 from eoctl.operations.change.steps import SETTLE_SECONDS, Effect
-from eoctl.operations.session.session import now_ms
 from eoctl.operations.state.delivery import DeliveredState, DeliveryWish
 from eoctl.operations.state.sending import Sending
 from recovery.change.plan import Step

@@ -13,12 +13,13 @@ from pathlib import Path
 from eoctl.engine.local import LocalEngine
 from eoctl.engine.rebuild import RebuildEngine, RebuildRequest, rebuild
 from eoctl.engine.rebuild_task import Making
+from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import configs
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import log_checks
 from eoctl.operations.inspect import cut as cuts
-from eoctl.operations.session.session import now_ms, with_cluster
+from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Context
 from eoctl.stores.state import folder as state_folder
 from recovery.errors import RefusedError, UsageError

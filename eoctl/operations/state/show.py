@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eoctl.operations.session.session import now_ms
+from eoctl.host.clock import now_ms
 from eoctl.stores.serdes import Serde, serde
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.rows import StateRows

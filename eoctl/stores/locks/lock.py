@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+from eoctl.host.clock import now_ms
 from eoctl.settings.context import state_dir
 from recovery.errors import RefusedError
 from recovery.times import rfc3339
@@ -146,7 +147,7 @@ async def locked(
 
     Raises RefusedError when another holds it, UnreachableError when ZooKeeper does not answer.
     """
-    holder = {**who, "since": time.time_ns() // 1_000_000}
+    holder = {**who, "since": now_ms()}
     lock: Lock
     if zookeeper is None:
         lock = await take_file_lock(cluster_id, scope, holder)

@@ -7,7 +7,7 @@ import typer
 
 from eoctl.cli.commands.audit.logs import Reads
 from eoctl.cli.options import Connection, Format
-from eoctl.operations.session.session import now_ms
+from eoctl.host.clock import now_ms
 from eoctl.render.columns.audit import MIRROR
 from recovery.errors import UsageError
 from recovery.selectors import parse_selector

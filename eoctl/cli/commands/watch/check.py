@@ -11,9 +11,10 @@ from eoctl.cli.emit import emit, error_line
 from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, Format
 from eoctl.cli.runner import of_bundle, run_each
+from eoctl.host.clock import now_ms
 from eoctl.operations.diagnose.live import Live
 from eoctl.operations.inspect.source import Source
-from eoctl.operations.session.session import now_ms, with_cluster
+from eoctl.operations.session.session import with_cluster
 from eoctl.operations.watch import check as operation
 from eoctl.operations.watch.check import Checked
 from eoctl.render.columns.watch import CHECK, amount
