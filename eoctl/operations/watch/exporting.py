@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from eoctl.host.clock import now_ms
 from eoctl.host.extras import installed
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose.live import Live
 from eoctl.operations.diagnose.verdict_rows import hanging_row
 from eoctl.operations.inspect.offsets import Reading, show_offsets
-from eoctl.operations.session.session import Session, now_ms
+from eoctl.operations.session.session import Session
 from eoctl.operations.watch.check import check
 from eoctl.settings.context import Context
 from recovery.errors import EoctlError, IncompleteError, UnreachableError
