@@ -8,14 +8,31 @@ import pytest
 
 from eoctl.cli.main import build
 from eoctl.cli.tree import TREE
-from tests.docs.pages import PAGES, ROOT, commands, differs, masked
+from tests.docs.pages import PAGES, ROOT, RUNBOOKS, commands, differs, masked
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_commands_of_a_page_exist(page: Path) -> None:
     for shown in commands(page):
         if shown.text.startswith("eoctl "):
             _parse(_words(shown.text), str(shown))
+
+
+@pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.stem)
+def test_a_runbook_has_all_its_parts(page: Path) -> None:
+    """Whoever reads one has read all; each stands in the list, and nothing in them acts unasked."""
+    parts = re.findall(r"^## (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert parts == [
+        "Symptom",
+        "First command",
+        "How to read it",
+        "Decide",
+        "Remedy",
+        "Verify",
+        "Undo",
+    ]
+    assert f"]({page.name})" in (page.parent / "README.md").read_text(encoding="utf-8")
+    assert commands(page), "commands to copy"
 
 
 def _words(line: str) -> list[str]:
