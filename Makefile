@@ -12,7 +12,7 @@ WORKERS ?= 4
 # with byte code kept: else each worker rewrites every test file's asserts, and each eoctl compiles
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations-file build/test-durations.txt
 
-.PHONY: help install lock check format test test-long mutants bench dist man demo schemas figures size screenshots test-fresh clean
+.PHONY: help install lock check format test test-long mutants bench dist man docs demo schemas figures size screenshots test-fresh clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -68,11 +68,15 @@ bench: install ## speed and memory, beside the peers, as ratios
 demo: install ## start a real Kafka, break it, look at it through eoctl
 	$(BIN)/eoctl lab demo
 
-schemas: install ## write docs/schemas from the row models
+schemas: install ## write docs/schemas from the row models, and docs/commands.md from the commands
 	$(BIN)/python -m docs.generate_schemas
+	$(BIN)/python -m docs.commands
 
 figures: install ## the drawing of the rooms in docs/development.md, from the imports
 	$(BIN)/python -m docs.house figures
+
+docs: install ## the site, build/site/index.html, from docs/ and README
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 size: install ## lines of code per room
 	@$(BIN)/python -m docs.house size

@@ -1,5 +1,7 @@
 """`make schemas`: write docs/schemas/NAME.v1.json, one JSON Schema per envelope of `-o json`.
 
+docs/schemas/README.md lists their fields.
+
 The schemas come from the row models of `recovery`; here stand only which rows a command gives
 and which fields its envelope has besides the common ones.
 """
@@ -324,8 +326,29 @@ def paths(found: Mapping[str, Any]) -> dict[str, str]:
     return {path: "|".join(sorted(found)) for path, found in kinds.items()}
 
 
+def index() -> str:
+    """Return docs/schemas/README.md: the fields of each row and each envelope."""
+    lines = [
+        "# Schemas of the output",
+        "",
+        "Made by `make schemas` from the row models. Every envelope of `-o json` also has",
+        "`schema`, `cluster_id`, `collected_at`, `complete`, `rows` and `errors`:",
+        "[interface.md](../interface.md).",
+        "",
+        "| schema | fields of a row | more fields of the envelope |",
+        "|---|---|---|",
+    ]
+    for name, envelope in ENVELOPES.items():
+        row = [p.removeprefix("rows[].") for p in paths(schema(name)) if p.startswith("rows[].")]
+        more = {**envelope.extra, **envelope.optional}
+        fields = (", ".join(f"`{f}`" for f in of if not {".", "["} & {*f}) for of in (row, more))
+        lines.append(f"| [{name}]({name}.v1.json) | {' | '.join(fields)} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
+    (FOLDER / "README.md").write_text(index(), encoding="utf-8")
     for name in ENVELOPES:
         (FOLDER / f"{name}.v1.json").write_text(text(name), encoding="utf-8")
 

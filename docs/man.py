@@ -3,12 +3,11 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+from docs.commands import Command, commands
 from eoctl import __version__
-from eoctl.cli.main import build
 from eoctl.cli.topics import STATUSES
-from eoctl.cli.tree import TREE, Branch
+from eoctl.cli.tree import TREE
 
 
 def escaped(text: str) -> str:
@@ -31,7 +30,7 @@ def page() -> str:
         "Nothing is changed without",
         ".BR \\-\\-execute .",
         ".SH COMMANDS",
-        *commands(TREE, ("eoctl",)),
+        *(line for command in commands() for line in part(command)),
         ".SH EXIT STATUS",
     ]
     for status, means in STATUSES.items():
@@ -39,22 +38,13 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def commands(branch: Branch, path: tuple[str, ...]) -> Iterator[str]:
-    """A part for each command: usage, what it does, its arguments and options, an example."""
-    for name, node in branch.commands.items():
-        words = (*path, name)
-        if isinstance(node, Branch):
-            yield from commands(node, words)
-            continue
-        command: Any = build(name, node)
-        context = command.make_context(name, ["--help"], resilient_parsing=True)
-        yield f'.SS "{escaped(" ".join(words))}"'
-        yield escaped(command.help or node.help)
-        for parameter in command.get_params(context):
-            record = parameter.get_help_record(context)
-            if record is not None:
-                yield from (".TP", f".B {escaped(record[0])}", escaped(record[1]) or "\\&")
-        yield from (".PP", "Example:", f".B {escaped(node.example)}")
+def part(command: Command) -> Iterator[str]:
+    """A part for a command: what it does, its arguments and options, an example."""
+    yield f'.SS "{escaped(" ".join(("eoctl", *command.words)))}"'
+    yield escaped(command.help)
+    for name, text in command.parameters.items():
+        yield from (".TP", f".B {escaped(name)}", escaped(text) or "\\&")
+    yield from (".PP", "Example:", f".B {escaped(command.leaf.example)}")
 
 
 def main() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.pages import counted
+
 PHASES = ("setup", "call", "teardown")
 
 
@@ -39,6 +41,8 @@ class Timing:
         for name, said in sorted(self._again.items()):
             terminalreporter.write_line(f"{name}: {said}")
         terminalreporter.write_line(f"{count} test{'' if count == 1 else 's'} needed a second try")
+        if any(name.startswith("tests/docs/") for name in self._seconds):
+            terminalreporter.write_line(counted())
         if self._file is not None:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             self._file.write_text("".join(f"{line}\n" for line in self._lines()))

@@ -1,47 +1,64 @@
 """The commands that README and docs show, and the output that a page shows for each.
 
-In an indented or fenced block, a line that begins with `$ ` is run by test_readme.py, and the lines
-below it are its output; a line that begins with `eoctl ` is an example that is parsed.
+In an indented or fenced block a prompt says what becomes of a line. What follows `$ ` is run by
+test_pages.py, and the lines below it are its output; `# exit status N` at its end says how it ends,
+else with 0. What follows `prod$ ` needs a cluster of the reader's own, and is only parsed, as is a
+script (a block of `sh`) and a line of a crontab. A command without any of these is a mistake
+(`marked` is False).
 """
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/*/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 RUNBOOKS = [page for page in PAGES if page.parent.name == "runbooks" and page.stem != "README"]
+CRON = re.compile(r"(?:[*/\d,-]+ +){5}(?=eoctl )")
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A command line of a page. runs: it began with `$ `; output: what the page shows below it."""
+    """A command line of a page. marked: the page says whether it runs.
+
+    runs: on the lab; output: what the page shows below it.
+    """
 
     page: Path
     number: int  # of its line, from 1
     text: str
-    runs: bool
-    output: str
+    marked: bool
+    runs: bool = False
+    output: str = ""
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.number}: {self.text}"
 
+    @property
+    def status(self) -> int:
+        """The exit status that the page says."""
+        told = re.search(r"# exit status (\d+)", self.text)
+        return int(told[1]) if told else 0
 
-def _code(page: Path) -> Iterator[tuple[int, str | None]]:
-    """Lines of code blocks without their indent, by number; None where a block ends."""
-    fenced = False
+
+def _code(page: Path) -> Iterator[tuple[int, str | None, bool]]:
+    """Lines of code blocks without their indent, by number; None where a block ends.
+
+    The third value is True in a script.
+    """
+    fence: str | None = None
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
         if line.startswith("```"):
-            fenced = not fenced
-            yield number, None
-        elif fenced:
-            yield number, line
+            fence = line[3:] if fence is None else None
+            yield number, None, False
+        elif fence is not None:
+            yield number, line, fence == "sh"
         elif line.startswith("    "):
-            yield number, line[4:]
+            yield number, line[4:], False
         else:
-            yield number, None
+            yield number, None, False
 
 
 def commands(page: Path) -> list[Shown]:
@@ -49,21 +66,30 @@ def commands(page: Path) -> list[Shown]:
     found: list[Shown] = []
     output: list[str] | None = None
     lines = iter(_code(page))
-    for number, line in lines:
-        runs = line is not None and line.startswith("$ ")
-        if line is not None and (runs or line.startswith("eoctl ")):
-            text = line.removeprefix("$ ")
+    for number, line, script in lines:
+        if line is None:
+            output = None
+            continue
+        text = re.sub(rf"^((prod)?\$ |{CRON.pattern})", "", line)
+        marked = script or text != line
+        if text != line or (
+            text.startswith("eoctl ") and not (output is not None and found[-1].runs)
+        ):
             while text.endswith("\\"):
                 text = text[:-1] + (next(lines)[1] or "").strip()
-            found.append(Shown(page, number, text, runs, ""))
+            found.append(Shown(page, number, text, marked, line.startswith("$ ")))
             output = []
-        elif line is None:
-            output = None
         elif output is not None and found[-1].runs:
             output.append(line)
-            last = found[-1]
-            found[-1] = Shown(page, last.number, last.text, True, "\n".join(output))
+            found[-1] = replace(found[-1], output="\n".join(output))
     return found
+
+
+def counted() -> str:
+    """Say how many commands of README and docs run, and how many are only parsed."""
+    shown = [c for page in PAGES for c in commands(page)]
+    run = sum(c.runs for c in shown)
+    return f"commands of README and docs: {run} run on a lab, {len(shown) - run} are parsed (prod$)"
 
 
 _AGE = r"~?\d+(?:\.\d+)?(?:ms|s|m|h|d)\b(?: \d+(?:ms|s|m|h)\b)*"

@@ -14,6 +14,7 @@ from tests.docs.pages import PAGES, ROOT, RUNBOOKS, commands, differs, masked
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_commands_of_a_page_exist(page: Path) -> None:
     for shown in commands(page):
+        assert shown.marked, f"{shown}: `$ ` (a test runs it) or `prod$ ` is missing before it"
         if shown.text.startswith("eoctl "):
             _parse(_words(shown.text), str(shown))
 

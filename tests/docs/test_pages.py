@@ -1,10 +1,14 @@
-"""The README from top to bottom, as a person would type it: in a shell, on a terminal."""
+"""README and docs from top to bottom, as a person would type them: in a shell, on a terminal.
+
+Each page is a newcomer's: an empty home, and no lab but the one that the page starts.
+"""
 
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,17 +16,15 @@ import pexpect
 import pytest
 
 from tests.conftest import RUN_FOLDER
-from tests.docs.pages import README, commands, differs
+from tests.docs.pages import PAGES, commands, differs
 
 PROMPT = "eoctl-readme> "
-KILLED = 128 + 9  # `lab job --die-after` ends itself by SIGKILL
 
 
 @pytest.fixture
 def shell() -> Iterator["pexpect.spawn[str]"]:
     """A shell of someone who has just installed eoctl: an empty home, a terminal of 80 columns."""
-    home = Path(os.environ[RUN_FOLDER], "readme")
-    home.mkdir()
+    home = Path(tempfile.mkdtemp(prefix="home-", dir=os.environ[RUN_FOLDER]))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("EOCTL_", "XDG_", "COV"))}
     env = {
@@ -35,10 +37,10 @@ def shell() -> Iterator["pexpect.spawn[str]"]:
         "NO_COLOR": "1",
     }
     bash = shutil.which("bash") or "/bin/bash"
+    plain = ["--norc", "--noprofile", "--noediting"]  # readline would echo what is typed
     shell = pexpect.spawn(
-        bash, ["--norc", "--noprofile"], env=env, cwd=home, encoding="utf-8", dimensions=(50, 80)
+        bash, plain, env=env, cwd=home, encoding="utf-8", dimensions=(50, 80), echo=False
     )
-    shell.setecho(False)
     shell.expect_exact(PROMPT)
     try:
         yield shell
@@ -63,12 +65,20 @@ def _typed(shell: "pexpect.spawn[str]", line: str, answer: str | None) -> tuple[
     return printed, int(str(shell.before).strip())
 
 
+IN_EACH_RUN = ("README", "tutorial")
+RUN = [page for page in PAGES if any(shown.runs for shown in commands(page))]
+
+
 @pytest.mark.timeout(600)
-def test_the_readme_is_true(shell: "pexpect.spawn[str]") -> None:
-    for shown in (c for c in commands(README) if c.runs):
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=() if p.stem in IN_EACH_RUN else pytest.mark.long) for p in RUN],
+    ids=lambda page: page.stem,
+)
+def test_a_page_is_true(page: Path, shell: "pexpect.spawn[str]") -> None:
+    for shown in (c for c in commands(page) if c.runs):
         answer = re.search(r"Type \S+: (\S+)", shown.output)
         printed, status = _typed(shell, shown.text, answer and answer.group(1))
-        allowed = (KILLED,) if "--die-after" in shown.text else (0, 1)
-        assert status in allowed, f"{shown}\n{printed}"
+        assert status == shown.status, f"{shown}\n{printed}"
         if shown.output:
             assert not (why := differs(shown.output, printed)), f"{shown}\n{why}"
