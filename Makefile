@@ -76,7 +76,7 @@ figures: install ## the drawing of the rooms in docs/development.md, from the im
 	$(BIN)/python -m docs.house figures
 
 docs: install ## the site, build/site/index.html, from docs/ and README
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 size: install ## lines of code per room
 	@$(BIN)/python -m docs.house size

@@ -3,8 +3,8 @@
 In an indented or fenced block a prompt says what becomes of a line. What follows `$ ` is run by
 test_pages.py, and the lines below it are its output; `# exit status N` at its end says how it ends,
 else with 0. What follows `prod$ ` needs a cluster of the reader's own, and is only parsed, as is a
-script (a block of `sh`) and a line of a crontab. A command without any of these is a mistake
-(`marked` is False).
+script (a block of `sh`), a line of a crontab, and what a runbook says, which is to be copied. A
+command without any of these is a mistake (`marked` is False).
 """
 
 import re
@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted(p for at in ("*.md", "docs/**/*.md", "eoctl/explain/*.md") for p in ROOT.glob(at))
 RUNBOOKS = [page for page in PAGES if page.parent.name == "runbooks" and page.stem != "README"]
 CRON = re.compile(r"(?:[*/\d,-]+ +){5}(?=eoctl )")
 
@@ -71,7 +71,7 @@ def commands(page: Path) -> list[Shown]:
             output = None
             continue
         text = re.sub(rf"^((prod)?\$ |{CRON.pattern})", "", line)
-        marked = script or text != line
+        marked = script or text != line or page.parent.name == "runbooks"
         if text != line or (
             text.startswith("eoctl ") and not (output is not None and found[-1].runs)
         ):
