@@ -13,25 +13,16 @@ def merge_plan_row(
     transactional_id: str,
 ) -> MergePlanRow:
     """base: the commit; reached: what an earlier replay from it committed."""
-    return MergePlanRow(
-        topic=plan.topic,
-        partition=plan.partition,
-        start=plan.start,
-        tip=plan.tip,
+    return MergePlanRow.of(
+        plan,
         entries=sum(i.entries for i in plan.inputs),
-        inputs=[
-            MergeInput(
-                topic=i.topic, partition=i.partition, start=i.start, end=i.end, entries=i.entries
-            )
-            for i in plan.inputs
-        ],
+        inputs=[MergeInput.of(i) for i in plan.inputs],
         output=MergeOutput(
             topic=base.output[0],
             partition=base.output[1],
             start=base.output_offset,
             end=output_end,
         ),
-        drop_first=plan.drop_first,
         position=None if reached is None else reached.merge_offset,
         drop_left=None if reached is None else reached.drop_left,
         transactional_id=transactional_id,

@@ -5,25 +5,6 @@ from functools import cache
 
 from rich.style import Style
 
-ROLES = (
-    "text",
-    "dim",
-    "head",
-    "tab",
-    "title",
-    "act",
-    "look",
-    "unknown",
-    "good",
-    "spark",
-    "key",
-    "stale",
-    "gone",
-    "marked",
-    "cursor",
-    "cell",
-)
-
 _THEMES: Mapping[str, Mapping[str, str]] = {
     "dark": {
         "text": "#d8dee9",

@@ -311,7 +311,7 @@ async def _row(
         last_stable_offset=p.last_stable_offset,
         high_watermark=p.high_watermark,
         held=p.held,
-        waiting=None if counted is None else _waiting_row(counted),
+        waiting=None if counted is None else WaitingRow.of(counted, at_least=not counted.complete),
         held_by=holder,
         others=[r for r in rows if r is not holder],
         owner=None if first is None else _owner(first, facts),
@@ -346,18 +346,6 @@ def _headline(p: PartitionFacts, first: Judged | None) -> str:
     if name == "two-phase":
         return "HELD  two-phase: it waits for the system that owns it"
     return f"{'HELD' if name in ('open', 'prepare') else 'STUCK'}  {name}"
-
-
-def _waiting_row(w: Waiting) -> WaitingRow:
-    return WaitingRow(
-        records=w.records,
-        mine=w.mine,
-        aborted=w.aborted,
-        other_open=w.other_open,
-        freed=w.freed,
-        oldest_timestamp=w.oldest_timestamp,
-        at_least=not w.complete,
-    )
 
 
 def _owner(j: Judged, facts: Sequence[GroupFacts]) -> OwnerRow:

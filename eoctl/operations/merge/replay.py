@@ -10,7 +10,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -106,21 +106,6 @@ class _Copier(Writer):
             raise _not_the_same(message, "the name of a header is not UTF-8") from None
         except KafkaException as failure:
             raise self._as_eoctl_error(failure, f"cannot write to {topic}:{partition}") from None
-
-    def append(self, place: TopicPartition, rows: Iterable[tuple[bytes | None, bytes]]) -> None:
-        """Keys and values."""
-        from confluent_kafka import KafkaException
-
-        try:
-            for key, value in rows:
-                while True:
-                    try:
-                        self._producer.produce(place[0], value, key, place[1])
-                        break
-                    except BufferError:
-                        self._producer.poll(0.1)
-        except KafkaException as failure:
-            raise self._as_eoctl_error(failure, f"cannot write to {named(place)}") from None
 
 
 def _not_the_same(m: "Message", why: str) -> RefusedError:
@@ -402,7 +387,8 @@ class _Attempt:
             self._commit()
         self._job.ensure_held()
         self._writer.begin()
-        self._writer.append(self._merge, map(self._format.encode, new))
+        for key, value in map(self._format.encode, new):
+            self._writer.send(*self._merge, key, value)
         self._writer.commit({})
         self._owner._commits += 1
         self._appended.extend(new)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 
-from eoctl.render.columns.table import FINDING, PLACE, Table, place, with_gaps
+from eoctl.render.columns.table import FINDING, PLACE, Table, place, plain, with_gaps
 from eoctl.render.tables import Column
 from eoctl.render.words import count, counted
 from recovery.rows.answers import Answer
@@ -47,10 +47,7 @@ SEQUENCES = Table(
         Column("producer_id", "PID", "number"),
         Column("producer_epoch", "EPOCH", "number", spare="any"),
         Column("after_offset", "AFTER", "number", spare="any"),
-        Column("offset", "OFFSET", "number"),
-        Column("expected", "EXPECTED", "number"),
-        Column("found", "FOUND", "number"),
-        Column("records", "RECORDS", "number"),
+        *plain("number", offset="OFFSET", expected="EXPECTED", found="FOUND", records="RECORDS"),
     ),
     names=("topic", "partition"),
     summary=_sequence_summary,
@@ -145,8 +142,7 @@ DUPLICATES = Table(
         Column("id", "ID", "text", lambda row: row.text),
         Column("copies", "COPIES", "number"),
         Column("same_value", "VALUE", "text", lambda r: "same" if r.same_value else "different"),
-        Column("nearest_offsets", "NEAREST", "number"),
-        Column("farthest_offsets", "FARTHEST", "number"),
+        *plain("number", nearest_offsets="NEAREST", farthest_offsets="FARTHEST"),
         Column("span_seconds", "SECONDS", "number"),
         Column("places", "PLACES", "text", _places),
     ),
@@ -181,9 +177,7 @@ MIRROR = Table(
         FINDING,
         Column("partition", "PARTITION", "number"),
         Column("finding", "FINDING", "text"),
-        Column("source_offset", "SOURCE", "number"),
-        Column("mirror_offset", "MIRROR", "number"),
-        Column("records", "RECORDS", "number"),
+        *plain("number", source_offset="SOURCE", mirror_offset="MIRROR", records="RECORDS"),
         Column("key", "KEY", "text", lambda row: row.text),
         Column("about", "ABOUT", "text", _about),
     ),

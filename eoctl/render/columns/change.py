@@ -1,6 +1,6 @@
 """How plans, their steps and the journal are shown."""
 
-from eoctl.render.columns.table import Table, marked
+from eoctl.render.columns.table import Table, marked, plain
 from eoctl.render.shell import command
 from eoctl.render.tables import Column
 from eoctl.render.words import counted
@@ -26,11 +26,8 @@ JOURNAL = Table(
     JournalRow,
     (
         marked(lambda row: _MARKS.get(row.state)),
-        Column("id", "ENTRY", "word"),
-        Column("state", "STATE", "word"),
-        Column("action", "ACTION", "word"),
-        Column("context", "CONTEXT", "name"),
-        Column("scope", "WHERE", "name"),
+        *plain("word", id="ENTRY", state="STATE", action="ACTION"),
+        *plain("name", context="CONTEXT", scope="WHERE"),
         Column("steps", "STEPS", "number", lambda r: f"{r.steps_done}/{r.steps}", spare="any"),
         Column("user", "WHO", "name", lambda row: f"{row.user}@{row.host}"),
         Column("started", "STARTED", "time", wide_only=True),

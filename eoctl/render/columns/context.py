@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import cast
 
-from eoctl.render.columns.table import Table, marked
+from eoctl.render.columns.table import Table, marked, plain
 from eoctl.render.tables import Column
 from eoctl.render.words import counted
 from recovery.rows.answers import Answer
@@ -22,8 +22,7 @@ CONTEXTS = Table(
     ContextRow,
     (
         Column("current", "", "mark", lambda row: "*" if row.current else None),
-        Column("name", "CONTEXT", "name"),
-        Column("bootstrap_servers", "BOOTSTRAP SERVERS", "name"),
+        *plain("name", name="CONTEXT", bootstrap_servers="BOOTSTRAP SERVERS"),
         Column("marks", "MAY", "text", _may),
         Column("source", "FROM", "text"),
     ),

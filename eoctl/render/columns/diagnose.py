@@ -1,6 +1,6 @@
 """How verdicts, the status of a cluster and the history of an id are shown."""
 
-from eoctl.render.columns.table import Table, age_cell, age_of, marked, place, with_gaps
+from eoctl.render.columns.table import Table, age_cell, age_of, marked, place, plain, with_gaps
 from eoctl.render.tables import Column
 from eoctl.render.words import count, counted, spoken_age
 from recovery.diagnose.diagnosis import mark
@@ -107,8 +107,7 @@ STATUS = Table(
     (
         marked(lambda row: mark(row.verdict)),
         Column("verdict", "VERDICT", "text", min_width=11),
-        Column("transactions", "TXNS", "number"),
-        Column("partitions", "PARTITIONS", "number"),
+        *plain("number", transactions="TXNS", partitions="PARTITIONS"),
         Column("oldest", "OLDEST", "age", _oldest, min_width=6),
         Column("groups", "GROUPS", "number"),
         Column("worst", "WORST", "partition", min_width=14),
@@ -124,8 +123,7 @@ HISTORY = Table(
         Column("timestamp", "TIME", "number", lambda row: rfc3339(row.timestamp)),
         Column("transactional_id", "TRANSACTIONAL ID", "name"),
         Column("state", "STATE", "text", lambda row: "(forgotten)" if row.tombstone else row.state),
-        Column("producer_id", "PID", "number"),
-        Column("producer_epoch", "EPOCH", "number"),
+        *plain("number", producer_id="PID", producer_epoch="EPOCH"),
         Column("epoch_bump", "BUMP", "text"),
         Column("partitions", "PARTITIONS", "name", lambda row: ",".join(row.partitions) or None),
         Column("coordinator_partition", "LOG", "number", wide_only=True),

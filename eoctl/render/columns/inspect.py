@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from eoctl.render.columns.table import PLACE, Table, age_of, marked, with_gaps
+from eoctl.render.columns.table import PLACE, Table, age_of, marked, plain, with_gaps
 from eoctl.render.tables import Column
 from eoctl.render.words import Age, count, counted, spoken_age
 from recovery.rows.answers import Answer
@@ -116,9 +116,7 @@ TXN_DESCRIBE = Table(
     TxnDescribeRow,
     (
         Column("transactional_id", "TRANSACTIONAL ID", "name"),
-        Column("coordinator", "COORD", "number"),
-        Column("producer_id", "PID", "number"),
-        Column("producer_epoch", "EPOCH", "number"),
+        *plain("number", coordinator="COORD", producer_id="PID", producer_epoch="EPOCH"),
         Column("state", "STATE", "text"),
         Column("age", "AGE", "age", lambda row: row.age_seconds),
         Column("timeout", "TIMEOUT", "age", _timeout),
@@ -154,9 +152,7 @@ PRODUCERS = Table(
     (
         marked(_producer_mark),
         PLACE,
-        Column("producer_id", "PID", "number"),
-        Column("producer_epoch", "EPOCH", "number"),
-        Column("last_sequence", "SEQ", "number"),
+        *plain("number", producer_id="PID", producer_epoch="EPOCH", last_sequence="SEQ"),
         Column("last_timestamp", "LAST WRITE", "number", _last_write, wide_only=True),
         Column("coordinator_epoch", "CEPOCH", "number", wide_only=True),
         Column("current_txn_start_offset", "TXN START", "number"),
@@ -207,11 +203,8 @@ COUNT = Table(
         PLACE,
         Column("from", "FROM", "number", lambda row: row.start),
         Column("to", "TO", "number", lambda row: row.end),
-        Column("data_records", "DATA", "number"),
-        Column("aborted_records", "ABORTED", "number"),
-        Column("control_records", "CONTROL", "number"),
-        Column("open_records", "OPEN", "number"),
-        Column("missing_offsets", "MISSING", "number"),
+        *plain("number", data_records="DATA", aborted_records="ABORTED", control_records="CONTROL"),
+        *plain("number", open_records="OPEN", missing_offsets="MISSING"),
         Column("error", "ERROR", "text"),
     ),
     names=("topic", "partition"),
@@ -254,8 +247,7 @@ OFFSETS = Table(
         Column("leader_epoch", "EPOCH", "number", wide_only=True),
         Column("last_stable_offset", "LSO", "number"),
         Column("high_watermark", "HW", "number", wide_only=True),
-        Column("lag", "LAG", "number"),
-        Column("lag_hw", "LAG-HW", "number"),
+        *plain("number", lag="LAG", lag_hw="LAG-HW"),
         Column("data_records", "RECORDS", "number", wide_only=True),
         Column("pending", "PENDING", "text", _pending),
         Column("metadata", "METADATA", "name", lambda row: row.metadata or None, wide_only=True),

@@ -1,6 +1,6 @@
 """How recovery jobs are shown."""
 
-from eoctl.render.columns.table import Table
+from eoctl.render.columns.table import Table, plain
 from eoctl.render.tables import Column
 from eoctl.render.words import counted
 from recovery.rows.answers import Answer
@@ -25,9 +25,7 @@ JOBS = Table(
     JobRow,
     (
         Column("mark", "", "mark"),
-        Column("id", "JOB", "word"),
-        Column("state", "STATE", "word"),
-        Column("job", "KIND", "word"),
+        *plain("word", id="JOB", state="STATE", job="KIND"),
         Column("engine", "ENGINE", "word", wide_only=True),
         Column("records", "RECORDS", "number"),
         Column("stages", "STAGES", "number", _stages, spare="any"),

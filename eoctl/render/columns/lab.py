@@ -1,6 +1,6 @@
 """How the brokers of the lab and its small job are shown."""
 
-from eoctl.render.columns.table import Table, marked
+from eoctl.render.columns.table import Table, marked, plain
 from eoctl.render.tables import Column
 from eoctl.render.words import counted
 from recovery.rows.answers import Answer
@@ -18,8 +18,7 @@ BROKERS = Table(
     LabBrokerRow,
     (
         marked(lambda row: None if row.state == "ready" else "!"),
-        Column("lab", "LAB", "name"),
-        Column("context", "CONTEXT", "name"),
+        *plain("name", lab="LAB", context="CONTEXT"),
         Column("broker", "BROKER", "number"),
         Column("state", "STATE", "text"),
         Column("address", "ADDRESS", "name"),
@@ -45,11 +44,8 @@ JOB = Table(
     LabJobRow,
     (
         marked(lambda row: None if row.equal else "!"),
-        Column("input", "INPUT", "name"),
-        Column("output", "OUTPUT", "name"),
-        Column("written", "WRITTEN", "number"),
-        Column("dropped", "DROPPED", "number"),
-        Column("total", "OUTPUTS", "number"),
+        *plain("name", input="INPUT", output="OUTPUT"),
+        *plain("number", written="WRITTEN", dropped="DROPPED", total="OUTPUTS"),
         Column("expected", "EXPECTED", "number"),
         Column("equal", "EQUAL", "text", lambda row: "yes" if row.equal else "NO"),
         Column("app_file", "APP FILE", "name", wide_only=True),

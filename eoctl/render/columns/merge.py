@@ -1,6 +1,6 @@
 """How merge logs and their findings are shown."""
 
-from eoctl.render.columns.table import FINDING, Table, place
+from eoctl.render.columns.table import FINDING, Table, place, plain
 from eoctl.render.tables import Column
 from eoctl.render.words import counted
 from recovery.rows.answers import Answer
@@ -29,8 +29,7 @@ VERIFY = Table(
         Column("merge_offset", "AT", "number"),
         Column("finding", "FINDING", "word"),
         Column("input", "INPUT", "partition", _input),
-        Column("offset", "OFFSET", "number"),
-        Column("records", "RECORDS", "number"),
+        *plain("number", offset="OFFSET", records="RECORDS"),
         Column("detail", "DETAIL", "text"),
     ),
     names=("topic", "partition", "merge_offset"),
@@ -58,8 +57,7 @@ PLAN = Table(
         Column("output", "OUTPUT", "partition", lambda row: place(row.output)),
         Column("output_from", "OUT-FROM", "number", lambda row: row.output.start),
         Column("output_end", "OUT-END", "number", lambda row: row.output.end),
-        Column("drop_first", "DROP", "number"),
-        Column("position", "REACHED", "number"),
+        *plain("number", drop_first="DROP", position="REACHED"),
         Column("inputs", "INPUTS", "text", _inputs),
     ),
     names=("topic", "partition"),

@@ -1,6 +1,6 @@
 """How rebuilt states, their entries and their differences are shown."""
 
-from eoctl.render.columns.table import PLACE, Table, marked, place
+from eoctl.render.columns.table import PLACE, Table, marked, place, plain
 from eoctl.render.tables import Column
 from eoctl.render.words import count, counted
 from recovery.rows.answers import Answer
@@ -38,10 +38,7 @@ COMPARE = Table(
         marked(lambda row: "!" if row.difference else None),
         Column("partition", "TOPIC:PARTITION", "partition", lambda row: place(row) or "all"),
         Column("difference", "DIFFERENCE", "text", lambda row: row.difference or "equal"),
-        Column("rows_a", "ENTRIES-A", "number"),
-        Column("rows_b", "ENTRIES-B", "number"),
-        Column("only_a", "ONLY-A", "number"),
-        Column("only_b", "ONLY-B", "number"),
+        *plain("number", rows_a="ENTRIES-A", rows_b="ENTRIES-B", only_a="ONLY-A", only_b="ONLY-B"),
         Column("different", "DIFFERENT", "number"),
         Column("key", "KEY", "name", _key),
         Column("a", "A", "name", lambda row: _side(row.a)),
@@ -118,8 +115,7 @@ REBUILD = Table(
         PLACE,
         Column("from", "FROM", "number", lambda row: row.start),
         Column("to", "TO", "number", lambda row: row.end),
-        Column("rows", "ENTRIES", "number"),
-        Column("data_records", "DATA", "number"),
+        *plain("number", rows="ENTRIES", data_records="DATA"),
         Column("aborted_records", "ABORTED", "number", spare="zero"),
         Column("control_records", "CONTROL", "number", wide_only=True),
         Column("missing_offsets", "MISSING", "number", wide_only=True),

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from eoctl.render.tables import Column
+from eoctl.render.tables import CellKind, Column
 from eoctl.render.words import Age, counted
 from recovery.rows.answers import Answer
 
@@ -53,6 +53,15 @@ def age_cell(seconds: float | None, clock: str | None) -> Age | None:
 def marked(mark: Callable[[Any], str | None]) -> Column:
     """The column of marks. mark: a row's, or None."""
     return Column("mark", "", "mark", mark)
+
+
+def plain(kind: CellKind, **titles: str) -> tuple[Column, ...]:
+    """Return a column for each field, under its title.
+
+    >>> [column.title for column in plain("number", start="FROM", end="TO")]
+    ['FROM', 'TO']
+    """
+    return tuple(Column(key, title, kind) for key, title in titles.items())
 
 
 FINDING = marked(lambda row: "!")

@@ -45,7 +45,6 @@ from recovery.shared.store_tables import KafkaGroupStore
 
 EMPTY = ("Empty", "Dead")
 WRITABLE = ("classic", "consumer")
-_DENIED = ("GROUP_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED")
 _REMEDIES = {
     "UNKNOWN_MEMBER_ID": "the group has members again: stop the application",
     "NON_EMPTY_GROUP": "the group has members again: stop the application",

@@ -40,7 +40,6 @@ SILENT_SECONDS = 60.0
 ROWS_AT_ONCE = 1_000
 _LOOKED_AT_ONCE = 10_000
 _DIALECTS = ("postgresql", "sqlite")
-_OWN = ("partition", "offset", "timestamp", "key", "value")
 
 
 class _SaidError(Exception):

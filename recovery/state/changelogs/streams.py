@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-DAY_MS = 86_400_000
 """What Streams adds to a store's retention (windowstore.changelog.additional.retention.ms)."""
 
 _NO_TIMESTAMP = -1
@@ -39,7 +38,7 @@ class _Expiring(ChangelogFormat):
     """
 
     needs_retention = True
-    retention_config = "retention.ms"  # of the topic: the store's retention + DAY_MS
+    retention_config = "retention.ms"  # of the topic: the store's retention + a day
     tail = 0  # bytes behind the user's key
     expires_by = 0  # where the time that expires begins, in bytes before the key's end
 
@@ -149,7 +148,7 @@ class StreamsVersioned(ChangelogFormat):
     name = "streams-versioned"
     in_ranges = False
     needs_retention = True
-    retention_config = "min.compaction.lag.ms"  # of the topic: the history retention + DAY_MS
+    retention_config = "min.compaction.lag.ms"  # of the topic: the history retention + a day
 
     @property
     def extra(self) -> "pa.Schema":
