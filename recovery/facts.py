@@ -29,6 +29,11 @@ class Missing:
     id: str | None = None
 
 
+def known(value: int) -> int | None:
+    """Return None for a negative number, which is how Kafka writes that there is none."""
+    return value if value >= 0 else None
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
     """A broker as Metadata lists it; `up` is whether it answered us."""

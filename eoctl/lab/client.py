@@ -16,7 +16,7 @@ from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.connection.failures import Deadline, WireError
 from eoctl.kafka.connection.properties import ClientSettings, client_settings
-from recovery.facts import ProducerFacts, TransactionFacts
+from recovery.facts import ProducerFacts, TransactionFacts, known
 
 T = TypeVar("T")
 
@@ -299,12 +299,10 @@ class Client:
                 partition=partition,
                 producer_id=p.producer_id,
                 producer_epoch=p.producer_epoch,
-                last_sequence=p.last_sequence if p.last_sequence >= 0 else None,
-                last_timestamp=p.last_timestamp if p.last_timestamp >= 0 else None,
-                coordinator_epoch=p.coordinator_epoch if p.coordinator_epoch >= 0 else None,
-                current_txn_start_offset=(
-                    p.current_txn_start_offset if p.current_txn_start_offset >= 0 else None
-                ),
+                last_sequence=known(p.last_sequence),
+                last_timestamp=known(p.last_timestamp),
+                coordinator_epoch=known(p.coordinator_epoch),
+                current_txn_start_offset=known(p.current_txn_start_offset),
             )
             for p in row.active_producers
         }

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Literal
 
+from recovery.facts import known
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
 from recovery.rows.diagnosis import HistoryRow
@@ -47,9 +48,6 @@ def epoch_bump(before: TransactionValue, now: TransactionValue) -> Bump | None:
 def _row(record: StateRecord, before: StateRecord | None) -> HistoryRow:
     value = record.value if isinstance(record.value, TransactionValue) else None
     earlier = before.value if before and isinstance(before.value, TransactionValue) else None
-
-    def known(number: int) -> int | None:
-        return number if number >= 0 else None
 
     return HistoryRow(
         transactional_id=record.transactional_id,

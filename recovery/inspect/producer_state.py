@@ -7,7 +7,7 @@ Source: Kafka's ProducerStateManager, ProducerAppendInfo and ProducerStateEntry.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from recovery.facts import ProducerFacts
+from recovery.facts import ProducerFacts, known
 from recovery.formats.batches import NO_PRODUCER_ID, BatchHeader
 from recovery.formats.broker_files import ProducerState
 from recovery.formats.reader import Buffer
@@ -95,10 +95,6 @@ class ProducerTable:
 
     def facts(self, topic: str, partition: int) -> tuple[ProducerFacts, ...]:
         """The producers as DescribeProducers would give them."""
-
-        def known(value: int) -> int | None:
-            return value if value >= 0 else None
-
         return tuple(
             ProducerFacts(
                 topic=topic,

@@ -10,7 +10,7 @@ from eoctl.cli.emit import emit
 from eoctl.cli.options import Connection, Format
 from eoctl.host.clock import now_ms
 from eoctl.operations.change import acting
-from eoctl.operations.change.changes import damage, event_row, journal_row, named_context
+from eoctl.operations.change.changes import damage, entry_answer, journal_row, named_context
 from eoctl.render.columns.change import EVENTS, JOURNAL
 from eoctl.settings.context import Context
 from eoctl.stores.journal import Journal
@@ -59,17 +59,7 @@ def list_(
 
 def show(output: Format, entry: EntryId) -> int:
     """One change, event by event; JSON has its whole plan."""
-    content = Journal().find()
-    one = Journal().get(entry)
-    plan = one.begun.data["plan"]
-    answer = Answer(
-        "journal-show",
-        plan["cluster_id"],
-        now_ms(),
-        [event_row(event, plan) for event in one.events],
-        damage(content),
-        extra={"entry": journal_row(one, content).model_dump(mode="json"), "plan": plan},
-    )
+    answer = entry_answer(entry)
     emit(answer, EVENTS, output)
     return answer.exit_status
 

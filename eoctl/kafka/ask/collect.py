@@ -19,7 +19,7 @@ from eoctl.kafka.connection.cluster import (
     topic_id_text,
 )
 from eoctl.kafka.connection.failures import WireError
-from recovery.facts import Missing, PartitionFacts, ProducerFacts, TopicPartition
+from recovery.facts import Missing, PartitionFacts, ProducerFacts, TopicPartition, known
 
 LATEST, EARLIEST = -1, -2
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -264,9 +264,6 @@ def _producers_not_seen(broker: int, error: WireError, count: int) -> Missing:
 
 
 def _producer(topic: str, partition: int, row: Any) -> ProducerFacts:
-    def known(value: int) -> int | None:
-        return value if value >= 0 else None
-
     return ProducerFacts(
         topic=topic,
         partition=partition,

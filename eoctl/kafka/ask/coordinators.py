@@ -21,7 +21,7 @@ from eoctl.kafka.connection.cluster import (
     missing_broker,
 )
 from eoctl.kafka.connection.failures import WireError
-from recovery.facts import CoordinatorFacts, Missing, TransactionFacts, Transactions
+from recovery.facts import CoordinatorFacts, Missing, TransactionFacts, Transactions, known
 from recovery.formats.coordinator import coordinator_partition
 
 TRANSACTION_STATE = "__transaction_state"
@@ -309,9 +309,6 @@ async def _described_once(
 
 
 def _described(coordinator: int, row: Any) -> TransactionFacts:
-    def known(value: int) -> int | None:
-        return value if value >= 0 else None
-
     return TransactionFacts(
         transactional_id=row.transactional_id,
         coordinator=coordinator,

@@ -14,7 +14,7 @@ from eoctl.kafka.connection.failures import Deadline, WireError
 from eoctl.kafka.connection.properties import ClientSettings
 from eoctl.kafka.connection.wire import Connection
 from recovery.errors import RefusedError, UnreachableError
-from recovery.facts import BrokerFacts, Missing
+from recovery.facts import BrokerFacts, Missing, known
 from recovery.formats.records import allow_expanded
 from recovery.quoting import quoted
 
@@ -225,7 +225,7 @@ class Cluster:
         self._adopt_bootstrap()
         return ClusterMetadata(
             cluster_id=answer.cluster_id,
-            controller=answer.controller_id if answer.controller_id >= 0 else None,
+            controller=known(answer.controller_id),
             brokers=self.brokers,
             topics={t.name: _topic(t) for t in answer.topics},
         )
@@ -396,8 +396,8 @@ def _topic(t: Any) -> TopicMetadata:
             PartitionMetadata(
                 topic=t.name,
                 partition=p.partition_index,
-                leader=p.leader_id if p.leader_id >= 0 else None,
-                leader_epoch=p.leader_epoch if p.leader_epoch >= 0 else None,
+                leader=known(p.leader_id),
+                leader_epoch=known(p.leader_epoch),
                 replicas=tuple(p.replica_nodes),
                 error=messages.error_name(p.error_code) if p.error_code else None,
                 topic_id=topic_id,

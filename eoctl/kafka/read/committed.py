@@ -21,7 +21,7 @@ from eoctl.kafka.ask.groups import (
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import PROBE_TOPIC, Cluster, refuse_short
 from eoctl.kafka.read.fetch import Range, read_all
-from recovery.facts import GroupFacts, GroupOffsetFacts, Missing, TopicPartition
+from recovery.facts import GroupFacts, GroupOffsetFacts, Missing, TopicPartition, known
 from recovery.formats.batches import batch_headers
 from recovery.formats.consumer_offsets import OffsetKey, decode_key
 from recovery.formats.coordinator import coordinator_partition
@@ -136,18 +136,18 @@ def _merged(group: str, value: Rows, stable: Rows, *, told_pending: bool) -> lis
         pending = error == UNSTABLE
         if pending:
             error, row = value.get((topic, partition), ("NONE", None))
-        known = row is not None and row.committed_offset >= 0
-        if not known and not pending and error == "NONE":
+        is_known = row is not None and row.committed_offset >= 0
+        if not is_known and not pending and error == "NONE":
             continue
-        epoch = row.committed_leader_epoch if known else -1
+        epoch = row.committed_leader_epoch if is_known else -1
         rows.append(
             GroupOffsetFacts(
                 group=group,
                 topic=topic,
                 partition=partition,
-                committed_offset=row.committed_offset if known else None,
-                leader_epoch=epoch if epoch >= 0 else None,
-                metadata=row.metadata if known else None,
+                committed_offset=row.committed_offset if is_known else None,
+                leader_epoch=known(epoch),
+                metadata=row.metadata if is_known else None,
                 pending=pending if told_pending else None,
                 error=None if error == "NONE" else error,
             )

@@ -10,7 +10,7 @@ from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.read.columns import read_headers
 from recovery.errors import IncompleteError
-from recovery.facts import PartitionFacts, TopicPartition
+from recovery.facts import PartitionFacts, TopicPartition, known
 from recovery.formats.batches import CONTROL, TRANSACTIONAL
 from recovery.shared.cut import Behind, Cut
 
@@ -156,5 +156,5 @@ async def offsets_at(
                         "the leader did not find the offset of an instant",
                         where=f"{t.name}-{row.partition_index}",
                     )
-                offsets[t.name, row.partition_index] = row.offset if row.offset >= 0 else None
+                offsets[t.name, row.partition_index] = known(row.offset)
     return offsets

@@ -14,7 +14,7 @@ from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
 from eoctl.kafka.read.fetch import Chunk, Range, read, read_all
 from eoctl.kafka.read.log_checks import asked_epoch_ends
-from recovery.facts import PartitionFacts, TopicPartition
+from recovery.facts import PartitionFacts, TopicPartition, known
 from recovery.formats.batches import (
     BatchHeader,
     batch_headers,
@@ -107,27 +107,23 @@ def _start_batch(
                     return None  # that batch is gone
                 first = h
             elif h.is_control and marker_after is None:
-                marker_after = _known_time(h.max_timestamp)
+                marker_after = known(h.max_timestamp)
     if first is None:
         return None
     marker_before: int | None = None
     for chunk in before:
         for h in batch_headers(chunk.records):
             if h.is_control and h.last_offset < w.start_offset:
-                marker_before = _known_time(h.max_timestamp)
+                marker_before = known(h.max_timestamp)
     append_time = first.timestamp_type == "LogAppendTime"
     return StartBatch(
         producer_id=first.producer_id,
         producer_epoch=first.producer_epoch,
-        timestamp=_known_time(first.max_timestamp if append_time else first.base_timestamp),
+        timestamp=known(first.max_timestamp if append_time else first.base_timestamp),
         append_time=append_time,
         marker_before=marker_before,
         marker_after=marker_after,
     )
-
-
-def _known_time(value: int) -> int | None:
-    return value if value >= 0 else None
 
 
 def _groups(w: OpenTransaction, chunks: Iterable[Chunk]) -> tuple[str, ...]:

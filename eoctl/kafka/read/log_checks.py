@@ -8,7 +8,7 @@ from eoctl.kafka.ask.collect import READ_UNCOMMITTED, list_offsets
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata, missing_broker
 from eoctl.kafka.connection.failures import WireError
-from recovery.facts import Missing, TopicPartition
+from recovery.facts import Missing, TopicPartition, known
 
 EARLIEST_LOCAL = -4
 
@@ -60,7 +60,7 @@ async def asked_epoch_ends(
                     text = "the leader did not tell where the leader epoch ends"
                     missing.append(Missing("partition", name, text, broker, *place))
                 else:
-                    ends[place] = p.end_offset if p.end_offset >= 0 else None
+                    ends[place] = known(p.end_offset)
     return ends, missing
 
 

@@ -178,9 +178,14 @@ def detail(about: str) -> Answer:
         plan = plan_files.read(Path(name))
         extra = {"plan": plan.model_dump(mode="json"), "sha256": plan.sha256}
         return Answer("plan", plan.cluster_id, now_ms(), [], extra=extra)
+    return entry_answer(about)
+
+
+def entry_answer(entry: str) -> Answer:
+    """One change, event by event. extra: the entry's row, and its whole plan. Raises UsageError."""
     journal = Journal()
     content = journal.find()
-    one = journal.get(about)
+    one = journal.get(entry)
     whole = one.begun.data["plan"]
     return Answer(
         "journal-show",

@@ -12,7 +12,7 @@ from eoctl.host.clock import now_ms
 from eoctl.operations.inspect.segments import Findings
 from eoctl.stores.segment_files import mapped, partition_of, property_in, segments_in
 from recovery.errors import UnreachableError, UsageError
-from recovery.facts import Missing
+from recovery.facts import Missing, known
 from recovery.formats.batches import BatchHeader, batch_headers, crc_matches
 from recovery.formats.producer_ids import (
     ZOOKEEPER_PATH,
@@ -116,8 +116,8 @@ def _block_row(block: ProducerIdBlock, offset: int | None, source: str) -> Produ
     return ProducerBlockRow(
         first_producer_id=block.first,
         last_producer_id=block.last,
-        broker=block.broker if block.broker >= 0 else None,
-        broker_epoch=block.broker_epoch if block.broker_epoch >= 0 else None,
+        broker=known(block.broker),
+        broker_epoch=known(block.broker_epoch),
         offset=offset,
         source=source,
     )

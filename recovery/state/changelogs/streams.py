@@ -41,6 +41,14 @@ class _Expiring(ChangelogFormat):
     retention_config = "retention.ms"  # of the topic: the store's retention + a day
     tail = 0  # bytes behind the user's key
     expires_by = 0  # where the time that expires begins, in bytes before the key's end
+    numbers: tuple[str, ...]  # the columns behind the user's key
+
+    @property
+    def extra(self) -> "pa.Schema":
+        import pyarrow as pa
+
+        fields = [pa.field("user_key", pa.large_binary())]
+        return pa.schema([*fields, *(pa.field(name, pa.int64()) for name in self.numbers)])
 
     def valid(self, rows: "pa.RecordBatch") -> "NDArray[np.bool_]":
         """Keys that are long enough to end in times."""
@@ -66,10 +74,12 @@ class _Expiring(ChangelogFormat):
             return _with(rows, self.extra, [])
         time = tail_int64(one_chunk(rows.column("key")), self.expires_by)
         rows = _filter(rows, time >= summary["max"] - _retention(self) + 1)
-        return _with(rows, self.extra, self.decoded(one_chunk(rows.column("key"))))
+        keys = one_chunk(rows.column("key"))
+        numbers = map(int64_array, self.decoded(keys))
+        return _with(rows, self.extra, [without_tail(keys, self.tail), *numbers])
 
-    def decoded(self, keys: "pa.Array") -> "list[pa.Array]":
-        """The `extra` columns of these keys."""
+    def decoded(self, keys: "pa.Array") -> "list[NDArray[np.int64]]":
+        """The `numbers` of these keys."""
         raise NotImplementedError
 
     def proves(self, log: LogFacts, summary: Summary) -> str | None:
@@ -85,26 +95,10 @@ class StreamsWindow(_Expiring):
 
     name = "streams-window"
     tail = expires_by = 12
+    numbers = ("window_start", "window_sequence")
 
-    @property
-    def extra(self) -> "pa.Schema":
-        import pyarrow as pa
-
-        return pa.schema(
-            [
-                pa.field("user_key", pa.large_binary()),
-                pa.field("window_start", pa.int64()),
-                pa.field("window_sequence", pa.int64()),
-            ]
-        )
-
-    def decoded(self, keys: "pa.Array") -> "list[pa.Array]":
-        sequence = _tail(keys, 4, ">i4").astype("int64")
-        return [
-            without_tail(keys, self.tail),
-            int64_array(tail_int64(keys, 12)),
-            int64_array(sequence),
-        ]
+    def decoded(self, keys: "pa.Array") -> "list[NDArray[np.int64]]":
+        return [tail_int64(keys, 12), _tail(keys, 4, ">i4").astype("int64")]
 
 
 class StreamsSession(_Expiring):
@@ -115,25 +109,10 @@ class StreamsSession(_Expiring):
 
     name = "streams-session"
     tail = expires_by = 16
+    numbers = ("session_start", "session_end")
 
-    @property
-    def extra(self) -> "pa.Schema":
-        import pyarrow as pa
-
-        return pa.schema(
-            [
-                pa.field("user_key", pa.large_binary()),
-                pa.field("session_start", pa.int64()),
-                pa.field("session_end", pa.int64()),
-            ]
-        )
-
-    def decoded(self, keys: "pa.Array") -> "list[pa.Array]":
-        return [
-            without_tail(keys, self.tail),
-            int64_array(tail_int64(keys, 8)),
-            int64_array(tail_int64(keys, 16)),
-        ]
+    def decoded(self, keys: "pa.Array") -> "list[NDArray[np.int64]]":
+        return [tail_int64(keys, 8), tail_int64(keys, 16)]
 
 
 class StreamsVersioned(ChangelogFormat):
