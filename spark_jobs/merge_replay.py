@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns
 from eoctl.settings.folders import local_path
 from recovery.errors import RefusedError
@@ -127,7 +128,7 @@ async def _scan(
     tail, last, form = Tail(), None, merge_format(replay.format)
     merge = (replay.merge, part.partition)
     async with Cluster(access.settings(), Deadline(None), read_only=True) as cluster:
-        read = read_columns(cluster, *merge, start, end, last_stable_offset=part.tip)
+        read = read_columns(cluster, Range(*merge, start, end), last_stable_offset=part.tip)
         async with aclosing(read):
             async for batch in read:
                 visible = batch.select((batch.outcome != ABORTED) & (batch.outcome != OPEN))
@@ -151,18 +152,18 @@ def _joined(before: Sources, after: Sources) -> Sources:
     return sources
 
 
-Range = tuple[int, str, int, int, int]
+NumberedRange = tuple[int, str, int, int, int]
 """Number of the part, topic, partition, first offset, offset after the last."""
 
 
 def _judged(
     replay: ReplayRequest, scans: list[tuple[Sources, Sources, int]]
-) -> tuple[list[Range], list[int]]:
+) -> tuple[list[NumberedRange], list[int]]:
     """Return what is read of the inputs for each part, and how many entries each has.
 
     Raises RefusedError where the log names what cannot be read, or not in its order.
     """
-    inputs, ranges, entries = replay.seen, list[Range](), list[int]()
+    inputs, ranges, entries = replay.seen, list[NumberedRange](), list[int]()
     for number, (part, (before, after, _)) in enumerate(zip(replay.parts, scans, strict=True)):
         merge = (replay.merge, part.partition)
         for place, source in sorted(before.items()):
@@ -190,7 +191,11 @@ def _judged(
 
 
 def _staged(
-    spark: "SparkSession", replay: ReplayRequest, access: Access, folder: Path, ranges: list[Range]
+    spark: "SparkSession",
+    replay: ReplayRequest,
+    access: Access,
+    folder: Path,
+    ranges: list[NumberedRange],
 ) -> list[staging.StagedFile]:
     """A file for each part: its records in the log's order, without those to be dropped."""
     executors.ship(spark)
@@ -238,7 +243,7 @@ def _joined_in_order(
     spark: "SparkSession",
     entries: "DataFrame",
     records: "DataFrame",
-    ranges: list[Range],
+    ranges: list[NumberedRange],
     parts: int,
 ) -> "DataFrame":
     """All entries with their records, part by part in the log's order. What only one side has

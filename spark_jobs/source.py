@@ -26,6 +26,7 @@ from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.read import cuts
+from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns, read_headers
 from eoctl.settings.context import SECRET_KEY
 from recovery.errors import IncompleteError, RefusedError, UsageError
@@ -329,7 +330,7 @@ class Reader(DataSourceReader):
     async def _stream(self, span: Span) -> "AsyncGenerator[pa.RecordBatch, None]":
         chosen = self.choice
         place = (span.topic, span.partition)
-        bounds = (span.start, span.end)
+        offsets = Range(*place, span.start, span.end)
         named: dict[str, Any] = {
             "last_stable_offset": span.last_stable_offset,
             "max_rate": chosen.max_rate,
@@ -337,12 +338,12 @@ class Reader(DataSourceReader):
         settings = self.access.settings()
         async with Cluster(settings, Deadline(None), read_only=True) as cluster:
             if chosen.headers_only:
-                headers = read_headers(cluster, *place, *bounds, **named)
+                headers = read_headers(cluster, offsets, **named)
                 async with aclosing(headers):
                     async for batches in headers:
                         yield source_columns.batch_rows(batches, *place, self.arrow)
                 return
-            records = read_columns(cluster, *place, *bounds, control=chosen.control, **named)
+            records = read_columns(cluster, offsets, control=chosen.control, **named)
             async with aclosing(records):
                 async for batch in records:
                     if chosen.committed:

@@ -132,10 +132,7 @@ def columns(
     """
     return read_columns(
         cluster,
-        r.topic,
-        r.partition,
-        r.start,
-        end,
+        Range(r.topic, r.partition, r.start, end),
         last_stable_offset=r.last_stable_offset,
         check_crc=reading.check_crc,
         max_rate=reading.max_rate,

@@ -15,6 +15,7 @@ from pathlib import Path
 from eoctl.engine import dedup_memory
 from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns
 from eoctl.kafka.write.exactly_once import CommittedPosition, Writer, committed
 from recovery.dedup.repeats import Deduplicator, Tally, visible
@@ -142,7 +143,9 @@ async def refuse_written(cluster: Cluster, output: PartitionFacts) -> None:
     if output.log_start_offset != 0:
         raise refused
     end = stable(output)
-    read = read_columns(cluster, output.topic, output.partition, 0, end, last_stable_offset=end)
+    read = read_columns(
+        cluster, Range(output.topic, output.partition, 0, end), last_stable_offset=end
+    )
     async with aclosing(read):
         async for records in read:
             if (records.outcome != ABORTED).any():
@@ -232,10 +235,7 @@ async def _read(
     rate = job.wish.max_rate
     read = read_columns(
         cluster,
-        job.wish.source,
-        partition,
-        start,
-        end,
+        Range(job.wish.source, partition, start, end),
         last_stable_offset=end,  # as it was when the range was chosen: a leader may lag since
         max_rate=rate,
         progress=more,
@@ -262,7 +262,7 @@ async def _copy(cluster: Cluster, copying: "_Copy", folder: Path | None) -> Tall
     at = start
     rate = wish.max_rate
     read = read_columns(
-        cluster, wish.source, partition, start, end, last_stable_offset=end, max_rate=rate
+        cluster, Range(wish.source, partition, start, end), last_stable_offset=end, max_rate=rate
     )
     async with aclosing(read):
         while True:

@@ -19,6 +19,7 @@ from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
+from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns
 from eoctl.stores.state.files import (
     BUCKETS,
@@ -200,10 +201,7 @@ class _Range:
         async with Cluster(task.access.settings(), Deadline(None), read_only=True) as cluster:
             stream = read_columns(
                 cluster,
-                task.topic,
-                task.partition,
-                task.start,
-                task.end,
+                Range(task.topic, task.partition, task.start, task.end),
                 last_stable_offset=task.end,  # nothing below a cut is open
                 control=True,
                 check_crc=task.how.check_crc,

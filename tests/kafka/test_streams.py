@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
@@ -103,7 +104,7 @@ async def _rebuild(cluster: Cluster, app: App, store: str, partition: int, end: 
     seen: Mapping[str, Any] = {}
     latest = Latest(form, 1 << 30, lambda table: None)
     read = 0
-    async for part in read_columns(cluster, app.changelog(store), partition, 0, end):
+    async for part in read_columns(cluster, Range(app.changelog(store), partition, 0, end)):
         outcome = part.outcome
         rows = part.select((outcome == NONE) | (outcome == COMMITTED)).rows()
         read += len(rows)

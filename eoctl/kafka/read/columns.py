@@ -28,10 +28,7 @@ Part = TypeVar("Part", ColumnBatch, Batches)
 
 def read_columns(
     cluster: Cluster,
-    topic: str,
-    partition: int,
-    start: int,
-    end: int,
+    offsets: Range,
     *,
     last_stable_offset: int | None = None,
     control: bool = False,
@@ -39,7 +36,7 @@ def read_columns(
     max_rate: float | None = None,
     progress: ReadProgress | None = None,
 ) -> AsyncGenerator[ColumnBatch, None]:
-    """The records with offsets in [start, end), by rising offset, a few MiB at a time.
+    """The records of these offsets, by rising offset, a few MiB at a time.
 
     last_stable_offset: transactional records at or above it are OPEN; None: as it is now. Below
     it every outcome is final, wherever the marker lies. control: give markers too. max_rate: bytes
@@ -53,41 +50,35 @@ def read_columns(
             chunk.aborted,
             last_stable_offset=stable,
             check_crc=check_crc,
-            start=max(start, chunk.fetch_offset),
-            end=end if chunk.aborted is None else min(stable, end),
+            start=max(offsets.start, chunk.fetch_offset),
+            end=offsets.end if chunk.aborted is None else min(stable, offsets.end),
         ):
             if not control and (markers := columns.is_control).any():
                 columns = columns.select(~markers)
             yield columns
 
-    range_ = Range(topic, partition, start, end)
-    return _read(cluster, range_, decoded, last_stable_offset, max_rate, progress)
+    return _read(cluster, offsets, decoded, last_stable_offset, max_rate, progress)
 
 
 def read_headers(
     cluster: Cluster,
-    topic: str,
-    partition: int,
-    start: int,
-    end: int,
+    offsets: Range,
     *,
     last_stable_offset: int | None = None,
     check_crc: bool = True,
     max_rate: float | None = None,
-    progress: ReadProgress | None = None,
 ) -> AsyncGenerator[Batches, None]:
-    """The headers of all batches that reach into [start, end), markers included, nothing opened.
+    """The headers of all batches that reach into these offsets, markers included, nothing opened.
 
-    The first batch may begin before start, the last end behind end. Otherwise as `read_columns`.
+    The first batch may begin before them, the last end behind them. Otherwise as `read_columns`.
     """
 
     def decoded(chunk: Chunk, stable: int) -> Iterator[Batches]:
         yield decode_headers(
             chunk.records, chunk.aborted, last_stable_offset=stable, check_crc=check_crc
-        ).reaching(max(start, chunk.fetch_offset), end)
+        ).reaching(max(offsets.start, chunk.fetch_offset), offsets.end)
 
-    range_ = Range(topic, partition, start, end)
-    return _read(cluster, range_, decoded, last_stable_offset, max_rate, progress)
+    return _read(cluster, offsets, decoded, last_stable_offset, max_rate, None)
 
 
 async def _read(

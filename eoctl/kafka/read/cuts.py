@@ -8,6 +8,7 @@ from typing import Any
 
 from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster, PartitionMetadata
+from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_headers
 from recovery.errors import IncompleteError
 from recovery.facts import PartitionFacts, TopicPartition, known
@@ -105,7 +106,7 @@ async def behind(
             continue
         first: dict[int, Behind] = {}
         stream = read_headers(
-            cluster, *place, p.end, p.high_watermark, check_crc=False, max_rate=max_rate
+            cluster, Range(*place, p.end, p.high_watermark), check_crc=False, max_rate=max_rate
         )
         async with aclosing(stream):
             async for batches in stream:

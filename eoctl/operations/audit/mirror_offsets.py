@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from eoctl.kafka.ask import collect
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns
 from eoctl.operations.audit.ranges import seen_by_readers
 from recovery.errors import EoctlError, IncompleteError, UsageError
@@ -105,10 +106,7 @@ async def _records(cluster: Cluster, topic: str) -> AsyncIterator[tuple[bytes, b
             raise IncompleteError(text, where=f"{topic}:{fact.partition}")
         parts = read_columns(
             cluster,
-            topic,
-            fact.partition,
-            fact.log_start_offset,
-            fact.last_stable_offset,
+            Range(topic, fact.partition, fact.log_start_offset, fact.last_stable_offset),
             last_stable_offset=fact.last_stable_offset,
         )
         try:

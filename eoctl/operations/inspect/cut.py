@@ -7,6 +7,7 @@ from pathlib import Path
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import cuts
+from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import PartitionFacts, TopicPartition
@@ -118,7 +119,7 @@ async def _partition(
     before = after = None
     if at.kind == "time":
         low, top = max(start, end - 1), min(end + 1, high)
-        stream = read_columns(cluster, f.topic, f.partition, low, top, control=True)
+        stream = read_columns(cluster, Range(f.topic, f.partition, low, top), control=True)
         async with aclosing(stream):
             async for records in stream:
                 for offset, time in zip(

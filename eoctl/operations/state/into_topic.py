@@ -16,6 +16,7 @@ from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import collect, configs
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.properties import ClientSettings
+from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns
 from eoctl.kafka.read.count import Cuts, count
 from eoctl.kafka.write.exactly_once import CommittedPosition, Writer, committed, last_committed
@@ -318,7 +319,7 @@ class IntoTopic:
             total = Digest()
             start = facts.log_start_offset or 0
             async for records in read_columns(
-                self._cluster, self._topic, facts.partition, start, end
+                self._cluster, Range(self._topic, facts.partition, start, end)
             ):
                 visible = records.select(records.outcome != ABORTED).rows()
                 total += await asyncio.to_thread(digest, facts.partition, visible)
