@@ -10,9 +10,10 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 
-from eoctl.render.why import LABEL, labelled, wrapped
+from eoctl.render.width import LABEL, labelled, wrapped
 from recovery.errors import UsageError
 from recovery.quoting import quoted
+from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.explain import ExplainRow, PartRow
 
 PAGES = {
@@ -23,6 +24,9 @@ PAGES = {
     "terms": "term",
 }
 """Page → the kind of its entries, in the order in which they are shown."""
+
+ASK = "ask the owner"
+"""The label of whom to ask what."""
 
 _LABELLED = re.compile(r"- \*\*(?P<label>.+?):\*\* (?P<text>.*)", re.DOTALL)
 _SIGNS = re.compile(r"[\s_-]+")
@@ -58,12 +62,12 @@ def read(page: str, kind: str) -> Iterable[ExplainRow]:
             word=word,
             aliases=aliases,
             means=said[0] if said else "",
-            parts=[_part(text) for text in said[1:]],
+            parts=[_read_part(text) for text in said[1:]],
             drawing=fenced[0].splitlines() if fenced else [],
         )
 
 
-def _part(text: str) -> PartRow:
+def _read_part(text: str) -> PartRow:
     item = _LABELLED.match(text)
     return PartRow(label=item["label"], text=item["text"]) if item else PartRow(label="", text=text)
 
@@ -102,6 +106,25 @@ def means(word: str, kind: str) -> str:
     for entry in find(word, (kind,)):
         return entry.means
     raise KeyError(word)
+
+
+def part(word: str, kind: str, label: str) -> str | None:
+    """Return what an entry says under a label; None if there is no such entry or label."""
+    parts = [p for entry in find(word, (kind,)) for p in entry.parts]
+    return next((p.text for p in parts if p.label == label), None)
+
+
+def whom_to_ask(h: TxnHangingRow) -> str | None:
+    """Return whom to ask what about a judged transaction; None: nobody need be asked."""
+    text = part(h.rule, "rule", ASK)
+    if text is None and h.verdict != "unknown":
+        text = part("mixed" if h.mixed else h.verdict, "verdict", ASK)
+    return None if text is None or text.startswith("nobody") else text
+
+
+def what_to_do(h: TxnHangingRow) -> str | None:
+    """Return what is to be granted, or waited for, so that an `unknown` can be judged."""
+    return part(h.rule, "rule", "do") if h.verdict == "unknown" else None
 
 
 def explain_lines(entry: ExplainRow, width: int | None) -> list[str]:

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 
+from eoctl.render.explain import what_to_do, whom_to_ask
 from eoctl.render.sanitise import visible
-from eoctl.render.width import cells, cut_middle
+from eoctl.render.width import cells, labelled, wrapped
 from eoctl.render.words import Age, age, count, counted
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.why import WhyRow
 from recovery.times import rfc3339
-
-LABEL = 14  # cells before the text
 
 
 def why_lines(
@@ -33,6 +32,8 @@ def why_lines(
     )
     for label, text in _parts(row, collected_at):
         lines += labelled(label, visible(text, ascii_only=ascii_only), width, dots)
+    if row.again is not None:
+        lines += [" look again, until it is over:", f"   {row.again}"]
     held = row.held_by
     if held is not None and held.remedy.command is not None:
         lines.append(" next (shows the plan, changes nothing):")
@@ -47,27 +48,6 @@ def _first(title: str, looked_at: str, width: int | None, dots: str) -> list[str
         return [line]
     room = max(width - 1, 20)
     return [part for text in (title, looked_at) for part in wrapped(text, room, dots)]
-
-
-def labelled(label: str, text: str, width: int | None, dots: str) -> list[str]:
-    """Words wrapped behind their label; off a terminal on one line."""
-    head = f" {label:<{LABEL - 1}}"
-    if width is None or cells(head + text) <= width:
-        return [head + text]
-    parts = wrapped(text, max(width - LABEL, 20), dots)
-    return [(head if number == 0 else " " * LABEL) + part for number, part in enumerate(parts)]
-
-
-def wrapped(text: str, room: int, dots: str) -> list[str]:
-    """Lines of at most `room` cells; a word that is longer loses its middle."""
-    lines, line = [], ""
-    for word in text.split(" "):
-        if line and cells(line) + 1 + cells(word) > room:
-            lines.append(line)
-            line = word
-        else:
-            line = f"{line} {word}" if line else word
-    return [cut_middle(part, room, dots) for part in [*lines, line]]
 
 
 def _parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
@@ -106,6 +86,9 @@ def _parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
         parts += [
             ("not", f"{action}: {reason}") for action, reason in map(tuple, held.remedy.refused)
         ]
+    if held is not None:
+        asked = (("do", what_to_do(held)), ("ask", whom_to_ask(held)))
+        parts += [(label, text) for label, text in asked if text is not None]
     return parts
 
 

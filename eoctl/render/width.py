@@ -85,3 +85,27 @@ def _tail(text: str, room: int) -> int:
         if _cell(text[index]):
             start = index
     return start
+
+
+LABEL = 14  # cells before a labelled text
+
+
+def labelled(label: str, text: str, width: int | None, dots: str) -> list[str]:
+    """Words wrapped behind their label; off a terminal on one line."""
+    head = f" {label:<{LABEL - 1}}"
+    if width is None or cells(head + text) <= width:
+        return [head + text]
+    parts = wrapped(text, max(width - LABEL, 20), dots)
+    return [(head if number == 0 else " " * LABEL) + part for number, part in enumerate(parts)]
+
+
+def wrapped(text: str, room: int, dots: str) -> list[str]:
+    """Lines of at most `room` cells; a word that is longer loses its middle."""
+    lines, line = [], ""
+    for word in text.split(" "):
+        if line and cells(line) + 1 + cells(word) > room:
+            lines.append(line)
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+    return [cut_middle(part, room, dots) for part in [*lines, line]]

@@ -57,6 +57,8 @@ class WaitRow(Row):
 class WhyRow(Row):
     """Why readers of one partition stand, or that they do not stand because of the LSO.
 
+    again: the command line that watches it, until it is over.
+
     topic and partition: null where the story is of a transactional id that holds no partition.
     """
 
@@ -83,6 +85,7 @@ class WhyRow(Row):
     brokers_known: int
     transactional_id: str | None = None
     error: str | None = None
+    again: str | None = None
 
     @property
     def where(self) -> str:

@@ -17,9 +17,10 @@ import tui.screens.views
 from docs.generate_schemas import ENVELOPES, paths, schema
 from eoctl.cli.main import run
 from eoctl.render.columns.table import Table
-from eoctl.render.explain import PAGES, entries, explain_lines, find, key, names
+from eoctl.render.explain import ASK, PAGES, entries, explain_lines, find, key, names, part
 from recovery.diagnose import id_verdicts, verdicts
 from recovery.errors import EoctlError, Exit
+from recovery.remedy.repairs import NEVER_KNOWN
 from recovery.rows.audit import AuditSequencesRow, AuditTransactionsRow
 from recovery.rows.merge import MergeFindingRow
 from recovery.rows.mirror import MirrorFinding
@@ -57,6 +58,19 @@ def test_verdicts_and_rules() -> None:
     # and none that there is not
     assert {e.word for e in entries() if e.kind == "verdict"} == judged
     assert {e.word for e in entries() if e.kind == "rule"} == rules
+
+
+def test_each_verdict_ends_with_whom_to_ask_or_what_to_do() -> None:
+    """What `why` says last. Of an `unknown` somebody is asked only where no look can ever tell."""
+    for name, verdict in RULES:
+        action = part(name, "rule", "do")
+        assert (action is not None) == (verdict == "unknown"), name
+        question = part(name, "rule", ASK)
+        if verdict == "unknown":
+            assert (question is not None) == (name in NEVER_KNOWN), name
+            assert ("--without-proof" in str(action)) == (name in NEVER_KNOWN), name
+        else:
+            assert part(verdict, "verdict", ASK), verdict
 
 
 def test_a_rule_names_the_verdict_that_it_gives() -> None:
@@ -187,8 +201,8 @@ def test_the_words_that_an_entry_names_are_known() -> None:
     """`eoctl explain` leads on: what a page writes as `like-this` among verdicts and rules is."""
     known = {key(name) for e in entries() for name in names(e)}
     for entry in entries():
-        for part in entry.parts:
-            named = re.fullmatch(r"not `([a-z-]+)`", part.label)
+        for said in entry.parts:
+            named = re.fullmatch(r"not `([a-z-]+)`", said.label)
             assert named is None or key(named[1]) in known, entry.word
 
 

@@ -164,7 +164,18 @@ def test_the_parts_in_their_order() -> None:
         "remedy",
         "but",
         "not",
+        "ask",
         "next (shows t",
+    ]
+
+
+def test_the_command_that_looks_again_stands_before_the_remedy() -> None:
+    again = "eoctl --context prod-eu lso --watch -- orders:3"
+    page = lines(page_row(again=again))
+    assert page[-4:-1] == [
+        " look again, until it is over:",
+        f"   {again}",
+        " next (shows the plan, changes nothing):",
     ]
 
 

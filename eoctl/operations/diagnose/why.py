@@ -7,6 +7,7 @@ from eoctl.operations.diagnose.verdict_rows import HIDDEN, hanging_row, unknown_
 from eoctl.operations.inspect.history import history
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.inspect.source import Source
+from eoctl.render.shell import command
 from eoctl.render.waiting_words import wait_words
 from eoctl.settings.context import Context
 from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged, JudgedId
@@ -49,15 +50,12 @@ async def why(
     anything = not selectors
     targets = _targets(d, worst_only=anything)
     if anything and (id_first := _worst_id(d, targets)) is not None:
-        rows = [await _id_row(source, context, d, id_first)]
+        rows = [await id_row(source, context, d, id_first)]
         return _answer(source, rows, missing, unknown_as_missing(d), None, d)
-    facts, more = await _groups(source, targets)
+    rows, more = await rows_of(source, context, d, targets)
     missing += more
-    retention, more = await source.topic_configs(sorted({p.topic for p in targets}))
-    missing += more
-    rows = [await _row(source, context, d, p, facts, retention.get(p.topic, {})) for p in targets]
     if not rows and selectors:
-        rows = await _healthy(source, scope, d, facts, None)
+        rows = await _healthy(source, context, scope, d, [], None)
     return _answer(source, rows, missing, unknown_as_missing(d), None, d)
 
 
@@ -103,7 +101,7 @@ async def _of_group(
         rows.append(_own_row(row, group) if at_home else row)
     if not rows and read:
         scope = Scope(tuple(_exactly(tp) for tp in read))
-        rows = await _healthy(source, scope, d, facts, group)
+        rows = await _healthy(source, context, scope, d, facts, group)
     return _answer(source, rows, missing, unknown_as_missing(d), group, d)
 
 
@@ -186,12 +184,9 @@ async def _of_id(
         or (j.history is not None and name in j.history.transactional_ids)
     }
     targets = [p for p in d.partitions if (p.topic, p.partition) in holds]
-    facts, more = await _groups(source, targets)
+    rows, more = await rows_of(source, context, d, targets)
     missing += more
-    retention, more = await source.topic_configs(sorted({p.topic for p in targets}))
-    missing += more
-    rows = [await _row(source, context, d, p, facts, retention.get(p.topic, {})) for p in targets]
-    rows += [await _id_row(source, context, d, j) for j in d.ids if j.name == name]
+    rows += [await id_row(source, context, d, j) for j in d.ids if j.name == name]
     if not rows:
         transactions, _ = await source.find([name])
         missing += [m for m in transactions.missing if m not in missing]
@@ -220,7 +215,7 @@ def _worst_id(d: Diagnosis, targets: Sequence[PartitionFacts]) -> JudgedId | Non
     return first if first and ORDER.index(first.verdict.name) < worst else None
 
 
-async def _id_row(source: Source, context: Context, d: Diagnosis, j: JudgedId) -> WhyRow:
+async def id_row(source: Source, context: Context, d: Diagnosis, j: JudgedId) -> WhyRow:
     """The story of an id that holds no partition."""
     row, v = j.verdict.about, j.verdict
     answer = await history(source, [j.name], [])
@@ -259,6 +254,7 @@ async def _id_row(source: Source, context: Context, d: Diagnosis, j: JudgedId) -
         brokers_known=d.brokers_known,
         transactional_id=j.name,
         error=row.error,
+        again=command(["eoctl", *context.argv, "txn", "describe", "--watch", "--", j.name]),
     )
 
 
@@ -271,6 +267,18 @@ def _id_waits(j: JudgedId) -> str:
     if j.verdict.name == "prepare":
         return f"ends when its markers are written; until then {blocked}"
     return f"{blocked} until its coordinator can complete it"
+
+
+async def rows_of(
+    source: Source, context: Context, d: Diagnosis, partitions: Sequence[PartitionFacts]
+) -> tuple[list[WhyRow], list[Missing]]:
+    """Return the stories of some partitions of a diagnosis, and what of them could not be seen."""
+    facts, missing = await _groups(source, partitions)
+    retention, more = await source.topic_configs(sorted({p.topic for p in partitions}))
+    rows = [
+        await _row(source, context, d, p, facts, retention.get(p.topic, {})) for p in partitions
+    ]
+    return rows, [*missing, *more]
 
 
 def _targets(d: Diagnosis, *, worst_only: bool) -> list[PartitionFacts]:
@@ -324,6 +332,7 @@ async def _row(
         brokers_known=d.brokers_known,
         transactional_id=None if holder is None else holder.transactional_id,
         error=p.error,
+        again=command(["eoctl", *context.argv, "lso", "--watch", "--", f"{p.topic}:{p.partition}"]),
     )
 
 
@@ -452,6 +461,7 @@ def _if_you_wait(
 
 async def _healthy(
     source: Source,
+    context: Context,
     scope: Scope,
     d: Diagnosis,
     facts: Sequence[GroupFacts],
@@ -485,6 +495,17 @@ async def _healthy(
             samples=1,
             brokers_up=d.brokers_up,
             brokers_known=d.brokers_known,
+            again=command(
+                [
+                    "eoctl",
+                    *context.argv,
+                    "offsets",
+                    "show",
+                    "--watch",
+                    "--",
+                    f"{p.topic}:{p.partition}",
+                ]
+            ),
         )
         for p in look.partitions
         if p.error is None
