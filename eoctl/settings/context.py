@@ -79,6 +79,10 @@ class CheckThresholds(BaseModel):
     groups_pending: int | None = None
     coordinators_unavailable: int | None = 1
     producer_id_expiry: str | None = "1h"
+    deadline: str | None = "5m"
+    two_phase_age: str | None = "1d"
+    id_expiry: str | None = None
+    epochs_left: int | None = None
 
     @field_validator("*", mode="before")
     @classmethod

@@ -4,15 +4,19 @@ from typing import Literal
 
 from recovery.rows.row import Row
 
-Unit = Literal["offsets", "seconds", "transactions", "groups", "partitions"]
+Unit = Literal["offsets", "seconds", "transactions", "groups", "partitions", "epochs"]
+
+
+FALLING = frozenset({"producer_id_expiry", "deadline", "id_expiry", "epochs_left"})
+"""Rules that observe what is left of something."""
 
 
 class CheckRow(Row):
     """One rule of [check]. ok null: it cannot be told, and `errors` or `notes` say why.
 
-    rule: its name in the config file. The rule speaks when observed reaches threshold; of
-    `producer_id_expiry` (seconds left) when it falls to it. observed null: there is nothing to
-    observe, or it is not known.
+    rule: its name in the config file. The rule speaks when observed reaches threshold; a rule of
+    FALLING (what is left) when it falls to it. observed null: there is nothing to observe, or it
+    is not known.
     """
 
     rule: str

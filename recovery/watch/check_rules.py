@@ -31,6 +31,16 @@ class Thresholds:
     groups_pending: int | None = None
     coordinators_unavailable: int | None = None
     producer_id_expiry: float | None = None
+    deadline: float | None = None
+    two_phase_age: float | None = None
+    id_expiry: float | None = None
+    epochs_left: int | None = None
+
+    @property
+    def need_ids(self) -> bool:
+        """Return True if a rule that is on needs every transactional id described."""
+        of_ids = (self.producer_id_expiry, self.deadline, self.two_phase_age, self.id_expiry)
+        return self.epochs_left is not None or any(limit is not None for limit in of_ids)
 
     def __post_init__(self) -> None:
         for name in self.verdicts:

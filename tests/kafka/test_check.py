@@ -66,6 +66,7 @@ def rule(
 ) -> tuple[Ran, dict[str, Any], Families]:
     """Run check with one rule on; its row, and the metrics it wrote."""
     keys = ("held_records", "held_age", "coordinators_unavailable", "producer_id_expiry")
+    keys += ("deadline", "two_phase_age")
     lines = ["[check]", *(f"{key} = false" for key in keys if key != name)]
     verdict = name.removeprefix("verdicts.")
     if verdict == name:
@@ -202,6 +203,27 @@ def test_overdue(tmp_path: Path, lab: Lab) -> None:
     ran, row, families = rule(tmp_path, lab, "verdicts.overdue", one_more)
     assert (ran.status, row["ok"], row["observed"]) == (1, False, one_more)
     assert value(families, "eoctl_transactions", verdict="overdue") == one_more
+
+
+def test_deadline(tmp_path: Path, lab: Lab) -> None:
+    """What is left until the deadline is what Kafka's own tool tells of the id that is named."""
+    (truth,) = break_(lab, "overdue")
+    ran, row, families = rule(tmp_path, lab, "deadline", "5m")
+    assert (ran.status, row["ok"], stands(families, "deadline")) == (1, False, "finding")
+    named = row["detail"].split("'")[1]
+    done = kafka_tool(
+        lab,
+        "org.apache.kafka.tools.TransactionsCommand",
+        *("--bootstrap-server", lab.bootstrap_servers, "describe", "--transactional-id", named),
+    )
+    header, values = (line.split("\t") for line in done.stdout.splitlines() if "\t" in line)
+    told = dict(zip((h.strip() for h in header), (v.strip() for v in values), strict=False))
+    due = int(told["CurrentTransactionStartTimeMs"]) + int(told["TransactionTimeoutMs"])
+    assert row["observed"] == pytest.approx(due / 1000 - time.time(), abs=60)
+    assert row["observed"] < 0  # it is due already
+    assert truth.timeout_ms == int(told["TransactionTimeoutMs"])
+    ran, row, _ = rule(tmp_path, lab, "two_phase_age", "1h")
+    assert (ran.status, row["ok"], row["observed"]) == (0, True, None)
 
 
 def test_groups_pending(tmp_path: Path, lab: Lab) -> None:

@@ -24,6 +24,7 @@ from recovery.watch.check_rules import (
     split_accepted,
     verdict_counts,
 )
+from recovery.watch.headroom_rules import headroom_rows
 from recovery.watch.metrics import Sample, check_samples
 
 EXPIRATION = "transactional.id.expiration.ms"
@@ -51,6 +52,10 @@ def thresholds(configured: CheckThresholds) -> Thresholds:
         groups_pending=configured.groups_pending,
         coordinators_unavailable=configured.coordinators_unavailable,
         producer_id_expiry=seconds(configured.producer_id_expiry, "producer_id_expiry"),
+        deadline=seconds(configured.deadline, "deadline"),
+        two_phase_age=seconds(configured.two_phase_age, "two_phase_age"),
+        id_expiry=seconds(configured.id_expiry, "id_expiry"),
+        epochs_left=configured.epochs_left,
     )
 
 
@@ -67,7 +72,7 @@ async def check(
     began = time.monotonic()
     observed = await _observe(source, limits, settings, sample_interval)
     seconds = time.monotonic() - began
-    rows = check_rows(observed, limits)
+    rows = [*check_rows(observed, limits), *headroom_rows(observed, limits)]
     d = observed.diagnosis
     missing = [*d.missing, *observed.transactions.missing, *observed.groups_missing]
     if limits.held_age is not None:
@@ -102,15 +107,15 @@ async def _observe(
     """Look at all that the enabled rules need, and no more."""
     d = await source.diagnose(Scope(), settings, sample_interval=sample_interval)
     within = limits.producer_id_expiry
-    transactions = await source.transactions(TxnFilter(), describe=within is not None)
+    transactions = await source.transactions(TxnFilter(), describe=limits.need_ids)
     expiration: int | None = None
     hidden: list[Missing] = []
     near = False
-    if within is not None:
+    if within is not None or limits.id_expiry is not None:
         configs, hidden = await source.expirations()
         known = [values.get(EXPIRATION) for values in configs.values()]
         expiration = min((int(v) for v in known if v is not None), default=None)
-        if expiration is not None:
+        if expiration is not None and within is not None:
             near = bool(near_expiry(transactions.rows, expiration, source.now(), within))
     groups: list[GroupFacts] | None = None
     groups_missing: list[Missing] = []

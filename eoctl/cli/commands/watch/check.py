@@ -24,7 +24,7 @@ from eoctl.stores.locks.running import only_one
 from eoctl.stores.textfile import write_whole
 from recovery.errors import BusyError, EoctlError, Exit, UnreachableError, UsageError
 from recovery.rows.answers import Answer, worst
-from recovery.rows.check import CheckRow
+from recovery.rows.check import FALLING, CheckRow
 from recovery.rows.row import ErrorRow
 from recovery.watch.metrics import exposition, unseen_samples
 
@@ -171,8 +171,10 @@ def _nagios(named: Sequence[Context], results: Sequence[Result]) -> str:
 def _perfdata(where: str, row: CheckRow) -> str:
     """'label'=value[s];warning;critical, where a range names what is no alarm."""
     label = _plain(where + row.rule).replace("=", "_").replace("'", "''")
-    falling = row.rule == "producer_id_expiry"
-    limit = row.threshold if row.unit == "seconds" else row.threshold - 1
+    falling = row.rule in FALLING
+    limit = row.threshold
+    if row.unit != "seconds":  # an alarm is below or above the limit, a finding begins at it
+        limit += 1 if falling else -1
     unit = "s" if row.unit == "seconds" else ""
     return f"'{label}'={row.observed:.10g}{unit};;{limit:.10g}{':' if falling else ''}"
 

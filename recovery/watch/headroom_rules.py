@@ -1,0 +1,173 @@
+"""The rules of `check` that speak before something ends: deadlines, two-phase ids, ids, epochs.
+
+They need every transactional id described. A coordinator's own clock counts where it was measured
+(`Transactions.clocks`), else this host's, and `detail` says so.
+"""
+
+from recovery.diagnose.case import TWO_PHASE_TIMEOUT
+from recovery.facts import TransactionFacts, Transactions
+from recovery.quoting import quoted
+from recovery.rows.check import CheckRow, Unit
+from recovery.watch.check_rules import Observed, Thresholds, near_expiry
+
+SPENT = 0.75
+"""Share of its timeout that a transaction has used up before its deadline is worth a word.
+
+A healthy application ends its transactions long before: one with a timeout of 60 s that commits
+each second is never within a minute of trouble, although its deadline always is.
+"""
+LAST_EPOCH = 32_767  # Short.MAX_VALUE: the coordinator then gives the id a new producer id
+
+
+def headroom_rows(observed: Observed, limits: Thresholds) -> list[CheckRow]:
+    """Return a row for each rule that is on."""
+    rules = (
+        (limits.deadline, _deadline),
+        (limits.two_phase_age, _two_phase_age),
+        (limits.id_expiry, _id_expiry),
+        (limits.epochs_left, _epochs_left),
+    )
+    return [rule(observed, threshold) for threshold, rule in rules if threshold is not None]
+
+
+def milliseconds_left(t: TransactionFacts, transactions: Transactions, now: int) -> int | None:
+    """Return the time until the coordinator aborts an open transaction, negative once it is due.
+
+    now: epoch ms, our clock. None: it is not open, has no deadline (two-phase), or was not seen.
+    """
+    if t.state != "Ongoing" or t.timeout_ms in (None, TWO_PHASE_TIMEOUT):
+        return None
+    if t.start_timestamp is None or t.timeout_ms is None:
+        return None
+    return t.start_timestamp + t.timeout_ms - now - (transactions.ahead(t.coordinator) or 0)
+
+
+def _deadline(observed: Observed, threshold: float) -> CheckRow:
+    rows = []
+    for t in observed.transactions.rows:
+        left = milliseconds_left(t, observed.transactions, observed.now)
+        if left is not None and left <= (t.timeout_ms or 0) * (1 - SPENT):
+            rows.append((left, t))
+    left, first = min(rows, key=lambda row: row[0], default=(None, None))
+    observed_seconds = None if left is None else left / 1000
+    return _row(
+        "deadline",
+        threshold,
+        observed_seconds,
+        finding=observed_seconds is not None and observed_seconds <= threshold,
+        unit="seconds",
+        observed=observed,
+        detail="no transaction has used three quarters of its timeout"
+        if first is None
+        else f"its coordinator aborts the transaction of {quoted(first.transactional_id)} then"
+        + _clock(observed, first),
+    )
+
+
+def _two_phase_age(observed: Observed, threshold: float) -> CheckRow:
+    transactions = observed.transactions
+    rows = [
+        (observed.now + (transactions.ahead(t.coordinator) or 0) - t.start_timestamp, t)
+        for t in transactions.rows
+        if t.state == "Ongoing" and t.timeout_ms == TWO_PHASE_TIMEOUT and t.start_timestamp
+    ]
+    age, oldest = max(rows, key=lambda row: row[0], default=(None, None))
+    observed_seconds = None if age is None else max(0.0, age / 1000)
+    return _row(
+        "two_phase_age",
+        threshold,
+        observed_seconds,
+        finding=observed_seconds is not None and observed_seconds >= threshold,
+        unit="seconds",
+        observed=observed,
+        detail="no two-phase transaction is open"
+        if oldest is None
+        else f"only its own system ends the transaction of {quoted(oldest.transactional_id)}"
+        + _clock(observed, oldest),
+    )
+
+
+def _id_expiry(observed: Observed, threshold: float) -> CheckRow:
+    """Any id counts, needed or not (`producer_id_expiry` looks at those that are needed)."""
+    expiration = observed.expiration_ms
+    rows = (
+        near_expiry(observed.transactions.rows, expiration, observed.now, threshold)
+        if expiration is not None
+        else []
+    )
+    first = min(rows, key=lambda t: t.start_timestamp or 0, default=None)
+    left = None
+    if first is not None and expiration is not None:
+        left = ((first.start_timestamp or 0) + expiration - observed.now) / 1000
+    if expiration is None:
+        detail = "transactional.id.expiration.ms is not known"
+    elif first is None:
+        detail = "no transactional id expires so soon"
+    else:
+        detail = f"{quoted(first.transactional_id)} may be dropped first, of {len(rows)} ids"
+    return _row(
+        "id_expiry",
+        threshold,
+        left,
+        finding=bool(rows),
+        unit="seconds",
+        observed=observed,
+        unsure=expiration is None,
+        detail=detail,
+    )
+
+
+def _epochs_left(observed: Observed, threshold: float) -> CheckRow:
+    rows = [t for t in observed.transactions.rows if (t.producer_epoch or -1) >= 0 and not t.ghost]
+    highest = max(rows, key=lambda t: t.producer_epoch or 0, default=None)
+    left = None if highest is None else LAST_EPOCH - (highest.producer_epoch or 0)
+    return _row(
+        "epochs_left",
+        threshold,
+        left,
+        finding=left is not None and left <= threshold,
+        unit="epochs",
+        observed=observed,
+        detail="there is no transactional id"
+        if highest is None
+        else f"{quoted(highest.transactional_id)} has epoch {highest.producer_epoch}; "
+        "its coordinator gives it a new producer id after the last one",
+    )
+
+
+def _clock(observed: Observed, t: TransactionFacts) -> str:
+    measured = observed.transactions.ahead(t.coordinator) is not None
+    return ", by its coordinator's clock" if measured else ", by this host's clock"
+
+
+def _row(
+    rule: str,
+    threshold: float,
+    value: float | None,
+    *,
+    finding: bool,
+    unit: Unit,
+    observed: Observed,
+    detail: str,
+    unsure: bool = False,
+) -> CheckRow:
+    """Return the rule's row; where ids were not seen, nothing but a finding is certain."""
+    hidden = _not_seen(observed.transactions)
+    if hidden:
+        detail += f"; {hidden}"
+    return CheckRow(
+        rule=rule,
+        threshold=threshold,
+        observed=value,
+        unit=unit,
+        ok=False if finding else None if unsure or hidden else True,
+        detail=detail,
+    )
+
+
+def _not_seen(transactions: Transactions) -> str | None:
+    unseen = [c for c in transactions.coordinators if not c.seen]
+    if unseen:
+        total = len(transactions.coordinators)
+        return f"{len(unseen)} of {total} coordinator partitions were not seen"
+    return "not all transactional ids were seen" if transactions.missing else None
