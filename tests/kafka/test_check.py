@@ -65,8 +65,10 @@ def rule(
     folder: Path, lab: Lab, name: str, threshold: object, *words: str
 ) -> tuple[Ran, dict[str, Any], Families]:
     """Run check with one rule on; its row, and the metrics it wrote."""
-    keys = ("held_records", "held_age", "coordinators_unavailable", "producer_id_expiry")
-    keys += ("deadline", "two_phase_age")
+    keys = (
+        *("held_records", "held_age", "coordinators_unavailable"),
+        *("producer_id_expiry", "deadline", "two_phase_age"),
+    )
     lines = ["[check]", *(f"{key} = false" for key in keys if key != name)]
     verdict = name.removeprefix("verdicts.")
     if verdict == name:
