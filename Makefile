@@ -12,7 +12,7 @@ WORKERS ?= 4
 # with byte code kept: else each worker rewrites every test file's asserts, and each eoctl compiles
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations-file build/test-durations.txt
 
-.PHONY: help install lock check format test test-long mutants bench dist man docs demo schemas figures size screenshots test-fresh clean
+.PHONY: help install lock check format test test-long test-tools mutants bench dist man docs demo schemas figures size screenshots test-fresh clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,7 +50,10 @@ test: install ## all tests; brokers come from `eoctl lab` (WORKERS=4: how many r
 	$(PYTEST)
 
 test-long: install ## the full counts, all seeds, other Kafka versions; PART=name: a part of them, at most an hour
-	EOCTL_TEST_SHARE=1.0 $(PYTEST) -m "long or not long" $(if $(PART),--part $(PART))
+	EOCTL_TEST_SHARE=1.0 $(PYTEST) -m "not tools" $(if $(PART),--part $(PART))
+
+test-tools: install ## promtool, Prometheus, systemd, man, a browser: what is missing here is printed as NOT RUN
+	$(BIN)/pytest -p no:xdist -m tools tests/tools
 
 dist: install ## the wheel and the sdist, in dist/
 	rm -rf dist
