@@ -5,21 +5,10 @@ The command line is built above from it; the requests that carry it out are
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 from recovery.diagnose.case import Case
+from recovery.rows.diagnosis import Action
 from recovery.times import format_duration
-
-Action = Literal[
-    "abort",
-    "fence",
-    "wait",
-    "resolve",
-    "restore-leader",
-    "restart-coordinator",
-    "write-prepared-marker",
-    "none",
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,20 +18,23 @@ class EvidenceRow(Row):
     data: dict[str, Any]
 
 
+Action = Literal[
+    "abort",
+    "fence",
+    "commit",
+    "wait",
+    "resolve",
+    "restore-leader",
+    "restart-coordinator",
+    "write-prepared-marker",
+    "none",
+]
+
+
 class RemedyRow(Row):
     """The one safe way out. argv and command null: nothing that eoctl could do."""
 
-    action: Literal[
-        "abort",
-        "fence",
-        "commit",
-        "wait",
-        "resolve",
-        "restore-leader",
-        "restart-coordinator",
-        "write-prepared-marker",
-        "none",
-    ]
+    action: Action
     does: str
     caveats: list[str]
     refused: list[list[str]]

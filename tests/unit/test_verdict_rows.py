@@ -17,12 +17,13 @@ from eoctl.operations.diagnose.verdict_rows import (
     status_rows,
 )
 from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged, mark
-from recovery.diagnose.remedies import Action, Remedy
+from recovery.diagnose.remedies import Remedy
 from recovery.diagnose.verdicts import FINDINGS, Verdict, VerdictName
 from recovery.errors import Exit
 from recovery.facts import PartitionFacts, ProducerFacts, Transactions
 from recovery.inspect.observation import OpenTransaction, Sample
 from recovery.rows.answers import Answer, worst
+from recovery.rows.diagnosis import Action
 from recovery.rows.row import ErrorRow
 
 CONNECTION = ["--context", "prod eu", "-X", "client.id=a'b"]

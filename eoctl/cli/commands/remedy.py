@@ -15,9 +15,9 @@ from eoctl.operations.change import acting
 from eoctl.operations.remedy import remedies as operations
 from eoctl.operations.session.session import with_cluster
 from eoctl.stores import plan_files
-from recovery.diagnose.remedies import Action
 from recovery.errors import Exit, RefusedError, UsageError
 from recovery.restart.decision import Owner
+from recovery.rows.diagnosis import Action
 from recovery.selectors import parse_selector
 
 ACTING_SECONDS = 60.0

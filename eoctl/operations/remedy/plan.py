@@ -12,11 +12,11 @@ from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
 from recovery.diagnose.diagnosis import Judged
 from recovery.diagnose.id_verdicts import IdVerdict
-from recovery.diagnose.remedies import Action
 from recovery.diagnose.verdicts import Verdict
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import TransactionFacts
 from recovery.inspect.observation import Settings
+from recovery.rows.diagnosis import Action
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from eoctl.stores.offsets.store import (
     held_before,
     left,
     refuse_differences,
+    refuse_loss,
     unsent,
 )
 from recovery.errors import (
@@ -139,11 +140,8 @@ class GroupOffsets:
             "leader_epoch": p.input.leader_epoch,
             "metadata": dump_metadata(p.output),
         }
-        if self._position(p.input.place, kept) != position:
-            raise RefusedError(
-                "a group has no room for state, merge offset or the ids of cluster and topic",
-                where=f"{self.name}, {p.input.topic}:{p.input.partition}",
-            )
+        why = "a group has no room for state, merge offset or the ids of cluster and topic"
+        refuse_loss(self._position(p.input.place, kept), position, why, self.name)
         return kept
 
     async def write(

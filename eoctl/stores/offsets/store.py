@@ -149,6 +149,13 @@ def refuse_differences(contents: Contents, writes: Sequence[Write], where: str =
         )
 
 
+def refuse_loss(kept: StoredPartition, position: StoredPartition, why: str, where: str) -> None:
+    """Refuse a position of which a store would keep less. kept: what would be read again."""
+    if kept != position:
+        place = position.input
+        raise RefusedError(why, where=f"{where}, {place.topic}:{place.partition}")
+
+
 def held_before(ensure_held: EnsureHeld, *, written: bool) -> None:
     """Ask for the lock before a request. written: an earlier one was sent.
 

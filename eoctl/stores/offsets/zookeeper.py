@@ -21,6 +21,7 @@ from eoctl.stores.offsets.store import (
     Write,
     held_before,
     refuse_differences,
+    refuse_loss,
     write_at_once,
 )
 from eoctl.stores.offsets.zookeeper_nodes import (
@@ -150,11 +151,8 @@ class ZooKeeperOffsets:
             return kept_of(position, self._described.position)
         place = position.input.place
         kept = {"offset": as_kept([position], self._described.position)[0].input.offset}
-        if self._position(place, kept) != position:
-            raise RefusedError(
-                "nodes of a consumer hold an input offset and nothing else",
-                where=f"{self.name}, {place[0]}:{place[1]}",
-            )
+        why = "nodes of a consumer hold an input offset and nothing else"
+        refuse_loss(self._position(place, kept), position, why, self.name)
         return kept
 
     async def write(
