@@ -425,6 +425,15 @@ class Case:
         )
 
     @property
+    def coordinator_lost_it(self) -> bool:
+        """The lost decision is on the very transaction that is Ongoing: its log lost its end."""
+        row = self.ongoing
+        return row is not None and any(
+            (d.transactional_id, d.started) == (row.transactional_id, row.start_timestamp)
+            for d in self.lost or ()
+        )
+
+    @property
     def written_beyond(self) -> bool:
         """The producer's last batch here is of a later epoch than the lost decisions decide."""
         row = self._producer(self.newest)

@@ -173,9 +173,9 @@ def finish(look: IdFacts, newest: IdFacts, client_version: int | None) -> Remedy
             "for (grant DESCRIBE_CONFIGS on it); if it has, "
         )
     else:
-        log_words = ""
+        log_words = "ask again in a minute: a record that its log refused is tried again; then, "
     if client_version is not None and client_version < 2:
-        does = "ask again: its coordinator has only to write its last record; see its broker's log"
+        does = "its coordinator has only to write its last record: see its broker's log"
         return Remedy("none", log_words + does, (_UNTIL,), refused, row.transactional_id)
     does = (
         "its coordinator sends markers again that are written, and these are refused "

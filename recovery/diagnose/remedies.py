@@ -130,6 +130,18 @@ def wait_for_commit(c: Case) -> Remedy:
             f"the end of {name}'s open transaction decides the earlier, aborted data too: its "
             "commit would deliver it, its abort drops it; that is its owner's choice"
         )
+    if c.coordinator_lost_it and c.lost:
+        decided = c.lost[-1].outcome
+        does = (
+            f"the coordinator of {name} has lost that decision and takes the transaction for open"
+        )
+        if decided == "commit":
+            does += (
+                ": its owner will not commit it again, and its timeout destroys it. Before the "
+                "deadline: txn resolve --outcome commit --owner-is-gone"
+            )
+        else:
+            does += ": its timeout aborts it, as was decided"
     return Remedy(
         "wait",
         does,

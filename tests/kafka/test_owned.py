@@ -344,3 +344,22 @@ def test_without_any_permission_it_is_told(secure_lab: Lab, words: tuple[str, ..
     asked = eoctl(*words, *server, "--command-config", client, "-o", "json")
     assert (asked.status, asked.json["complete"], asked.rows) == (3, False, []), asked.stderr
     assert "DESCRIBE" in asked.json["errors"][0]["detail"]
+
+
+@pytest.mark.parametrize(
+    "words", [("status",), ("check",), ("why",), ("txn", "hanging", "--all")], ids=lambda w: w[-1]
+)
+def test_without_any_permission_nothing_is_called_healthy(
+    secure_lab: Lab, words: tuple[str, ...]
+) -> None:
+    client = str(secure.client_file(secure_lab.folder, "nobody", "SCRAM"))
+    server = ("--bootstrap-server", secure_lab.record.bootstrap_servers("SCRAM"))
+    for output in (("-o", "json"), ()):
+        asked = eoctl(*words, *server, "--command-config", client, *output, "--timeout", "30s")
+        assert asked.status == 3, asked.stdout + asked.stderr
+        if output:
+            assert asked.json["complete"] is False
+            assert asked.json["errors"]
+        else:
+            assert "all within limits" not in asked.stdout
+            assert "INCOMPLETE" in asked.stdout + asked.stderr

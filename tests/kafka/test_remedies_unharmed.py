@@ -7,6 +7,7 @@ idle id could take what its owner writes a moment later.
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
@@ -392,7 +393,12 @@ def test_fence_judges_first(lab: Lab, topic: MakeTopic) -> None:
         assert read_committed(lab, name, 0) == [b"open", b"still there"]
         gone = eoctl(*fence, "--owner-is-gone", *ACT, "-o", "json", lab=lab)
         assert gone.status == 0, gone.stderr
-        assert gone.rows[0]["steps"][0]["parameters"]["owner_is_gone"] is True
+        [step] = gone.rows[0]["steps"]
+        assert step["parameters"]["owner_is_gone"] is True
+        entry = eoctl("journal", "show", gone.rows[0]["journal"], "-o", "json").json
+        [kept] = entry["plan"]["steps"][0]["about"]
+        assert (kept["verdict"], kept["rule"]) == ("at rest", "idle")
+        assert "CompleteCommit" in kept["evidence"][0]["text"]
         with pytest.raises(WireError) as shut_out:
             await owner.send(name, 0, [NewRecord(b"too late")])
         assert shut_out.value.error in FENCED
@@ -428,3 +434,40 @@ def test_an_overdue_transaction_is_fenced_unless_its_owner_writes(
         assert read_committed(lab, name, 0) == []
 
     in_client(lab, scenario)
+
+
+def test_a_timeout_above_the_brokers_limit_of_today_is_refused_before_anything_is_sent(
+    lab: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """EndTxn alone would leave the owner its epoch (v1): so the plan is refused, not its end."""
+    name = topic(lab)
+
+    async def begin(client: Client) -> None:
+        owner = await Producer.init(client, f"{name}-id", 600_000)
+        await owner.send(name, 0, [NewRecord(b"open")])
+
+    async def look(client: Client) -> None:
+        seen.append(await client.until(lambda: client.transaction(f"{name}-id")))
+
+    seen: list[object] = []
+    in_client(lab, begin)
+    settings = lab.broker_folder(1) / "server.properties"
+    before = settings.read_text()
+    for text in (f"{before}\ntransaction.max.timeout.ms=60000\n", before):
+        lab.terminate(1)
+        settings.write_text(text)
+        lab.start(1)
+        in_client(lab, look)
+        if text == before:
+            break
+        with relayed(lab) as relay:
+            env = environment(EOCTL_CONFIG=relay.config(tmp_path))
+            for act in ((), ACT):
+                words = ("txn", "fence", f"{name}-id", "--owner-is-gone", *FAST, *act)
+                refused = eoctl(*words, "--context", "relayed", env=env)
+                assert refused.status == 4, refused.stdout + refused.stderr
+                assert "its timeout is 10m, above the brokers' transaction.max.timeout.ms" in (
+                    refused.stderr
+                )
+            assert relay.changing == []
+    assert seen[0] == seen[1]

@@ -38,15 +38,24 @@ from eoctl.lab.breaks.orphans import unverified
 from eoctl.lab.breaks.stage import BreakPlace, Options, Stage, batch
 from eoctl.lab.breaks.truth import STRAY_NOT_YET, GroundTruth
 from eoctl.lab.client import Client
-from eoctl.lab.cluster import Lab
+from eoctl.lab.cluster import Lab, up
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
 from recovery.facts import TransactionFacts
+from recovery.formats.batches import batch_headers
 from recovery.formats.coordinator import coordinator_partition
+from recovery.formats.records import records
+from recovery.formats.transaction_state import (
+    TransactionState,
+    TransactionValue,
+    decode_key,
+    decode_value,
+)
 from recovery.inspect.observation import OpenTransaction, Sample, Settings
 from tests.kafka.command import environment, eoctl
 from tests.kafka.conftest import MakeTopic
 from tests.kafka.diagnosing import judged, rule_of
+from tests.kafka.remedying import read_committed
 from tests.kafka.test_history_evidence import verdicts
 
 EVERYTHING = {
@@ -462,7 +471,7 @@ async def plant_the_past(lab: Lab, topic: str, read: Callable[[], None]) -> None
             seen = await client.transaction(homes[shared][3])
             assert seen is not None
             assert seen.state == "CompleteAbort"
-            await _compacted(client, shared, hidden, topic)
+            await compacted(client, shared, hidden, topic, 4)
             async with stopped(stage, victim):
                 await differ.end(commit=False)
                 await differ.completed()
@@ -489,7 +498,9 @@ async def _names_by_home(client: Client) -> dict[int, list[str]]:
     return found
 
 
-async def _compacted(client: Client, home: int, producer: Producer, where: str) -> None:
+async def compacted(
+    client: Client, home: int, producer: Producer, where: str, partition: int = 0
+) -> None:
     """Of each id in that partition only its newest record so far is left."""
     brokers = [str(b) for b in client.cluster.brokers]
     first = (await client.batches(STATE, home))[0].base_offset
@@ -497,7 +508,7 @@ async def _compacted(client: Client, home: int, producer: Producer, where: str) 
     for broker in brokers:
         await admin.set_config(client, BROKER, broker, EAGER)
     await asyncio.sleep(1.1)
-    await producer.add_partition(where, 4)  # its record begins the next segment
+    await producer.add_partition(where, partition)  # its record begins the next segment
 
     async def gone() -> None:
         if (await client.batches(STATE, home))[0].base_offset == first:
@@ -586,3 +597,62 @@ def test_a_log_made_anew_and_who_has_read_the_one_before(pair: Lab, tmp_path: Pa
         assert told(host) == {("history-replaced", None, False)}, host
     for _ in range(2):
         assert told("reader") == {("marker-not-written", "commit", True)}
+
+
+def test_a_coordinator_that_lost_its_decision_and_who_has_read_it(
+    pair: Lab, tmp_path: Path
+) -> None:
+    """The log's end is cut off on every replica, so that a committed id looks open again.
+
+    Who has read that end knows of the COMMIT: no fence, and its records can be delivered.
+    """
+    (truth,) = break_(pair, "marker-lost")
+    where, name = {truth.topic}, truth.transactional_id or ""
+    assert verdicts(pair, where, tmp_path)[truth.topic, 0].rule == "marker-not-written"
+    state = f"{STATE}-{truth_home(pair, name)}"
+    for broker in pair.broker_ids:  # both at once: alone, the second one has no quorum to leave
+        pair.kill(broker)
+    for broker in pair.broker_ids:
+        cut_before_the_decision(pair.data_folder(broker) / state, name)
+    up(pair.record.spec)
+    verdict = verdicts(pair, where, tmp_path)[truth.topic, 0]
+    assert (verdict.name, verdict.rule) == ("marker-lost", "earlier-marker-lost")
+    assert (verdict.mixed, verdict.proven_outcome) == (True, "commit")
+    assert "this host's cache" in " ".join(e.text for e in verdict.evidence)
+    env = environment(EOCTL_CACHE_DIR=str(tmp_path))
+    fence = ("txn", "fence", name, "--owner-is-gone", "--sample-interval", "0.3s")
+    refused = eoctl(*fence, "--execute", "--yes", lab=pair, env=env)
+    assert refused.status == 4, refused.stdout + refused.stderr
+    which = ("--pid", str(truth.producer_id), "--start-offset", str(truth.start_offset))
+    resolve = ("txn", "resolve", f"{truth.topic}:0", *which, "--sample-interval", "0.3s")
+    gone = ("--outcome", "commit", "--owner-is-gone", "--execute", "--yes")
+    done = eoctl(*resolve, *gone, lab=pair, env=env)
+    assert done.status == 0, done.stdout + done.stderr
+    lost = [o for o in truth.offsets if o.content == "lost"]
+    assert len(read_committed(pair, truth.topic, 0)) >= len(lost) > 0
+
+
+def truth_home(lab: Lab, name: str) -> int:
+    async def size() -> int:
+        async with Client.of(lab.client_properties()) as client:
+            return len(await client.partitions(STATE))
+
+    return coordinator_partition(name, asyncio.run(size()))
+
+
+def cut_before_the_decision(folder: Path, name: str) -> None:
+    """Cut the log of a stopped broker off where the id's newest Prepare* stands."""
+    (log,) = folder.glob("*.log")
+    data = log.read_bytes()
+    decided = max(
+        header.position
+        for header in batch_headers(data)
+        for r in records(data, header)
+        if r.key is not None
+        and decode_key(r.key) == name
+        and isinstance(value := decode_value(r.value), TransactionValue)
+        and value.state is TransactionState.PREPARE_COMMIT
+    )
+    log.write_bytes(data[:decided])
+    for index in (*folder.glob("*.index"), *folder.glob("*.timeindex")):
+        index.unlink()

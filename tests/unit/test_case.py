@@ -107,6 +107,22 @@ def test_only_the_record_of_this_very_decision_says_when_it_was_made(
     assert (c.prepared is not None) is found
 
 
+def test_what_its_log_says_is_open_here_and_its_coordinator_does_not() -> None:
+    for rows, hidden in (((), True), ((row(partitions=(Q,)),), True), ((row(),), False)):
+        assert (case(*rows, history=past(record())).hidden_in_log is not None) is hidden
+    told_nothing = row(partitions=None)
+    assert case(told_nothing, history=past(record())).hidden_in_log is not None
+    elsewhere = past(record(partitions=(Q,)))
+    assert case(row(partitions=(Q,)), history=elsewhere).hidden_in_log is None
+
+
+def test_a_transaction_that_is_open_where_its_id_lived() -> None:
+    assert case(history=past(record())).open_where_it_was
+    assert not case(history=past(record("PrepareCommit"))).open_where_it_was
+    assert not case(history=past()).open_where_it_was
+    assert not case().open_where_it_was
+
+
 def test_a_moved_id_hides_nothing_in_its_log() -> None:
     c = case(history=past(record()))
     assert c.hidden_in_log is not None
@@ -162,6 +178,37 @@ def test_all_partitions_without_a_leader_are_named() -> None:
         row("PrepareCommit"), history=past(record("PrepareCommit", partitions=(P, Q, ("u", 9))))
     )
     assert c.leaderless == ("t:1", "u:9")
+
+
+def test_without_its_record_an_id_waits_for_what_its_coordinator_names() -> None:
+    prepared = row("PrepareCommit", partitions=(P, Q))
+    assert case(prepared, history=past()).leaderless == ("t:1",)
+    assert case(row("PrepareCommit", partitions=None), history=past()).leaderless == ()
+    assert case().leaderless == ()
+
+
+def test_an_age_is_never_negative_and_may_be_nothing() -> None:
+    for began, age in ((NOW, 0.0), (NOW - 1500, 1.5), (NOW + 1, None)):
+        assert case(row(start_timestamp=began)).age[0] == age
+
+
+def test_what_v1_decided_is_told_by_order_and_a_kept_beginning_is_no_proof() -> None:
+    """One epoch of v1 is of many transactions: the record that began it says nothing of them."""
+    for version, epoch, by_order in ((0, EPOCH, True), (2, EPOCH + 1, False)):
+        lost = decided(version=version, epoch=epoch, begun=True)
+        c = case(history=replace(past(), decisions=(lost,), reason="history-compacted"))
+        c.__dict__["lost"] = (lost,)
+        assert (c.lost_by_order, c.may_hide_earlier) == (by_order, by_order)
+
+
+def test_below_an_open_transaction_lies_what_was_decided_and_lost() -> None:
+    lost = decided(started=NOW - 9000)
+    later = row(producer_epoch=EPOCH + 1)
+    c = case(later, history=replace(past(), decisions=(lost,)))
+    c.__dict__["lost"] = (lost,)
+    assert not c.nothing_decided_below
+    c.__dict__["lost"] = ()
+    assert c.nothing_decided_below
 
 
 def test_a_history_says_nothing_by_itself() -> None:
@@ -371,6 +418,8 @@ def test_missed_cycles_are_proven_by_its_own_clock_only(
     late = case(row(start_timestamp=NOW - 60_000 - past_by))
     assert clocked(late, ahead, True, abort_cycles=((1, 10_000),)).cycles_missed == missed
     assert clocked(late, ahead, True).cycles_missed is None
+    never = case(row(timeout_ms=2**31 - 1))
+    assert clocked(never, ahead, True, abort_cycles=((1, 10_000),)).cycles_missed is None
     assert clocked(case(), ahead, True, abort_cycles=((1, 10_000),)).cycles_missed is None
 
 

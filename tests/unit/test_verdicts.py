@@ -852,6 +852,27 @@ def _() -> Verdict:
     return v
 
 
+@case(
+    "its coordinator lost the decision, and takes it for open",
+    "marker-lost",
+    "wait",
+    "commit",
+    True,
+)
+def _() -> Verdict:
+    w, i = live()
+    w.write(i, Q)
+    w.end(i, "commit", lost=[P, Q])
+    w.cut(i, seen=True)
+    v = judged(w)
+    assert i.state == "Ongoing"
+    assert "has lost that decision" in v.remedy.does
+    assert "--owner-is-gone" in v.remedy.does
+    assert remedy_allowed(v, "resolve", owner_is_gone=True) is None
+    assert remedy_allowed(v, "fence", owner_is_gone=True) is not None
+    return v
+
+
 @case("mixed, v1: both have one epoch", "marker-lost", "wait", "commit", True)
 def _() -> Verdict:
     w, i = lost(1)

@@ -26,6 +26,7 @@ from eoctl.operations.remedy.plan import (
     refusal,
     told,
     told_of_id,
+    told_without_partition,
 )
 from eoctl.settings.context import Context
 from eoctl.stores.journal import Journal
@@ -170,7 +171,13 @@ async def _raise_idle(cluster: Cluster, row: TransactionFacts, wish: Wish) -> St
     request = RaiseRequest(
         name, row.producer_id, row.producer_epoch, row.timeout_ms, row.producer_epoch, version
     )
-    return remedy_raise.step(request, row, owner_is_gone=True)
+    text = (
+        f"its coordinator (broker {row.coordinator}) says {row.state}, producer id "
+        f"{row.producer_id} epoch {row.producer_epoch}: none of it is open"
+    )
+    evidence = [{"code": "coordinator", "text": text, "data": {"state": row.state}}]
+    about = told_without_partition(row, "at rest", "idle", evidence)
+    return remedy_raise.step(request, row, owner_is_gone=True, about=[about])
 
 
 async def done_before(cluster: Cluster, wish: Wish) -> str | None:

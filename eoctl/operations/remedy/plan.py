@@ -18,6 +18,9 @@ from recovery.facts import TransactionFacts
 from recovery.inspect.observation import Settings
 from recovery.rows.diagnosis import Action
 
+NOT_JUDGED = "id-not-described"
+"""The rule of an `unknown` id whose coordinator did not say enough of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wish:
@@ -170,23 +173,35 @@ def exact(value: Any) -> Any:
 async def told_of_id(
     cluster: Cluster, row: TransactionFacts, settings: Settings, interval: float
 ) -> list[dict[str, Any]]:
-    """Return the evidence of a step on an id that holds no partition; none if it has just ended."""
+    """Return the evidence of a step on an id that holds no partition, for plan and journal.
+
+    Where it could not be judged, the verdict is `unknown`, and what was missing is its evidence.
+    """
     name = row.transactional_id
     judged_ids = await judge_ids(cluster, (), settings, sample_interval=interval, only=name)
-    return [
-        {
-            "transactional_id": name,
-            "partition": None,
-            "producer_id": row.producer_id,
-            "verdict": judged.verdict.name,
-            "rule": judged.verdict.rule,
-            "evidence": _evidence(judged.verdict),
-            "dropped": 0,
-            "freed": 0,
-            "counted_whole": True,
-        }
-        for judged in judged_ids.ids
-    ]
+    verdicts = [(j.verdict.name, j.verdict.rule, _evidence(j.verdict)) for j in judged_ids.ids]
+    if not verdicts:
+        reasons = [m.detail for m in judged_ids.missing]
+        rule, text = NOT_JUDGED, "; ".join(reasons) or "its coordinator lists it as open no more"
+        verdicts = [("unknown", rule, [{"code": rule, "text": text, "data": {}}])]
+    return [told_without_partition(row, *verdict) for verdict in verdicts]
+
+
+def told_without_partition(
+    row: TransactionFacts, verdict: str, rule: str, evidence: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return a step's evidence of an id of which no record is held, dropped or freed."""
+    return {
+        "transactional_id": row.transactional_id,
+        "partition": None,
+        "producer_id": row.producer_id,
+        "verdict": verdict,
+        "rule": rule,
+        "evidence": evidence,
+        "dropped": 0,
+        "freed": 0,
+        "counted_whole": True,
+    }
 
 
 def _evidence(verdict: Verdict | IdVerdict) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ Comes before a marker whose epoch the id's owner could still write with, and is 
 idle id consists of.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from eoctl.kafka.ask import configs, coordinators
@@ -72,8 +72,14 @@ def facts(row: TransactionFacts) -> dict[str, Any]:
     }
 
 
-def step(request: RaiseRequest, row: TransactionFacts, *, owner_is_gone: bool) -> Step:
-    """The step that raises the id."""
+def step(
+    request: RaiseRequest,
+    row: TransactionFacts,
+    *,
+    owner_is_gone: bool,
+    about: Sequence[dict[str, Any]] = (),
+) -> Step:
+    """The step that raises the id. about: what was judged, where the raise is the whole plan."""
     name = request.transactional_id
     sent = (
         f"EndTxn v{request.end_version} (abort), which changes nothing if either is stale"
@@ -99,6 +105,7 @@ def step(request: RaiseRequest, row: TransactionFacts, *, owner_is_gone: bool) -
         does=f"raise {name}, which is idle with producer id {request.producer_id} epoch "
         f"{request.producer_epoch}: {sent}. Nobody can write with that epoch afterwards",
         stands_on=(subject(name),),
+        about=list(about),
         harms=(harm,),
     )
 

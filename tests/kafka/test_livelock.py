@@ -1,0 +1,66 @@
+"""A coordinator that reloads sends markers again that are written: refused, it never finishes.
+
+KAFKA-19999 is about that. Kafka 4.3.1 has its mend, and 4.1.0 does not refuse them yet (tried).
+"""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from eoctl.lab.breaks import break_
+from eoctl.lab.cluster import Lab
+from eoctl.lab.record import LabSpec
+from recovery.diagnose.diagnosis import JudgedId
+from tests.kafka.diagnosing import judged
+from tests.kafka.test_silence import AT_ONCE
+
+SETTINGS = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+
+
+@pytest.mark.long
+def test_a_reload_while_all_markers_are_written(start_lab: Callable[[LabSpec], Lab]) -> None:
+    lab = start_lab(LabSpec(name="livelock", brokers=3, settings=SETTINGS))
+    [truth] = break_(lab, "prepare-holds-nothing")
+    name, stopped = truth.transactional_id or "", truth.stopped_broker
+    assert stopped is not None
+    assert truth.coordinator is not None
+    before = standing(lab, name)
+    assert before is not None
+    assert (before.verdict.rule, before.verdict.remedy.action) == (
+        "markers-all-written",
+        "restore-leader",
+    )
+    assert "restart-coordinator" in dict(before.verdict.remedy.refused)
+
+    # what it says not to do, and then what it says to do
+    lab.kill(truth.coordinator)
+    lab.start(truth.coordinator)
+    lab.start(stopped)
+    assert after_a_while(lab, name) is None
+    lab.down()
+
+
+def after_a_while(lab: Lab, name: str) -> JudgedId | None:
+    """The verdict once the id's log takes records again for longer than a coordinator tries (30 s).
+
+    None: the id is at rest.
+    """
+    restored, deadline = None, time.monotonic() + 120
+    while (left := standing(lab, name)) is not None:
+        if (left.second or left.first).too_few_in_sync is False:
+            restored = restored or time.monotonic()
+            if time.monotonic() > restored + 45:
+                break
+        assert time.monotonic() < deadline, left.verdict
+        time.sleep(0.5)
+    return left
+
+
+def standing(lab: Lab, name: str) -> JudgedId | None:
+    """The verdict on the id, once it could be judged; None: it is at rest."""
+    deadline = time.monotonic() + 60
+    while (found := judged(lab, settings=AT_ONCE, sample_interval=0.5)).missing:
+        assert time.monotonic() < deadline, found.missing
+        time.sleep(0.5)
+    return next((j for j in found.ids if j.name == name), None)
