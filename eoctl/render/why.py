@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from eoctl.render.explain import what_to_do, whom_to_ask
 from eoctl.render.sanitise import visible
 from eoctl.render.width import cells, labelled, wrapped
-from eoctl.render.words import Age, age, count, counted
+from eoctl.render.words import Age, age, count, counted, size
+from recovery.quoting import some
 from recovery.rows.diagnosis import TxnHangingRow
-from recovery.rows.why import WhyRow
+from recovery.rows.why import WaitingRow, WhyRow
 from recovery.times import rfc3339
+
+MOST_PLACES = 6  # named of a transaction's other partitions
 
 
 def why_lines(
@@ -77,11 +80,15 @@ def _parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
             f"pid {o.producer_id} from {o.start_offset} ({o.verdict})" for o in row.others
         )
         parts.append(("also open", others))
+    if row.also_holds:
+        parts.append(("also holds", some(row.also_holds, MOST_PLACES)))
     parts.append(("groups", row.groups_said))
     if row.if_you_wait is not None:
         parts.append(("if you wait", _waiting(row, now)))
+    if row.waiting is not None and row.waiting.mine and row.held_by is not None:
+        parts.append(("at stake", _at_stake(row, row.waiting)))
     if held is not None:
-        parts.append(("remedy", _remedy(row)))
+        parts.append(("remedy", f"{held.remedy.action}: {held.remedy.does}"))
         parts += [("but", caveat) for caveat in held.remedy.caveats]
         parts += [
             ("not", f"{action}: {reason}") for action, reason in map(tuple, held.remedy.refused)
@@ -143,13 +150,12 @@ def _waiting(row: WhyRow, now: int) -> str:
     return text
 
 
-def _remedy(row: WhyRow) -> str:
-    held, w = row.held_by, row.waiting
-    assert held is not None
-    text = f"{held.remedy.action}: {held.remedy.does}"
-    if held.remedy.action == "abort" and w is not None:
-        text += f"; drops this transaction's {counted(w.mine, 'record')}, frees {count(w.freed)}"
-        text += " others"
-        if row.others:
-            text += " (as far as nothing else holds them)"
-    return text
+def _at_stake(row: WhyRow, w: WaitingRow) -> str:
+    """Return what each outcome makes of this partition's records."""
+    octets = "" if w.mine_bytes is None else f" ({size(w.mine_bytes)})"
+    least = "at least " if w.at_least else ""
+    text = (
+        f"{least}{counted(w.mine, 'record')}{octets} here: an abort drops, a commit delivers them"
+    )
+    text += f"; either frees {least}{counted(w.freed, 'other')}"
+    return text + (" (as far as nothing else holds them)" if row.others else "")

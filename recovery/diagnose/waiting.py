@@ -16,7 +16,8 @@ class Waiting:
     other_open: of other transactions without a marker yet. freed: what readers get once the
     judged transaction is aborted, if nothing else holds them. oldest_timestamp: of the first
     record (ms, the producer's clock or the broker's). complete: false when not all was read;
-    the numbers are then at least so many.
+    the numbers are then at least so many. mine_bytes: of those batches, as the log stores them;
+    None in a bundle made before this was counted.
     """
 
     records: int
@@ -25,6 +26,7 @@ class Waiting:
     other_open: int
     oldest_timestamp: int | None
     complete: bool
+    mine_bytes: int | None = None
 
     @property
     def freed(self) -> int:
@@ -40,6 +42,7 @@ def waiting(
     """
     plain = aborted = 0
     open_by: Counter[int] = Counter()
+    bytes_by: Counter[int] = Counter()
     oldest: int | None = None
     expected = start
     for buffer in buffers:
@@ -51,6 +54,7 @@ def waiting(
                 end_marker = marker(buffer, h)
                 if end_marker is not None and end_marker.type is not ControlType.OTHER:
                     ended = open_by.pop(h.producer_id, 0)
+                    bytes_by.pop(h.producer_id, None)
                     if end_marker.type is ControlType.ABORT:
                         aborted += ended
                     else:
@@ -63,6 +67,7 @@ def waiting(
                 oldest = time if time >= 0 else None
             if h.is_transactional and h.producer_id != NO_PRODUCER_ID:
                 open_by[h.producer_id] += h.records_count
+                bytes_by[h.producer_id] += h.size
             else:
                 plain += h.records_count
     mine = open_by.pop(producer_id, 0) if producer_id is not None else 0
@@ -74,4 +79,5 @@ def waiting(
         other_open=others,
         oldest_timestamp=oldest,
         complete=complete,
+        mine_bytes=bytes_by[producer_id] if producer_id is not None else 0,
     )

@@ -10,7 +10,8 @@ from typing import Literal
 
 from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.facts import TopicPartition
-from recovery.restart.decision import Check, Guarantee, InputDecision, RestartPlan, gathered, some
+from recovery.quoting import some
+from recovery.restart.decision import Check, Guarantee, InputDecision, RestartPlan, gathered
 from recovery.restart.input_rules import identity, moved, readable
 from recovery.restart.observed import Log, Observed, OffsetAt, Unobserved, Want
 from recovery.restart.positions import refuse_pending

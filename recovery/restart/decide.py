@@ -11,6 +11,7 @@ from functools import partial
 from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.facts import TopicPartition
 from recovery.formats.spark_checkpoint import starting_offsets
+from recovery.quoting import some
 from recovery.restart.decision import (
     Basis,
     Check,
@@ -20,7 +21,6 @@ from recovery.restart.decision import (
     RestartPlan,
     StoreChange,
     gathered,
-    some,
 )
 from recovery.restart.input_rules import identity, moved, readable, whole
 from recovery.restart.merged import merge_log

@@ -5,6 +5,7 @@ from typing import Literal
 
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
+from recovery.quoting import some
 from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition
 
 Direction = Literal["rewind", "skip", "none"]
@@ -156,9 +157,3 @@ def gathered(checks: tuple[Check, ...]) -> tuple[Check, ...]:
         Check(name, held, detail, some(list(wheres)) if wheres else None)
         for (name, held, detail), wheres in places.items()
     )
-
-
-def some(names: list[str], most: int = 3) -> str:
-    """`a, b, c and 4 more`."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -8,7 +8,8 @@ from functools import partial
 
 from recovery.errors import RefusedError
 from recovery.facts import TopicPartition
-from recovery.restart.decision import Basis, Check, some
+from recovery.quoting import some
+from recovery.restart.decision import Basis, Check
 from recovery.restart.input_rules import readable, visible
 from recovery.restart.observed import Count, MergeTail, Observed, SourceRange, each
 from recovery.restart.output_rules import final_end

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TopicPartition
 from recovery.formats.batches import NO_PRODUCER_ID
-from recovery.restart.decision import Check, OutputDecision, some
+from recovery.quoting import some
+from recovery.restart.decision import Check, OutputDecision
 from recovery.restart.input_rules import identity
 from recovery.restart.observed import Count, Counted, Log, Observed
 from recovery.restart.producers import Producers, ended_a_transaction, next_sequence

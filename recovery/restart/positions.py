@@ -9,7 +9,8 @@ import shlex
 
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TopicPartition
-from recovery.restart.decision import Basis, Check, Owner, PendingError, StateBound, some
+from recovery.quoting import some
+from recovery.restart.decision import Basis, Check, Owner, PendingError, StateBound
 from recovery.restart.observed import ChangelogTip, Observed
 from recovery.restart.output_rules import final_end
 from recovery.restart.stored import StoredOffset, StoredOutput, StoredPartition

@@ -1,11 +1,17 @@
 """The row of `why`: the story of one partition."""
 
+from pydantic import Field
+
 from recovery.rows.diagnosis import HistoryRow, TxnHangingRow, place
 from recovery.rows.row import Row, Timestamp
 
 
 class HeldGroupRow(Row):
-    """A group on the partition. held_up: it has read all that readers may see."""
+    """A group on the partition. held_up: it has read all that readers may see.
+
+    beyond: it has committed an offset above the transaction's first record, so it reads
+    uncommitted records and may have used some that an abort drops.
+    """
 
     group: str
     type: str | None
@@ -16,10 +22,14 @@ class HeldGroupRow(Row):
     pending: bool | None
     held_up: bool | None
     members: list[str]
+    beyond: bool | None = None
 
 
 class WaitingRow(Row):
-    """Data records between LSO and high watermark. at_least: more were not read."""
+    """Data records between LSO and high watermark. at_least: more were not read.
+
+    mine_bytes: size in the log of the judged transaction's batches.
+    """
 
     records: int
     mine: int
@@ -28,6 +38,7 @@ class WaitingRow(Row):
     freed: int
     oldest_timestamp: Timestamp
     at_least: bool
+    mine_bytes: int | None = None
 
 
 class OwnerRow(Row):
@@ -60,6 +71,8 @@ class WhyRow(Row):
     again: the command line that watches it, until it is over.
 
     topic and partition: null where the story is of a transactional id that holds no partition.
+    also_holds: the other partitions of the same transaction, as far as its coordinator or the
+    partitions looked at tell.
     """
 
     topic: str | None
@@ -86,6 +99,7 @@ class WhyRow(Row):
     transactional_id: str | None = None
     error: str | None = None
     again: str | None = None
+    also_holds: list[str] = Field(default_factory=list)
 
     @property
     def where(self) -> str:

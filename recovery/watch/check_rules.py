@@ -12,6 +12,7 @@ from recovery.errors import UsageError
 from recovery.facts import GroupFacts, Missing, TransactionFacts, Transactions
 from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.observation import CLOSED_STATES
+from recovery.quoting import some
 from recovery.rows.check import CheckRow
 
 TRANSACTION_STATE = "__transaction_state"
@@ -184,7 +185,7 @@ def _verdict(name: str) -> Callable[[Observed, float], CheckRow]:
         mine = [j.about.name for j in d.judged if j.verdict.name == name]
         mine += [j.name for j in d.ids if j.verdict.name == name]
         unsure = unseen_partitions(d) + (0 if name == "unknown" else counts["unknown"])
-        words = [_some(mine)] if mine else ["none"]
+        words = [some(list(dict.fromkeys(mine)))] if mine else ["none"]
         if unsure:
             words.append(f"{unsure} could not be judged")
         return CheckRow(
@@ -199,12 +200,6 @@ def _verdict(name: str) -> Callable[[Observed, float], CheckRow]:
     return rule
 
 
-def _some(names: Sequence[str], most: int = 3) -> str:
-    distinct = list(dict.fromkeys(names))
-    more = f" and {len(distinct) - most} more" if len(distinct) > most else ""
-    return ", ".join(distinct[:most]) + more
-
-
 def _groups_pending(observed: Observed, threshold: float) -> CheckRow:
     names = pending_groups(observed.groups or ())
     unsure = observed.groups is None or bool(observed.groups_missing)
@@ -214,7 +209,7 @@ def _groups_pending(observed: Observed, threshold: float) -> CheckRow:
         observed=len(names),
         unit="groups",
         ok=_ok(len(names) >= threshold, unsure),
-        detail=(_some(names) or "none") + ("; not all groups were seen" if unsure else ""),
+        detail=(some(names) or "none") + ("; not all groups were seen" if unsure else ""),
     )
 
 

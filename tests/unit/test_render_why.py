@@ -90,6 +90,7 @@ def page_row(**more: Any) -> WhyRow:
             freed=1143,
             oldest_timestamp=NOW - 840_000,
             at_least=False,
+            mine_bytes=4198,
         ),
         "held_by": held,
         "others": [],
@@ -149,7 +150,7 @@ def test_the_page(width: int | None, name: str) -> None:
 
 
 def test_the_parts_in_their_order() -> None:
-    """docs: readers see, held by, owner, groups, if you wait, remedy, next."""
+    """docs: readers see, held by, owner, groups, if you wait, at stake, remedy, next."""
     page = lines(page_row())
     assert page[0] == "orders:3  STUCK  orphan    prod-eu  22:13:20Z  saw 3/3 brokers"
     assert labels(page) == [
@@ -161,6 +162,7 @@ def test_the_parts_in_their_order() -> None:
         "because",
         "groups",
         "if you wait",
+        "at stake",
         "remedy",
         "but",
         "not",
@@ -263,7 +265,8 @@ def test_numbers_of_what_waits() -> None:
     )
     text = "\n".join(lines(page_row(waiting=waiting), None))
     assert "at least 1 record wait" in text
-    assert "drops this transaction's 1 record, frees 0 others" in text
+    assert "at least 1 record here: an abort drops, a commit delivers them" in text
+    assert "either frees at least 0 others" in text
     text = "\n".join(lines(page_row(waiting=None), None))
     assert "1,204 offsets held" in text
 
@@ -282,3 +285,11 @@ def test_what_is_not_known_is_said_so() -> None:
     strange = gone.model_copy(update={"tombstone": False, "timestamp": None})
     text = "\n".join(lines(page_row(history=[known, gone, strange]), None))
     assert " 21:58:20 CompleteCommit epoch 7 (end), 21:58:20 forgotten, ? not understood\n" in text
+
+
+def test_what_else_the_transaction_holds() -> None:
+    """Nine other partitions: six are named."""
+    page = lines(page_row(also_holds=[f"orders:{n}" for n in range(4, 13)]), None)
+    text = "orders:4, orders:5, orders:6, orders:7, orders:8, orders:9 and 3 more"
+    assert f" also holds   {text}" in page
+    assert "also holds" not in labels(lines(page_row()))

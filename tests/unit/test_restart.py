@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from eoctl.render.columns.restart import lines
 from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import TopicPartition
+from recovery.quoting import some
 from recovery.restart.adhoc import Target, decide_adhoc, wanted_adhoc
 from recovery.restart.decision import (
     Check,
@@ -20,7 +21,6 @@ from recovery.restart.decision import (
     RestartPlan,
     StateBound,
     gathered,
-    some,
 )
 from recovery.restart.observed import EpochEnd, PendingCommit
 from recovery.restart.rows import (

@@ -100,10 +100,11 @@ def test_a_marker_ends_its_own_producers_only() -> None:
 
 def test_two_transactions_of_the_judged_producer() -> None:
     """The first was aborted in between: only what is open is its."""
-    log = batch(0, [Item(0)], producer=(ME, 0, 0), transactional=True) + marker(1, ME, ABORT)
-    log += batch(2, [Item(0), Item(1)], producer=(ME, 0, 1), transactional=True)
+    first = batch(0, [Item(0)], producer=(ME, 0, 0), transactional=True) + marker(1, ME, ABORT)
+    log = first + batch(2, [Item(0), Item(1)], producer=(ME, 0, 1), transactional=True)
     w = waiting([log], 0, 4, ME, complete=True)
     assert (w.records, w.mine, w.aborted) == (3, 2, 1)
+    assert w.mine_bytes == len(log) - len(first)
 
 
 def test_a_control_batch_that_compaction_emptied_says_nothing() -> None:

@@ -324,8 +324,8 @@ async def _row(
         others=[r for r in rows if r is not holder],
         owner=None if first is None else _owner(first, facts),
         history=[] if first is None else await _history(source, first),
-        groups=[_group_row(g, p) for g in facts if _offset(g, p) is not None],
-        groups_said=_groups_said(facts, p),
+        groups=[_group_row(g, p, first) for g in facts if _offset(g, p) is not None],
+        groups_said=_groups_said(facts, p, first),
         if_you_wait=None if first is None else _if_you_wait(first, counted, config, d.collected_at),
         samples=2 if d.pause is not None else 1,
         brokers_up=d.brokers_up,
@@ -333,7 +333,19 @@ async def _row(
         transactional_id=None if holder is None else holder.transactional_id,
         error=p.error,
         again=command(["eoctl", *context.argv, "lso", "--watch", "--", f"{p.topic}:{p.partition}"]),
+        also_holds=[] if first is None else _also_holds(d, first),
     )
+
+
+def _also_holds(d: Diagnosis, j: Judged) -> list[str]:
+    """Return the transaction's other partitions: its coordinator's list, and those looked at."""
+    owner, about = j.verdict.owner, j.about
+    places = set(owner.partitions or ()) if owner is not None else set()
+    if about.producer_id is not None:
+        places |= {
+            k.about.topic_partition for k in d.judged if k.about.producer_id == about.producer_id
+        }
+    return [f"{topic}:{number}" for topic, number in sorted(places - {about.topic_partition})]
 
 
 def holder_of(p: PartitionFacts, judged: Sequence[Judged]) -> Judged | None:
@@ -418,10 +430,11 @@ def _offset(g: GroupFacts, p: PartitionFacts) -> int | None:
     )
 
 
-def _group_row(g: GroupFacts, p: PartitionFacts) -> HeldGroupRow:
+def _group_row(g: GroupFacts, p: PartitionFacts, j: Judged | None = None) -> HeldGroupRow:
     o = next(o for o in g.offsets if (o.topic, o.partition) == (p.topic, p.partition))
     at, lso, hw = o.committed_offset, p.last_stable_offset, p.high_watermark
     lag = None if at is None or lso is None else max(0, lso - at)
+    start = j.about.start_offset if j is not None else None
     return HeldGroupRow(
         group=g.group,
         type=g.type,
@@ -432,16 +445,19 @@ def _group_row(g: GroupFacts, p: PartitionFacts) -> HeldGroupRow:
         pending=o.pending,
         held_up=None if lag is None else lag == 0 and bool(p.held),
         members=[f"{client} at {host}" for client, host in g.members or ()],
+        beyond=None if at is None or start is None else at > start,
     )
 
 
-def _groups_said(facts: Sequence[GroupFacts], p: PartitionFacts) -> str:
-    here = [_group_row(g, p) for g in facts if _offset(g, p) is not None]
+def _groups_said(facts: Sequence[GroupFacts], p: PartitionFacts, j: Judged | None = None) -> str:
+    here = [_group_row(g, p, j) for g in facts if _offset(g, p) is not None]
     if not here:
         return "none has committed an offset here; readers without commits are not seen"
     words = []
     for row in sorted(here, key=lambda r: (not r.held_up, r.group)):
         lags = f"lag {row.lag} to LSO, {row.lag_hw} to HW" if row.lag is not None else "no offset"
+        if row.beyond:
+            lags += ", reads uncommitted records: beyond this transaction's first one"
         words.append(f"{row.group} ({lags}{', commit pending' if row.pending else ''})")
     return ", ".join(words)
 
