@@ -19,6 +19,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from eoctl.lab.breaks.truth import GroundTruth
 from recovery.rows import audit as rows_audit
 from recovery.rows import check as rows_check
+from recovery.rows import checkpoint as rows_checkpoint
 from recovery.rows import diagnosis as rows_diagnosis
 from recovery.rows import explain as rows_explain
 from recovery.rows import jobs as rows_jobs
@@ -117,6 +118,17 @@ ENVELOPES: Mapping[str, Envelope] = {
     ),
     "txn-history": Envelope(
         rows_diagnosis.HistoryRow, {"transactional_ids": int, "whole": bool | None}
+    ),
+    "txn-commit": Envelope(
+        rows_checkpoint.CommittableRow,
+        {
+            "checkpoint": str,
+            "checkpoint_id": int,
+            "savepoint": bool,
+            "newer_in_folder": list[int],
+            "newer_in_kafka": list[int],
+            "skipped": list[str],
+        },
     ),
     "txn-abort": _PLAN,
     "txn-fence": _PLAN,

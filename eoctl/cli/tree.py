@@ -84,6 +84,11 @@ TREE = Branch(
                     "write a marker that was decided and lost; --execute acts",
                     "eoctl txn resolve orders:3 --pid 7 --start-offset 42",
                 ),
+                "commit": Leaf(
+                    "checkpoint:commit",
+                    "what became of the transactions of a Flink checkpoint",
+                    "eoctl txn commit --checkpoint checkpoints/9f2c/chk-42",
+                ),
                 "apply": Leaf(
                     "remedy:apply",
                     "carry out a plan of `txn hanging --plan`; --execute acts",

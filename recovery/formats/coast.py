@@ -38,9 +38,9 @@ class ChangelogRecord(NamedTuple):
 def decode_merge(value: bytes | None) -> MergeRecord:
     """A merge log's value; its key is empty. Raises CorruptError."""
     reader = Reader(_not_null(value, "merge log"), "value of a merge log's record")
-    stream = _text(reader)
+    stream = reader.java_text()
     partition, offset = reader.unpack(_MERGE)
-    _ends(reader)
+    reader.ends()
     if partition < 0 or offset < 0:
         raise reader.corrupt(f"partition {partition}, offset {offset}")
     return MergeRecord(stream, partition, offset)
@@ -58,11 +58,11 @@ def decode_changelog(key: bytes | None, value: bytes | None) -> ChangelogRecord:
     """A changelog's record. Raises CorruptError."""
     keys = Reader(_not_null(key, "changelog"), "key of a changelog's record")
     store_key = keys.take(keys.int32())
-    _ends(keys)
+    keys.ends()
     values = Reader(_not_null(value, "changelog"), "value of a changelog's record")
     upstream, downstream = values.unpack(_ATTACHED)
     state = values.take(values.int32())
-    _ends(values)
+    values.ends()
     if upstream < 0 or downstream < 0:
         raise values.corrupt(f"upstream {upstream}, downstream {downstream}")
     return ChangelogRecord(store_key, upstream, downstream, state)
@@ -72,23 +72,6 @@ def _not_null(data: bytes | None, what: str) -> bytes:
     if data is None:
         raise CorruptError("it is null", where=f"record of a {what}")
     return data
-
-
-def _ends(reader: Reader) -> None:
-    if reader.remaining:
-        raise reader.corrupt(f"{reader.remaining} bytes follow")
-
-
-def _text(reader: Reader) -> str:
-    """u16 length and modified UTF-8: NUL as C0 80, above U+FFFF as two surrogates of 3 bytes."""
-    length = reader.int16() & 0xFFFF
-    data = reader.take(length)
-    try:
-        # What UTF-8 forbids and this has: C0 80, and surrogates one by one.
-        units = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
-        return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
-    except UnicodeDecodeError:
-        raise reader.corrupt("the stream's name is not modified UTF-8") from None
 
 
 def _modified_utf8(text: str) -> bytes:

@@ -53,6 +53,11 @@ class Reader:
         self.position = 0
 
     @property
+    def where(self) -> str:
+        """What is read, as errors name it."""
+        return self._where
+
+    @property
     def remaining(self) -> int:
         """Bytes not read yet."""
         return self._end - self.position
@@ -135,3 +140,20 @@ class Reader:
     def tags(self) -> dict[int, bytes]:
         """The tagged fields that end a flexible structure, known or not: tag to raw value."""
         return {self.uvarint(): self.take(self.uvarint()) for _ in range(self.uvarint())}
+
+    def java_text(self) -> str:
+        """A text as Java's DataOutput.writeUTF writes it: u16 length and modified UTF-8.
+
+        In that, NUL is C0 80, and a character above U+FFFF is two surrogates of three bytes each.
+        """
+        data = self.take(self.int16() & 0xFFFF)
+        try:
+            units = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+            return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
+        except UnicodeDecodeError:
+            raise self.corrupt("a text is not modified UTF-8") from None
+
+    def ends(self) -> None:
+        """Raise CorruptError if bytes are left."""
+        if self.remaining:
+            raise self.corrupt(f"{self.remaining} bytes follow")

@@ -1,6 +1,5 @@
 """A real MirrorMaker 2 for the tests, in its dedicated mode: started, killed, started again."""
 
-import os
 import signal
 import subprocess
 import time
@@ -10,7 +9,8 @@ from pathlib import Path
 
 from eoctl.host.java import find_java
 from eoctl.lab.cluster import Lab
-from eoctl.lab.jars import KAFKA, Jar, fetch, read_lock
+from eoctl.lab.jars import KAFKA, read_lock
+from tests import java
 
 LOCK = Path(__file__).with_name(f"mirror-{KAFKA}.lock")
 SOURCE, TARGET = "a", "b"
@@ -19,9 +19,7 @@ WAIT_SECONDS = 180.0
 
 def class_path() -> str:
     """Kafka's jars, and those that MirrorMaker needs beside them."""
-    lines = [line.split() for line in LOCK.read_text().splitlines() if not line.startswith("#")]
-    added = [Jar(sha256, int(size), *names.split(":")) for sha256, size, names in lines]
-    return os.pathsep.join(map(str, fetch([*read_lock(KAFKA), *added], find_java())))
+    return java.class_path([*read_lock(KAFKA), *java.locked_jars(LOCK)])
 
 
 class MirrorMaker:

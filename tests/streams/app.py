@@ -6,9 +6,7 @@ which records a commit covers; what it says of its stores (interactive queries) 
 
 import asyncio
 import base64
-import hashlib
 import json
-import os
 import random
 import subprocess
 import time
@@ -21,8 +19,8 @@ from typing import Any
 from eoctl.host.java import find_java
 from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
-from eoctl.lab.jars import KAFKA, Jar, fetch, read_lock
-from eoctl.settings.context import cache_dir
+from eoctl.lab.jars import KAFKA, read_lock
+from tests import java
 
 SOURCE = Path(__file__).with_name("StreamsApp.java")
 LOCK = Path(__file__).with_name(f"streams-{KAFKA}.lock")
@@ -45,25 +43,8 @@ WAIT_SECONDS = 120.0
 
 
 def class_path(source: Path = SOURCE) -> str:
-    """An application's classes, compiled when its source is new, and the jars it needs."""
-    java = find_java()
-    added = [
-        Jar(sha256, int(size), *coordinates.split(":"))
-        for line in LOCK.read_text().splitlines()
-        if not line.startswith("#")
-        for sha256, size, coordinates in [line.split()]
-    ]
-    jars = fetch([*read_lock(KAFKA), *added], java)
-    path = os.pathsep.join(str(jar) for jar in jars)
-    told = hashlib.sha256(source.read_bytes() + path.encode() + java.banner.encode()).hexdigest()
-    classes = cache_dir().absolute() / "classes" / f"streams-{told[:16]}"
-    if not classes.exists():
-        arriving = classes.with_suffix(f".{os.getpid()}")
-        arriving.mkdir(parents=True)
-        compiler = java.path.resolve().with_name("javac")
-        subprocess.run([compiler, "-d", arriving, "-cp", path, source], check=True, timeout=120)
-        arriving.rename(classes)
-    return f"{classes}{os.pathsep}{path}"
+    """An application's classes, and the jars that it needs."""
+    return java.class_path([*read_lock(KAFKA), *java.locked_jars(LOCK)], source)
 
 
 @dataclass(frozen=True)
@@ -134,11 +115,10 @@ class App:
         self.folder.mkdir(parents=True, exist_ok=True)
         config = self.folder / "app.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in told.items()))
-        java = find_java()
         flags = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         with (self.folder / "app.log").open("a") as log:
             self._process = subprocess.Popen(
-                [str(java.path), *flags, "-cp", class_path(), "StreamsApp", str(config)],
+                [str(find_java().path), *flags, "-cp", class_path(), "StreamsApp", str(config)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -1,0 +1,85 @@
+"""How the transactions of a Flink checkpoint are shown."""
+
+from collections import Counter
+
+from eoctl.render.columns.table import Table, marked, with_gaps
+from eoctl.render.tables import Column
+from eoctl.render.words import Age, count, counted
+from recovery.rows.answers import Answer
+from recovery.rows.checkpoint import CommittableRow
+from recovery.times import format_duration
+
+_MARKS = {"open": "!", "lost": "!!", "unknown": "?"}
+_ORDER = ("lost", "unknown", "open", "not-in-checkpoint", "committed")
+
+
+def _left(row: CommittableRow) -> Age | None:
+    return None if row.ends_in_seconds is None else Age(max(0.0, row.ends_in_seconds))
+
+
+def what(row: CommittableRow) -> str:
+    """Say what it means: of an open one its deadline and what is lost then."""
+    records = None if row.records is None else counted(row.records, "record")
+    if row.fate == "lost":
+        places = ", ".join(
+            f"{w.topic}:{w.partition} ({count(w.records)} from {w.first_offset} to {w.last_offset})"
+            for w in row.written
+        )
+        least = "records not all counted" if records is None else records
+        where = f"they lie, aborted, in {places}" if places else "they are in no log any more"
+        return f"{row.detail}; {least} lost: {where}"
+    if row.fate == "open":
+        return f"{_deadline(row)} {records or 'its records'} are lost"
+    if row.fate == "not-in-checkpoint":
+        return f"{row.detail} ({records or 'records not counted'})"
+    return row.detail
+
+
+def _deadline(row: CommittableRow) -> str:
+    left = row.ends_in_seconds
+    if left is None:
+        return "when its coordinator aborts it,"
+    if left <= 0:
+        return "its deadline has passed: at any moment"
+    return f"{format_duration(int(left))} left, then"
+
+
+def _summary(answer: Answer) -> str:
+    rows = [r for r in answer.rows if isinstance(r, CommittableRow)]
+    fates: Counter[str] = Counter(r.fate for r in rows)
+    name = "savepoint" if answer.extra["savepoint"] else "checkpoint"
+    promised = sum(n for fate, n in fates.items() if fate != "not-in-checkpoint")
+    text = f"{name} {answer.extra['checkpoint_id']}: {counted(promised, 'transaction')}"
+    if rows:
+        text += ": " + ", ".join(f"{count(fates[f])} {f}" for f in _ORDER if fates[f])
+    due = [r for r in rows if r.fate == "open" and r.ends_in_seconds is not None]
+    if due:
+        first = min(due, key=lambda r: r.ends_in_seconds or 0.0)
+        lost = sum(r.records or 0 for r in due)
+        text += f"; {_deadline(first)} the first of {counted(lost, 'record')} are lost"
+    for where in ("folder", "kafka"):
+        if newer := answer.extra[f"newer_in_{where}"]:
+            source = "lies beside it" if where == "folder" else "was committed in Kafka"
+            text += f"; a NEWER checkpoint, {newer[-1]}, {source}"
+    for skipped in answer.extra["skipped"]:
+        text += f"; skipped: {skipped}"
+    return with_gaps(text, answer)
+
+
+COMMITTABLES = Table(
+    CommittableRow,
+    (
+        marked(lambda row: _MARKS.get(row.fate)),
+        Column("fate", "FATE", "text", min_width=9),
+        Column("transactional_id", "TRANSACTIONAL ID", "name", min_width=12),
+        Column("producer_id", "PID", "number", wide_only=True),
+        Column("producer_epoch", "EPOCH", "number", wide_only=True),
+        Column("checkpoint_id", "CHECKPOINT", "number", wide_only=True),
+        Column("state", "STATE", "text", wide_only=True),
+        Column("records", "RECORDS", "number", min_width=7),
+        Column("ends_in", "LEFT", "age", _left, min_width=4),
+        Column("what", "WHAT", "text", what),
+    ),
+    names=("transactional_id",),
+    summary=_summary,
+)

@@ -1,0 +1,180 @@
+"""What became of the transactions that a Flink checkpoint promises: committed, open, lost, unknown.
+
+A committable is (transactional id, producer id, producer epoch). Flink's sink calls
+initTransactions for each transaction, so that producer id and epoch name one alone. Told apart by
+two witnesses that agree or leave it open: the records of `__transaction_state`, and the markers
+behind its records in the logs.
+
+How a record of `__transaction_state` tells the end of epoch E of a producer id (docs/verdicts.md):
+EndTxn of clients with transactions v1 leaves the epoch as it is, so the end bears E; clients with
+v2, fences and timeouts raise it, so their end bears E + 1 and says version 2. A record of E with
+version 2 is the end of the transaction before. An abort at E + 1 without version 2 may be that of
+a later transaction: only the logs can tell.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from recovery.facts import TopicPartition, TransactionFacts
+from recovery.formats.flink_checkpoint import Committable, FlinkCheckpoint
+from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.inspect.history import StateRecord
+
+Fate = Literal["committed", "open", "lost", "unknown"]
+
+_ENDS = {
+    TransactionState.PREPARE_COMMIT: "commit",
+    TransactionState.COMPLETE_COMMIT: "commit",
+    TransactionState.PREPARE_ABORT: "abort",
+    TransactionState.COMPLETE_ABORT: "abort",
+}
+UNFINISHED = ("Ongoing", "PrepareCommit", "PrepareAbort")
+_COMMITS = ("PrepareCommit", "CompleteCommit")
+_ID = re.compile(r"(.+)-(\d+)-(\d+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What `__transaction_state` holds of one transaction.
+
+    outcome: `commit`, `abort`, or None = no record of its end. at: when that was recorded (ms, by
+    the broker's clock). by_timeout: the abort bears a raised epoch: a timeout or a fence decided
+    it, no EndTxn of its producer. partitions: all that any of its records names.
+    """
+
+    outcome: str | None = None
+    at: int | None = None
+    by_timeout: bool = False
+    partitions: tuple[TopicPartition, ...] = ()
+
+
+def recorded(records: Iterable[StateRecord], one: Committable) -> Recorded:
+    """Return what the records of its id say of a committable. records: in the order written."""
+    outcome, at, raised = None, None, False
+    partitions: dict[TopicPartition, None] = {}
+    for record in records:
+        v = record.value
+        if record.transactional_id != one.transactional_id or not isinstance(v, TransactionValue):
+            continue
+        if v.producer_id != one.producer_id:
+            continue
+        above = v.producer_epoch - one.producer_epoch
+        v2 = v.client_transaction_version >= 2
+        if above in (0, 1):
+            partitions |= dict.fromkeys(v.partitions)
+        if v.state in _ENDS and above == int(v2):
+            outcome, at, raised = _ENDS[v.state], at or record.timestamp, v2
+    return Recorded(outcome, at, raised and outcome == "abort", tuple(partitions))
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """fate, the rule that gave it (a stable code), and one sentence."""
+
+    fate: Fate
+    rule: str
+    detail: str
+
+
+def judge(
+    one: Committable,
+    now: TransactionFacts | None,
+    past: Recorded,
+    markers: Collection[str | None],
+    *,
+    history_read: bool,
+    logs_read: bool,
+) -> Judgement:
+    """Judge one committable.
+
+    now: its id as its coordinator describes it; None = unknown to it. markers: the outcome behind
+    its records, of each partition that has any (None = no marker yet). history_read, logs_read:
+    all of `__transaction_state`, and all partitions where it may have written, were read.
+    """
+    if (
+        now is not None
+        and (now.producer_id, now.producer_epoch) == (one.producer_id, one.producer_epoch)
+        and now.state == "Ongoing"
+    ):
+        return Judgement("open", "ongoing", "prepared, and neither committed nor aborted")
+    outcomes = {*markers, past.outcome} - {None}
+    if len(outcomes) > 1:
+        return Judgement(
+            "unknown",
+            "witnesses-differ",
+            "its coordinator and the markers in the logs tell different outcomes: see `eoctl why`",
+        )
+    if "commit" in outcomes:
+        source = "its coordinator recorded it" if past.outcome else "its markers stand in the logs"
+        return Judgement("committed", "decided" if past.outcome else "markers", source)
+    if "abort" in outcomes:
+        if past.by_timeout:
+            return Judgement("lost", "past-timeout", "aborted by its timeout or by a fence")
+        return Judgement("lost", "aborted", "aborted")
+    if not history_read or not logs_read:
+        return Judgement(
+            "unknown",
+            "not-seen",
+            "its coordinator's records or the logs could not be read: see the errors",
+        )
+    if now is None:
+        return Judgement(
+            "unknown",
+            "id-expired",
+            "no coordinator knows its id any more, and no record of it was found: look whether "
+            "this is the cluster of the checkpoint, and name the sink's topics with --topic",
+        )
+    return Judgement(
+        "unknown",
+        "no-record",
+        f"its id is {now.state} with producer id {now.producer_id} epoch {now.producer_epoch}, and "
+        "no record of this transaction was found: name the sink's topics with --topic, so that "
+        "its markers are looked for there",
+    )
+
+
+def prefixes(content: FlinkCheckpoint) -> tuple[str, ...]:
+    """The sinks' prefixes: of their writers' states, else of the committables' ids."""
+    named = {m[1] for c in content.committables if (m := _ID.fullmatch(c.transactional_id))}
+    return content.prefixes or tuple(sorted(named))
+
+
+def family(rows: Sequence[TransactionFacts], content: FlinkCheckpoint) -> list[TransactionFacts]:
+    """The ids that a sink of the checkpoint made, by their names: PREFIX-subtask-number.
+
+    A name proves nothing: another application may use the same shape.
+    """
+    known = set(prefixes(content))
+    return [t for t in rows if (m := _ID.fullmatch(t.transactional_id)) and m[1] in known]
+
+
+def rest(rows: Sequence[TransactionFacts], content: FlinkCheckpoint) -> list[TransactionFacts]:
+    """The ids of the sinks with a transaction that is not over and not in the checkpoint.
+
+    rows: described, with their epochs.
+    """
+    listed = {c[:3] for c in content.committables}
+    return [
+        t
+        for t in family(rows, content)
+        if t.state in UNFINISHED
+        and (t.transactional_id, t.producer_id, t.producer_epoch) not in listed
+    ]
+
+
+def later_commits(rows: Sequence[TransactionFacts], content: FlinkCheckpoint) -> tuple[int, ...]:
+    """Numbers of later checkpoints that Kafka proves: of ids that were committed.
+
+    Only of sinks that number their ids by checkpoints (INCREMENTING); of POOLING Kafka cannot tell.
+    """
+    naming: Mapping[str, str] = {w.prefix: w.naming for w in content.writers}
+    found = set()
+    for t in rows:
+        match = _ID.fullmatch(t.transactional_id)
+        if match is None or t.state not in _COMMITS:
+            continue
+        if naming.get(match[1]) == "INCREMENTING" and int(match[3]) > content.checkpoint_id:
+            found.add(int(match[3]))
+    return tuple(sorted(found))
