@@ -295,7 +295,7 @@ class Case:
         second = self.second.standing(row.transactional_id) if self.second else None
         if self.twice and second is None:
             return ()
-        return refusing(first, second)
+        return refusing(first, second, self.prepared_version)
 
     @property
     def reload_safe(self) -> bool:

@@ -63,6 +63,20 @@ def past_the_fence(
             outcome=outcome,
             broker=row.coordinator,
         )
+    own_epoch = [
+        r.partition.name
+        for r in refusals
+        if r.partition.producer and r.partition.producer.producer_epoch == row.producer_epoch
+    ]
+    if own_epoch and not by_epoch_alone:
+        return Remedy(
+            "none",
+            f"what is open on {', '.join(own_epoch)} was written with the epoch of its marker, by "
+            "nobody that its coordinator knows: no outcome of it is proven; " + _UNTIL,
+            refused=(*refused, ("restart-coordinator", "its marker would be refused again")),
+            transactional_id=row.transactional_id,
+            outcome=outcome,
+        )
     if not reload_safe:
         refused.append(NO_RESTART)
     ends = _when_it_ends(look, by_epoch_alone, client_version)
@@ -114,7 +128,7 @@ def about_refusal(refusals: Sequence[Refusing], look: IdFacts) -> list[Evidence]
         p = r.partition
         assert p.producer is not None
         if p.open_from is not None:
-            is_open = f"its transaction is open there from offset {p.open_from}"
+            is_open = f"a transaction is open there from offset {p.open_from}"
         else:
             is_open = "none of it is open there any more"
         if p.open_from is None and p.ended_by is not None:
@@ -132,6 +146,12 @@ def about_refusal(refusals: Sequence[Refusing], look: IdFacts) -> list[Evidence]
                 f"{p.name} has seen coordinator epoch {p.producer.coordinator_epoch}, its "
                 f"coordinator's is {look.coordinator_epoch}: {r.above} below, so its marker is "
                 f"refused; {is_open}"
+            )
+        elif p.producer.producer_epoch == look.row.producer_epoch:
+            text = (
+                f"on {p.name} somebody wrote with producer epoch {p.producer.producer_epoch}, the "
+                "one of its marker, which is refused for as long as that is open (KAFKA-19999): "
+                f"{is_open}"
             )
         else:
             text = (

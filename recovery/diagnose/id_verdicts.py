@@ -67,7 +67,7 @@ class IdCase:
     @cached_property
     def refusing(self) -> tuple[Refusing, ...]:
         """Partitions that refuse its coordinator's marker."""
-        return refusing(self.first, self.second)
+        return refusing(self.first, self.second, self.client_version)
 
     @property
     def recorded(self) -> tuple[tuple[str, int], ...] | None:

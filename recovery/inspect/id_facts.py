@@ -18,6 +18,9 @@ from recovery.facts import (
     TransactionFacts,
 )
 
+LAST_EPOCH = 32_767
+"""There is none above it: a partition takes a marker of it again (Kafka's ProducerAppendInfo)."""
+
 GONE = frozenset({"UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID"})
 """Errors of a partition that does not exist any more: it needs no marker."""
 
@@ -116,26 +119,30 @@ class Refusing:
     """A partition that refuses the marker of an id in Prepare*.
 
     above: by how much its coordinator epoch is above that of the id's coordinator; 0 = its
-    producer epoch is above the Prepare*'s.
+    producer epoch is above the Prepare*'s, or (v2) equal with something open.
     """
 
     partition: NamedPartition
     above: int
 
 
-def refusing(first: IdFacts, second: IdFacts | None) -> tuple[Refusing, ...]:
-    """Partitions that refuse the marker of the id.
+def refusing(
+    first: IdFacts, second: IdFacts | None, client_version: int | None = None
+) -> tuple[Refusing, ...]:
+    """Partitions that refuse the marker of the id. client_version: of its Prepare*.
 
     A partition is believed as the first look saw it, the id as the second: the id was still in
     the same Prepare* after its partition had been seen, and leader epochs only grow. A producer
     epoch above its own is what an id under transactions v2 shows that completed meanwhile, and
-    wrote again: of one that was decided lately it is no sign.
+    wrote again: of one that was decided lately it is no sign. Under v2 a marker is refused by its
+    own epoch too while something is open with it (a stray: the transaction has the epoch before).
     """
     newest = second or first
     if not first.preparing or not first.same_transaction(newest):
         return ()
     epochs = [e for e in (first.coordinator_epoch, newest.coordinator_epoch) if e is not None]
     prepared, young = first.row.producer_epoch, newest.decided_long_ago is False
+    strict = client_version is not None and client_version >= 2 and prepared != LAST_EPOCH
     refusals = []
     for p in first.named or ():
         if p.producer is None or not p.seen:
@@ -144,8 +151,10 @@ def refusing(first: IdFacts, second: IdFacts | None) -> tuple[Refusing, ...]:
         above = marker_epoch - max(epochs) if marker_epoch is not None and epochs else 0
         if above > 0:
             refusals.append(Refusing(p, above))
-        elif prepared is not None and not young and p.producer.producer_epoch > prepared:
-            refusals.append(Refusing(p, 0))
+        elif prepared is not None and not young:
+            taken = strict and p.open_from is not None
+            if p.producer.producer_epoch > prepared - taken:
+                refusals.append(Refusing(p, 0))
     return tuple(refusals)
 
 

@@ -1,15 +1,20 @@
 """A coordinator that reloads sends markers again that are written: refused, it never finishes.
 
-KAFKA-19999 is about that. Kafka 4.3.1 has its mend, and 4.1.0 does not refuse them yet (tried).
+KAFKA-19999 is about that. Kafka 4.3.1 has its mend, and 4.1.0 does not refuse them yet (tried);
+4.3.1 refuses them still while something is open with the marker's own epoch.
 """
 
+import asyncio
 import time
 from collections.abc import Callable
 
 import pytest
 
 from eoctl.lab.breaks import break_
+from eoctl.lab.breaks.stage import batch
+from eoctl.lab.client import Client
 from eoctl.lab.cluster import Lab
+from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
 from recovery.diagnose.diagnosis import JudgedId
 from tests.kafka.diagnosing import judged
@@ -38,6 +43,44 @@ def test_a_reload_while_all_markers_are_written(start_lab: Callable[[LabSpec], L
     lab.start(truth.coordinator)
     lab.start(stopped)
     assert after_a_while(lab, name) is None
+    lab.down()
+
+
+@pytest.mark.long
+def test_a_marker_that_is_refused_again_since_somebody_wrote_with_its_epoch(
+    start_lab: Callable[[LabSpec], Lab],
+) -> None:
+    """KAFKA-19999 on 4.3.1: the marker stands, a stray lies above it, the coordinator reloads."""
+    unverified = {"transaction.partition.verification.enable": "false"}
+    lab = start_lab(LabSpec(name="refused", brokers=3, settings=SETTINGS | unverified))
+    [truth] = break_(lab, "prepare-holds-nothing")
+    assert truth.producer_id is not None
+    assert truth.current_producer_epoch is not None
+    assert truth.stopped_broker is not None
+    assert truth.coordinator is not None
+
+    async def stray() -> None:
+        async with Client.of(lab.client_properties()) as client:
+            pid, epoch = truth.producer_id or 0, truth.current_producer_epoch or 0
+            producer = Producer(client, pid, epoch, truth.transactional_id)
+            await producer.write(truth.topic, truth.partition, batch(1, "stray"))
+
+    asyncio.run(stray())
+    for stopped in (truth.stopped_broker, None):  # reloaded once more, it is refused once more
+        lab.kill(truth.coordinator)
+        lab.start(truth.coordinator)
+        if stopped is not None:
+            lab.start(stopped)
+        deadline = time.monotonic() + 60
+        while not (found := judged(lab, truth.topic, settings=AT_ONCE, sample_interval=0.5)).judged:
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+        [held] = found.judged
+        verdict = held.verdict
+        assert (verdict.name, verdict.rule) == ("coordinator-fenced", "producer-epoch-above")
+        assert verdict.remedy.action == "none"
+        assert "restart-coordinator" in dict(verdict.remedy.refused)
+        assert "KAFKA-19999" in " ".join(e.text for e in verdict.evidence)
     lab.down()
 
 

@@ -133,6 +133,14 @@ CASES: dict[str, tuple[Callable[[], IdVerdict], str, str, str]] = {
         lambda: twice(look(named=(named(P, epoch=9), named(Q))), record(version=0)),
         "coordinator-fenced", "producer-epoch-above", "none",
     ),
+    "refused by its own epoch, with which somebody wrote, v2": (
+        lambda: twice(look(named=(named(P, start=3), named(Q))), record()),
+        "coordinator-fenced", "producer-epoch-above", "none",
+    ),
+    "the same epoch under v1 is its own transaction's": (
+        lambda: twice(look(named=(named(P, start=3), named(Q))), record(version=0)),
+        "unknown", "markers-on-their-way", "none",
+    ),
     "a producer epoch above, decided lately: it completed meanwhile and wrote again": (
         lambda: judge_id(look(named=(named(P, epoch=9), named(Q)), decided_long_ago=False)),
         "prepare", "markers-being-written", "wait",
