@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from eoctl.render.words import size
 from recovery.change.plan import Plan, Step
 from recovery.times import rfc3339
 
@@ -52,7 +53,8 @@ def _records(row: Mapping[str, Any]) -> str:
     if row["dropped"] is None:
         return "not counted"
     least = "" if row["counted_whole"] else "at least "
-    return f"{least}{row['dropped']} dropped, {least}{row['freed']} freed"
+    octets = f" ({size(row['bytes'])})" if row["dropped"] and row.get("bytes") else ""
+    return f"{least}{row['dropped']} dropped{octets}, {least}{row['freed']} freed"
 
 
 def _stake(stake: Mapping[str, Any]) -> str:

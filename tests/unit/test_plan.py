@@ -191,6 +191,7 @@ def test_a_plan_tells_what_each_step_stands_on_and_what_has_none() -> None:
         "evidence": [{"code": "nobody", "text": "no coordinator owns it", "data": {}}],
         "dropped": 3,
         "freed": 4,
+        "bytes": 2048,
         "counted_whole": False,
         "at_stake": {
             "records": 3,
@@ -205,7 +206,7 @@ def test_a_plan_tells_what_each_step_stands_on_and_what_has_none() -> None:
     step = plain_step.model_copy(update={"about": [about], "harms": ("billing-1 is shut out",)})
     told = list(plan_facts(make(steps=(step,), details={"left_out": [left]})))
     assert ("on", "orders:3  pid 4001  billing-1  orphan (nobody-owns-it)") in told
-    assert ("records", "at least 3 dropped, at least 4 freed") in told
+    assert ("records", "at least 3 dropped (2.0 KiB), at least 4 freed") in told
     assert ("at stake", "3 records, offsets 7 to 9, keys k1") in told
     assert ("because", "no coordinator owns it") in told
     assert ("harm", "billing-1 is shut out") in told

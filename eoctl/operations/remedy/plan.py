@@ -130,8 +130,8 @@ def ensure_held_first(ensure_held: Callable[[], None], where: str) -> None:
 async def told(cluster: Cluster, judged: Judged, outcome: str) -> dict[str, Any]:
     """Return a step's evidence for plan and journal. outcome: what the step makes of it.
 
-    dropped, freed: data records; None where they could not be counted. counted_whole: false =
-    at least so many.
+    dropped, freed: data records; None where they could not be counted. bytes: of the
+    transaction's batches in the log. counted_whole: false = at least so many.
     """
     verdict, about = judged.verdict, judged.about
     counted = await Live(cluster).waiting(judged.partition, about.producer_id)
@@ -149,6 +149,7 @@ async def told(cluster: Cluster, judged: Judged, outcome: str) -> dict[str, Any]
         "evidence": _evidence(verdict),
         "dropped": dropped,
         "freed": freed,
+        "bytes": None if counted is None else counted.mine_bytes,
         "counted_whole": counted is not None and counted.complete,
     }
 
