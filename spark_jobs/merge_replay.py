@@ -34,7 +34,7 @@ from spark_jobs.merge_sending import ReplayAttempt, Sending
 from spark_jobs.session import executors, job
 from spark_jobs.sink import staging
 from spark_jobs.sink import write as sink
-from spark_jobs.sink.attempt import Work
+from spark_jobs.sink.commit import Work
 from spark_jobs.source import register
 
 if TYPE_CHECKING:

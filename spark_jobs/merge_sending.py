@@ -17,7 +17,7 @@ from recovery.facts import TopicPartition
 from recovery.merge.replay import ReplayPosition
 from recovery.merge.request import MergePart
 from spark_jobs.sink import markers, staging
-from spark_jobs.sink.attempt import Attempt, Work
+from spark_jobs.sink.commit import Attempt, Work
 
 
 @dataclass(frozen=True, slots=True)

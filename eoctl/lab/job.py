@@ -4,7 +4,7 @@ It reads `sales`, writes `sales-priced`, and keeps each customer's total in a st
 with the changelog `sales-totals-changelog`. Every 100 records it commits input offset and output
 offset as a pair, in the metadata of its group. That is not enough to survive a crash alone: what
 it wrote since is there and will come again. `restart plan sales-pricer.toml --env` tells where to
-start and how many outputs to drop; `recovery.restart.skip` does it.
+start and how many outputs to drop; `recovery.restart.drop_first` does it.
 """
 
 import base64
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from eoctl.lab.handle import Lab, labs_folder
 from recovery.errors import IncompleteError, RefusedError, UsageError
-from recovery.restart.skip import DropFirst, OutputNow, restart_offset
+from recovery.restart.drop_first import DropFirst, OutputNow, restart_offset
 
 INPUT, OUTPUT, CHANGELOG, GROUP = "sales", "sales-priced", "sales-totals-changelog", "sales-pricer"
 PARTITIONS = 2

@@ -30,12 +30,11 @@ from eoctl.settings.folders import cache_dir as cache_dir
 from eoctl.settings.folders import config_path as config_path
 from eoctl.settings.folders import state_dir as state_dir
 from recovery.errors import UsageError
+from recovery.inspect.two_phase import PRECOMMITTED_NAMES
 
 if TYPE_CHECKING:
     from eoctl.kafka.connection.cluster import Cluster
     from eoctl.kafka.connection.properties import ClientSettings
-
-TWO_PHASE_DEFAULT = (r".*-\d+-\d+", r".*-[0-9a-f]{32}-\d+")
 
 
 class ContextFile(BaseModel):
@@ -51,7 +50,7 @@ class ContextFile(BaseModel):
     hosts: dict[str, str] = Field(default_factory=dict)
     socks5: str | None = None
     token_command: str | None = None
-    two_phase_patterns: list[str] = Field(default_factory=lambda: list(TWO_PHASE_DEFAULT))
+    two_phase_patterns: list[str] = Field(default_factory=lambda: list(PRECOMMITTED_NAMES))
     accept_missing: list[str] = Field(default_factory=list)
     lock_zookeeper: str | None = None
 
@@ -125,7 +124,7 @@ class Context:
     protected: bool = False
     hosts: Mapping[str, str] = field(default_factory=dict)
     socks5: str | None = None
-    two_phase_patterns: tuple[str, ...] = TWO_PHASE_DEFAULT
+    two_phase_patterns: tuple[str, ...] = PRECOMMITTED_NAMES
     accept_missing: tuple[str, ...] = ()
     lock_zookeeper: str | None = None
     warnings: tuple[str, ...] = ()  # what is less safe than a person may think, in sentences

@@ -3,7 +3,6 @@
 `Case` answers the questions that the table in `recovery.diagnose.verdicts` is made of.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,9 +14,7 @@ from recovery.inspect.history import Decision, History, StateRecord, still_open_
 from recovery.inspect.id_facts import IdFacts, Refusing, refusing, reload_is_safe
 from recovery.inspect.lost_markers import covers, lost_decisions, topic_unclear
 from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
-
-TWO_PHASE_TIMEOUT = 2_147_483_647
-"""The timeout of an id that another system commits (KIP-939)."""
+from recovery.inspect.two_phase import TWO_PHASE_TIMEOUT, is_two_phase, looks_precommitted
 
 CYCLES_PATIENCE = 2
 """A coordinator that let so many of its abort cycles pass does not abort what is overdue."""
@@ -575,16 +572,6 @@ def _stand(row: TransactionFacts) -> tuple[str, str, int | None]:
 def named_after(transactional_id: str, group: str) -> bool:
     """Tell whether the id begins with the group's name, as those of Streams and Connect do."""
     return bool(group) and f"{transactional_id}-".startswith(f"{group}-")
-
-
-def is_two_phase(row: TransactionFacts) -> bool:
-    """Tell whether Kafka leaves the end of this id to another system (KIP-939)."""
-    return row.timeout_ms == TWO_PHASE_TIMEOUT
-
-
-def looks_precommitted(row: TransactionFacts, settings: Settings) -> bool:
-    """Guess by the name, as Flink's sinks give it: that proves nothing, and only gates a fence."""
-    return any(re.fullmatch(p, row.transactional_id) for p in settings.two_phase_patterns)
 
 
 def gate_of(

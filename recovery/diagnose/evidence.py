@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from recovery.diagnose.case import Case, is_two_phase, looks_precommitted
+from recovery.diagnose.case import Case
 from recovery.facts import TransactionFacts
+from recovery.inspect.two_phase import is_two_phase, looks_precommitted
 from recovery.times import format_duration
 
 

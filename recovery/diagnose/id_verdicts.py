@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Literal
 
 from recovery.diagnose import id_remedies
-from recovery.diagnose.case import gate_of, is_two_phase
+from recovery.diagnose.case import gate_of
 from recovery.diagnose.evidence import Evidence, seconds, whose_clock
 from recovery.diagnose.remedies import Remedy
 from recovery.diagnose.verdicts import VerdictName
@@ -26,6 +26,7 @@ from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.history import StateRecord
 from recovery.inspect.id_facts import IdFacts, NamedPartition, Refusing, refusing, reload_is_safe
 from recovery.inspect.observation import Settings
+from recovery.inspect.two_phase import is_two_phase
 
 
 @dataclass(frozen=True)

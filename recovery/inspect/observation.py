@@ -6,7 +6,7 @@ What was decided in the past is `recovery.inspect.history.History`; the rules ar
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from recovery.facts import (
     GroupFacts,
@@ -18,6 +18,7 @@ from recovery.facts import (
     Transactions,
 )
 from recovery.inspect.id_facts import IdFacts
+from recovery.inspect.two_phase import PRECOMMITTED_NAMES
 
 CLOSED_STATES = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 """A coordinator that says one of these owns no open transaction; any other state may."""
@@ -147,4 +148,4 @@ class Settings:
     long_after: int = 15 * 60_000
     stuck_after: int = 60_000
     clock_skew: int = 5_000
-    two_phase_patterns: Sequence[str] = field(default=(r".*-\d+-\d+", r".*-[0-9a-f]{32}-\d+"))
+    two_phase_patterns: Sequence[str] = PRECOMMITTED_NAMES

@@ -7,13 +7,13 @@ somebody adds between the last look and the marker. `still_able_to_write` tells 
 
 from dataclasses import dataclass
 
-from recovery.diagnose.case import is_two_phase
 from recovery.diagnose.verdicts import Verdict
 from recovery.errors import RefusedError
 from recovery.facts import ProducerFacts, TopicPartition, TransactionFacts, Transactions
 from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.observation import CLOSED_STATES, OpenTransaction
+from recovery.inspect.two_phase import is_two_phase
 
 MAX_EPOCH = 32_767
 NEVER_KNOWN = frozenset(

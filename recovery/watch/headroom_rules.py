@@ -4,8 +4,8 @@ They need every transactional id described. A coordinator's own clock counts whe
 (`Transactions.clocks`), else this host's, and `detail` says so.
 """
 
-from recovery.diagnose.case import TWO_PHASE_TIMEOUT
 from recovery.facts import TransactionFacts, Transactions
+from recovery.inspect.two_phase import TWO_PHASE_TIMEOUT
 from recovery.quoting import quoted
 from recovery.rows.check import CheckRow, Unit
 from recovery.watch.check_rules import Observed, Thresholds, near_expiry

@@ -8,7 +8,7 @@
                        staging_folder="/shared/staging", access=access)
 
 Killed at any point, the same call sends what is missing and nothing twice. The rules and what
-each part is for: `staging`, `attempt`, `markers`. A batch is one transaction per partition or
+each part is for: `staging`, `commit`, `markers`. A batch is one transaction per partition or
 several, so readers may see part of it while it is written (`atomic: false`).
 """
 
@@ -31,7 +31,7 @@ from eoctl.stores import private
 from eoctl.stores.state.files import not_written
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError, UsageError
 from spark_jobs.session import executors
-from spark_jobs.sink import attempt, markers, query, staging
+from spark_jobs.sink import commit, markers, query, staging
 from spark_jobs.sink.markers import Marker
 from spark_jobs.sink.staging import Manifest
 
@@ -96,14 +96,14 @@ def write_exactly_once(
     manifest = staging.load(folder)
     planned = None if sender is None else query.planned(spark, sender, batch)
     if manifest is not None:
-        attempt.refuse_other_run(manifest, run, str(folder))
+        commit.refuse_other_run(manifest, run, str(folder))
     if manifest is None:
         had = None
         if marker_topic is not None:
             had = len(marker_topic.partitions)
             _same_count(job, partitions or had, marker_topic)
             for p, marker in markers.last_committed(access, job, range(had)).items():
-                attempt.refuse_other_run(marker, run, f"{markers.name(job)}:{p}")
+                commit.refuse_other_run(marker, run, f"{markers.name(job)}:{p}")
                 if sender is not None:  # before anything is staged of it
                     query.refuse_earlier(marker, batch, f"{markers.name(job)}:{p}")
         if partitions is not None:
@@ -126,7 +126,7 @@ def write_exactly_once(
                 planned=planned,
             ),
         )
-        attempt.refuse_other_run(manifest, run, str(folder))  # which may have published first
+        commit.refuse_other_run(manifest, run, str(folder))  # which may have published first
     query.refuse_planned_anew(manifest, planned, str(folder))
     _refuse_changes(manifest, topic, by_name[topic], marker_topic)
     limits = transaction_timeout_ms, rows_per_transaction
@@ -194,7 +194,7 @@ def _markers_ready(
             decided = markers.committed(access, job, gone, DECIDED_SECONDS)
             gone = [p for p in gone if p not in decided]
         if gone:
-            raise attempt.expired(job, gone)
+            raise commit.expired(job, gone)
         for p in absent:
             _first_marker(access, job, p)
     return marker_topic
@@ -230,7 +230,7 @@ def _take_over(
         now = now_ms()
         standing = committed.get(partition)
         if marker is not None and standing is None:
-            raise attempt.expired(job, [partition])
+            raise commit.expired(job, [partition])
         if marker is None and standing is not None:
             return committed
         writer.begin()
@@ -279,7 +279,7 @@ def _send(
     digest, job = manifest.sha256, manifest.job
     begin = time.monotonic()
     works = [
-        attempt.Work(
+        commit.Work(
             access=access,
             job=job,
             topic=manifest.topic,
@@ -314,7 +314,7 @@ def _send(
         with _Renewal(access, works, before):
             answers = executors.run(
                 spark,
-                lambda p: attempt.Attempt(works[p]).run(),
+                lambda p: commit.Attempt(works[p]).run(),
                 len(works),
                 f"eoctl sink {job}, batch {manifest.batch}",
                 sends=True,
@@ -346,17 +346,17 @@ def _send(
     return report
 
 
-def _judged(works: list[attempt.Work], by_partition: dict[int, Marker]) -> dict[int, Marker]:
+def _judged(works: list[commit.Work], by_partition: dict[int, Marker]) -> dict[int, Marker]:
     """Return all markers, each judged. Raises RefusedError."""
     job = works[0].job
     if absent := [w.partition for w in works if w.partition not in by_partition]:
-        raise attempt.expired(job, absent)
+        raise commit.expired(job, absent)
     for work in works:
-        attempt.judge(by_partition[work.partition], work)
+        commit.judge(by_partition[work.partition], work)
     return by_partition
 
 
-def _verify(access: Access, works: list[attempt.Work]) -> None:
+def _verify(access: Access, works: list[commit.Work]) -> None:
     """Every partition's marker says that this batch is complete. Raises UnverifiedError."""
     by_partition = markers.committed(access, works[0].job, [w.partition for w in works])
     for p, marker in _judged(works, by_partition).items():
@@ -374,9 +374,7 @@ class _Renewal:
     an attempt commits at least once in a transaction's timeout.
     """
 
-    def __init__(
-        self, access: Access, works: list[attempt.Work], before: dict[int, Marker]
-    ) -> None:
+    def __init__(self, access: Access, works: list[commit.Work], before: dict[int, Marker]) -> None:
         retention = markers.retention_ms(access)
         self.half = (UNKNOWN_RETENTION_MS if retention is None else retention) // 2
         self._access, self._works, self._before = access, works, before

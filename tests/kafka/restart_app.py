@@ -2,7 +2,7 @@
 
 What they do is exactly once only if they are restarted by a plan: they take offsets and numbers
 from the environment (`restart plan --env`) and drop what they are told with
-`recovery.restart.skip`. `main` takes one word, a `Config` as JSON. Status 0: all is processed.
+`recovery.restart.drop_first`. `main` takes one word, a `Config` as JSON. Status 0: all is done.
 """
 
 import base64
@@ -21,7 +21,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from recovery.restart.skip import DropFirst, OutputNow, restart_offset
+from recovery.restart.drop_first import DropFirst, OutputNow, restart_offset
 
 
 @dataclass

@@ -134,7 +134,7 @@ def test_follow_and_what_auto_takes(lab1: Lab, topic: MakeTopic) -> None:
 SLOW = """
 import dataclasses, time
 from eoctl.kafka.write.exactly_once import Writer
-from spark_jobs.sink.attempt import Attempt
+from spark_jobs.sink.commit import Attempt
 real_init, real_commit = Attempt.__init__, Writer.commit
 def init(self, work):
     real_init(self, dataclasses.replace(work, rows_per_transaction=100))
@@ -228,7 +228,7 @@ def test_workers_killed_while_they_send(
 PACED = """
 import dataclasses, time
 from eoctl.kafka.write.exactly_once import Writer
-from spark_jobs.sink.attempt import Attempt
+from spark_jobs.sink.commit import Attempt
 real_init, real_commit = Attempt.__init__, Writer.commit
 def init(self, work):
     real_init(self, dataclasses.replace(work, rows_per_transaction=20))

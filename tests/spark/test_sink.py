@@ -24,7 +24,7 @@ from recovery.errors import EoctlError, RefusedError, UnverifiedError, UsageErro
 from spark_jobs.session import executors
 from spark_jobs.sink import markers, staging
 from spark_jobs.sink import write as sink
-from spark_jobs.sink.attempt import Attempt, Work
+from spark_jobs.sink.commit import Attempt, Work
 from spark_jobs.sink.staging import StagedFile
 from spark_jobs.sink.write import write_exactly_once
 from tests.kafka.conftest import MakeTopic

@@ -16,6 +16,7 @@ from recovery.formats.spark_checkpoint import Checkpoint
 from recovery.restart.commits import GroupCommit, OutputEvidence
 from recovery.restart.decide import changes, decide, wants
 from recovery.restart.decision import RestartPlan
+from recovery.restart.drop_first import DropFirst, OutputNow, restart_offset
 from recovery.restart.observed import (
     Attached,
     ChangelogTip,
@@ -37,7 +38,6 @@ from recovery.restart.observed import (
 )
 from recovery.restart.producers import ProducerRuns
 from recovery.restart.rows import env_lines
-from recovery.restart.skip import DropFirst, OutputNow, restart_offset
 from recovery.restart.stored import (
     StoredPartition,
     as_kept,

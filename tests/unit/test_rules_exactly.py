@@ -12,10 +12,10 @@ from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.fetch_reader import Reader
 from eoctl.stores.journal import Journal
 from recovery.change.journal import Event
-from recovery.diagnose.case import looks_precommitted
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import PartitionFacts, TransactionFacts
 from recovery.inspect.observation import Sample, Settings
+from recovery.inspect.two_phase import looks_precommitted
 from recovery.remedy.repairs import remedy_allowed
 from recovery.restart.observed import Log, LogEnd
 from recovery.restart.output_rules import final_end

@@ -30,7 +30,7 @@ from recovery.merge.request import ReplayRequest
 from spark_jobs.session import executors, job
 from spark_jobs.sink import markers, query, staging, taking_over
 from spark_jobs.sink import write as sink
-from spark_jobs.sink.attempt import Attempt, Work
+from spark_jobs.sink.commit import Attempt, Work
 from spark_jobs.sink.markers import Marker
 from spark_jobs.sink.staging import Manifest, StagedFile
 

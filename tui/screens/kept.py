@@ -1,21 +1,58 @@
 """The lists of plans, the journal and jobs."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eoctl.render.columns import change, jobs
+from eoctl.render.tables import Column
 from eoctl.render.words import age as age_words
 from recovery.rows.jobs import JobRow
 from recovery.rows.journal import JournalRow
 from recovery.rows.plans import PlanFileRow
-from tui.screens.rows import Text, aged, cells_of, numbered, since, table_row
-from tui.screens.views import JOBS, PLANS
+from tui.screens.rows import (
+    AGE,
+    Picked,
+    Text,
+    aged,
+    cells_of,
+    numbered,
+    since,
+    table_row,
+)
+from tui.screens.views import MARK
 from tui.widgets.tables import TableData, TableRow, table_data
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
     from recovery.rows.answers import Answer
 
+_entry, _job = Picked(change.JOURNAL), Picked(jobs.JOBS)
+PLAN_COLUMNS = (
+    MARK,
+    _entry("id", (16, 22, 26), "I", 1, title="PLAN OR ENTRY", kind="name"),
+    _entry("state", (10, 10, 11), "S"),
+    _entry("action", (7, 9, 12), "A"),
+    _entry("context", (0, 10, 16), "X", 1),
+    _entry("scope", (12, 16, 26), "W", 2),
+    _entry("steps", (5, 5, 5), "E"),
+    replace(AGE, letter="O"),
+    _entry("user", (0, 0, 16), "B"),
+    _entry("summary", (0, 20, 40), "", 3),
+)
+JOB_COLUMNS = (
+    MARK,
+    _job("id", (14, 20, 20), "I", 1, kind="name"),
+    _job("state", (9, 9, 10), "S"),
+    _job("job", (8, 8, 10), "D"),
+    _job("stages", (12, 14, 22), "T", kind="text"),
+    _job("records", (8, 10, 12), "R"),
+    Column("rate", "REC/S", "number", widths=(6, 8, 10), letter="P"),
+    _job("eta", (0, 6, 6), "L", title="LEFT"),
+    replace(AGE, widths=(6, 6, 6)),
+    _job("what", (0, 14, 40), "", 3),
+)
 MARKS = {"unfinished": "!", "failed": "!", "unusable": "?"}
 
 
@@ -28,7 +65,7 @@ def plans_table(s: "Snapshot", text: Text) -> TableData:
     unfinished = [r for r in rows if r.cells[2] in ("unfinished", "running")]
     rest = [r for r in rows if r.cells[2] not in ("unfinished", "running")]
     return table_data(
-        PLANS.columns,
+        PLAN_COLUMNS,
         [*unfinished, *plans, *rest],
         collected_at=s.journal.collected_at if s.journal else None,
         empty="no plans, and no changes made from here",
@@ -42,7 +79,7 @@ def rows_of(answer: "Answer | None", model: type) -> list[Any]:
 
 def _entry_row(r: JournalRow, now: int, text: Text) -> TableRow:
     steps = (f"{r.steps_done}/{r.steps}", r.steps)
-    cells = cells_of(PLANS.columns, r, text, steps=steps, age=aged(since(r.started, now)))
+    cells = cells_of(PLAN_COLUMNS, r, text, steps=steps, age=aged(since(r.started, now)))
     return table_row(r.id, MARKS.get(r.state, ""), cells, r, ("change", r.id))
 
 
@@ -51,7 +88,7 @@ def _plan_row(r: PlanFileRow, now: int, text: Text) -> TableRow:
     name = Path(r.path).name
     summary = r.summary or r.error or ""
     cells = cells_of(
-        PLANS.columns,
+        PLAN_COLUMNS,
         r,
         text,
         id=(text(name), name),
@@ -73,7 +110,7 @@ def jobs_table(
     rows.reverse()
     rows.sort(key=lambda row: row.cells[2] != "running")
     return table_data(
-        JOBS.columns,
+        JOB_COLUMNS,
         rows,
         collected_at=s.jobs.collected_at if s.jobs else None,
         empty="no job was launched from here",
@@ -84,7 +121,7 @@ def _job_row(r: JobRow, rate: float | None, now: int, text: Text, ascii_only: bo
     share = (r.stages_done or 0) / r.stages_total if r.stages_total else None
     left = "" if r.eta_seconds is None else age_words(max(r.eta_seconds, 0))
     cells = cells_of(
-        JOBS.columns,
+        JOB_COLUMNS,
         r,
         text,
         stages=(stage_bar(r, 6, ascii_only=ascii_only), share),

@@ -36,7 +36,7 @@ def carry_out(about: str) -> Ready:
 def undo(about: str) -> Ready:
     """The plan that puts an entry back. Raises EoctlError; RefusedError where nothing can."""
     from eoctl.operations.change import changes
-    from eoctl.operations.change.acting import undo_plan
+    from eoctl.operations.change.undo import undo_plan
 
     one = changes.entry_of(about)
     context = changes.named_context(one.plan)

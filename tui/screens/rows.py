@@ -1,18 +1,21 @@
-"""One row of a screen from one model: what each cell says, and what it is sorted by."""
+"""What the tables of several screens are made of: cells, rows, and columns of the commands."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from eoctl.render.columns.table import Table
 from eoctl.render.sanitise import visible
 from eoctl.render.tables import Column
 from eoctl.render.words import Age
 from eoctl.render.words import age as age_words
-from recovery.diagnose.diagnosis import ORDER, mark
 from recovery.rows.diagnosis import TxnHangingRow
-from recovery.rows.offsets import OffsetsShowRow
-from recovery.rows.row import LsoRow, ProducerRow, TxnListRow
-from tui.screens.views import GROUPS, PARTITIONS, PRODUCERS, TRANSACTIONS
+from recovery.rows.row import Row
 from tui.widgets.tables import TableRow
+
+if TYPE_CHECKING:
+    from eoctl.operations.dashboard.snapshot import Snapshot
+    from recovery.rows.answers import Answer
 
 Text = Callable[[str], str]
 """Makes text from the cluster safe to draw."""
@@ -52,79 +55,6 @@ def _cell(column: Column, value: Any, text: Text) -> Cell:
     return text(value), value
 
 
-def partition_row(
-    r: LsoRow, name: str, verdict: TxnHangingRow | None, spark: str, text: Text
-) -> TableRow:
-    """A partition; verdict: the worst judged transaction that holds it."""
-    given: dict[str, Cell] = {"trend": (spark, None)}
-    if verdict is not None and not r.error:
-        held_by = verdict.transactional_id or f"pid {verdict.producer_id}, no owner"
-        given["held_by"] = text(held_by), held_by
-    elif r.blocking is None and r.blocking_known and not r.error:
-        given["held_by"] = "", None
-    unknown = r.error or (verdict is None and not r.blocking_known)
-    sign = "?" if unknown else mark(verdict.verdict) or "" if verdict else ""
-    cells = cells_of(PARTITIONS.columns, r, text, **given)
-    return table_row(name, sign, cells, r, ("why", name), verdict)
-
-
-def producer_row(r: ProducerRow, now: int, text: Text) -> TableRow:
-    """A producer of a partition."""
-    name = f"{r.topic}:{r.partition}"
-    sign = "?" if r.error else "!" if r.stale_epoch else ""
-    age = aged(since(r.last_timestamp, now), producer_clock=True)
-    opens = ("timeline", r.transactional_id) if r.transactional_id else ("why", name)
-    cells = cells_of(PRODUCERS.columns, r, text, age=age)
-    return table_row(f"{name}:{r.producer_id}", sign, cells, r, opens)
-
-
-def group_row(g: OffsetsShowRow, state: str | None, sign: str, text: Text) -> TableRow:
-    """A group on a partition."""
-    name = f"{g.topic}:{g.partition}"
-    words = "yes" if g.pending else "-" if g.pending is None else "no"
-    said = g.error or state or "-"
-    cells = cells_of(GROUPS.columns, g, text, pending=(words, words), state=(said, state))
-    return table_row(f"{g.group}\0{name}", sign, cells, g, ("why", name))
-
-
-def bare_group_row(group: str, state: str | None, text: Text) -> TableRow:
-    """A group that has committed nothing."""
-    nothing: list[Cell] = [("-", None)] * 5
-    cells: list[Cell] = [(text(group), group), *nothing, ("-", "-"), (state or "-", state)]
-    return table_row(f"{group}\0", "", cells)
-
-
-def listed_row(key: str, t: TxnListRow, found: Sequence[TxnHangingRow], text: Text) -> TableRow:
-    """A transactional id with the worst verdict on what it has open."""
-    h = found[0] if found else None
-    late = bool(t.age_seconds and t.timeout_ms and t.age_seconds * 1000 > t.timeout_ms)
-    sign = "?" if t.error else (mark(h.verdict) or "") if h else "!" if late else ""
-    verdict = (h.verdict, ORDER.index(h.verdict)) if h else ("-", None)
-    state = (t.error or t.state or "-", t.state)
-    cells = cells_of(TRANSACTIONS.columns, t, text, verdict=verdict, state=state)
-    return table_row(key, sign, cells, h or t, ("timeline", t.transactional_id), h)
-
-
-def stray_row(key: str, found: Sequence[TxnHangingRow]) -> TableRow:
-    """An open transaction that no transactional id owns."""
-    h = found[0]
-    name = h.transactional_id
-    said = f"(was {visible(name, spaces=True)})" if name else f"pid {h.producer_id}, no owner"
-    cells = cells_of(
-        TRANSACTIONS.columns,
-        h,
-        str,
-        transactional_id=(said, said),
-        verdict=(h.verdict, ORDER.index(h.verdict)),
-        state=(h.state or "-", h.state),
-        age=aged(h.age_seconds, h.age_clock == "producer"),
-        timeout=("-", None),
-        partitions=numbered(len(found)),
-        coordinator=("-", None),
-    )
-    return table_row(key, mark(h.verdict) or "", cells, h, ("why", h.where), h)
-
-
 def number(value: int | None) -> str:
     """Plain digits; `-` where it is not known."""
     return "-" if value is None else str(value)
@@ -145,3 +75,36 @@ def aged(seconds: float | None, producer_clock: bool = False) -> Cell:
 def since(moment: int | None, now: int) -> float | None:
     """Return the seconds from a moment to now, both epoch milliseconds."""
     return None if moment is None else (now - moment) / 1000
+
+
+def same(a: object, b: object) -> bool:
+    """Return True if two models hold equal values, three times as fast as pydantic's own way."""
+    if a is b:
+        return True
+    return isinstance(a, Row) and isinstance(b, Row) and a.__dict__ == b.__dict__
+
+
+def nothing(what: str, answer: "Answer | None", s: "Snapshot") -> str:
+    """The sentence instead of rows: what could not be seen is not called absent."""
+    if answer is None:
+        return "no answer yet" if s.problem else "waiting for the first answer"
+    if answer.errors:
+        first = answer.errors[0]
+        place = visible(first.topic or first.id or first.scope)
+        return f"? no {what} could be seen: {first.error} on {place}"
+    return f"no {what}"
+
+
+class Picked:
+    """Takes columns of a command's table by their keys, with their widths, letter and grow."""
+
+    def __init__(self, table: Table) -> None:
+        self._known = {column.key: column for column in table.columns}
+
+    def __call__(
+        self, key: str, widths: tuple[int, int, int], letter: str, grow: int = 0, **other: Any
+    ) -> Column:
+        return replace(self._known[key], widths=widths, letter=letter, grow=grow, **other)
+
+
+AGE = Column("age", "AGE", "age", widths=(6, 7, 7), letter="A")

@@ -1,7 +1,7 @@
 """The screens, as data: number, name, and the command that prints the same.
 
-A new screen is one View here, its columns in columns.py and one builder in frame.py; keys, tabs,
-help and `:` follow.
+A new screen is one View here and a module with its columns and rows, which frame.py calls; keys,
+tabs, help and `:` follow.
 """
 
 from dataclasses import dataclass
@@ -37,9 +37,16 @@ class View:
         """The table's columns. Loads the rows' models, so ask for them after the first paint."""
         if self.own or self.kind == "page":
             return self.own
-        from tui.screens.columns import COLUMNS
+        from tui.screens import groups, kept, partitions, producers, transactions
 
-        return COLUMNS[self.name]
+        return {
+            "partitions": partitions.COLUMNS,
+            "transactions": transactions.COLUMNS,
+            "producers": producers.COLUMNS,
+            "groups": groups.COLUMNS,
+            "plans": kept.PLAN_COLUMNS,
+            "jobs": kept.JOB_COLUMNS,
+        }[self.name]
 
 
 OVERVIEW = View(

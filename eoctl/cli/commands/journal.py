@@ -9,8 +9,8 @@ from eoctl.cli.dialog.acting import CommandChange, Execute
 from eoctl.cli.emit import emit
 from eoctl.cli.options import Connection, Format
 from eoctl.host.clock import now_ms
-from eoctl.operations.change import acting
 from eoctl.operations.change.changes import damage, entry_answer, journal_row, named_context
+from eoctl.operations.change.undo import undo_plan
 from eoctl.render.columns.change import EVENTS, JOURNAL
 from eoctl.settings.context import Context
 from eoctl.stores.journal import Journal
@@ -110,6 +110,6 @@ def undo(connection: Connection, acting_: Execute, output: Format, entry: EntryI
     """Put back what a change did, if everything is still as it left it. --execute acts."""
     one = Journal().get(entry)
     context = context_of(connection, one.plan)
-    plan = acting.undo_plan(one, context, connection.seconds())
+    plan = undo_plan(one, context, connection.seconds())
     change = CommandChange("journal-undo", plan, context, undoes=one.id)
     return change.carry_out(acting_, output, connection.seconds())

@@ -17,7 +17,7 @@ from eoctl.cli.emit import emit
 from eoctl.cli.options import Connection, Format
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.change import acting
+from eoctl.operations.change.undo import undo_plan
 from eoctl.operations.inspect.offsets import Reading
 from eoctl.operations.restart import applying as operations
 from eoctl.operations.restart.plan import KIND, decision_of
@@ -208,7 +208,7 @@ def undo(connection: Connection, output: Format, execute: Execute, file: PlanFil
     context, seconds = context_of(connection, restart_plan), connection.seconds(ACTING_SECONDS)
     entry = operations.applied(restart_plan)
     begun = operations.begun_undo(entry)
-    back = begun.plan if begun is not None else acting.undo_plan(entry, context, seconds)
+    back = begun.plan if begun is not None else undo_plan(entry, context, seconds)
     change = CommandChange("restart-undo", back, context, undoes=entry.id)
     return change.carry_out(execute, output, seconds)
 

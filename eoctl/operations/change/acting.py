@@ -41,7 +41,6 @@ __all__ = [
     "kind_module",
     "permit",
     "refuse_beside_running",
-    "undo_plan",
     "unfinished_entry",
 ]
 
@@ -252,20 +251,3 @@ def unfinished_entry(kind: str, cluster_id: str, scope: str) -> JournalEntry | N
         if (plan["kind"], plan["cluster_id"], plan["scope"]) == (kind, cluster_id, scope):
             return entry
     return None
-
-
-def undo_plan(entry: JournalEntry, context: Context, timeout: float | None) -> Plan:
-    """The plan that puts back what an entry changed. Raises RefusedError where nothing can."""
-    if entry.state in ("failed", "abandoned", "undone"):
-        raise RefusedError(f"it is {entry.state}: there is nothing to undo", where=entry.id)
-    plan = entry.plan
-    make: Callable[[JournalEntry, Context, float | None], Plan] | None = getattr(
-        kind_module(plan.kind), "undo_plan", None
-    )
-    if make is None:
-        raise RefusedError(
-            f"{plan.action} cannot be undone",
-            where=entry.id,
-            remedy=ways_out(entry.id, can_undo=False) if entry.state == "unfinished" else None,
-        )
-    return make(entry, context, timeout)

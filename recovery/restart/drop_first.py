@@ -1,6 +1,6 @@
 """What an application imports to start where a plan says and to drop its first n outputs.
 
-    from recovery.restart.skip import DropFirst, restart_offset
+    from recovery.restart.drop_first import DropFirst, restart_offset
     start = restart_offset(os.environ, "orders", 3)
     drop = DropFirst.from_env(os.environ, "orders-enriched", 3, look)
     ...

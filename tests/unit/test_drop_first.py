@@ -3,7 +3,7 @@
 import pytest
 
 from recovery.errors import RefusedError, UsageError
-from recovery.restart.skip import DropFirst, OutputNow, restart_offset
+from recovery.restart.drop_first import DropFirst, OutputNow, restart_offset
 
 ENV = {
     "EOCTL_RESTART_ORDERS_3": "1042",

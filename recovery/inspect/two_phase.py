@@ -1,0 +1,25 @@
+"""Transactions that another system ends: by Kafka's word (KIP-939), or by the id's name alone."""
+
+import re
+from typing import TYPE_CHECKING
+
+from recovery.facts import TransactionFacts
+
+if TYPE_CHECKING:
+    from recovery.inspect.observation import Settings
+
+TWO_PHASE_TIMEOUT = 2_147_483_647
+"""The timeout of an id that another system commits (KIP-939)."""
+
+PRECOMMITTED_NAMES = (r".*-\d+-\d+", r".*-[0-9a-f]{32}-\d+")
+"""How Flink's sinks name ids whose records were pre-committed: `prefix-subtask-number`."""
+
+
+def is_two_phase(row: TransactionFacts) -> bool:
+    """Tell whether Kafka leaves the end of this id to another system (KIP-939)."""
+    return row.timeout_ms == TWO_PHASE_TIMEOUT
+
+
+def looks_precommitted(row: TransactionFacts, settings: "Settings") -> bool:
+    """Guess by the name, as Flink's sinks give it: that proves nothing, and only gates a fence."""
+    return any(re.fullmatch(p, row.transactional_id) for p in settings.two_phase_patterns)

@@ -1,0 +1,73 @@
+"""The Groups screen: where groups stand between LSO and high watermark."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+from eoctl.render.columns import inspect
+from eoctl.render.tables import Column
+from recovery.rows.diagnosis import TxnHangingRow
+from recovery.rows.offsets import OffsetsShowRow
+from tui.screens.headline import stuck
+from tui.screens.rows import Cell, Picked, Text, cells_of, nothing, same, table_row
+from tui.screens.views import MARK
+from tui.widgets.tables import TableData, TableRow, table_data, urgency
+
+if TYPE_CHECKING:
+    from eoctl.operations.dashboard.snapshot import Snapshot
+
+
+_group = Picked(inspect.OFFSETS)
+COLUMNS = (
+    MARK,
+    _group("group", (12, 18, 34), "R", 2),
+    _group("partition", (15, 20, 36), "P", 2),
+    _group("committed_offset", (9, 10, 14), "O"),
+    _group("last_stable_offset", (0, 0, 14), "L"),
+    _group("lag", (6, 7, 10), "N"),
+    _group("lag_hw", (6, 7, 10), "H"),
+    _group("pending", (7, 7, 7), "X"),
+    Column("state", "STATE", widths=(7, 8, 12), letter="S"),
+)
+
+
+def groups_table(s: "Snapshot", before: Mapping[str, TableRow], text: Text) -> TableData:
+    """Return the table: groups that are held up first."""
+    answer = s.groups
+    findings = [h for h in (s.hanging.rows if s.hanging else ()) if isinstance(h, TxnHangingRow)]
+    listed = cast("list[dict[str, str | None]]", answer.extra.get("groups", ()) if answer else ())
+    states = {str(g["group"]): g["state"] for g in listed}
+    bare = set(states)
+    rows: list[TableRow] = []
+    for g in answer.rows if answer else ():
+        assert isinstance(g, OffsetsShowRow)
+        state = states.get(g.group)
+        bare.discard(g.group)
+        sign = "?" if g.error else "!" if stuck(g, findings) else ""
+        row = before.get(f"{g.group}\0{g.topic}:{g.partition}")
+        if row is None or row.mark != sign or row.sort[-1] != state or not same(row.source, g):
+            row = group_row(g, state, sign, text)
+        rows.append(row)
+    rows += [bare_group_row(name, state, text) for name, state in states.items() if name in bare]
+    rows.sort(key=urgency)
+    return table_data(
+        COLUMNS,
+        rows,
+        collected_at=answer.collected_at if answer else None,
+        empty=nothing("groups", answer, s),
+    )
+
+
+def group_row(g: OffsetsShowRow, state: str | None, sign: str, text: Text) -> TableRow:
+    """A group on a partition."""
+    name = f"{g.topic}:{g.partition}"
+    words = "yes" if g.pending else "-" if g.pending is None else "no"
+    said = g.error or state or "-"
+    cells = cells_of(COLUMNS, g, text, pending=(words, words), state=(said, state))
+    return table_row(f"{g.group}\0{name}", sign, cells, g, ("why", name))
+
+
+def bare_group_row(group: str, state: str | None, text: Text) -> TableRow:
+    """A group that has committed nothing."""
+    nothing: list[Cell] = [("-", None)] * 5
+    cells: list[Cell] = [(text(group), group), *nothing, ("-", "-"), (state or "-", state)]
+    return table_row(f"{group}\0", "", cells)

@@ -1,0 +1,95 @@
+"""The Transactions screen: every transactional id, and a verdict on what is open."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from eoctl.render.columns import inspect
+from eoctl.render.sanitise import visible
+from eoctl.render.tables import Column
+from recovery.diagnose.diagnosis import ORDER, mark
+from recovery.rows.diagnosis import TxnHangingRow
+from recovery.rows.row import TxnListRow
+from tui.screens.rows import (
+    Picked,
+    Text,
+    aged,
+    cells_of,
+    nothing,
+    numbered,
+    table_row,
+)
+from tui.screens.views import MARK
+from tui.widgets.tables import TableData, TableRow, table_data, urgency
+
+if TYPE_CHECKING:
+    from eoctl.operations.dashboard.snapshot import Snapshot
+
+
+_txn = Picked(inspect.TXN_LIST)
+COLUMNS = (
+    MARK,
+    _txn("transactional_id", (14, 18, 40), "I", 3),
+    Column("verdict", "VERDICT", widths=(11, 12, 17), letter="V"),
+    _txn("state", (14, 14, 17), "S"),
+    _txn("age", (6, 7, 7), "A"),
+    _txn("timeout", (7, 7, 7), "T"),
+    _txn("partitions", (5, 5, 5), "P"),
+    _txn("producer_id", (0, 7, 10), "D"),
+    _txn("producer_epoch", (0, 5, 5), "E"),
+    _txn("coordinator", (0, 0, 5), "O"),
+)
+
+
+def transactions_table(s: "Snapshot", text: Text) -> TableData:
+    """Every transactional id, with the worst verdict on what it has open; then the strays."""
+    judged: dict[str, list[TxnHangingRow]] = {}
+    for h in s.hanging.rows if s.hanging else ():
+        assert isinstance(h, TxnHangingRow)
+        owner = h.transactional_id if h.verdict not in ("orphan", "marker-lost") else None
+        key = f"id\0{owner}" if owner is not None else f"pid\0{h.producer_id}"
+        judged.setdefault(key, []).append(h)
+    rows: list[TableRow] = []
+    for t in s.transactions.rows if s.transactions else ():
+        assert isinstance(t, TxnListRow)
+        key = f"id\0{t.transactional_id}"
+        rows.append(listed_row(key, t, judged.pop(key, []), text))
+    rows += [stray_row(key, found) for key, found in judged.items()]
+    rows.sort(key=urgency)
+    answer = s.transactions
+    return table_data(
+        COLUMNS,
+        rows,
+        collected_at=answer.collected_at if answer else None,
+        empty=nothing("ids", answer, s),
+    )
+
+
+def listed_row(key: str, t: TxnListRow, found: Sequence[TxnHangingRow], text: Text) -> TableRow:
+    """A transactional id with the worst verdict on what it has open."""
+    h = found[0] if found else None
+    late = bool(t.age_seconds and t.timeout_ms and t.age_seconds * 1000 > t.timeout_ms)
+    sign = "?" if t.error else (mark(h.verdict) or "") if h else "!" if late else ""
+    verdict = (h.verdict, ORDER.index(h.verdict)) if h else ("-", None)
+    state = (t.error or t.state or "-", t.state)
+    cells = cells_of(COLUMNS, t, text, verdict=verdict, state=state)
+    return table_row(key, sign, cells, h or t, ("timeline", t.transactional_id), h)
+
+
+def stray_row(key: str, found: Sequence[TxnHangingRow]) -> TableRow:
+    """An open transaction that no transactional id owns."""
+    h = found[0]
+    name = h.transactional_id
+    said = f"(was {visible(name, spaces=True)})" if name else f"pid {h.producer_id}, no owner"
+    cells = cells_of(
+        COLUMNS,
+        h,
+        str,
+        transactional_id=(said, said),
+        verdict=(h.verdict, ORDER.index(h.verdict)),
+        state=(h.state or "-", h.state),
+        age=aged(h.age_seconds, h.age_clock == "producer"),
+        timeout=("-", None),
+        partitions=numbered(len(found)),
+        coordinator=("-", None),
+    )
+    return table_row(key, mark(h.verdict) or "", cells, h, ("why", h.where), h)
