@@ -74,6 +74,18 @@ class Envelope:
 
 
 _SCANNED = {"scanned": int, "held_back": int}
+_STATUS = {
+    **_SCANNED,
+    "context": str,
+    "read_only": bool,
+    "protected": bool,
+    "transaction_version": int | None,
+    "brokers_up": int,
+    "brokers_known": int,
+    "held_offsets": int,
+    "open_transactions": int,
+    "verdicts": dict[str, int],
+}
 _SEVERAL = {"context": str}  # --context a,b and --all-contexts
 _ENGINE = {"engine": str, "engine_why": str}
 _PLAN = Envelope(rows_journal.PlanRow)
@@ -90,21 +102,8 @@ _BUNDLE = Envelope(
 
 # The command's words joined by `-`.
 ENVELOPES: Mapping[str, Envelope] = {
-    "status": Envelope(
-        rows_diagnosis.StatusRow,
-        {
-            **_SCANNED,
-            "context": str,
-            "read_only": bool,
-            "protected": bool,
-            "transaction_version": int | None,
-            "brokers_up": int,
-            "brokers_known": int,
-            "held_offsets": int,
-            "open_transactions": int,
-            "verdicts": dict[str, int],
-        },
-    ),
+    "status": Envelope(rows_diagnosis.StatusRow, _STATUS),
+    "runbook": Envelope(rows_why.WhyRow, {**_STATUS, "left_out": int}),
     "why": Envelope(rows_why.WhyRow, {"group": str | None}),
     "lso": Envelope(rows.LsoRow, _SCANNED, _SEVERAL),
     "txn-list": Envelope(

@@ -41,6 +41,11 @@ TREE = Branch(
             "the story of one held partition, and its one safe remedy",
             "eoctl why orders:3",
         ),
+        "runbook": Leaf(
+            "diagnose:runbook",
+            "this cluster, now, as a checklist: safe now, whom to ask, what to leave",
+            "eoctl runbook > runbook.md",
+        ),
         "lso": Leaf(
             "inspect:lso",
             "log start, LSO, high watermark, records held, what blocks",

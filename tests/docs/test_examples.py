@@ -16,7 +16,7 @@ def test_the_commands_of_a_page_exist(page: Path) -> None:
     for shown in commands(page):
         assert shown.marked, f"{shown}: `$ ` (a test runs it) or `prod$ ` is missing before it"
         if shown.text.startswith("eoctl "):
-            _parse(_words(shown.text), str(shown))
+            parse(_words(shown.text), str(shown))
 
 
 @pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.stem)
@@ -46,7 +46,7 @@ def _words(line: str) -> list[str]:
     return words[: ends[0]] if ends else words
 
 
-def _parse(words: list[str], where: str) -> None:
+def parse(words: list[str], where: str) -> None:
     """Parse words as eoctl does, without carrying anything out."""
     command, parent = build("eoctl", TREE), None
     name = "eoctl"

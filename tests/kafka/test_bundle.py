@@ -6,6 +6,7 @@ nothing else of the two runs is evened out.
 
 import gzip
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -113,6 +114,7 @@ def _read_some(lab: Lab, topic: str) -> None:
 
 QUESTIONS: list[tuple[str, ...]] = [
     ("status",),
+    ("runbook",),
     ("lso",),
     ("lso", "--all", "--internal"),
     ("lso", "orphan-*", "{open.topic}"),
@@ -147,7 +149,7 @@ QUESTIONS: list[tuple[str, ...]] = [
     ("check",),
     ("check", "--nagios"),
 ]
-JUDGING = {"status", "why", "hanging", "check"}
+JUDGING = {"status", "runbook", "why", "hanging", "check"}
 
 
 def words(question: tuple[str, ...], scene: Scene) -> list[str]:
@@ -184,6 +186,37 @@ def test_live_and_bundle_say_the_same(
         assert kept == live
         assert live.status in ((0, 2, 3) if "--nagios" in question else (0, 1, 3))
         assert live.out or live.err
+
+
+def test_the_runbook_tells_each_trouble_in_its_place(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the breaks made them; its commands, as they stand, show plans to carry out."""
+    server = ("--bootstrap-server", scene.lab.bootstrap_servers, "--sample-interval", "300ms")
+    told = run(capsys, "runbook", *server)
+    assert told.status == run(capsys, "status", *server).status == 1
+    sections = {p.partition("\n")[0]: p for p in re.split(r"^## ", told.out, flags=re.MULTILINE)}
+    places = {
+        "Safe now": ("marker-lost", "fresh", "marked", "late"),
+        "Needs a person's answer": ("overdue",),
+        "Leave alone": ("open", "hostile", "offsets-pending"),
+    }
+    for section, kinds in places.items():
+        for kind in kinds:
+            truth = scene.truths[kind]
+            place = f"`{truth.topic}:{truth.partition}`"
+            found = [name for name in places if place in sections[name]]
+            assert found == [section], kind
+    safe = [
+        shlex.split(line)[1:]
+        for line in sections["Safe now"].splitlines()
+        if line.startswith("  eoctl ") and "--plan" not in line and " apply " not in line
+    ]
+    assert [words[words.index("txn") + 1] for words in safe] == ["resolve", *["abort"] * 3]
+    for words in safe:
+        shown = run(capsys, *words, "--sample-interval", "300ms")
+        assert shown.status == 0, (words, shown.err)
+        assert "records" in shown.out
 
 
 @pytest.mark.parametrize(

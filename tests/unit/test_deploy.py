@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from recovery.watch.metrics import HELP, SERIES_HELP
-from tests.docs.test_examples import _parse
+from tests.docs.test_examples import parse
 
 DEPLOY = Path(__file__).parents[2] / "docs" / "deploy"
 DASHBOARD = DEPLOY / "grafana" / "eoctl.json"
@@ -72,7 +72,7 @@ def commands() -> list[str]:
 def test_each_command_exists() -> None:
     assert len(commands()) > 10
     for line in commands():
-        _parse(shlex.split(line), line)
+        parse(shlex.split(line), line)
 
 
 def test_the_containerfile_is_not_root_and_copies_what_exists() -> None:

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from eoctl.cli.emit import emit
 from eoctl.cli.limits import Limits
-from eoctl.cli.options import Connection, Output, Topics
-from eoctl.cli.runner import show, show_all
+from eoctl.cli.options import Connection, Format, Output, Topics
+from eoctl.cli.runner import ask, show, show_all
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.diagnose import status as status_operation
 from eoctl.operations.diagnose.live import Live
@@ -16,7 +17,8 @@ from eoctl.operations.diagnose.verdict_rows import hanging_answer
 from eoctl.operations.inspect import history as history_operation
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.inspect.source import Source
-from eoctl.render.columns.diagnose import HANGING, HISTORY, STATUS
+from eoctl.render.columns.diagnose import HANGING, HISTORY, STATUS, WHY
+from eoctl.render.sanitise import visible
 from eoctl.settings.context import Context
 from recovery.diagnose.diagnosis import ORDER, Diagnosis
 from recovery.errors import UsageError
@@ -82,7 +84,6 @@ async def _write_plan(
 ) -> None:
     from eoctl.operations.remedy import many as remedy_many
     from eoctl.render.plans import subject
-    from eoctl.render.sanitise import visible
     from eoctl.stores import plan_files
 
     many = await remedy_many.plan_many(
@@ -151,3 +152,34 @@ def txn_history(
         HISTORY,
         lambda c: history_operation.history(c, named, pid or (), window),
     )
+
+
+def runbook(connection: Connection, output: Format, limits: Limits) -> int:
+    """This cluster, now, as one checklist in Markdown: what is safe, whom to ask, what to leave.
+
+    It changes nothing. Exit status as of `status`: 1 a finding; 3 something could not be judged.
+    """
+    from eoctl.operations.change.changes import journal_row
+    from eoctl.operations.diagnose import runbook as operation
+    from eoctl.render.runbook import runbook_lines
+    from eoctl.stores.journal import Journal
+
+    async def told(source: Source, context: Context) -> Answer:
+        return await operation.runbook(
+            source, context, limits.settings(context), sample_interval=limits.interval
+        )
+
+    answer, context = ask(connection, told)
+    if output.output not in ("table", "wide"):
+        emit(answer, WHY, output)
+        return answer.exit_status
+    content = Journal().find()
+    since = answer.collected_at - 86_400_000
+    entries = [e for e in content.entries if e.begun.at >= since]
+    rows = [journal_row(entry, content) for entry in entries]
+    mine = [row for row in rows if row.cluster_id == answer.cluster_id]
+    for line in runbook_lines(answer, context.argv, mine):
+        print(line)
+    for note in answer.notes:
+        print(f"eoctl: {visible(note, spaces=False)}", file=sys.stderr)
+    return answer.exit_status

@@ -4,6 +4,7 @@ from eoctl.operations.diagnose.verdict_rows import status_rows, unknown_as_missi
 from eoctl.operations.inspect.lists import Scope, TxnFilter
 from eoctl.operations.inspect.source import Source
 from eoctl.settings.context import Context
+from recovery.diagnose.diagnosis import Diagnosis
 from recovery.inspect.inspection import OPEN_STATES
 from recovery.inspect.observation import Settings
 from recovery.rows.answers import Answer, error_rows
@@ -14,6 +15,11 @@ async def status(
 ) -> Answer:
     """Brokers, partitions held back, open transactions by verdict."""
     diagnosis = await source.diagnose(Scope(), settings, sample_interval=sample_interval)
+    return await status_of(source, context, diagnosis)
+
+
+async def status_of(source: Source, context: Context, diagnosis: Diagnosis) -> Answer:
+    """Return the status of a cluster that was judged as a whole."""
     everywhere = await source.transactions(
         TxnFilter(states=tuple(sorted(OPEN_STATES))), describe=False
     )

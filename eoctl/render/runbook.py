@@ -1,0 +1,222 @@
+"""The Markdown of `runbook`: what to do in this cluster, now, in which order, and whom to ask."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from eoctl.render.explain import what_to_do
+from eoctl.render.runbook_answers import asked
+from eoctl.render.runbook_items import MARKERS, Commands, Item, block, by_id, code, stamp
+from eoctl.render.sanitise import visible
+from eoctl.render.words import count, counted
+from recovery.rows.answers import Answer
+from recovery.rows.journal import JournalRow
+from recovery.rows.why import WhyRow
+from recovery.times import rfc3339
+
+MOST_NAMED = 20  # partitions in one command line
+MANY = 3  # remedies of one kind: one plan of all of them is offered
+
+
+def runbook_lines(
+    answer: Answer, connection: Sequence[str], journal: Sequence[JournalRow]
+) -> list[str]:
+    """Return the runbook as lines of Markdown.
+
+    connection: the options that name the cluster. journal: changes to it that were made from here.
+    """
+    rows = [row for row in answer.rows if isinstance(row, WhyRow)]
+    items = [
+        Item(row, h, h is row.held_by)
+        for row in rows
+        for h in (row.held_by, *row.others)
+        if h is not None
+    ]
+    told = {name: [i for i in items if i.section == name] for name in ("safe", "ask", "leave")}
+    look = [i for i in items if i.section == "look"]
+    told["safe"].sort(key=lambda i: i.rank)
+    run = Commands(connection, answer.cluster_id)
+    time = stamp(answer.collected_at)
+    lines = [f"# Runbook: {visible(str(answer.extra['context']))}, {time}", ""]
+    lines += _state(answer)
+    if not items and answer.complete:
+        return [*lines, "", "Nothing is to be done."]
+    bundle = f"incident-{time[:10]}-{time[11:13]}{time[14:16]}.eoctl"
+    if items or not answer.complete:
+        lines += ["", "- [ ] First keep what was seen, for the ticket and for whoever comes next:"]
+        lines += block(run("bundle", "create", bundle))
+    for title, body in (
+        ("Cannot be told yet", list(_to_look(look, answer))),
+        ("Safe now", list(_safe(told["safe"], run))),
+        ("Needs a person's answer", list(asked(told["ask"], run))),
+        ("Leave alone", list(_left(told["leave"]))),
+        ("Order across the partitions of one id", list(_order(items))),
+        ("Verify", list(_verify(items, run))),
+        ("If the owner cannot be reached", list(_nobody(items))),
+        ("For the ticket", list(_ticket(answer, told, look, journal, bundle))),
+    ):
+        if body:
+            lines += ["", f"## {title}", "", *body]
+    # one blank line at most between two things
+    return [line for n, line in enumerate(lines) if line or n == 0 or lines[n - 1]]
+
+
+def _state(answer: Answer) -> list[str]:
+    e = answer.extra
+    text = (
+        f"Cluster {code(answer.cluster_id or 'not known')}, brokers {e['brokers_up']} of "
+        f"{e['brokers_known']}. {count(e['held_back'])} of {counted(e['scanned'], 'partition')} "
+        "held back."
+    )
+    lines = [text, "No command here changes anything: with `--execute` it acts, after a question."]
+    if e["read_only"] or e["protected"]:
+        lines.append("This context is " + ("read-only." if e["read_only"] else "protected."))
+    if e["left_out"]:
+        lines.append(
+            f"{counted(e['left_out'], 'held partition')} more are not told here: work through "
+            "these, then run it again."
+        )
+    if not answer.complete:
+        lines.append(f"**Not everything was seen: {counted(len(answer.errors), 'thing')}.**")
+    return lines
+
+
+def _to_look(items: Sequence[Item], answer: Answer) -> Iterator[str]:
+    for i in items:
+        yield f"- [ ] {i.title}: {what_to_do(i.h) or i.h.remedy.does}. Abort nothing here."
+    seen = {(i.h.topic, i.h.partition) for i in items}
+    for error in answer.errors:
+        if error.error != "UNKNOWN_VERDICT" and (error.topic, error.partition) not in seen:
+            at = f"broker {error.broker}: " if error.broker is not None else ""
+            name = f"{error.topic}:{error.partition}: " if error.partition is not None else ""
+            yield f"- [ ] {at}{visible(name)}{visible(error.detail)} ({error.error})"
+
+
+def _safe(items: Sequence[Item], run: Commands) -> Iterator[str]:
+    if not items:
+        return
+    yield "In this order: first what delivers committed records, last what drops records. Read each"
+    yield "plan: where it says that an application must be restarted, tell its owner before."
+    yield ""
+    for i in items:
+        yield f"- [ ] {i.title}: {_does(i)}."
+        for caveat in i.h.remedy.caveats:
+            yield f"  - But: {caveat}."
+        yield from block(i.h.remedy.command)
+    written = [i for i in items if i.h.remedy.action in (*MARKERS, "abort")]
+    if len(written) >= MANY:
+        only = sorted({i.h.verdict for i in written})
+        words = [word for verdict in only for word in ("--verdict", verdict)]
+        yield "Or all of these that may be in one plan, each looked at again right before:"
+        yield from block(run("txn", "hanging", *words, "--plan", "remedies.json"))
+        yield from block(run("txn", "apply", "remedies.json"))
+
+
+def _does(i: Item) -> str:
+    """Say what the remedy does, with the numbers of records that were counted."""
+    text, w = visible(i.h.remedy.does), i.row.waiting
+    if not i.first or w is None:
+        return text
+    least = "at least " if w.at_least else ""
+    mine, freed = counted(w.mine, "record"), count(w.freed)
+    if i.h.remedy.action in MARKERS and i.h.proven_outcome == "commit":
+        return f"{text}; {least}{mine} delivered, {freed} others freed"
+    if i.h.remedy.action in (*MARKERS, "abort", "fence"):
+        return f"{text}; {least}{mine} dropped, {freed} others freed"
+    return text
+
+
+def _left(items: Sequence[Item]) -> Iterator[str]:
+    for i in items:
+        h = i.h
+        if h.verdict == "open":
+            until = f"until {stamp(h.ends_at)}, when its coordinator aborts it"
+            until = until if h.ends_at is not None else "until its owner ends it"
+        elif h.verdict == "prepare":
+            until = "until its markers are written: some seconds"
+        else:
+            until = visible("; ".join((h.remedy.does, *h.remedy.caveats)))
+        yield f"- {i.title}: {until}."
+
+
+def _order(items: Sequence[Item]) -> Iterator[str]:
+    places = {"look": 0, "safe": 1, "ask": 2, "leave": 3}
+    for name, mine in by_id(items).items():
+        if len(mine) < 2:
+            continue
+        ordered = sorted(mine, key=lambda i: (places[i.section], i.rank))
+        steps = ", then ".join(f"{code(i.h.where)} ({i.h.verdict})" for i in ordered)
+        yield f"- {code(name)}: {steps}. Run `eoctl runbook` again after each step."
+    if any(i.h.verdict == "orphan" and i.section == "leave" for i in items):
+        yield "- An orphan whose id is open elsewhere comes after that id's own transaction."
+
+
+def _verify(items: Sequence[Item], run: Commands) -> Iterator[str]:
+    held = list(dict.fromkeys(i.h.where for i in items if i.h.topic is not None))
+    if held:
+        yield "- [ ] HELD is 0, or another transaction holds now:"
+        yield from block(run("lso", "--", *held[:MOST_NAMED]))
+    yield "- [ ] No finding is left, and no change stands unfinished:"
+    yield from block(run("status"))
+    yield from block("eoctl journal list --unfinished")
+    yield (
+        "Exit status 6 of a remedy: do not repeat it by hand; `eoctl journal resume ENTRY` looks, "
+        "and finishes it."
+    )
+
+
+_UNREACHED: Mapping[str, str] = {
+    "overdue": "**overdue**: wait. Its coordinator aborts it by itself, unless the evidence says "
+    'that "the coordinator is not doing it". Only then somebody has to take the decision to fence.',
+    "long": "**long**: wait for its deadline; its coordinator aborts it then.",
+    "mixed": "**mixed**: decide before its deadline. Waiting loses the committed records; "
+    "`--owner-is-gone` delivers undecided ones. Ask whoever answers for the data.",
+    "two-phase": "**two-phase**: nothing from here is safe. Keep it open, call whoever runs the "
+    "other system.",
+    "unknown": "**unknown**: write nothing. Only what is seen or known changes that.",
+}
+
+
+def _nobody(items: Sequence[Item]) -> Iterator[str]:
+    asked = {"mixed" if i.h.mixed else i.h.verdict for i in items if i.section == "ask"}
+    for verdict, text in _UNREACHED.items():
+        if verdict in asked:
+            yield f"- {text}"
+    deleted = [w.deleted_at for i in items if (w := i.row.if_you_wait) and w.deleted_at is not None]
+    if asked and deleted:
+        yield (
+            f"- Time: retention deletes the first records that wait at {stamp(min(deleted))}. A "
+            "longer `retention.ms` of the topic gains time and loses nothing."
+        )
+
+
+def _ticket(
+    answer: Answer,
+    told: Mapping[str, Sequence[Item]],
+    look: Sequence[Item],
+    journal: Sequence[JournalRow],
+    bundle: str,
+) -> Iterator[str]:
+    e = answer.extra
+    yield "```text"
+    yield f"cluster     {visible(str(e['context']))} {answer.cluster_id}"
+    up = f"brokers {e['brokers_up']}/{e['brokers_known']}"
+    yield f"seen        {rfc3339(answer.collected_at)}, {up}"
+    yield f"held back   {count(e['held_back'])} partitions, {count(e['held_offsets'])} offsets"
+    for name, items in (
+        ("safe now", told["safe"]),
+        ("to be asked", told["ask"]),
+        ("not seen", look),
+    ):
+        for i in items:
+            yield f"{name:<11} {visible(i.h.where)} {i.h.verdict} ({i.h.rule}), {_numbers(i)}"
+    for entry in journal:
+        yield f"journal     {entry.id} {entry.state}: {visible(entry.summary)}"
+    yield "done        (times, journal entries, records dropped and freed: eoctl journal list)"
+    yield f"bundle      {bundle}"
+    yield "```"
+
+
+def _numbers(i: Item) -> str:
+    w = i.row.waiting
+    if not i.first or w is None:
+        return "records not counted"
+    return f"{counted(w.mine, 'record')} of it, {count(w.freed)} others wait"

@@ -1,0 +1,99 @@
+"""What a runbook is made of: each judged transaction, where it belongs, and command lines."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eoctl.render.explain import whom_to_ask
+from eoctl.render.sanitise import visible
+from eoctl.render.shell import command
+from recovery.rows.diagnosis import TxnHangingRow
+from recovery.rows.why import WhyRow
+from recovery.times import rfc3339
+
+MARKERS = ("resolve", "write-prepared-marker")
+SAFE = (*MARKERS, "restore-leader", "restart-coordinator", "abort")
+"""Remedies that destroy nothing that was decided, whoever lives: nobody need be asked first."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One judged transaction of a partition, or an id that holds none. first: it is at the LSO."""
+
+    row: WhyRow
+    h: TxnHangingRow
+    first: bool
+
+    @property
+    def section(self) -> str:
+        """Where it belongs: safe, ask, leave; look: something must be seen before that."""
+        if self.h.verdict == "unknown":
+            return "look" if whom_to_ask(self.h) is None else "ask"
+        if self.h.remedy.action in SAFE:
+            return "safe"
+        asks = self.h.mixed or self.h.verdict in ("overdue", "long", "two-phase")
+        return "ask" if asks else "leave"
+
+    @property
+    def rank(self) -> int:
+        """Return its place: what delivers committed records first, what drops records last."""
+        if self.h.remedy.action in MARKERS:
+            return 0 if self.h.proven_outcome == "commit" else 2
+        return 3 if self.h.remedy.action == "abort" else 1
+
+    @property
+    def dropped(self) -> int:
+        """Return how many records end as never written, if the transaction is aborted."""
+        return self.row.waiting.mine if self.first and self.row.waiting else 0
+
+    @property
+    def title(self) -> str:
+        """What it is, as Markdown."""
+        h = self.h
+        name = f"**{code(h.where)}** {'mixed ' if h.mixed else ''}{h.verdict} ({h.rule})"
+        if h.producer_id is not None:
+            name += f", pid {h.producer_id}"
+        return name + (f", id {code(h.transactional_id)}" if h.transactional_id else "")
+
+
+def code(text: str) -> str:
+    """Return a name of the cluster's as code: nothing in it is Markdown, or a control character."""
+    shown = visible(text)
+    quote = "``" if "`" in shown else "`"
+    blank = " " if "`" in shown else ""
+    return f"{quote}{blank}{shown}{blank}{quote}"
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Command lines for one cluster. connection: the options that name it."""
+
+    connection: Sequence[str]
+    cluster_id: str | None
+
+    def __call__(self, *words: str) -> str | None:
+        """Return a command line; None where no shell could be given it."""
+        return command(["eoctl", *self.connection, *words])
+
+    def remedy(self, *words: str, end: Sequence[str] = ()) -> str | None:
+        """Return a remedy's command line: it names the cluster, so that no other one is hit."""
+        named = ["--cluster-id", self.cluster_id] if self.cluster_id else []
+        return self("txn", *words, *named, *end)
+
+
+def stamp(ms: int | None) -> str:
+    """Return a time as `2026-11-23 01:02Z`."""
+    text = rfc3339(ms)
+    return "not known" if text is None else f"{text[:10]} {text[11:16]}Z"
+
+
+def block(text: str | None) -> list[str]:
+    """Return a command as a block of code within a list; nothing for None."""
+    return [] if text is None else ["", "  ```", f"  {text}", "  ```", ""]
+
+
+def by_id(items: Sequence[Item]) -> dict[str, list[Item]]:
+    """Return the items of each transactional id; of what has none, of each producer id."""
+    grouped: dict[str, list[Item]] = {}
+    for i in items:
+        grouped.setdefault(i.h.transactional_id or f"pid {i.h.producer_id}", []).append(i)
+    return grouped
