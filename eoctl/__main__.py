@@ -25,7 +25,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     # what is imported and read stays: to look through it for garbage every 700 objects takes a
     # tenth of a short command's time
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(100_000, 20, 50)
+    # pydantic would read the metadata of every installed package, to look for plugins
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     # numpy's BLAS, which nothing here uses, would start a thread per core in each process
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # what is written may hold keys, values and names: nobody else reads it (as stores.private)

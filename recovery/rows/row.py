@@ -4,6 +4,9 @@ Offsets are numbers, ages seconds, timestamps RFC 3339 UTC; unknown is null. Wit
 is added, never renamed or removed (docs/schemas holds that).
 """
 
+from collections.abc import Callable
+from functools import cache
+from operator import attrgetter
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
@@ -31,10 +34,17 @@ class Row(BaseModel):
 
         Every field that is not among the others must be there: raises AttributeError.
         """
-        for name in cls.__pydantic_fields__:  # as model_fields, without its detour: rows are many
-            if name not in others:
-                others[name] = getattr(facts, name)
-        return cls.model_validate(others)
+        names, values_of = _taken(cls, frozenset(others))
+        return cls.model_validate(dict(zip(names, values_of(facts), strict=False), **others))
+
+
+@cache
+def _taken(
+    model: type[Row], given: frozenset[str]
+) -> tuple[tuple[str, ...], Callable[[object], tuple[Any, ...]]]:
+    """Return the fields that are not given, and what reads them off facts: rows are many."""
+    names = tuple(name for name in model.__pydantic_fields__ if name not in given)
+    return names, attrgetter(*names, "__class__", "__class__")  # of two or more it makes a tuple
 
 
 class ErrorRow(Row):

@@ -11,7 +11,10 @@ import pytest
 
 from eoctl.host.extras import PACKAGES
 from eoctl.lab.cluster import Lab
+from eoctl.settings.folders import cache_dir
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.test_exporter import Exporter
+from tests.started import started
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
@@ -80,14 +83,51 @@ def test_pip(extra: str | None, wheel: Path, lab1: Lab, topic: MakeTopic, tmp_pa
         assert (done.returncode == 2 and refused) == (extra is None), done.stderr
 
 
-def test_pipx(wheel: Path, lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
-    env = in_empty_home(tmp_path / "home")
+TOOLS = ("lab", "serde", "msk", "exporter")
+"""Extras that are tried as tools too. Others bring numpy or Spark: `test_pip` has them."""
+
+
+def tools(home: Path, wheel: Path, extras: Sequence[str]) -> tuple[dict[str, str], str]:
+    """An empty home's environment, and what an installer of tools is told to install."""
+    named = f"eoctl[{','.join(extras)}] @ {wheel.as_uri()}"
+    return in_empty_home(home), named if extras else str(wheel)
+
+
+@pytest.mark.parametrize("extras", [(), TOOLS], ids=["base", "extras"])
+def test_pipx(
+    extras: Sequence[str], wheel: Path, lab1: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    env, package = tools(tmp_path / "home", wheel, extras)
     pipx = installed(env, "pipx") / "pipx"
-    run([pipx, "install", "--quiet", "--python", sys.executable, wheel], env)
-    answers(Path(env["HOME"], ".local", "bin", "eoctl"), env, lab1, topic(lab1))
+    run([pipx, "install", "--quiet", "--python", sys.executable, package], env)
+    program = Path(env["HOME"], ".local", "bin", "eoctl")
+    answers(program, env, lab1, topic(lab1))
+    assert [e for e in extras if not works(e, program, env, lab1)] == []
 
 
-def test_uv_tool(wheel: Path, lab1: Lab, topic: MakeTopic, tmp_path: Path) -> None:
-    env = in_empty_home(tmp_path / "home")
-    run([UV, "tool", "install", "--quiet", "--python", sys.executable, wheel], env)
-    answers(Path(env["HOME"], ".local", "bin", "eoctl"), env, lab1, topic(lab1))
+@pytest.mark.parametrize("extras", [(), TOOLS], ids=["base", "extras"])
+def test_uv_tool(
+    extras: Sequence[str], wheel: Path, lab1: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    env, package = tools(tmp_path / "home", wheel, extras)
+    run([UV, "tool", "install", "--quiet", "--python", sys.executable, package], env)
+    program = Path(env["HOME"], ".local", "bin", "eoctl")
+    answers(program, env, lab1, topic(lab1))
+    assert [e for e in extras if not works(e, program, env, lab1)] == []
+
+
+def works(extra: str, program: Path, env: dict[str, str], lab: Lab) -> bool:
+    """Use what an extra is for, as far as this machine has it: a lab, an endpoint, imports."""
+    if extra == "lab":
+        with_jars = env | {"EOCTL_CACHE_DIR": str(cache_dir())}
+        up = json.loads(run([program, "lab", "up", "-o", "json"], with_jars))
+        run([program, "status", "--context", "lab"], with_jars)
+        run([program, "lab", "down"], with_jars)
+        return [row["state"] for row in up["rows"]] == ["ready"]
+    if extra == "exporter":
+        server = ("--bootstrap-server", lab.bootstrap_servers)
+        argv = [str(program), "exporter", *server, "--listen", "127.0.0.1:0"]
+        with started(argv, env=env, stderr=subprocess.PIPE, text=True) as process:
+            return Exporter(process).looked().value("eoctl_up") == 1
+    python = program.resolve().with_name("python")
+    return run([python, "-c", "".join(f"import {p}\n" for p in PACKAGES[extra])], env) == ""

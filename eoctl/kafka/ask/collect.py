@@ -104,17 +104,13 @@ async def _offsets_of(
 
     async def ask(broker: int) -> tuple[Any, Any, Any]:
         # high watermark before LSO, see PartitionFacts; a broker answers in order
+        high = list_offsets(led[broker], LATEST, READ_UNCOMMITTED)
+        stable = type(high)(
+            replica_id=high.replica_id, isolation_level=READ_COMMITTED, topics=high.topics
+        )
+        start = list_offsets(led[broker], EARLIEST, READ_UNCOMMITTED)
         return tuple(
-            await asyncio.gather(
-                *(
-                    cluster.ask(broker, list_offsets(led[broker], timestamp, level), most=9)
-                    for timestamp, level in (
-                        (LATEST, READ_UNCOMMITTED),
-                        (LATEST, READ_COMMITTED),
-                        (EARLIEST, READ_UNCOMMITTED),
-                    )
-                )
-            )
+            await asyncio.gather(*(cluster.ask(broker, q, most=9) for q in (high, stable, start)))
         )
 
     answers, failures = await cluster.ask_each({b: partial(ask, b) for b in led})
