@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -128,6 +129,9 @@ def works(extra: str, program: Path, env: dict[str, str], lab: Lab) -> bool:
         server = ("--bootstrap-server", lab.bootstrap_servers)
         argv = [str(program), "exporter", *server, "--listen", "127.0.0.1:0"]
         with started(argv, env=env, stderr=subprocess.PIPE, text=True) as process:
-            return Exporter(process).looked().value("eoctl_up") == 1
+            served = Exporter(process)
+            while not (up := served.scrape().all("eoctl_up")):  # until its first look ends
+                time.sleep(0.2)
+            return up == [1.0]
     python = program.resolve().with_name("python")
     return run([python, "-c", "".join(f"import {p}\n" for p in PACKAGES[extra])], env) == ""
