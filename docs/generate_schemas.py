@@ -89,6 +89,9 @@ _STATUS = {
 _SEVERAL = {"context": str}  # --context a,b and --all-contexts
 _ENGINE = {"engine": str, "engine_why": str}
 _PLAN = Envelope(rows_journal.PlanRow)
+_CONTEXT_TEST = Envelope(
+    rows.ContextTestRow, {"context": str, "seen": int, "accept_missing": list[str]}
+)
 _BUNDLE = Envelope(
     rows_check.BundlePartRow,
     {
@@ -257,9 +260,8 @@ ENVELOPES: Mapping[str, Envelope] = {
     "bundle-open": _BUNDLE,
     "context-list": Envelope(rows.ContextRow),
     "context-show": Envelope(rows.ContextSettingRow, {"context": str}),
-    "context-test": Envelope(
-        rows.ContextTestRow, {"context": str, "seen": int, "accept_missing": list[str]}
-    ),
+    "context-test": _CONTEXT_TEST,
+    "context-add": _CONTEXT_TEST,
     "lab-up": Envelope(rows_lab.LabBrokerRow),
     "lab-down": Envelope(rows_lab.LabDownRow),
     "lab-status": Envelope(rows_lab.LabBrokerRow),

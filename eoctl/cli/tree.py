@@ -316,6 +316,11 @@ TREE = Branch(
                     "a context's settings, without secrets",
                     "eoctl context show prod",
                 ),
+                "add": Leaf(
+                    "context:add",
+                    "add a cluster to the config file: asks, tries it, says what it allows",
+                    "eoctl context add prod --bootstrap-server b1:9092 --read-only",
+                ),
                 "test": Leaf(
                     "context:test",
                     "what your permissions show, and what can't be told without more",

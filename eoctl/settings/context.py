@@ -278,7 +278,7 @@ def resolve(connect: Connect) -> Context:
         properties |= _read_command_config(Path(command_config))
     if bootstrap:
         properties["bootstrap.servers"] = bootstrap
-    properties |= _extra_properties(connect.properties)
+    properties |= extra_properties(connect.properties)
     if not properties.get("bootstrap.servers", "").strip():
         raise UsageError(
             "no cluster is named",
@@ -333,7 +333,8 @@ def _read_command_config(path: Path) -> dict[str, str]:
     return read_properties(text, str(path))
 
 
-def _extra_properties(pairs: tuple[str, ...]) -> dict[str, str]:
+def extra_properties(pairs: tuple[str, ...]) -> dict[str, str]:
+    """Client properties of `-X key=value` pairs. Raises UsageError."""
     extra: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")

@@ -159,11 +159,12 @@ class ContextRow(Row):
 class ContextTestRow(Row):
     """One thing the credentials allow or not, and what eoctl can therefore not say.
 
-    kind: a right, or a command and whether its rights are there. sees: null = not known without
-    trying, or not on all; then detail says what would settle it.
+    kind: a right; a command and whether its rights are there; machine: a part of this machine, or
+    a clock, and whether it is well. sees: null = not known without trying, or not on all; then
+    detail says what would settle it.
     """
 
-    kind: Literal["right", "command"]
+    kind: Literal["right", "command", "machine"]
     check: str
     sees: bool | None
     detail: str

@@ -1,19 +1,27 @@
-"""`context list|use|show|test`: named clusters."""
+"""`context list|use|show|add|test`: named clusters."""
 
 import json
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from eoctl.cli.dialog import adding as dialog
 from eoctl.cli.emit import emit
 from eoctl.cli.options import Connection, Format, Output
+from eoctl.cli.progress import note
 from eoctl.cli.runner import show_live
 from eoctl.host.clock import now_ms
 from eoctl.operations.inspect import permissions
+from eoctl.operations.session.session import with_cluster
 from eoctl.render.columns.context import CONTEXTS, SETTINGS, TESTS
+from eoctl.settings import adding
 from eoctl.settings import context as config
 from eoctl.stores.locks.lock import lock_words
-from recovery.errors import UsageError
+from recovery.errors import EoctlError, UsageError
 from recovery.rows.answers import Answer
 from recovery.rows.row import ContextRow, ContextSettingRow
 
@@ -90,4 +98,85 @@ def _without_login(address: str) -> str:
 def test(connection: Connection, output: Output) -> int:
     """Which rights these credentials have, and which commands those allow. Changes nothing."""
     context = connection.one()
-    return show_live(connection, output, TESTS, lambda c: permissions.test(c, context))
+    return show_live(
+        connection, output, TESTS, lambda c: permissions.test(c, context, "context-test")
+    )
+
+
+def add(
+    connection: Connection,
+    output: Format,
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="nothing may be changed there")
+    ] = False,
+    protected: Annotated[bool, typer.Option("--protected", help="marked so in lists")] = False,
+    secrets_in_clear: Annotated[
+        bool, typer.Option("--secrets-in-clear", help="a password given by -X goes into the file")
+    ] = False,
+    no_test: Annotated[bool, typer.Option("--no-test", help="save without trying")] = False,
+) -> int:
+    """Add a cluster to the config file: asks on a terminal, tries it, says what it allows.
+
+    Without a terminal, or with --bootstrap-server or --command-config, nothing is asked.
+    """
+    adding.new_name(name, config.load_config())
+    connect, typed = connection.asked, False
+    asks = not (connect.bootstrap_server or connect.command_config)
+    if asks:
+        if not sys.stdin.isatty():
+            raise UsageError(
+                "no cluster is named, and stdin is no terminal to ask on",
+                remedy="give --bootstrap-server HOST:PORT, and -X key=value or --command-config F",
+            )
+        properties, typed = dialog.cluster()
+        read_only = read_only or dialog.question(dialog.READ_ONLY, "yes", ("yes", "no")) == "yes"
+    else:
+        properties = config.extra_properties(connect.properties)
+        if connect.bootstrap_server:
+            properties["bootstrap.servers"] = connect.bootstrap_server
+    if (secrets := adding.in_clear(properties)) and not (typed or secrets_in_clear):
+        raise UsageError(
+            f"{', '.join(secrets)} would stand in the config file in clear",
+            remedy="write -X KEY=env:NAME or KEY=file:PATH, or add --secrets-in-clear",
+        )
+    if not no_test:
+        _try(name, connection, output, properties, asks=asks)
+    if typed:
+        properties["sasl.password"] = adding.keep_secret(name, properties["sasl.password"])
+    file = connect.command_config
+    flags = {
+        "command_config": None if file is None else str(Path(file).expanduser().absolute()),
+        "read_only": read_only,
+        "protected": protected,
+    }
+    path = adding.append(adding.table(name, properties, flags))
+    note(f"eoctl: context {name} is in {path}; `eoctl context use {name}` makes it the default")
+    return 0
+
+
+def _try(
+    name: str,
+    connection: Connection,
+    output: Format,
+    properties: Mapping[str, str],
+    *,
+    asks: bool,
+) -> None:
+    """Show what the cluster allows. Raises EoctlError if it fails and is not to be saved so."""
+    pairs = tuple(f"{key}={value}" for key, value in properties.items())
+    servers = properties.get("bootstrap.servers")
+    connect = config.Connect(None, servers, connection.command_config, pairs)
+    context = replace(config.resolve(connect), name=name)
+    try:
+        answer = with_cluster(
+            context, connection.seconds(), lambda c: permissions.test(c, context, "context-add")
+        )
+    except EoctlError as error:
+        if asks:
+            note(f"eoctl: {error.sentence}")
+            if dialog.question("Save it all the same: yes, no", "no", ("yes", "no")) == "yes":
+                return
+        note("eoctl: nothing was saved; --no-test saves a context without trying it")
+        raise
+    emit(answer, TESTS, output)

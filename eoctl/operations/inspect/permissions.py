@@ -1,5 +1,7 @@
 """`context test`: what these credentials see, what they do not, and which commands that allows.
 
+What it looks at on this machine: `eoctl.operations.inspect.machine`.
+
 Topics, groups and the cluster tell their authorized operations (KIP-430). Transactional ids have no
 such question: DESCRIBE is probed at the coordinators, WRITE is read from the ACLs. Nothing that
 could change the cluster is sent; what only trying would tell is `None`, with what would settle it.
@@ -21,6 +23,7 @@ from eoctl.kafka.ask.acls import (
 )
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import WireError
+from eoctl.operations.inspect.machine import machine
 from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from recovery.facts import Missing
@@ -32,8 +35,11 @@ MOST_GROUPS = 1000  # asked for their operations; of more the first ones stand f
 MOST_NAMED = 5
 
 
-async def test(cluster: Cluster, context: Context) -> Answer:
-    """One row per right that commands need, then one per command. Asks only; changes nothing."""
+async def test(cluster: Cluster, context: Context, schema: str) -> Answer:
+    """One row per right that commands need, one per command, then those of this machine.
+
+    Asks only; changes nothing.
+    """
     rows = [
         _right(
             "connect",
@@ -58,10 +64,10 @@ async def test(cluster: Cluster, context: Context) -> Answer:
         for one in rights.allowed_commands({row.check: row.sees for row in rows})
     ]
     return Answer(
-        schema="context-test",
+        schema=schema,
         cluster_id=cluster.cluster_id,
         collected_at=now_ms(),
-        rows=[*rows, *commands],
+        rows=[*rows, *commands, *await machine(cluster)],
         extra={
             "context": context.title,
             "seen": sum(row.sees is True for row in rows),

@@ -10,6 +10,7 @@ from recovery.rows.answers import Answer
 from recovery.rows.row import ContextRow, ContextSettingRow, ContextTestRow
 
 _SEES = {True: "yes", False: "NO", None: "unknown"}
+_STANDS = {True: "ok", False: "LOOK", None: "unknown"}
 _MARKS = {True: None, False: "!", None: "?"}
 
 
@@ -38,7 +39,11 @@ SETTINGS = Table(
 
 
 def _check(row: ContextTestRow) -> str:
-    return row.check if row.kind == "right" else f"eoctl {row.check}"
+    return f"eoctl {row.check}" if row.kind == "command" else row.check
+
+
+def _stands(row: ContextTestRow) -> str:
+    return (_STANDS if row.kind == "machine" else _SEES)[row.sees]
 
 
 def _test_summary(answer: Answer) -> str:
@@ -57,7 +62,7 @@ TESTS = Table(
     (
         marked(lambda row: _MARKS[row.sees]),
         Column("check", "CHECK", "name", _check),
-        Column("sees", "ALLOWED", "text", lambda row: _SEES[row.sees]),
+        Column("sees", "ALLOWED", "text", _stands),
         Column("cannot_say", "SO CANNOT SAY", "text", lambda r: ", ".join(r.cannot_say) or None),
         Column("detail", "DETAIL", "text"),
     ),

@@ -1,0 +1,181 @@
+"""`context test`: what of this machine and of the clocks stands in the way. Looks only."""
+
+import locale
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from eoctl.host.clock import now_ms
+from eoctl.host.java import find_java
+from eoctl.kafka.ask import clocks, coordinators
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.render.words import counted, size
+from eoctl.settings.folders import cache_dir, state_dir
+from eoctl.stores.unfinished import unfinished_notice
+from recovery.errors import UsageError
+from recovery.facts import CoordinatorClock
+from recovery.rows.row import ContextTestRow
+
+LEAST_COLUMNS = 80
+SKEW_MS = 5_000  # that judging allows for (--clock-skew)
+MOST_TIMED = 100  # open transactions that are described, to measure their coordinators' clocks
+LOCKS = Path("/proc/locks")
+
+
+def _row(check: str, well: bool | None, detail: str, cannot: Sequence[str] = ()) -> ContextTestRow:
+    return ContextTestRow(
+        kind="machine",
+        check=check,
+        sees=well,
+        detail=detail,
+        cannot_say=[] if well else list(cannot),
+    )
+
+
+async def machine(cluster: Cluster) -> list[ContextTestRow]:
+    """Return a row per part: Java, jars, terminal, clocks, folders, locks, leftovers."""
+    return [
+        _java(),
+        _jars(),
+        _terminal(),
+        await _clock(cluster),
+        _folder("cache", cache_dir, "kept histories, which can prove what a cluster has forgotten"),
+        _folder("state folder", state_dir, "journal, plans, jobs and locks"),
+        _locks(),
+        *_leftovers(),
+    ]
+
+
+def _java() -> ContextTestRow:
+    """Find the Java of the lab and of Spark."""
+    try:
+        java = find_java()
+    except UsageError as error:
+        return _row("Java", False, f"only the lab and Spark need it: {error.sentence}")
+    return _row("Java", True, f"{java.version} at {java.path}")
+
+
+def _jars() -> ContextTestRow:
+    """Say what the cache holds of Kafka's jars."""
+    try:
+        folder = cache_dir() / "jars"
+        files = list(folder.glob("*.jar"))
+        if not files:
+            return _row("jars", True, f"none in {folder}; the lab and Spark fetch what they need")
+        total = size(sum(file.stat().st_size for file in files))
+    except (OSError, UsageError) as error:
+        return _row("jars", None, _reason(error))
+    return _row("jars", True, f"{counted(len(files), 'jar')}, {total} in {folder}")
+
+
+def _terminal() -> ContextTestRow:
+    """Say what the dashboard and tables have to paint on."""
+    if not sys.stdout.isatty():
+        return _row("terminal", None, "stdout is none: tables are not cut, and have no colour")
+    columns, lines = shutil.get_terminal_size()
+    encoding = (sys.stdout.encoding or locale.getpreferredencoding()).lower().replace("-", "")
+    from rich.console import Console
+
+    colours = "no colour" if os.environ.get("NO_COLOR") else Console().color_system or "no colour"
+    detail = f"{columns} columns, {lines} lines, {colours}, {encoding}"
+    if columns < LEAST_COLUMNS:
+        detail += f"; below {LEAST_COLUMNS} columns names are cut"
+    if encoding != "utf8":
+        detail += "; without UTF-8 lines are drawn in ASCII (LC_ALL=C.UTF-8)"
+    return _row("terminal", columns >= LEAST_COLUMNS and encoding == "utf8", detail)
+
+
+async def _clock(cluster: Cluster) -> ContextTestRow:
+    """Measure the coordinators' clocks; only an open transaction lets them be measured."""
+    listed = await coordinators.transactions(cluster, states=clocks.OPEN)
+    names = [t.transactional_id for t in listed.rows][:MOST_TIMED]
+    described, _ = await coordinators.find(cluster, names)
+    measured = await clocks.measured(cluster, described, now_ms)
+    if not measured:
+        return _row(
+            "clock",
+            None,
+            "no API tells a broker's clock, and no open transaction lets it be measured: compare "
+            "`date -u` on both sides",
+            ["ages to the second"],
+        )
+    return _clocks(measured)
+
+
+def _clocks(measured: Iterable[CoordinatorClock]) -> ContextTestRow:
+    words = [
+        f"broker {c.broker}: {abs(c.ahead) / 1000:.0f} s {'ahead' if c.ahead > 0 else 'behind'}"
+        for c in measured
+        if c.ahead
+    ]
+    well = all(abs(c.ahead) <= SKEW_MS for c in measured)
+    detail = ", ".join(words) or "within 1 s of ours"
+    return _row("clock", well, f"the coordinators': {detail}", ["ages to the second"])
+
+
+def _folder(check: str, place: Callable[[], Path], holds: str) -> ContextTestRow:
+    """Say whether a folder can be written."""
+    try:
+        path = place()
+        while not path.exists() and path != path.parent:
+            path = path.parent  # made when it is first needed
+        if not os.access(path, os.W_OK | os.X_OK):
+            return _row(check, False, f"{path} cannot be written; it is for {holds}")
+        free = size(shutil.disk_usage(path).free)
+    except (OSError, UsageError) as error:
+        return _row(check, False, _reason(error))
+    return _row(check, True, f"{place()}, {free} free; for {holds}")
+
+
+def _locks() -> ContextTestRow:
+    """Say which lock files a process has; a file alone is no lock: it ends with its process."""
+    try:
+        files = sorted((state_dir() / "locks").glob("*.lock"))
+        held = _inodes_held()
+        taken = [f.name for f in files if f.stat().st_ino in held]
+    except (OSError, UsageError) as error:
+        return _row("locks", None, _reason(error))
+    detail = f"{counted(len(files), 'file')}, {len(taken)} taken by a process now"
+    return _row("locks", True, detail + (f": {', '.join(taken[:3])}" if taken else ""))
+
+
+def _inodes_held() -> set[int]:
+    """Return the inodes of files with a lock, by Linux's list. Raises OSError elsewhere.
+
+    To try each lock would take it for a moment, in which a `check` would find it taken.
+    """
+    held = set[int]()
+    for line in LOCKS.read_text().splitlines():
+        for word in line.split():
+            major, _, rest = word.partition(":")
+            with suppress(ValueError):
+                if major and rest.count(":") == 1:
+                    held.add(int(rest.partition(":")[2]))
+    return held
+
+
+def _leftovers() -> list[ContextTestRow]:
+    """Return what runs that were cut short left: journal entries, temporary folders."""
+    notice = unfinished_notice()
+    rows = [_row("journal", notice is None, notice or "no change is unfinished")]
+    try:
+        held = _inodes_held()
+        folders = Path(tempfile.gettempdir()).glob("eoctl-*-held-*")
+        left = [f.name for f in folders if f.stat().st_ino not in held]
+    except OSError as error:
+        return [*rows, _row("temporary folders", None, _reason(error))]
+    detail = "none is left over"
+    if left:
+        detail = (
+            f"{counted(len(left), 'folder')} of processes that were killed, in "
+            f"{tempfile.gettempdir()}: {', '.join(left[:3])}; the next run of that kind removes it"
+        )
+    return [*rows, _row("temporary folders", not left, detail)]
+
+
+def _reason(error: OSError | UsageError) -> str:
+    return error.sentence if isinstance(error, UsageError) else str(error.strerror or error)
