@@ -38,7 +38,7 @@ def test_by_options(lab1: Lab, topic: MakeTopic, env: dict[str, str]) -> None:
     assert {"Java", "jars", "terminal", "clock", "cache", "locks", "journal"} <= {
         r["check"] for r in ran.rows if r["kind"] == "machine"
     }
-    assert saved(env) == {"one": {"read_only": True, "properties": {"bootstrap.servers": server}}}
+    assert saved(env) == {"one": {"read_only": True, "bootstrap_servers": server}}
     assert eoctl("lso", "--context", "one", env=env).status == 0
     again = eoctl(*words, env=env)
     assert (again.status, "there is a context 'one' already" in again.stderr) == (2, True)
@@ -50,7 +50,7 @@ def test_by_options(lab1: Lab, topic: MakeTopic, env: dict[str, str]) -> None:
     more = ("--no-test", "--bootstrap-server", "x:1", "-X", f"client.id={odd}")
     assert eoctl("context", "add", "two.b", *more, env=env).status == 0
     assert file.read_text().startswith(before + "\n\n")
-    assert saved(env)["two.b"] == {"properties": {"client.id": odd, "bootstrap.servers": "x:1"}}
+    assert saved(env)["two.b"] == {"properties": {"client.id": odd}, "bootstrap_servers": "x:1"}
     assert file.stat().st_mode & 0o777 == 0o600
 
 

@@ -146,6 +146,7 @@ def add(
         properties["sasl.password"] = adding.keep_secret(name, properties["sasl.password"])
     file = connect.command_config
     flags = {
+        "bootstrap_servers": properties.pop("bootstrap.servers", None),
         "command_config": None if file is None else str(Path(file).expanduser().absolute()),
         "read_only": read_only,
         "protected": protected,
