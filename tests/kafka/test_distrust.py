@@ -24,11 +24,11 @@ from recovery.diagnose.verdicts import Verdict
 from recovery.formats.coordinator import coordinator_partition
 from tests.kafka.command import FAST, eoctl
 from tests.kafka.conftest import MakeTopic
-from tests.kafka.crashed import Scene
 from tests.kafka.remedying import read_committed
 from tests.kafka.test_history_evidence import STATE, verdicts
-from tests.kafka.test_restart_evidence import check, owner, planned, transaction
 from tests.kafka.test_rule_names import compacted
+
+pytestmark = pytest.mark.long
 
 SOON = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 ACT = (*FAST, "--execute", "--yes")
@@ -175,30 +175,43 @@ def test_a_plan_of_many_of_which_some_cannot_be_acted_on_any_more(
     assert all(s.get("detail") for s in steps.values() if s["status"] == "refused"), steps
 
 
-def test_an_older_decision_does_not_stand_for_one_that_was_compacted_away_unread(
-    pair: Lab, topic: MakeTopic, tmp_path: Path
-) -> None:
-    """Outputs and offsets in one transaction, then offsets alone: that decision nobody read."""
-    scene = Scene.make(pair, topic, tmp_path, there=0)
-    producer = owner(scene)
-    transaction(scene, producer, outputs=4, offset=4)
-    ran, row = planned(scene)
-    assert ran.status == 0, ran.stderr
-    assert check(row, "outputs-in-commit")["held"] is True
-    transaction(scene, producer, offset=8)
+def test_clocks_three_hours_apart_and_then_compaction(pair: Lab, tmp_path: Path) -> None:
+    """v1: of a committed transaction without marker compaction leaves the Complete* alone.
 
-    async def compact() -> None:
-        async with Client.of(pair.client_properties()) as client:
-            size = len(await client.partitions(STATE))
-            home = coordinator_partition(f"{scene.group}-id", size)
-            names = (f"{scene.group}-{n}" for n in range(1000))
-            name = next(n for n in names if coordinator_partition(n, size) == home)
-            other = await Producer.init(client, name, version=1)
-            await compacted(client, home, other, scene.output)
+    By the coordinator's clock that was three hours after the data leader's next marker could be.
+    """
+    where = "hours-apart"
 
-    asyncio.run(compact())
-    ran, row = planned(scene)
-    assert ran.status == 0, ran.stderr
-    assert row["inputs"][0]["restart_offset"] == 8
-    assert check(row, "outputs-in-commit")["held"] is None
-    assert "assumed" in row["because"]
+    async def plant() -> int:
+        async with Client.of(pair.client_properties()) as to_all:
+            stage = Stage("distrust", Options(), to_all, pair)
+            async with stoppable(stage) as victim:
+                keeper = next(b for b in pair.broker_ids if b != victim)
+                await asyncio.to_thread(pair.set_clock, keeper, 3 * 3_600_000)
+                client = stage.client
+                client.cluster.forgive()
+                await admin.create_topic(client, where, 1, 1, replicas=[[victim]])
+                size = len(await client.partitions(STATE))
+                home = 0
+                await admin.set_replicas(client, STATE, home, [keeper])
+                names = [n for i in range(99) if coordinator_partition(n := f"h-{i}", size) == home]
+                producer = await Producer.init(client, names[0], 600_000, version=1)
+                await producer.send(where, 0, batch(1, "first"))
+                await producer.commit()
+                await producer.completed()
+                await producer.send(where, 0, batch(1, "lost"))
+                async with stopped(stage, victim):
+                    await producer.end(commit=True)
+                    await producer.completed()
+                other = await Producer.init(client, names[1], 600_000, version=1)
+                await compacted(client, home, other, where)
+                return keeper
+
+    keeper = asyncio.run(plant())
+    try:
+        verdict = verdicts(pair, {where}, tmp_path)[where, 0]
+        assert verdict.name == "unknown", verdict
+        assert verdict.rule in ("history-compacted", "earlier-decision-compacted")
+        assert verdict.remedy.action == "none"
+    finally:
+        pair.set_clock(keeper, 0)

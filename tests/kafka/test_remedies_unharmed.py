@@ -436,6 +436,7 @@ def test_an_overdue_transaction_is_fenced_unless_its_owner_writes(
     in_client(lab, scenario)
 
 
+@pytest.mark.long
 def test_a_timeout_above_the_brokers_limit_of_today_is_refused_before_anything_is_sent(
     lab: Lab, topic: MakeTopic, tmp_path: Path
 ) -> None:

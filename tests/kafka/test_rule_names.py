@@ -54,9 +54,11 @@ from recovery.formats.transaction_state import (
 from recovery.inspect.observation import OpenTransaction, Sample, Settings
 from tests.kafka.command import environment, eoctl
 from tests.kafka.conftest import MakeTopic
+from tests.kafka.crashed import Scene
 from tests.kafka.diagnosing import judged, rule_of
 from tests.kafka.remedying import read_committed
 from tests.kafka.test_history_evidence import verdicts
+from tests.kafka.test_restart_evidence import check, owner, planned, transaction
 
 EVERYTHING = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "3600000",
@@ -599,6 +601,7 @@ def test_a_log_made_anew_and_who_has_read_the_one_before(pair: Lab, tmp_path: Pa
         assert told("reader") == {("marker-not-written", "commit", True)}
 
 
+@pytest.mark.long
 def test_a_coordinator_that_lost_its_decision_and_who_has_read_it(
     pair: Lab, tmp_path: Path
 ) -> None:
@@ -656,3 +659,32 @@ def cut_before_the_decision(folder: Path, name: str) -> None:
     log.write_bytes(data[:decided])
     for index in (*folder.glob("*.index"), *folder.glob("*.timeindex")):
         index.unlink()
+
+
+def test_an_older_decision_does_not_stand_for_one_that_was_compacted_away_unread(
+    pair: Lab, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """Outputs and offsets in one transaction, then offsets alone: that decision nobody read."""
+    scene = Scene.make(pair, topic, tmp_path, there=0)
+    producer = owner(scene)
+    transaction(scene, producer, outputs=4, offset=4)
+    ran, row = planned(scene)
+    assert ran.status == 0, ran.stderr
+    assert check(row, "outputs-in-commit")["held"] is True
+    transaction(scene, producer, offset=8)
+
+    async def compact() -> None:
+        async with Client.of(pair.client_properties()) as client:
+            size = len(await client.partitions(STATE))
+            home = coordinator_partition(f"{scene.group}-id", size)
+            names = (f"{scene.group}-{n}" for n in range(1000))
+            name = next(n for n in names if coordinator_partition(n, size) == home)
+            other = await Producer.init(client, name, version=1)
+            await compacted(client, home, other, scene.output)
+
+    asyncio.run(compact())
+    ran, row = planned(scene)
+    assert ran.status == 0, ran.stderr
+    assert row["inputs"][0]["restart_offset"] == 8
+    assert check(row, "outputs-in-commit")["held"] is None
+    assert "assumed" in row["because"]

@@ -213,11 +213,10 @@ def _what_it_is_without_a_look(j: JudgedId) -> None:
     [*others, last] = first.named
     unseen = replace(first, named=(*others, replace(last, seen=False, producer=None)))
     assert rule(first=unseen) == "named-not-seen"
-    # as its own leader would answer before the marker is there
+    # as its own leader would answer before the marker is there: v2 raises the epoch at the end
     row = first.row
-    open_yet = ProducerFacts(
-        *last.topic_partition, row.producer_id, row.producer_epoch or 0, 0, 0, None, 0
-    )
+    began = (row.producer_epoch or 0) - 1
+    open_yet = ProducerFacts(*last.topic_partition, row.producer_id, began, 0, 0, None, 0)
     waiting = replace(first, named=(*others, replace(last, producer=open_yet)))
     assert rule(first=waiting) == "markers-on-their-way"
 
