@@ -392,6 +392,14 @@ def test_what_was_decided_and_has_no_marker(pair: Lab) -> None:
     assert told(aborted) == ("marker-lost", "marker-not-written", False, "abort")
     assert told(offsets) == ("marker-lost", "marker-not-written", False, "commit")
     assert told(mixed) == ("marker-lost", "earlier-marker-lost", True, "commit")
+    # a restart of that group fences nobody: its offsets wait for a marker
+    place = f"{offsets.group_topic}:{offsets.group_partition}"
+    words = ("--group", offsets.group or "", "--topic", place, "--to-earliest")
+    act = ("--fence", "--execute", "--yes")
+    refused = eoctl("restart", "plan", *words, *act, lab=pair)
+    assert refused.status == 4, refused.stdout + refused.stderr
+    assert f"eoctl txn resolve {offsets.topic}:{offsets.partition}" in refused.stderr
+    assert "EndTxn" not in refused.stderr
     lost = seen[aborted.topic, 0]
     assert rule_of(lost, second=None) == "lost-seen-once"
     # its coordinator moves during the second look: it may still be in Prepare*
