@@ -4,27 +4,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.side_by_side import Measured, alternate, command, lab
+from benchmarks.side_by_side import Measured, Size, alternate, command, lab
 from eoctl.lab.breaks import break_
 from eoctl.lab.record import LabSpec
 
 ROOT = Path(__file__).parents[1]
 MOST = 120 << 20
-
-
-@dataclass(frozen=True)
-class Size:
-    """Bytes of an installed environment."""
-
-    what: str
-    bytes: int
-
-    def lines(self) -> list[str]:
-        """For people: what it takes, against what it may."""
-        return [self.what, f"  {self.bytes >> 20} MiB   goal: below {MOST >> 20} MiB"]
 
 
 def build(folder: Path) -> Path:
@@ -51,7 +38,7 @@ def measure() -> Iterator[Size | Measured]:
         folder = Path(name)
         program = str(installed(build(folder), folder / "base"))
         size = sum(p.lstat().st_size for p in (folder / "base").rglob("*") if not p.is_dir())
-        yield Size("base install, byte code included", size)
+        yield Size("base install, byte code included", size, MOST)
         python = str(folder / "base" / "bin" / "python")
         bare = command([python, "-c", "import asyncio, typer, pydantic; pydantic.BaseModel"])
         with lab(LabSpec("install")) as one:

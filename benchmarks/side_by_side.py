@@ -48,6 +48,19 @@ class Measured:
         ]
 
 
+@dataclass(frozen=True)
+class Size:
+    """Bytes of something, against what they may be."""
+
+    what: str
+    bytes: int
+    most: int
+
+    def lines(self) -> list[str]:
+        """For people: what it takes, against what it may."""
+        return [self.what, f"  {self.bytes >> 20} MiB   goal: {self.most >> 20} MiB or less"]
+
+
 def alternate(ours: Run, peer: Run, rounds: int) -> tuple[list[float], list[float]]:
     """Seconds of `rounds` runs of each, one after the other; one run of each before is lost."""
     times: tuple[list[float], list[float]] = ([], [])
