@@ -21,7 +21,7 @@ from recovery.state import manifest
 from tui.feed import recording
 
 KEPT = Path(__file__).parents[1] / "kept"
-VERSIONS = sorted(folder.name for folder in KEPT.iterdir())
+VERSIONS = sorted(folder.name for folder in KEPT.glob("[0-9]*"))  # beside what others wrote
 CLUSTER, TOPIC_ID = "O_tcK4Y9ThikMUKmEAWMZw", "RpUtC_0DT5yyatzY7DqczQ"
 ENTRY = "j-20261122-215049-deef"
 
