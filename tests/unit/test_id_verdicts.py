@@ -11,7 +11,7 @@ from recovery.diagnose.verdicts import FINDINGS
 from recovery.facts import PartitionFacts, ProducerFacts, TransactionFacts
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
-from recovery.inspect.id_facts import IdFacts, NamedPartition, reload_is_safe
+from recovery.inspect.id_facts import IdFacts, NamedPartition, refusing, reload_is_safe
 from recovery.inspect.observation import Settings
 
 P, Q = ("t", 0), ("t", 1)
@@ -402,3 +402,13 @@ def test_what_runs_is_told_with_whose_clock_and_with_partitions_that_are_hidden(
     assert hidden["partitions-hidden"].data == {"partitions": ["t:1"]}
     ours = look("Ongoing", over_timeout=None, over_long=None)
     assert "compared by our clock" in said(ours, record("Ongoing"))["running"].text
+
+
+@pytest.mark.parametrize(("epoch", "refuses"), [(32_766, True), (32_767, False)])
+def test_the_last_epoch_is_taken_again_as_there_is_none_above(epoch: int, refuses: bool) -> None:
+    prepared = replace(row("PrepareCommit"), producer_epoch=epoch)
+    open_here = named(P, epoch=epoch, start=3)
+    seen = look(row=prepared, named=(open_here,))
+    assert bool(refusing(seen, None, 2)) is refuses
+    assert not refusing(seen, None, 1)
+    assert not refusing(seen, None)
