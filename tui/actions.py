@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from eoctl.render.sanitise import visible
 from eoctl.render.shell import command as shell_command
 from recovery.errors import EoctlError
-from recovery.rows.diagnosis import TxnHangingRow
 from tui import head
 from tui.screens.keys import UNSORTED
 from tui.screens.views import CHANGE, JOBS, PLANS, RECOVER, WHY
@@ -119,6 +118,8 @@ def verdicts_here(app: "Shell") -> list[str]:
     else:
         row = app.table.current if app.place.view.kind != "page" else None
         found = [row.source] if row else []
+    from recovery.rows.diagnosis import TxnHangingRow  # pydantic, which the first paint has not
+
     rows = [row for row in found if isinstance(row, TxnHangingRow)]
     return list(dict.fromkeys("mixed" if row.mixed else row.verdict for row in rows))
 

@@ -104,3 +104,10 @@ def test_help_of_a_command_loads_no_client(
     status, names = helped[words]
     assert status == 0
     assert names.isdisjoint(set(HEAVY) - {"kafka"})
+
+
+def test_the_dashboard_paints_first_and_loads_models_then() -> None:
+    """Models are a third of its start; rows come with the feed, in a thread of its own."""
+    code = "import sys, tui.app, tui.feed.replay; print('pydantic' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
