@@ -178,3 +178,102 @@ def later_commits(rows: Sequence[TransactionFacts], content: FlinkCheckpoint) ->
         if naming.get(match[1]) == "INCREMENTING" and int(match[3]) > content.checkpoint_id:
             found.add(int(match[3]))
     return tuple(sorted(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What the operator says and Kafka cannot tell. is_newest: no later checkpoint was completed;
+    job_is_dead: no process of the job runs."""
+
+    is_newest: bool = False
+    job_is_dead: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """For how long no transaction of the sinks began, and how far apart they began before, in ms.
+
+    rhythm: None = not known: none began after the checkpoint, or a coordinator's clock is unknown.
+    """
+
+    quiet: int
+    rhythm: int | None
+
+
+def quiet_for(
+    promised: Sequence[TransactionFacts],
+    others: Sequence[TransactionFacts],
+    now: int,
+    ahead: Mapping[int, int],
+) -> Quiet:
+    """Tell how long the sinks have been quiet, by their coordinators' clocks.
+
+    A sink begins a transaction after each checkpoint: those of the checkpoint began a checkpoint
+    earlier than the others. now: our clock; ahead: of each coordinator against it.
+    """
+    starts = [t.start_timestamp for t in promised if t.start_timestamp is not None]
+    later = [t.start_timestamp for t in others if t.start_timestamp is not None]
+    rows = [*promised, *others]
+    clock = now + min((ahead.get(t.coordinator, 0) for t in rows), default=0)
+    last = max([*starts, *later], default=clock)
+    known = starts and later and all(t.coordinator in ahead for t in rows)
+    rhythm = max(later) - min(starts) if known else None
+    return Quiet(clock - last, rhythm)
+
+
+def refused(
+    content: FlinkCheckpoint,
+    *,
+    is_savepoint: bool,
+    newer_in_folder: Sequence[int],
+    newer_in_kafka: Sequence[int],
+    quiet: Quiet,
+    claims: Claims,
+) -> tuple[str, str] | None:
+    """Say why the transactions of a checkpoint may not be committed from here, and what to do."""
+    if newer_in_folder:
+        return (
+            f"checkpoint {newer_in_folder[-1]} lies beside it, and Flink restores from the newest",
+            "name that one",
+        )
+    if newer_in_kafka:
+        return (
+            (
+                f"transactions of checkpoint {newer_in_kafka[-1]} are committed: a later one was "
+                "completed"
+            ),
+            "name that one",
+        )
+    if not claims.is_newest:
+        named = {w.prefix for w in content.writers}
+        if is_savepoint:
+            return "it is a savepoint: Kafka cannot tell whether it is the newest", _NEWEST
+        if not named or any(w.naming != "INCREMENTING" for w in content.writers):
+            return (
+                (
+                    "its ids carry no number of a checkpoint (POOLING): Kafka cannot tell if a "
+                    "later one was completed"
+                ),
+                _NEWEST,
+            )
+    if not claims.job_is_dead:
+        if quiet.rhythm is None:
+            return (
+                "nothing began after it, or a coordinator's clock is unknown: the job may live",
+                "if no process of it runs: --job-is-dead",
+            )
+        if quiet.quiet < 2 * quiet.rhythm:
+            return (
+                (
+                    f"its sinks began a transaction {quiet.quiet / 1000:.0f} s ago, and one every "
+                    f"{quiet.rhythm / 1000:.0f} s before: the job may live"
+                ),
+                (
+                    f"wait until {2 * quiet.rhythm / 1000:.0f} s have passed; if no process of it "
+                    "runs: --job-is-dead"
+                ),
+            )
+    return None
+
+
+_NEWEST = "if it is, and the job will be restored from it or never: --is-newest"

@@ -4,6 +4,7 @@ What a number must be comes from Flink's own classes (the source offsets of the 
 load it) and from plain consumers of the sink's topic.
 """
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pytest
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from tests.flink.job import CHECKPOINT_MS, PARTITIONS, VERSIONS, Job, Loaded, load, topics
-from tests.kafka.command import Ran, eoctl
+from tests.kafka.command import FAST, Ran, eoctl
 from tests.kafka.conftest import SOON
 from tests.kafka.crashed import until
 from tests.kafka.merging import consumed
@@ -53,6 +54,10 @@ def killed(
 
 def fates(lab: Lab, checkpoint: Path) -> Ran:
     return eoctl("txn", "commit", "--checkpoint", str(checkpoint), "-o", "json", lab=lab)
+
+
+def commit(lab: Lab, checkpoint: Path, *words: str) -> Ran:
+    return eoctl("txn", "commit", "--checkpoint", str(checkpoint), *words, lab=lab)
 
 
 def values(lab: Lab, job: Job) -> Counter[bytes | None]:
@@ -139,6 +144,40 @@ def test_lost_at_the_deadline(lab: Lab, tmp_path: Path, version: str, naming: st
     assert sum(w["records"] for r in ran.rows for w in r["written"]) == promised
     table = eoctl("txn", "commit", "--checkpoint", str(checkpoint), lab=lab)
     assert "lost: they lie, aborted, in out-" in table.text
+
+
+@pytest.mark.parametrize(("version", "naming"), ALL)
+def test_committed_in_a_dead_jobs_stead(
+    lab: Lab, tmp_path: Path, version: str, naming: str
+) -> None:
+    name = f"commit-{version}-{naming.lower()}"
+    job, checkpoint, loaded = killed(lab, tmp_path, name, naming=naming, version=version)
+    words: tuple[str, ...] = ("--execute", "--yes", "--job-is-dead", *FAST)
+    if naming == "POOLING":
+        refused = commit(lab, checkpoint, *words)
+        assert refused.status == 4
+        assert "its ids carry no number of a checkpoint (POOLING)" in refused.text
+        words = (*words, "--is-newest")
+    beside = checkpoint.with_name("chk-9")
+    shutil.copytree(checkpoint, beside)
+    older = commit(lab, checkpoint, *words)
+    assert older.status == 4
+    assert "checkpoint 9 lies beside it" in older.text
+    shutil.rmtree(beside)
+    assert prepared(lab, job, loaded) > 0  # nothing of it was sent
+
+    ran = commit(lab, checkpoint, *words)
+
+    assert ran.status == 0, ran.text
+    assert f"Restore this job from checkpoint {CHECKPOINT} or a later one, or never" in ran.text
+    assert prepared(lab, job, loaded) == 0  # all that it promises, and nothing else
+    assert set(values(lab, job).values()) == {1}
+    again = commit(lab, checkpoint, *words)
+    assert again.status == 0
+    assert "there is nothing to commit" in again.text
+
+    assert restored(lab, job, checkpoint) == Counter(b"%d" % n for n in range(RECORDS))
+    assert "already fenced" not in (tmp_path / "flink.log").read_text()
 
 
 def test_what_is_no_checkpoint_is_refused(lab: Lab, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What became of a checkpoint's transactions: the rule, as a table of cases."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -9,12 +10,16 @@ from recovery.formats.flink_checkpoint import Committable, FlinkCheckpoint, Sink
 from recovery.formats.transaction_state import TransactionState, TransactionValue
 from recovery.inspect.history import StateRecord
 from recovery.remedy.checkpoint import (
+    Claims,
+    Quiet,
     Recorded,
     family,
     judge,
     later_commits,
     prefixes,
+    quiet_for,
     recorded,
+    refused,
     rest,
 )
 
@@ -155,3 +160,57 @@ def test_a_later_checkpoint_is_proven_by_numbered_ids_alone() -> None:
     rows.append(described("Ongoing", name="etl-1-11"))
     assert later_commits(rows, content("INCREMENTING")) == (9,)
     assert later_commits(rows, content("POOLING")) == ()
+
+
+DEAD, NEWEST, BOTH = (
+    Claims(job_is_dead=True),
+    Claims(is_newest=True),
+    Claims(is_newest=True, job_is_dead=True),
+)
+LONG, SHORT, UNKNOWN = Quiet(20_000, 10_000), Quiet(19_999, 10_000), Quiet(99_999, None)
+
+
+@pytest.mark.parametrize(
+    ("naming", "savepoint", "folder", "kafka", "quiet", "claims", "words"),
+    [
+        ("INCREMENTING", False, (), (), LONG, Claims(), None),
+        ("INCREMENTING", False, (), (), SHORT, DEAD, None),
+        ("INCREMENTING", False, (), (), UNKNOWN, DEAD, None),
+        ("POOLING", False, (), (), LONG, NEWEST, None),
+        ("INCREMENTING", True, (), (), LONG, NEWEST, None),
+        ("INCREMENTING", False, (8, 9), (), LONG, BOTH, "checkpoint 9 lies beside it"),
+        ("INCREMENTING", False, (), (8,), LONG, BOTH, "transactions of checkpoint 8"),
+        ("POOLING", False, (), (), LONG, DEAD, "no number of a checkpoint"),
+        (None, False, (), (), LONG, DEAD, "no number of a checkpoint"),
+        ("INCREMENTING", True, (), (), LONG, DEAD, "it is a savepoint"),
+        ("INCREMENTING", False, (), (), SHORT, NEWEST, "the job may live"),
+        ("INCREMENTING", False, (), (), UNKNOWN, NEWEST, "nothing began after it"),
+    ],
+)
+def test_what_is_refused(
+    naming: str | None,
+    savepoint: bool,
+    folder: tuple[int, ...],
+    kafka: tuple[int, ...],
+    quiet: Quiet,
+    claims: Claims,
+    words: str | None,
+) -> None:
+    found = refused(
+        content(naming or "", writers=naming is not None),
+        is_savepoint=savepoint,
+        newer_in_folder=folder,
+        newer_in_kafka=kafka,
+        quiet=quiet,
+        claims=claims,
+    )
+    assert (found is None) if words is None else (found is not None and words in found[0])
+
+
+def test_the_rhythm_is_how_far_apart_transactions_began() -> None:
+    promised = [replace(described("Ongoing"), start_timestamp=n) for n in (1_000, 1_100)]
+    others = [replace(described("Ongoing", 9), start_timestamp=n) for n in (11_000, 11_300)]
+    assert quiet_for(promised, others, 31_300, {1: 0}) == Quiet(20_000, 10_300)
+    assert quiet_for(promised, others, 31_300, {}) == Quiet(20_000, None)
+    assert quiet_for(promised, others, 31_300, {1: -5_000}) == Quiet(15_000, 10_300)
+    assert quiet_for(promised, [], 31_300, {1: 0}) == Quiet(30_200, None)

@@ -50,6 +50,7 @@ KINDS: dict[str, str] = {
     "txn-abort": "eoctl.operations.remedy.remedies",
     "txn-fence": "eoctl.operations.remedy.remedies",
     "txn-resolve": "eoctl.operations.remedy.remedies",
+    "txn-commit": "eoctl.operations.remedy.remedies",
     "txn-many": "eoctl.operations.remedy.remedies",
     "merge-replay": "eoctl.operations.merge.acting",
     "restart": "eoctl.operations.restart.applying",

@@ -55,7 +55,7 @@ async def plan(
         raise refusal(mixed, sentence)
     assert mixed.verdict.owner is not None
     row = await remedy_fence.described(cluster, mixed.verdict.owner.transactional_id)
-    judgement = await _judged(cluster, row, settings, interval)
+    judgement = await judged(cluster, row, settings, interval)
     mixed = next((j for j in judgement.mine if j.about == mixed.about), None)
     if mixed is None:
         raise RefusedError("it ended meanwhile", where=where, remedy="look again")
@@ -95,7 +95,7 @@ async def observe(
     subject = remedy_raise.subject(step.target)
     if row.state != "Ongoing":
         return {subject: remedy_raise.facts(row)}
-    return {subject: facts(row, await _judged(cluster, row, settings, interval))}
+    return {subject: facts(row, await judged(cluster, row, settings, interval))}
 
 
 def facts(row: TransactionFacts, judgement: remedy_fence.Judgement) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def facts(row: TransactionFacts, judgement: remedy_fence.Judgement) -> dict[str,
     return everything | {"lost_commits": lost}
 
 
-async def _judged(
+async def judged(
     cluster: Cluster, row: TransactionFacts, settings: Settings, interval: float
 ) -> remedy_fence.Judgement:
     """Judge every partition of the open transaction: all of it is committed, or nothing is.

@@ -12,6 +12,7 @@ from eoctl.kafka.connection.failures import WireError
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.diagnose.judging import diagnose, look_again
 from eoctl.operations.inspect.lists import Scope
+from eoctl.operations.remedy import checkpoint_commit
 from eoctl.operations.remedy import commit as remedy_commit
 from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import marker as remedy_marker
@@ -25,6 +26,9 @@ from recovery.inspect.observation import Settings
 from recovery.selectors import parse_selector
 
 __all__ = ["Planned", "RemedyOperation", "Wish", "is_wish", "opened", "plan"]
+
+
+_COMMITS = (remedy_commit.ACTION, checkpoint_commit.ACTION)
 
 
 async def plan(
@@ -85,6 +89,12 @@ class RemedyOperation:
                 idle = await remedy_raise.described(self._cluster, step.target)
                 if idle is not None:
                     now[remedy_raise.subject(step.target)] = remedy_raise.facts(idle)
+        now |= await checkpoint_commit.observe(
+            self._cluster,
+            [step for step in steps if step.action == checkpoint_commit.ACTION],
+            self._settings,
+            self._interval,
+        )
         markers = [step for step in steps if step.action == "write-marker"]
         if markers:
             now |= await self._observe_partitions(markers)
@@ -128,7 +138,7 @@ class RemedyOperation:
     async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
         """Send it. RefusedError: the broker said that it changed nothing."""
         try:
-            if step.action in ("fence", remedy_commit.ACTION):
+            if step.action in ("fence", *_COMMITS):
                 return await remedy_fence.send(self._cluster, step, ensure_held)
             if step.action == remedy_raise.ACTION:
                 return await remedy_raise.send(self._cluster, step, ensure_held)
@@ -145,7 +155,7 @@ class RemedyOperation:
         self._cluster.forgive()
         if step.action == "fence":
             return await remedy_fence.ended(self._cluster, step)
-        if step.action == remedy_commit.ACTION:
+        if step.action in _COMMITS:
             return await remedy_commit.ended(self._cluster, step)
         if step.action == remedy_raise.ACTION:
             return await remedy_raise.ended(self._cluster, step)
