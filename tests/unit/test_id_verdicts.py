@@ -412,3 +412,9 @@ def test_the_last_epoch_is_taken_again_as_there_is_none_above(epoch: int, refuse
     assert bool(refusing(seen, None, 2)) is refuses
     assert not refusing(seen, None, 1)
     assert not refusing(seen, None)
+
+
+def test_as_many_replicas_in_sync_as_must_be_are_enough() -> None:
+    for in_sync, few in ((1, True), (2, False), (3, False), (None, None)):
+        assert look(in_sync=in_sync).too_few_in_sync is few
+    assert look(min_in_sync=None).too_few_in_sync is None
