@@ -217,7 +217,7 @@ def test_a_plan_tells_what_each_step_stands_on_and_what_has_none() -> None:
 def test_all_remedies_of_a_cluster_exclude_one_another() -> None:
     """One lock for every kind of remedy, whatever it is about; other changes have their own."""
     kinds = [kind for kind in KINDS if kind.startswith("txn-")]
-    assert len(kinds) == 4
+    assert len(kinds) == 5
     scopes = ("orders:3", "orders:4", "id billing-1", "transactions")
     locks = {lock_scope(make(kind=k, scope=s)) for k in kinds for s in scopes}
     assert locks == {"transactions"}
