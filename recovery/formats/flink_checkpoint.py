@@ -18,7 +18,6 @@ from recovery.formats.reader import CorruptError, Reader
 COMMITTABLES = "streaming_committer_raw_states"
 WRITERS = "writer_raw_states"
 SPLITS = "SourceReaderState"
-_READ = (COMMITTABLES, WRITERS, SPLITS)
 _LEGACY = ("next-transactional-id-hint", "next-transactional-id-hint-v2")  # FlinkKafkaProducer
 
 _COLLECTOR_MAGIC = 0xB91F252C

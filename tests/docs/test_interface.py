@@ -92,13 +92,14 @@ def test_what_a_command_takes_is_what_is_said() -> None:
 
 def test_every_option_and_every_field_of_a_row_is_on_its_page() -> None:
     """Else: `make schemas`."""
-    assert PAGE.read_text(encoding="utf-8") == page()
+    whole = page()
+    assert PAGE.read_text(encoding="utf-8") == whole
     assert (FOLDER / "README.md").read_text(encoding="utf-8") == index()
     for command in COMMANDS.values():
-        part = page().partition(f"\n## eoctl {command.name}\n")[2].partition("\n## ")[0]
+        part = whole.partition(f"\n## eoctl {command.name}\n")[2].partition("\n## ")[0]
         groups = set(re.findall(r"\(#(\w+)-options\)", part))
         shared = [
-            page().partition(f"\n## {g.capitalize()} options\n")[2].partition("\n## ")[0]
+            whole.partition(f"\n## {g.capitalize()} options\n")[2].partition("\n## ")[0]
             for g in groups
         ]
         told = set(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", "\n".join([part, *shared])))

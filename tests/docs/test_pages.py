@@ -65,7 +65,7 @@ def _typed(shell: "pexpect.spawn[str]", line: str, answer: str | None) -> tuple[
     return printed, int(str(shell.before).strip())
 
 
-IN_EACH_RUN = ("README", "tutorial")
+IN_EACH_RUN = ("README",)
 RUN = [page for page in PAGES if any(shown.runs for shown in commands(page))]
 
 

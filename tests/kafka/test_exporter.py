@@ -11,7 +11,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -24,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from eoctl.lab import secure
 from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
+from eoctl.lab.record import LabSpec
 from recovery.watch.metrics import HELP, SERIES_HELP
 from tests.kafka.command import EOCTL, FAST, environment, eoctl
 from tests.kafka.conftest import MakeTopic
@@ -109,6 +110,12 @@ def exporting(*words: str) -> Iterator[Exporter]:
         yield Exporter(process)
 
 
+@pytest.fixture(scope="module")
+def lab(start_lab: Callable[[LabSpec], Lab]) -> Lab:
+    """A lab of its own: what others leave in theirs may be unknown, and a look then incomplete."""
+    return start_lab(LabSpec(name="exporter"))
+
+
 @dataclass(frozen=True)
 class World:
     """Two groups on one topic with aborted records, behind a live transaction, beside an orphan."""
@@ -120,10 +127,10 @@ class World:
 
 
 @pytest.fixture
-def world(lab1: Lab, topic: MakeTopic) -> World:
-    name, other = topic(lab1, 2), topic(lab1)
+def world(lab: Lab, topic: MakeTopic) -> World:
+    name, other = topic(lab, 2), topic(lab)
     for partition in (0, 1):
-        producer = Producer({**lab1.client_properties(), "transactional.id": f"{name}-{partition}"})
+        producer = Producer({**lab.client_properties(), "transactional.id": f"{name}-{partition}"})
         producer.init_transactions(20)
         for number in range(6):
             producer.begin_transaction()
@@ -131,11 +138,11 @@ def world(lab1: Lab, topic: MakeTopic) -> World:
                 producer.produce(name, b"v", partition=partition)
             producer.flush(20)
             (producer.abort_transaction if number % 3 == 1 else producer.commit_transaction)(20)
-    break_(lab1, "open", topic=name, partition=1, hold=False, timeout_ms=600_000)
-    [orphan] = break_(lab1, "orphan", topic=other, partition=0, hold=False)
+    break_(lab, "open", topic=name, partition=1, hold=False, timeout_ms=600_000)
+    [orphan] = break_(lab, "orphan", topic=other, partition=0, hold=False)
     groups = {f"{name}-a": {0: 5, 1: 12}, f"{name}-b": {0: 48}}
     for group, committed in groups.items():
-        consumer = Consumer({**lab1.client_properties(), "group.id": group})
+        consumer = Consumer({**lab.client_properties(), "group.id": group})
         consumer.commit(
             offsets=[TopicPartition(name, p, at) for p, at in committed.items()],
             asynchronous=False,
@@ -145,11 +152,11 @@ def world(lab1: Lab, topic: MakeTopic) -> World:
     return World(name, groups, orphan.transactional_id, other)
 
 
-def test_what_is_served_is_what_clients_see(lab1: Lab, world: World) -> None:
+def test_what_is_served_is_what_clients_see(lab: Lab, world: World) -> None:
     chosen = [word for group in world.groups for word in ("--group", group)]
-    with exporting("--bootstrap-server", lab1.bootstrap_servers, *chosen) as exporter:
+    with exporting("--bootstrap-server", lab.bootstrap_servers, *chosen) as exporter:
         scrape = exporter.looked()
-        offsets = look(lab1, [(world.topic, 0), (world.topic, 1)])
+        offsets = look(lab, [(world.topic, 0), (world.topic, 1)])
         for group, committed in world.groups.items():
             lags, records = 0, 0
             for partition, at in committed.items():
@@ -183,24 +190,24 @@ def test_what_is_served_is_what_clients_see(lab1: Lab, world: World) -> None:
             exporter.get("/other")
 
 
-def test_what_check_writes_is_served(lab1: Lab, world: World, tmp_path: object) -> None:
+def test_what_check_writes_is_served(lab: Lab, world: World, tmp_path: object) -> None:
     prom = f"{tmp_path}/eoctl.prom"
-    eoctl("check", *FAST, "--textfile", prom, lab=lab1)
+    eoctl("check", *FAST, "--textfile", prom, lab=lab)
     with open(prom) as file:  # noqa: PTH123
         written: Written = read(file.read())
-    with exporting("--bootstrap-server", lab1.bootstrap_servers) as exporter:
+    with exporting("--bootstrap-server", lab.bootstrap_servers) as exporter:
         scrape = exporter.looked("complete")
     for name, family in written.items():
         assert {frozenset(labels) for labels in family.samples} == set(scrape.samples[name]), name
 
 
-def test_limits_and_what_they_leave_out(lab1: Lab, world: World) -> None:
+def test_limits_and_what_they_leave_out(lab: Lab, world: World) -> None:
     chosen = [word for group in world.groups for word in ("--group", group)]
     limits = ("--max-groups", "1", "--max-partitions", "1", "--max-findings", "0")
-    words = ("--bootstrap-server", lab1.bootstrap_servers, *chosen, *limits, "--max-count", "9")
+    words = ("--bootstrap-server", lab.bootstrap_servers, *chosen, *limits, "--max-count", "9")
     with exporting(*words) as exporter:
         scrape = exporter.looked()
-    offsets = look(lab1, [(world.topic, 0), (world.topic, 1)])
+    offsets = look(lab, [(world.topic, 0), (world.topic, 1)])
     first, second = sorted(world.groups)
     ends = {p: offsets[world.topic, p].stable for p in (0, 1)}
     lag = sum(ends[p] - at for p, at in world.groups[first].items())
@@ -243,16 +250,16 @@ def test_nobody_answers_at_the_start() -> None:
         assert "Traceback" not in lines
 
 
-def test_a_port_in_use_and_other_mistakes(lab1: Lab) -> None:
+def test_a_port_in_use_and_other_mistakes(lab: Lab) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        ran = eoctl("exporter", "--listen", f"127.0.0.1:{port}", lab=lab1, process=True)
+        ran = eoctl("exporter", "--listen", f"127.0.0.1:{port}", lab=lab, process=True)
     assert ran.status == 2
     assert f"--listen 127.0.0.1:{port}: cannot be listened on: Address already in use" in ran.stderr
     for address in ("9465", ":9465", "127.0.0.1:x", "::1:9465", "127.0.0.1:70000"):
-        ran = eoctl("exporter", "--listen", address, lab=lab1)
+        ran = eoctl("exporter", "--listen", address, lab=lab)
         assert (ran.status, "is no address" in ran.stderr) == (2, True)
-    assert eoctl("exporter", "--interval", "0s", lab=lab1).status == 2
+    assert eoctl("exporter", "--interval", "0s", lab=lab).status == 2
     assert eoctl("exporter", "--from", "x.eoctl").status == 4
 
 
@@ -278,12 +285,12 @@ run(json.loads(sys.argv[1]))
 """
 
 
-def test_without_the_extra_data(lab1: Lab, world: World) -> None:
+def test_without_the_extra_data(lab: Lab, world: World) -> None:
     """Lags in offsets are there; that no record is counted is said, and NaN."""
     import sys
 
     group = next(iter(world.groups))
-    words = ["exporter", "--bootstrap-server", lab1.bootstrap_servers, "--group", group, *FAST]
+    words = ["exporter", "--bootstrap-server", lab.bootstrap_servers, "--group", group, *FAST]
     words += ["--listen", "127.0.0.1:0", "--interval", "1s"]
     with started(
         [sys.executable, "-W", "ignore", "-c", COUNTER, json.dumps(words)],

@@ -40,7 +40,7 @@ def test_history_is_the_same_with_a_cache_whatever_became_of_it(
         elif damage == "bit":
             path.write_bytes(data[:90] + bytes([data[90] ^ 1]) + data[91:])
         elif damage == "other":  # whole and sound, but its last batch is not the log's
-            count = int.from_bytes(data[-12:-4], "big")
+            count = int.from_bytes(data[-11:-4], "big")  # behind the version
             batches, rest = data[: -12 - 4 * count], data[-12 - 4 * count : -4]
             last = [h.position for h in batch_headers(batches)][-1]
             changed = seal(bytearray(batches[last:-1] + bytes([batches[-1] ^ 1])))

@@ -21,7 +21,6 @@ from tui.widgets.text import error_lines, wrapped
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
 
-LAST = (" next (", " look again")
 """Begin the last lines of `why`: commands, which a page shows in its own way or not at all."""
 HEADLINES = {"STUCK": "act", "HELD": "look", "NOT": "good"}
 _LANES = {"Ongoing": "=", "Prepare": "~", "CompleteCommit": "c", "CompleteAbort": "a", "Empty": "."}
