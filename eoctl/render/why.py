@@ -11,7 +11,7 @@ from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.why import WaitingRow, WhyRow
 from recovery.times import rfc3339
 
-MOST_PLACES = 6  # named of a transaction's other partitions
+MOST_PLACES = 6  # named of the producer id's other partitions
 
 
 def why_lines(

@@ -14,7 +14,12 @@ from recovery.inspect.history import Decision, History, StateRecord, still_open_
 from recovery.inspect.id_facts import IdFacts, Refusing, refusing, reload_is_safe
 from recovery.inspect.lost_markers import covers, lost_decisions, topic_unclear
 from recovery.inspect.observation import OpenTransaction, Sample, Settings, StartBatch
-from recovery.inspect.two_phase import TWO_PHASE_TIMEOUT, is_two_phase, looks_precommitted
+from recovery.inspect.two_phase import (
+    TWO_PHASE_TIMEOUT,
+    deadline,
+    is_two_phase,
+    looks_precommitted,
+)
 
 CYCLES_PATIENCE = 2
 """A coordinator that let so many of its abort cycles pass does not abort what is overdue."""
@@ -180,12 +185,8 @@ class Case:
 
     @property
     def deadline(self) -> int | None:
-        """When the coordinator aborts the open transaction (ms, by its clock); None: never, or
-        not known. Two-phase ones never time out (TransactionStateManager.timedOutTransactions)."""
-        row = self.ongoing
-        if row is None or row.start_timestamp is None or row.timeout_ms is None:
-            return None
-        return None if is_two_phase(row) else row.start_timestamp + row.timeout_ms
+        """Return when the coordinator aborts the open transaction (`two_phase.deadline`)."""
+        return None if self.ongoing is None else deadline(self.ongoing)
 
     @property
     def deadline_in(self) -> int | None:

@@ -26,7 +26,7 @@ from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.history import StateRecord
 from recovery.inspect.id_facts import IdFacts, NamedPartition, Refusing, refusing, reload_is_safe
 from recovery.inspect.observation import Settings
-from recovery.inspect.two_phase import is_two_phase
+from recovery.inspect.two_phase import deadline, is_two_phase
 
 
 @dataclass(frozen=True)
@@ -157,11 +157,8 @@ class IdCase:
 
     @property
     def deadline(self) -> int | None:
-        """When its coordinator aborts it (ms, by its clock); None: never, or not known."""
-        row = self.row
-        if row.state != "Ongoing" or row.start_timestamp is None or row.timeout_ms is None:
-            return None
-        return None if is_two_phase(row) else row.start_timestamp + row.timeout_ms
+        """Return when its coordinator aborts the open transaction (`two_phase.deadline`)."""
+        return deadline(self.row)
 
     @property
     def gate(self) -> str | None:

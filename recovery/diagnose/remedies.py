@@ -111,9 +111,6 @@ def resolve(c: Case) -> Remedy:
 def wait_for_commit(c: Case) -> Remedy:
     """Mixed: one marker of the later transaction will decide the earlier data too."""
     row = c.ongoing
-    ends = None
-    if row and row.start_timestamp is not None and row.timeout_ms is not None:
-        ends = row.start_timestamp + row.timeout_ms
     name = row.transactional_id if row else None
     torn = "its marker would tear the open transaction"
     if c.lost and c.lost[-1].outcome == "commit":
@@ -151,7 +148,7 @@ def wait_for_commit(c: Case) -> Remedy:
             ("resolve", torn),
         ),
         transactional_id=name,
-        deadline=ends,
+        deadline=c.deadline,
     )
 
 

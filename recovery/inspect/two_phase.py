@@ -20,6 +20,19 @@ def is_two_phase(row: TransactionFacts) -> bool:
     return row.timeout_ms == TWO_PHASE_TIMEOUT
 
 
+def deadline(row: TransactionFacts) -> int | None:
+    """Return when its coordinator aborts an open transaction: epoch ms, by the coordinator's clock.
+
+    None: it is not Ongoing, it is two-phase, which never times out
+    (TransactionStateManager.timedOutTransactions), or its start or timeout is not known.
+    """
+    if row.state != "Ongoing" or is_two_phase(row):
+        return None
+    if row.start_timestamp is None or row.timeout_ms is None:
+        return None
+    return row.start_timestamp + row.timeout_ms
+
+
 def looks_precommitted(row: TransactionFacts, settings: "Settings") -> bool:
     """Guess by the name, as Flink's sinks give it: that proves nothing, and only gates a fence."""
     return any(re.fullmatch(p, row.transactional_id) for p in settings.two_phase_patterns)

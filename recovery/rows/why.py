@@ -9,8 +9,8 @@ from recovery.rows.row import Row, Timestamp
 class HeldGroupRow(Row):
     """A group on the partition. held_up: it has read all that readers may see.
 
-    beyond: it has committed an offset above the transaction's first record, so it reads
-    uncommitted records and may have used some that an abort drops.
+    beyond: its committed offset is above the transaction's first record: unless that offset was
+    set by hand, it reads uncommitted records, and may have used some that an abort drops.
     """
 
     group: str
@@ -71,8 +71,8 @@ class WhyRow(Row):
     again: the command line that watches it, until it is over.
 
     topic and partition: null where the story is of a transactional id that holds no partition.
-    also_holds: the other partitions of the same transaction, as far as its coordinator or the
-    partitions looked at tell.
+    also_holds: the other partitions on which the same producer id has something open, as far as
+    its coordinator or the partitions looked at tell. That need not be the same transaction.
     """
 
     topic: str | None

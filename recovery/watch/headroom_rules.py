@@ -5,7 +5,7 @@ They need every transactional id described. A coordinator's own clock counts whe
 """
 
 from recovery.facts import TransactionFacts, Transactions
-from recovery.inspect.two_phase import TWO_PHASE_TIMEOUT
+from recovery.inspect.two_phase import deadline, is_two_phase
 from recovery.quoting import quoted
 from recovery.rows.check import CheckRow, Unit
 from recovery.watch.check_rules import Observed, Thresholds, near_expiry
@@ -35,11 +35,8 @@ def milliseconds_left(t: TransactionFacts, transactions: Transactions, now: int)
 
     now: epoch ms, our clock. None: it is not open, has no deadline (two-phase), or was not seen.
     """
-    if t.state != "Ongoing" or t.timeout_ms in (None, TWO_PHASE_TIMEOUT):
-        return None
-    if t.start_timestamp is None or t.timeout_ms is None:
-        return None
-    return t.start_timestamp + t.timeout_ms - now - (transactions.ahead(t.coordinator) or 0)
+    ends_at = deadline(t)
+    return None if ends_at is None else ends_at - now - (transactions.ahead(t.coordinator) or 0)
 
 
 def _deadline(observed: Observed, threshold: float) -> CheckRow:
@@ -69,7 +66,7 @@ def _two_phase_age(observed: Observed, threshold: float) -> CheckRow:
     rows = [
         (observed.now + (transactions.ahead(t.coordinator) or 0) - t.start_timestamp, t)
         for t in transactions.rows
-        if t.state == "Ongoing" and t.timeout_ms == TWO_PHASE_TIMEOUT and t.start_timestamp
+        if t.state == "Ongoing" and is_two_phase(t) and t.start_timestamp
     ]
     age, oldest = max(rows, key=lambda row: row[0], default=(None, None))
     observed_seconds = None if age is None else max(0.0, age / 1000)

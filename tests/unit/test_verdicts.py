@@ -1843,3 +1843,12 @@ def test_every_combination_of_facts_has_one_verdict() -> None:
             assert v.name == "marker-lost"
             assert v.proven_outcome == "commit"
     assert {"unknown", "prepare", "marker-lost", "open", "orphan"} <= set(counts)
+
+
+def test_a_two_phase_transaction_has_no_deadline() -> None:
+    """Kafka never aborts it; start plus its timeout would be in 24 days."""
+    w, i = lost(2)
+    i.timeout = 2_147_483_647
+    w.write(i, P)
+    v = judged(w)
+    assert (v.mixed, v.remedy.action, v.remedy.deadline) == (True, "wait", None)

@@ -162,12 +162,7 @@ def play(w: World, ops: Sequence[tuple[str, int, int]], *, compaction: bool = Tr
             case ["missed"]:  # what happens in "resumed", between two reads of a log that goes then
                 w.init(i.name)
                 w.read()
-                w.write(i, tp)
-                w.end(i, "commit" if a else "abort", lost=[tp])
-                w.write(i, tp)
-                at = w.ends[i.home]
-                w.end(i, "abort" if a else "commit", lost=[tp], resumed=True)
-                w.compact(i.home, at)
+                play(w, [("resumed", a, b)])
                 w.replace_state(seen=True)
             case ["cut", *how]:
                 if how == ["lost"]:

@@ -338,7 +338,7 @@ async def _row(
 
 
 def _also_holds(d: Diagnosis, j: Judged) -> list[str]:
-    """Return the transaction's other partitions: its coordinator's list, and those looked at."""
+    """Return where else the producer id holds: its coordinator's list, and partitions looked at."""
     owner, about = j.verdict.owner, j.about
     places = set(owner.partitions or ()) if owner is not None else set()
     if about.producer_id is not None:
@@ -457,7 +457,7 @@ def _groups_said(facts: Sequence[GroupFacts], p: PartitionFacts, j: Judged | Non
     for row in sorted(here, key=lambda r: (not r.held_up, r.group)):
         lags = f"lag {row.lag} to LSO, {row.lag_hw} to HW" if row.lag is not None else "no offset"
         if row.beyond:
-            lags += ", reads uncommitted records: beyond this transaction's first one"
+            lags += ", beyond this transaction's first record"
         words.append(f"{row.group} ({lags}{', commit pending' if row.pending else ''})")
     return ", ".join(words)
 

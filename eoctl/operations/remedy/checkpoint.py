@@ -13,6 +13,7 @@ from eoctl.stores.flink_checkpoint import CheckpointFolder
 from recovery.facts import Missing, PartitionFacts, TopicPartition, TransactionFacts
 from recovery.formats.flink_checkpoint import Committable
 from recovery.inspect.history import StateRecord
+from recovery.inspect.two_phase import deadline
 from recovery.remedy.checkpoint import (
     UNFINISHED,
     Judgement,
@@ -253,10 +254,9 @@ def _row(fate: Fate, seen: Seen) -> CommittableRow:
         if row is not None
         else ("", -1, None)
     )
-    open_ = said.fate == "open"
-    ends_at = left = None
-    if open_ and row is not None and row.start_timestamp is not None and row.timeout_ms is not None:
-        ends_at = row.start_timestamp + row.timeout_ms
+    ends_at = deadline(row) if said.fate == "open" and row is not None else None
+    left = None
+    if ends_at is not None and row is not None:
         left = (ends_at - seen.at - seen.ahead.get(row.coordinator, 0)) / 1000
     counted = said.fate in ("open", "lost") and seen.counted
     return CommittableRow(
