@@ -41,7 +41,8 @@ def _answers(mine: Sequence[Item], run: Commands) -> Iterator[str]:
         return  # a fence would destroy the committed records under a mixed one
     i = fenced[0]
     lost = sum(o.dropped for o in fenced)
-    drops = f"drops {counted(lost, 'record')} that wait, " if lost else "drops its records, "
+    least = "" if all(o.is_counted for o in fenced) else "at least "
+    drops = f"drops {least}{counted(lost, 'record')} that wait, " if lost else "drops its records, "
     if i.h.verdict == "two-phase":
         yield '- [ ] "It is prepared; we will commit or abort it": let that system do it.'
         yield '- [ ] "Our half is committed, and we cannot end it": do not fence, keep it open.'

@@ -42,8 +42,17 @@ class Item:
 
     @property
     def dropped(self) -> int:
-        """Return how many records end as never written, if the transaction is aborted."""
+        """Return how many records end as never written, if the transaction is aborted.
+
+        At least so many, unless `is_counted`.
+        """
         return self.row.waiting.mine if self.first and self.row.waiting else 0
+
+    @property
+    def is_counted(self) -> bool:
+        """Return True if all its records that wait here were counted."""
+        waiting = self.row.waiting
+        return self.first and waiting is not None and not waiting.at_least
 
     @property
     def title(self) -> str:

@@ -99,6 +99,21 @@ def test_an_overdue_one_is_asked_about_once_for_all_its_partitions() -> None:
     assert "run it once" in asked
 
 
+def test_records_that_were_not_counted_are_not_told_as_none() -> None:
+    """37 on each partition; where one could not be counted, the fence drops at least the others."""
+    whole = [row("overdue", "fence", t, transactional_id="sender") for t in ("a", "b")]
+    asked = told(*whole)["Needs a person's answer"]
+    assert "drops 74 records that wait" in asked
+    for one in (
+        whole[1].model_copy(update={"waiting": None}),
+        whole[1].model_copy(
+            update={"waiting": whole[1].waiting.model_copy(update={"at_least": True})}
+        ),  # type: ignore[union-attr]
+    ):
+        asked = told(whole[0], one)["Needs a person's answer"]
+        assert re.search(r"drops at least (37|74) records that wait", asked)
+
+
 def test_signs_of_life_ask_for_the_owners_word() -> None:
     gated = row("overdue", "wait", transactional_id="sender", gate="sender is alive: it wrote")
     asked = told(gated)["Needs a person's answer"]

@@ -13,6 +13,7 @@ from eoctl.host.clock import now_ms
 from eoctl.host.java import find_java
 from eoctl.kafka.ask import clocks, coordinators
 from eoctl.kafka.connection.cluster import Cluster
+from eoctl.operations.inspect.lists import CLOCK_SKEW_MS
 from eoctl.render.words import counted, size
 from eoctl.settings.folders import cache_dir, state_dir
 from eoctl.stores.unfinished import unfinished_notice
@@ -21,7 +22,6 @@ from recovery.facts import CoordinatorClock
 from recovery.rows.row import ContextTestRow
 
 LEAST_COLUMNS = 80
-SKEW_MS = 5_000  # that judging allows for (--clock-skew)
 MOST_TIMED = 100  # open transactions that are described, to measure their coordinators' clocks
 LOCKS = Path("/proc/locks")
 
@@ -112,7 +112,7 @@ def _clocks(measured: Iterable[CoordinatorClock]) -> ContextTestRow:
         for c in measured
         if c.ahead
     ]
-    well = all(abs(c.ahead) <= SKEW_MS for c in measured)
+    well = all(abs(c.ahead) <= CLOCK_SKEW_MS for c in measured)
     detail = ", ".join(words) or "within 1 s of ours"
     return _row("clock", well, f"the coordinators': {detail}", ["ages to the second"])
 
