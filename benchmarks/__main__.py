@@ -14,6 +14,7 @@ CLAIMS = (
     "lso",
     "transactions",
     "hanging",
+    "status",
     "why",
     "offsets_count",
     "restart_plan",
@@ -31,6 +32,8 @@ def main() -> None:
     if unknown := [name for name in chosen if name not in CLAIMS]:
         raise SystemExit(f"no benchmark {unknown[0]}; there are {', '.join(CLAIMS)}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # its brokers are stopped then too
+    # byte code is kept, as where a program was installed: else each start compiles what it loads
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     load = os.getloadavg()[0]
     print(f"{os.cpu_count()} cores, load {load:.1f}; whole processes, in turn\n", flush=True)
     for name in chosen:

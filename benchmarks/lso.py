@@ -2,7 +2,16 @@
 
 from collections.abc import Iterator
 
-from benchmarks.side_by_side import EOCTL, Measured, alternate, command, lab, make_topics, tool
+from benchmarks.side_by_side import (
+    EOCTL,
+    Measured,
+    alternate,
+    command,
+    lab,
+    make_topics,
+    settled,
+    tool,
+)
 from eoctl.lab.record import LabSpec
 
 TOPICS, EACH = 10, 1000
@@ -15,6 +24,8 @@ def measure() -> Iterator[Measured]:
         total = TOPICS * EACH
         first = command(tool(one, "GetOffsetShell", "--time", "-2"), least=total)
         last = command(tool(one, "GetOffsetShell", "--time", "-1"), least=total)
+
+        settled([*EOCTL, *server, "lso", "--all"])
 
         def start_and_end() -> None:
             first()

@@ -86,6 +86,15 @@ def command(
     return run
 
 
+def settled(argv: Sequence[str], seconds: float = 300) -> None:
+    """Run argv until it ends with 0: on a busy machine brokers are not ready for all at once."""
+    end = time.monotonic() + seconds
+    while subprocess.run(argv, capture_output=True, check=False).returncode:
+        if time.monotonic() > end:
+            raise SystemExit(f"{' '.join(argv)[-200:]} does not end with 0")
+        time.sleep(1)
+
+
 def tool(lab: Lab, name: str, *words: str) -> list[str]:
     """The command line of one of Kafka's tools, started as kafka-run-class.sh starts it."""
     server = ("--bootstrap-server", lab.bootstrap_servers)

@@ -72,7 +72,7 @@ def measure() -> Iterator[Took]:
             def explained(topic: str, status: int, fresh: bool) -> tuple[list[float], list[float]]:
                 def run(number: int) -> tuple[float, float]:
                     folder = Path(cache, str(number) if fresh else "kept")
-                    return _process([*words, topic], status, folder)
+                    return process([*words, topic], status, folder)
 
                 if not fresh:
                     run(0)
@@ -97,17 +97,17 @@ def _until_loaded(one: Lab) -> None:
         time.sleep(1)
 
 
-def _process(argv: list[str], status: int, cache: Path) -> tuple[float, float]:
+def process(argv: list[str], status: int, cache: Path | None = None) -> tuple[float, float]:
     """(wall, its own) seconds of one run."""
     begin = time.perf_counter()
-    environ = {**os.environ, "EOCTL_CACHE_DIR": str(cache)}
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environ)
-    assert process.stderr is not None
-    said = process.stderr.read().decode()
-    _, ended, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(ended)
-    if process.returncode != status:
-        raise SystemExit(f"why ended with {process.returncode}: {said}")
+    environ = {**os.environ, **({"EOCTL_CACHE_DIR": str(cache)} if cache else {})}
+    child = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environ)
+    assert child.stderr is not None
+    said = child.stderr.read().decode()
+    _, ended, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(ended)
+    if child.returncode != status:
+        raise SystemExit(f"{argv[-1]} ended with {child.returncode}: {said}")
     return time.perf_counter() - begin, used.ru_utime + used.ru_stime
 
 

@@ -132,6 +132,7 @@ ENVELOPES: Mapping[str, Envelope] = {
             "skipped": list[str],
         },
     ),
+    "txn-salvage": Envelope(rows_checkpoint.SalvageRow, {"not_lost": dict[str, int]}),
     "txn-abort": _PLAN,
     "txn-fence": _PLAN,
     "txn-resolve": _PLAN,
@@ -267,6 +268,13 @@ ENVELOPES: Mapping[str, Envelope] = {
     "lab-status": Envelope(rows_lab.LabBrokerRow),
     "lab-break": Envelope(GroundTruth),
     "lab-job": Envelope(rows_lab.LabJobRow),
+    "lab-drill": Envelope(rows_lab.DrillRow),
+    "lab-drill-ask": Envelope(rows_lab.DrillAnswerRow),
+    "lab-drill-grade": Envelope(
+        rows_lab.DrillGradeRow,
+        {"drill": str, "seed": int, "seconds": float, "points": int, "most": int}
+        | {"well_done": list[str]},
+    ),
 }
 
 

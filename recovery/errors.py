@@ -41,8 +41,9 @@ class EoctlError(Exception):
 
     @property
     def sentence(self) -> str:
-        """`where: what; remedy`, on one line."""
-        text = f"{self.where}: {self.what}" if self.where else self.what
+        """`where: what; remedy`, on one line; `where` once, if `what` begins with it."""
+        named = not self.where or self.what.startswith((f"{self.where}:", f"{self.where} "))
+        text = self.what if named else f"{self.where}: {self.what}"
         return f"{text}; {self.remedy}" if self.remedy else text
 
 

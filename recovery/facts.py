@@ -1,14 +1,17 @@
-"""What was seen of a cluster, and what could not be seen: frozen values, no judgement.
+"""A cluster as it was seen, and what could not be seen: frozen values, no judgement.
 
 The same types come from a live cluster (`eoctl.kafka.ask.collect`), a bundle or a broker's files.
 Offsets are absolute; times are epoch milliseconds by the clock named in the field; None is
 "not known", never 0 or -1.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 TopicPartition = tuple[str, int]
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +156,31 @@ class GroupOffsetFacts:
     error: str | None = None
 
 
+class ConnectTask(NamedTuple):
+    """A task of a connector."""
+
+    connector: str
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectWorker:
+    """A worker of Kafka Connect, as its group knows it: the REST address that it advertises, and
+    the tasks that it was given."""
+
+    client_id: str
+    host: str
+    url: str
+    tasks: tuple[ConnectTask, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """A consumer group: its type, state, members as (client id, host), and committed offsets."""
+    """A consumer group: its type, state, members as (client id, host), and committed offsets.
+
+    protocol: of a classic group that was described: `consumer`, `connect`, or what else it speaks.
+    workers: the members of a group that speaks `connect`, as far as they could be read.
+    """
 
     group: str
     state: str | None
@@ -163,10 +188,39 @@ class GroupFacts:
     coordinator: int | None = None
     members: tuple[tuple[str, str], ...] | None = None
     offsets: tuple[GroupOffsetFacts, ...] = ()
+    protocol: str | None = None
+    workers: tuple[ConnectWorker, ...] = ()
+
+
+class Indexed:
+    """A frozen value with room for what is looked up in it often. It is no field: it says nothing.
+
+    What one of thousands of transactions needs must not be looked for among all the others.
+    """
+
+    __slots__ = ("_index",)
+    _index: Any
+
+    def index(self, make: Callable[[], T]) -> T:
+        """Return what `make` returned when it was called first."""
+        try:
+            known: T = self._index
+        except AttributeError:
+            known = make()
+            object.__setattr__(self, "_index", known)
+        return known
+
+
+def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """Return the values of each key, in their order."""
+    found: dict[K, list[T]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
-class Transactions:
+class Transactions(Indexed):
     """All coordinators' transactions, and which coordinators could be seen.
 
     clocks: of those coordinators whose clock could be measured.
@@ -188,12 +242,15 @@ class Transactions:
 
     def owners(self, producer_id: int) -> tuple[TransactionFacts, ...]:
         """The transactional ids whose current producer id is `producer_id`; no ghosts."""
-        return tuple(t for t in self.rows if t.producer_id == producer_id and not t.ghost)
+        by_producer = self.index(
+            lambda: grouped((t.producer_id, t) for t in self.rows if not t.ghost)
+        )
+        return tuple(by_producer.get(producer_id, ()))
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What one look at a cluster showed. `missing` empty = nothing asked for was left out.
+    """The result of one look at a cluster. `missing` empty = nothing asked for was left out.
 
     scanned: partitions looked at, those not in `partitions` included. producers: of partitions
     that were asked and answered; one that is absent is not known. transaction_version: the

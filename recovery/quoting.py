@@ -1,6 +1,7 @@
-"""How what somebody typed is named in an error, and addresses as a command line takes them."""
+"""Quote in an error what somebody typed, and write addresses as a command line takes them."""
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 
 
 def quoted(given: str) -> str:
@@ -17,3 +18,20 @@ def some(names: Sequence[str], most: int = 3) -> str:
     """Join names to `a, b, c and 4 more`."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def value_words(value: object) -> str:
+    """Return a fact as JSON writes it, but text within it as it is: no quote is escaped.
+
+    What groups keep beside an offset is often JSON itself, and librdkafka ends it with a NUL.
+
+    >>> print(value_words({"offset": 7, "metadata": '{"output": 3}\\0'}))
+    {"offset": 7, "metadata": '{"output": 3}'}
+    """
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{json.dumps(k)}: {value_words(v)}' for k, v in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(value_words, value))}]"
+    if isinstance(value, str) and '"' in (text := value.removesuffix("\0")):
+        return f"'{text}'"
+    return json.dumps(value)

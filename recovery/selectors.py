@@ -1,4 +1,4 @@
-"""Which topics and partitions are meant: `orders`, `orders:3`, `orders:0,2,5-9`, `'orders-*'`.
+"""Topics and partitions as typed: `orders`, `orders:3`, `orders:0,2,5-9`, `'orders-*'`.
 
 Every command that takes TOPIC[:P] parses it here. Pure: what exists is the caller's knowledge.
 """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from eoctl.engine.audit_reading import visible
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read.count import Reading
+from eoctl.kafka.read.pump import Reading
 from recovery.audit.duplicates import Copies, Copy, Suspect, Suspects, suspects_of
 from recovery.audit.request import (
     DuplicatesFound,
@@ -106,7 +106,7 @@ def suspects_in(contents: Sequence[bytes], most: int = MOST_SUSPECTS) -> "NDArra
 
 @dataclass(frozen=True)
 class _Pieces:
-    """What tasks give of pieces of the ranges, in either pass."""
+    """The tasks' results for pieces of the ranges, in either pass."""
 
     by: RecordId
     access: Access
@@ -248,7 +248,7 @@ def _copies(pieces: Sequence[Resolved], most: int) -> Judge:
         result = DuplicatesFound(
             findings=copies.findings, repeats=copies.repeats, shown=tuple(copies.duplicates())
         )
-        yield audits.answer_row(audits.told(result))
+        yield audits.answer_row(audits.answer_json(result))
 
     return judged
 

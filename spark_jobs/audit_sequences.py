@@ -27,11 +27,11 @@ def work(
     reading, unread = audits.reading(spark, audit, len(ranges)), audits.Unread(spark)
 
     def read(number: int) -> dict[str, Any]:
-        result = access.asked(
+        result = access.ask(
             lambda cluster: read_sequences(cluster, [ranges[number]], reading, most),
             read_only=True,
         )
-        unread.told(result.failed)
+        unread.lasting(result.failed)
         done(ranges[number].end - ranges[number].start)
         return result.model_dump(mode="json")
 

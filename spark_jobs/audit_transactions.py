@@ -58,11 +58,11 @@ def _reader(
     reading, unread = audits.reading(spark, audit, len(ranges)), audits.Unread(spark)
 
     def endings(number: int) -> "Iterator[pa.RecordBatch]":
-        whole, failed = access.asked(
+        whole, failed = access.ask(
             lambda cluster: read_transactions(cluster, [ranges[number]], reading), read_only=True
         )
         repeated = sum(t.repeated_markers for t in whole.values())
-        result = TransactionsFound(failed=unread.told(failed), markers_without_data=repeated)
+        result = TransactionsFound(failed=unread.lasting(failed), markers_without_data=repeated)
         done(ranges[number].end - ranges[number].start)
         yield audits.beside(number, result, ENDINGS)
         for transactions in whole.values():
@@ -98,7 +98,9 @@ def _judge(audit: TransactionsRequest) -> Any:
             findings += len(torn_here)
             torn += torn_here[: max(0, most - len(torn))]  # ids come in the order of findings
         yield from beside
-        yield audits.answer_row(audits.told(TransactionsFound(findings=findings, torn=tuple(torn))))
+        yield audits.answer_row(
+            audits.answer_json(TransactionsFound(findings=findings, torn=tuple(torn)))
+        )
 
     return judged
 

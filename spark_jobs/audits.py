@@ -1,4 +1,4 @@
-"""What the audits' jobs share: a task's reading of Kafka, frames of what tasks give, the answer.
+"""The audits' jobs share these: a task's reading of Kafka, frames of its results, the answer.
 
 Partitions are read by the tasks themselves. What a task cannot read Spark tries again; what its
 last try cannot read is part of what was found. Only where the cluster cannot be reached at all, or
@@ -17,7 +17,7 @@ from eoctl.engine.audit_reading import LASTING, not_read
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
-from eoctl.kafka.read.count import Reading
+from eoctl.kafka.read.pump import Reading
 from recovery.audit.request import AuditRequest, AuditResult
 from recovery.errors import EoctlError, Exit, IncompleteError, UsageError
 from recovery.facts import Missing, TopicPartition
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class StageProgress:
-    """Which stage of a job it is, and how far it is."""
+    """The stage of a job, and how far it is."""
 
     def __init__(
         self, spark: "SparkSession", progress: job.JobProgress, request: AuditRequest, stages: int
@@ -89,7 +89,7 @@ def reading(spark: "SparkSession", request: AuditRequest, tasks: int) -> Reading
 
 
 class Unread:
-    """What becomes of a partition that a task could not read.
+    """A partition that a task could not read, and what becomes of it.
 
     Its methods give what is told of it as found; where another try may read it, and Spark has one
     left, they raise for that.
@@ -98,7 +98,7 @@ class Unread:
     def __init__(self, spark: "SparkSession") -> None:
         self._tries = executors.tries(spark)
 
-    def told(self, failed: Sequence[Missing]) -> tuple[Missing, ...]:
+    def lasting(self, failed: Sequence[Missing]) -> tuple[Missing, ...]:
         """In a task: of partitions as `eoctl.engine.audit_reading` could not read them."""
         passing = [one for one in failed if one.error not in LASTING]
         if passing and not executors.last_try(self._tries):
@@ -155,7 +155,7 @@ def frame(
                 try:
                     yield from give(task)
                 except EoctlError as error:
-                    yield batch({"told": [json.dumps(refusals.told(error))]}, ddl)
+                    yield batch({"told": [json.dumps(refusals.lasting(error))]}, ddl)
 
     return spark.range(0, count, 1, count).mapInArrow(call, ddl)
 
@@ -175,10 +175,10 @@ def batch(columns: Mapping[str, Any], ddl: str) -> "pa.RecordBatch":
 
 def beside(piece: int, result: AuditResult, ddl: str) -> "pa.RecordBatch":
     """A row that only says what was found of a piece."""
-    return batch({"piece": [piece], "told": [told(result)]}, ddl)
+    return batch({"piece": [piece], "told": [answer_json(result)]}, ddl)
 
 
-def told(result: AuditResult) -> str:
+def answer_json(result: AuditResult) -> str:
     """Return findings as `answers` takes them."""
     return json.dumps({"answer": result.model_dump(mode="json")})
 

@@ -69,7 +69,7 @@ def _by_partition(copying: DedupRequest, answers: list[Any]) -> dict[str, Any]:
 
 
 class Tasks:
-    """What tasks do; pickled with the cluster's access."""
+    """The tasks' work; pickled with the cluster's access."""
 
     def __init__(self, access: Access, rule: DedupJob, copying: DedupRequest) -> None:
         self.access, self.rule, self.asked = access, rule, copying
@@ -81,7 +81,7 @@ class Tasks:
         async def ask(cluster: Cluster) -> Tally:
             return await dedup_task.look(cluster, self.rule, part, self.memory, scattered)
 
-        return asdict(self.access.asked(ask))
+        return asdict(self.access.ask(ask))
 
     def copy(self, part: DedupPart) -> dict[str, int]:
         """The copy of one part, to its end; the tally."""
@@ -109,7 +109,7 @@ class _Copying(TakingOver):
         async def ask(cluster: Cluster) -> DedupPart | None:
             return await dedup_task.left(cluster, self._tasks.rule, self._part)
 
-        self._left = self._tasks.access.asked(ask)
+        self._left = self._tasks.access.ask(ask)
         return None if self._left is None else self._left.start
 
     def _send_from(self, position: int) -> None:
@@ -120,7 +120,7 @@ class _Copying(TakingOver):
         async def copy(cluster: Cluster) -> Tally:
             return await dedup_task.copy(cluster, tasks.rule, left, writer, tasks.memory)
 
-        self._tally = tasks.access.asked(copy)
+        self._tally = tasks.access.ask(copy)
 
     def _answer(self, takeovers: int) -> dict[str, int]:
         return asdict(self._tally)

@@ -77,7 +77,7 @@ def work(
 
 
 class _Stages:
-    """Which of the three stages it is, and how many records they have."""
+    """The present one of three stages, and the records of each."""
 
     def __init__(self, progress: job.JobProgress) -> None:
         self._progress, self._number = progress, -1
@@ -163,7 +163,7 @@ def _judged(
 
     Raises RefusedError where the log names what cannot be read, or not in its order.
     """
-    inputs, ranges, entries = replay.seen, list[NumberedRange](), list[int]()
+    inputs, ranges, entries = replay.by_partition, list[NumberedRange](), list[int]()
     for number, (part, (before, after, _)) in enumerate(zip(replay.parts, scans, strict=True)):
         merge = (replay.merge, part.partition)
         for place, source in sorted(before.items()):

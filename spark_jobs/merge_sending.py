@@ -82,4 +82,4 @@ class ReplayAttempt(Attempt):
             positions = await exactly_once.committed(cluster, self.work.job, [self._place])
             return positions.get(self._place)
 
-        return self.work.access.asked(ask, markers.ANSWER_SECONDS)
+        return self.work.access.ask(ask, markers.ANSWER_SECONDS)

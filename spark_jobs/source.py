@@ -13,60 +13,44 @@ which decides on the spot, or give a cut file.
 """
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.access import Access
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.read import cuts
 from eoctl.kafka.read.chunks import Range
 from eoctl.kafka.read.columns import read_columns, read_headers
-from eoctl.settings.context import SECRET_KEY
-from recovery.errors import IncompleteError, RefusedError, UsageError
+from recovery.errors import EoctlError, IncompleteError, RefusedError, UsageError
 from recovery.facts import PartitionFacts
 from recovery.formats.columns import ABORTED, OPEN
 from recovery.shared import cut as cut_files
 from recovery.shared.cut import Cut
 from recovery.shared.cut import ranges as parts
-from recovery.shared.offset_bounds import MAX_OFFSET, Bound, parse_bound, range_problem
-from spark_jobs import source_columns
+from recovery.shared.offset_bounds import MAX_OFFSET, range_problem
+from spark_jobs import source_columns, source_options
 from spark_jobs.session import executors
+from spark_jobs.source_options import NAME, RANGE_OFFSETS, Edge, Wanted, flag, number
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-NAME = "eoctl-kafka"
 MANY = 1 << 20  # tasks: as many as there are
-RANGE_OFFSETS = 5_000_000
 LOAD_SECONDS = 60.0
-RANGES = ("topics", "start", "end", "cut", "range_offsets", "headers_only")
-"""The options that say what is read by which task."""
-OPTIONS = {
-    "topics": "comma-separated",
-    "start": "earliest, an offset, or an instant [earliest]",
-    "end": "lso, hw, an offset, or an instant [lso]",
-    "cut": "a cut file or a manifest, instead of topics, start and end",
-    "columns": "comma-separated [all but headers]",
-    "headers_only": "true: a row per record batch, nothing decompressed",
-    "control": "true: markers too",
-    "isolation": "read_committed or read_uncommitted [read_committed]",
-    "range_offsets": f"a bigger range is several tasks [{RANGE_OFFSETS}]",
-    "max_rate": "bytes per second and broker, of all tasks that run at once together",
-}
 
 
 @dataclass(frozen=True)
 class Span(InputPartition):
-    """What one task reads: offsets [start, end) of a partition; transactional records at or above
+    """One task's reading: offsets [start, end) of a partition; transactional records at or above
     last_stable_offset are open."""
 
     topic: str
@@ -85,6 +69,7 @@ class Choice:
     control: bool = False
     committed: bool = True
     max_rate: float | None = None
+    fail_on_data_loss: bool = True
 
     @property
     def known(self) -> Mapping[str, str]:
@@ -94,7 +79,8 @@ class Choice:
 def register(spark: "SparkSession", access: Access, name: str = NAME, **options: str) -> None:
     """Make `spark.read.format(name)` known to a session; our code goes to its executors first.
 
-    options: of every load (with `topics` or `cut`, the ranges are decided here and now).
+    options: of every load. With one that says what is read (`topics`, `subscribe`, `cut`, ...),
+    the ranges are decided here and now.
     """
     executors.ship(spark)
     spark.dataSource.register(
@@ -121,30 +107,33 @@ def kafka_source(
     each_action_loads: refuse to decide ranges at load (Spark Connect). most_at_once: tasks that
     Spark runs beside each other, where that is known. Raises what `spans` does.
     """
-    fixed = dict(given or {})
-    check_options(fixed)
-    decided = spans(access, fixed) if "topics" in fixed or "cut" in fixed else None
+    fixed = source_options.understood(given or {})
+    decided = None
+    if any(key in fixed for key in (*source_options.SELECTIONS, "topics", "cut")):
+        decided = spans(source_options.connection(access, fixed), fixed)
 
     class KafkaSource(DataSource):
         def __init__(self, options: dict[str, str]) -> None:
             super().__init__(options)
-            given = {**fixed, **{key.lower(): value for key, value in options.items()}}
-            given.pop("path", None)
-            check_options(given)
-            self.choice = choice(given)
-            same = all(given.get(key) == fixed.get(key) for key in RANGES)
+            with one_sentence():
+                given = source_options.understood({**fixed, **_lower(options)})
+                self.access = source_options.connection(access, given)
+                self.choice = choice(given)
+                self.spans = self._spans(given)
+            if self.choice.max_rate is not None:
+                share = max(1, min(len(self.spans), most_at_once))
+                self.choice = replace(self.choice, max_rate=self.choice.max_rate / share)
+
+        def _spans(self, given: Mapping[str, str]) -> list[Span]:
+            same = source_options.of_ranges(given) == source_options.of_ranges(fixed)
             if decided is not None and same:
-                self.spans = decided
-            elif each_action_loads and "cut" not in given:
+                return decided
+            if each_action_loads and "cut" not in given:
                 raise RefusedError(
                     "under Spark Connect each action loads again, and would read other ranges",
                     remedy="name topics, start and end in register(), or give a cut file",
                 )
-            else:
-                self.spans = spans(access, given)
-            if self.choice.max_rate is not None:
-                share = max(1, min(len(self.spans), most_at_once))
-                self.choice = replace(self.choice, max_rate=self.choice.max_rate / share)
+            return spans(self.access, given)
 
         @classmethod
         def name(cls) -> str:
@@ -155,28 +144,32 @@ def kafka_source(
             return source_columns.ddl({c: known[c] for c in self.choice.columns})
 
         def reader(self, schema: "StructType") -> DataSourceReader:
-            return Reader(access, self.choice, self.spans, schema)
+            with one_sentence():
+                return Reader(self.access, self.choice, self.spans, schema)
 
     return KafkaSource
 
 
-def check_options(given: Mapping[str, str]) -> None:
-    """Raises UsageError for options we don't have; a value is never quoted."""
-    for key in given:
-        if key.lower() in OPTIONS or key.lower() == "path":
-            continue
-        if SECRET_KEY.search(key) or "sasl" in key.lower() or "ssl" in key.lower():
-            raise UsageError(
-                "credentials are no options: Spark shows options on its pages",
-                where=f"option {key}",
-                remedy="put them into the Access given to register(), as env:NAME or file:PATH",
-            )
-        raise UsageError(f"no option {key}", where=NAME, remedy=f"one of {', '.join(OPTIONS)}")
+def _lower(options: Mapping[str, str]) -> dict[str, str]:
+    return {key.lower(): value for key, value in options.items()}
+
+
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """Let Spark show an error of ours as its sentence, without the stack of its Python worker.
+
+    The worker ends with the error that it tells, so that nothing else loses its stack.
+    """
+    try:
+        yield
+    except EoctlError:
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
 
 
 def choice(given: Mapping[str, str]) -> Choice:
     """Return the columns to give of each record. Raises UsageError."""
-    headers_only = _flag(given, "headers_only")
+    headers_only = flag(given, "headers_only")
     known = source_columns.BATCH if headers_only else source_columns.RECORD
     named = [c.strip() for c in given.get("columns", "").split(",") if c.strip()]
     for column in named:
@@ -184,32 +177,18 @@ def choice(given: Mapping[str, str]) -> Choice:
             raise UsageError(
                 f"no column {column!r}", where="option columns", remedy=f"one of {', '.join(known)}"
             )
-    isolation = given.get("isolation", "read_committed")
-    if isolation not in ("read_committed", "read_uncommitted"):
-        raise UsageError(f"no {isolation!r}", where="option isolation")
+    with_headers = flag(given, "includeheaders")
+    if with_headers and (headers_only or (named and "headers" not in named)):
+        what = "headers_only has no" if headers_only else "columns does not name the"
+        raise UsageError(f"{what} column headers", where="option includeHeaders")
     return Choice(
-        columns=tuple(named) or tuple(c for c in known if c != "headers"),
+        columns=tuple(named) or tuple(c for c in known if c != "headers" or with_headers),
         headers_only=headers_only,
-        control=_flag(given, "control") or headers_only,
-        committed=isolation == "read_committed",
-        max_rate=_number(given, "max_rate"),
+        control=flag(given, "control") or headers_only,
+        committed=source_options.committed(given),
+        max_rate=number(given, "max_rate"),
+        fail_on_data_loss=flag(given, "failondataloss", default="true"),
     )
-
-
-def _flag(given: Mapping[str, str], name: str) -> bool:
-    value = given.get(name, "false").lower()
-    if value not in ("true", "false"):
-        raise UsageError("write true or false", where=f"option {name}")
-    return value == "true"
-
-
-def _number(given: Mapping[str, str], name: str) -> int | None:
-    value = given.get(name)
-    if value is None:
-        return None
-    if not value.isdecimal() or int(value) == 0:
-        raise UsageError("not a number above 0", where=f"option {name}")
-    return int(value)
 
 
 def spans(access: Access, given: Mapping[str, str]) -> list[Span]:
@@ -218,52 +197,99 @@ def spans(access: Access, given: Mapping[str, str]) -> list[Span]:
     Raises UsageError, IncompleteError for what cannot be seen, RefusedError for a cut of other
     topics than those that have its names now.
     """
-    most = _number(given, "range_offsets") or RANGE_OFFSETS
-    if _flag(given, "headers_only"):  # a batch on an edge would be in two parts
+    key = "range_offsets" if "range_offsets" in given else "maxrecordsperpartition"
+    most, least = number(given, key) or RANGE_OFFSETS, number(given, "minpartitions") or 1
+    whole = [s for s in asyncio.run(_spans(access, given)) if s.start < s.end]
+    if len(whole) < least:
+        most = min(most, max(1, sum(s.end - s.start for s in whole) // least))
+    if flag(given, "headers_only"):  # a batch on an edge would be in two parts
         most = MAX_OFFSET
-    whole = asyncio.run(_spans(access, given))
     return [
         Span(s.topic, s.partition, start, end, s.last_stable_offset)
         for s in whole
-        if s.start < s.end
         for start, end in parts(s.start, s.end, most)
     ]
 
 
 async def _spans(access: Access, given: Mapping[str, str]) -> list[Span]:
-    cut = None
+    cut = wanted = None
     if "cut" in given:
-        if clash := sorted({"topics", "start", "end"} & given.keys()):
-            raise UsageError(f"a cut file says {clash[0]} already", where="option cut")
+        if "failondataloss" in given:
+            raise UsageError("a cut is read whole or not at all", where="option failOnDataLoss")
         cut = _cut_file(given["cut"])
+    else:
+        wanted = source_options.wanted(given)
     async with Cluster(access.settings(), Deadline(LOAD_SECONDS), read_only=True) as cluster:
         if cut is not None:
             return await _of_cut(cluster, cut)
-        topics = [t.strip() for t in given.get("topics", "").split(",") if t.strip()]
-        if not topics:
-            raise UsageError("no topics are named", where=NAME, remedy="option topics, or cut")
-        start = parse_bound(given.get("start", "earliest"), now_ms(), where="option start")
-        end = parse_bound(given.get("end", "lso"), now_ms(), where="option end")
-        facts = await cuts.offsets(cluster, topics)
-        starts = await _bounds(cluster, facts, start)
-        ends = await _bounds(cluster, facts, end)
-        return [_span(f, starts[i], ends[i]) for i, f in enumerate(facts)]
+        assert wanted is not None
+        facts = await _partitions(cluster, wanted)
+        places = {(f.topic, f.partition) for f in facts}
+        wanted.start.check(places)
+        wanted.end.check(places)
+        starts = await _bounds(cluster, facts, wanted.start)
+        ends = await _bounds(cluster, facts, wanted.end)
+        return [_span(f, starts[i], ends[i], wanted) for i, f in enumerate(facts)]
 
 
-async def _bounds(cluster: Cluster, facts: list[PartitionFacts], bound: Bound) -> list[int]:
-    """A bound in every partition."""
-    at: Mapping[Any, int | None] = {}
-    if bound.kind == "time":
+async def _partitions(cluster: Cluster, wanted: Wanted) -> list[PartitionFacts]:
+    """The partitions that are read, as they are now. Raises IncompleteError for what is not seen,
+    UsageError for one that does not exist."""
+    topics = list(wanted.topics) or sorted({topic for topic, _ in wanted.assigned})
+    if (pattern := wanted.pattern) is not None:
+        metadata = await cluster.metadata(None)
+        topics = sorted(
+            t.name for t in metadata.topics.values() if not t.internal and pattern.fullmatch(t.name)
+        )
+    facts = await cuts.offsets(cluster, topics) if topics else []
+    if not wanted.assigned:
+        return facts
+    for topic, partition in sorted(wanted.assigned - {(f.topic, f.partition) for f in facts}):
+        raise UsageError(f"no partition {topic}-{partition}", where="option assign")
+    return [f for f in facts if (f.topic, f.partition) in wanted.assigned]
+
+
+async def _bounds(cluster: Cluster, facts: list[PartitionFacts], edge: Edge) -> list[int]:
+    """One end of the ranges, in every partition."""
+    at: dict[tuple[str, int], int | None] = {}
+    bounds = {(f.topic, f.partition): edge.bound((f.topic, f.partition)) for f in facts}
+    instants = {bound.value for bound in bounds.values() if bound.kind == "time"}
+    if instants:
         metadata = await cluster.metadata(sorted({f.topic for f in facts}))
         every = [p for t in metadata.topics.values() for p in t.partitions]
-        at = await cuts.offsets_at(cluster, every, bound.value)
-    return [bound.resolve(f, at.get((f.topic, f.partition))) for f in facts]
+        for instant in sorted(instants):
+            mine = [
+                p
+                for p in every
+                if (bound := bounds.get((p.topic, p.partition))) is not None
+                and (bound.kind, bound.value) == ("time", instant)
+            ]
+            at |= await cuts.offsets_at(cluster, mine, instant)
+    return [edge.resolve(f, at.get((f.topic, f.partition))) for f in facts]
 
 
-def _span(facts: PartitionFacts, start: int, end: int) -> Span:
+def _span(facts: PartitionFacts, start: int, end: int, wanted: Wanted) -> Span:
     assert facts.last_stable_offset is not None
+    assert facts.log_start_offset is not None
+    where = f"{facts.topic}-{facts.partition}"
     if (problem := range_problem(start, end, facts)) is not None:
-        raise IncompleteError(problem[1], where=f"{facts.topic}-{facts.partition}")
+        raise IncompleteError(problem[1], where=where)
+    if wanted.stable and end > facts.last_stable_offset:
+        raise IncompleteError(
+            f"{end} is above the last stable offset {facts.last_stable_offset}, where "
+            "read_committed ends while a transaction is open",
+            where=where,
+            remedy="write latest (-1 in JSON), or wait until the transaction is over",
+        )
+    if start < min(facts.log_start_offset, end):
+        if wanted.fail_on_data_loss:
+            raise IncompleteError(
+                f"{start} is below the log start {facts.log_start_offset}: what was between them "
+                "is deleted",
+                where=where,
+                remedy="start at earliest (-2 in JSON); failOnDataLoss=false reads what is left",
+            )
+        start = min(facts.log_start_offset, end)
     return Span(facts.topic, facts.partition, start, end, facts.last_stable_offset)
 
 
@@ -302,9 +328,12 @@ class Reader(DataSourceReader):
 
         for field in schema.fields:
             kind = chosen.known.get(field.name)
-            if kind != field.dataType.simpleString():
+            if kind != field.dataType.simpleString() or not (
+                field.nullable or source_columns.never_null(field.name)
+            ):
+                never = "" if field.nullable else " NOT NULL"
                 raise UsageError(
-                    f"no column {field.name} of type {field.dataType.simpleString()}",
+                    f"no column {field.name} of type {field.dataType.simpleString()}{never}",
                     where=NAME,
                     remedy=source_columns.ddl(chosen.known),
                 )
@@ -317,7 +346,7 @@ class Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         if not isinstance(partition, Span):  # what Spark makes of no partitions at all
             return
-        with asyncio.Runner() as runner:
+        with one_sentence(), asyncio.Runner() as runner:
             stream = self._stream(partition)
             try:
                 while True:
@@ -337,6 +366,8 @@ class Reader(DataSourceReader):
         }
         settings = self.access.settings()
         async with Cluster(settings, Deadline(None), read_only=True) as cluster:
+            if not chosen.fail_on_data_loss:
+                offsets = await _left(cluster, offsets)
             if chosen.headers_only:
                 headers = read_headers(cluster, offsets, **named)
                 async with aclosing(headers):
@@ -351,3 +382,11 @@ class Reader(DataSourceReader):
                         batch = batch.select(~hidden) if hidden.any() else batch
                     if len(batch):
                         yield source_columns.records(batch, *place, self.arrow)
+
+
+async def _left(cluster: Cluster, offsets: Range) -> Range:
+    """Return what retention has left of a range since load. Raises IncompleteError."""
+    for f in await cuts.offsets(cluster, [offsets.topic]):
+        if f.partition == offsets.partition and f.log_start_offset is not None:
+            return replace(offsets, start=min(offsets.end, max(offsets.start, f.log_start_offset)))
+    raise IncompleteError("the partition is gone", where=f"{offsets.topic}-{offsets.partition}")

@@ -1,4 +1,4 @@
-"""What the Data Source gives: its columns as Spark knows them, and records turned into Arrow.
+"""The Data Source's columns as Spark knows them, and records turned into Arrow.
 
 Arrays are made from numpy's memory: `pa.array` of a numpy array would load pandas in each worker.
 """
@@ -62,9 +62,17 @@ batch, which may reach beyond the range; records: that it holds now, markers inc
 the latest; sequence: the first."""
 
 
+def never_null(column: str) -> bool:
+    """True if the column has a value in every row. A producer may write no timestamp (-1)."""
+    return column not in ("key", "value", "timestamp", "headers")
+
+
 def ddl(columns: Mapping[str, str]) -> str:
     """The columns as Spark's CREATE TABLE words."""
-    return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+    return ", ".join(
+        f"`{name}` {kind}{' NOT NULL' if never_null(name) else ''}"
+        for name, kind in columns.items()
+    )
 
 
 def records(
@@ -194,7 +202,7 @@ def _words(words: tuple[str, ...], which: "NDArray[Any]") -> "pa.Array":
 
 
 def _headers(batch: ColumnBatch, kind: "pa.DataType") -> "pa.Array":
-    """As Spark's own source: null where a record has none, U+FFFD where a name is no UTF-8."""
+    """Return headers as Spark's own source does: null for none, U+FFFD where a name is no UTF-8."""
     import pyarrow as pa
 
     rows = [

@@ -15,6 +15,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "stores": ("kafka/test_offset_stores*", "kafka/test_zookeeper*", "kafka/test_exactly_once*"),
     "state": ("kafka/test_state*",),
     "streams": ("kafka/test_streams*",),
+    "connect": ("kafka/test_connect*",),
     "copies": ("kafka/test_dedup*", "kafka/test_merge*"),
     "audit": ("kafka/test_audit*", "kafka/test_mirror_maker*"),
     "records": ("kafka/test_offsets*", "kafka/test_fetch*", "kafka/test_segments*"),

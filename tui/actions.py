@@ -1,4 +1,4 @@
-"""What the keys of a table do beyond moving: sort, filter, commands, JSON, copy, write."""
+"""The keys of a table beyond moving: sort, filter, commands, JSON, copy, write."""
 
 import datetime
 from collections.abc import Sequence
@@ -49,8 +49,11 @@ def sort_menu(app: "Dashboard") -> None:
     app.push_screen(overlays.sort_menu(app.table.state.data.columns), chosen)
 
 
-def _text_lines(texts: Sequence[str], role: str = "text") -> Sequence[Line]:
-    return [((text, role),) for text in texts]
+def _whole(texts: Sequence[str], width: int, role: str) -> list[Line]:
+    """Return lines in which nothing is cut: what is longer goes on in the next."""
+    return [
+        ((text[n : n + width], role),) for text in texts for n in range(0, len(text) or 1, width)
+    ]
 
 
 def show_json(app: "Dashboard") -> None:
@@ -67,8 +70,9 @@ def show_json(app: "Dashboard") -> None:
         app.say("there is no row")
         return
     _remember(app, "\n".join(texts), copy=False)
-    lines = _text_lines(texts)
-    app.push_screen(Overlay("JSON", lambda width: lines, copies="\n".join(texts)))
+    app.push_screen(
+        Overlay("JSON", lambda width: _whole(texts, width, "text"), copies="\n".join(texts))
+    )
 
 
 def equal_commands(app: "Shell") -> list[str]:
@@ -125,7 +129,7 @@ def verdicts_here(app: "Shell") -> list[str]:
 
 
 def explain(app: "Dashboard", word: str) -> None:
-    """What a word means, as `eoctl explain` tells it."""
+    """Tell what a word means, as `eoctl explain` does."""
     from tui.screens import pages
 
     try:
@@ -170,8 +174,7 @@ def show_equal(app: "Dashboard") -> None:
     def make(width: int) -> Sequence[Line]:
         lines: list[Line] = []
         for text in commands:
-            lines += [((text[n : n + width], "key"),) for n in range(0, len(text), width)]
-            lines.append(())
+            lines += [*_whole([text], width, "key"), ()]
         return lines
 
     app.push_screen(Overlay("Equal commands; none changes anything", make, copies=commands[-1]))

@@ -1,4 +1,4 @@
-"""What leads to a change: remedies, plans, jobs, forms; each through a screen that asks."""
+"""The ways to a change: remedies, plans, jobs, forms; each through a screen that asks."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from eoctl.render.sanitise import visible
 from eoctl.render.words import counted
 from recovery.errors import EoctlError
+from recovery.times import rfc3339
 from tui import commands, head
 from tui.feed.asking import LiveFeed
 from tui.screens.views import CHANGE, PLANS, WHY
@@ -28,6 +29,8 @@ def remedy(app: "Dashboard") -> None:
         return
     if snapshot is None or not isinstance(app.feed, LiveFeed):
         return
+    if _silent(app):
+        return
     if app.paused or head.is_stale(app, head.looked_at(snapshot), head.LOOK):
         app.say("this data is old: refresh first (r asks now, p resumes)", "look")
         return
@@ -48,6 +51,17 @@ def remedy(app: "Dashboard") -> None:
     app.push_screen(ChangeScreen("Remedy", make, saying), partial(_closed, app))
 
 
+def _silent(app: "Dashboard") -> bool:
+    """Return True, and say so, where the cluster does not answer: nothing is done on old data."""
+    if not head.silent(app):
+        return False
+    snapshot = app.frame.snapshot if app.frame else None
+    at = (rfc3339(head.looked_at(snapshot)) or "")[11:19]
+    known = f"this data is as of {at}Z" if at else "nothing is known of it"
+    app.say(f"not done: the cluster does not answer, {known}; r asks it now", "look")
+    return True
+
+
 def _closed(app: "Dashboard", sent: bool | None) -> None:
     if sent:
         app.table.state.selected.clear()
@@ -63,6 +77,8 @@ def change(app: "Dashboard", title: str, what: str, saying: str) -> None:
     if about is None:
         app.say("there is no plan here")
         return
+    if _is_of_this_cluster(app) and _silent(app):
+        return
     make = partial(getattr(plans, what), about)
     app.push_screen(ChangeScreen(title, make, saying), partial(_closed, app))
 
@@ -73,6 +89,18 @@ def _meant(app: "Dashboard", page: str) -> str | None:
         return app.place.about if head.has_answered(app) else None
     row = app.table.current
     return row.opens[1] if row is not None and row.opens is not None else None
+
+
+def _is_of_this_cluster(app: "Dashboard") -> bool:
+    """Return True if the plan or entry that is meant is about the cluster on the screen."""
+    snapshot = app.frame.snapshot if app.frame else None
+    if app.place.view is CHANGE:
+        detail = head.page_answer(app)
+        about = detail.cluster_id if detail is not None else None
+    else:
+        row = app.table.current
+        about = getattr(row.source, "cluster_id", None) if row is not None else None
+    return snapshot is not None and about is not None and about == snapshot.cluster_id
 
 
 def recover(app: "Dashboard", kind: str, name: str) -> None:
@@ -90,6 +118,9 @@ def recover(app: "Dashboard", kind: str, name: str) -> None:
     form = FORMS[name]
     if form.page:
         app.prompt.ask(":", commands.command_as_typed, commands.command_done, f"{form.page} ")
+        return
+
+    if _silent(app):
         return
 
     def filled(argv: list[str] | None) -> None:
@@ -126,7 +157,7 @@ def cancel(app: "Dashboard") -> None:
         ((f" Stop job {visible(name)} and all that belongs to it?", "act"),),
         ((" y stops it, esc leaves it", "text"),),
     ]
-    app.push_screen(Overlay("Stop?", lambda width: lines, keys="Y", height=2), answered)
+    app.push_screen(Overlay("Stop?", lambda width: lines, keys="Y"), answered)
 
 
 def _judged(app: "Dashboard") -> "list[TxnHangingRow]":
@@ -161,5 +192,5 @@ def leaving_needs_an_answer(app: "Dashboard") -> bool:
         ((f" {what}", "act"),),
         ((" y leaves, esc stays", "text"),),
     ]
-    app.push_screen(Overlay("Leave?", lambda width: lines, keys="Y", height=2), answered)
+    app.push_screen(Overlay("Leave?", lambda width: lines, keys="Y"), answered)
     return True

@@ -46,7 +46,7 @@ class Failed(Message):
 
 
 class Dashboard(Shell):
-    """What the keys do. The app's result is the last text that was copied, for stdout."""
+    """The app and its keys. Its result is the last text that was copied, for stdout."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
     ACTIONS: ClassVar[dict[str, Key]] = {k.action.split("(")[0]: k for k in KEYS}

@@ -1,4 +1,4 @@
-"""What is typed into the prompt: a filter after `/`, a command after `:`."""
+"""The prompt's language: a filter after `/`, a command after `:`."""
 
 import re
 from typing import TYPE_CHECKING

@@ -3,9 +3,10 @@
 from typing import TYPE_CHECKING
 
 from eoctl.render.sanitise import visible
-from eoctl.render.width import cut_middle
+from eoctl.render.width import cut_end, cut_middle
 from eoctl.render.words import age as age_words
-from eoctl.render.words import count, counted
+from eoctl.render.words import count, counted, spoken_age
+from tui.board import STALE_INTERVALS
 from tui.screens.keys import footer
 from tui.screens.views import CHANGE, JOB, JOBS, MERGE, NUMBERED, PARTITIONS, PLANS, RECOVER, WHY
 from tui.widgets.lines import Line, clipped, line_width, spread
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from recovery.rows.answers import Answer
     from tui.shell import Shell
 
-STALE_INTERVALS = 3
+STATUS_LINES = 3
 LOOK, JUDGE, KEEP = "look", "judge", "keep"
 
 
@@ -91,7 +92,7 @@ def says(app: "Shell") -> tuple[Line, ...]:
     """The overview's sentences."""
     width = app.size.width
     if app.frame is None:
-        return (((" connecting", "dim"),), (), (), ())
+        return (((" connecting", "dim"),), (), ())
     return tuple(clipped(line, width) for line in app.frame.says)
 
 
@@ -168,14 +169,46 @@ def has_answered(app: "Shell") -> bool:
     return app.place.view.kind != "page" or page_answer(app) is not None
 
 
-def status_line(app: "Shell", width: int) -> Line:
+def silent(app: "Shell") -> bool:
+    """Return True if the last look at the cluster failed: what is shown is older."""
+    s = app.frame.snapshot if app.frame else None
+    return s is not None and s.silent
+
+
+def _problem(app: "Shell", s: "Snapshot", width: int) -> list[str]:
+    """Return of when the data is, why there is none newer, and when the cluster is asked again."""
+    from recovery.times import rfc3339
+    from tui.widgets.text import wrapped
+
+    judged = s.hanging.collected_at if s.hanging else None
+    at = looked_at(s) if silent(app) else judged
+    now = app.feed.now()
+    begin, what = "", "the cluster does not answer"
+    if not silent(app):
+        begin, what = "verdicts ", "the last judgement failed"
+    if at is not None:
+        ago = spoken_age(max(0, now - at) / 1000)
+        begin += f"as of {(rfc3339(at) or '?')[11:19]}Z, {ago} ago; "
+    end = ""
+    if app.paused:
+        end = "; paused, p resumes"
+    elif silent(app) and not app.feed.replay:
+        left = max(0, (app.feed.next_look or 0) - now) / 1000
+        end = f"; trying again in {spoken_age(left)}" if left >= 1 else "; trying again now"
+    begin += f"{what}: "
+    room = STATUS_LINES * (width - 12) - len(begin) - len(end)  # lines that end early lose some
+    reason = cut_end(visible(s.problem or ""), max(room, 20))
+    return wrapped(f"{begin}{reason}{end}", width - 1, " ")
+
+
+def status_lines(app: "Shell", width: int) -> tuple[Line, ...]:
     """A message or what is wrong with the asking; on the right what the asking costs."""
     s = app.frame.snapshot if app.frame else None
     text, role = app.message
     if not text and app.failed:
         text, role = app.failed, "act"
     if not text and s is not None and s.problem:
-        text, role = s.problem, "act"
+        return tuple(((part, "act"),) for part in _problem(app, s, width))
     right: Line = ()
     if s is not None and not app.feed.replay and not app.feed.label:
         every = s.intervals.get(LOOK, app.feed.interval)
@@ -184,7 +217,7 @@ def status_line(app: "Shell", width: int) -> Line:
         right = ((cost, "dim"),)
         if line_width(right) + len(text) > width - 2:
             right = ((f"{s.share:.1%} ", "dim"),)
-    return spread(((f" {visible(text)}", role),), right, width)
+    return (spread(((f" {visible(text)}", role),), right, width),)
 
 
 def foot_line(app: "Shell", width: int) -> Line:

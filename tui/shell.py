@@ -12,7 +12,7 @@ from tui.feed.asking import Feed
 from tui.prompt import Prompt
 from tui.screens.views import BY_NAME, JOBS, OVERVIEW, PARTITIONS, PLANS, RECOVER, VIEWS, View
 from tui.widgets.lines import Bar, Page
-from tui.widgets.table import Table
+from tui.widgets.table import HEAD_LINES, Table
 from tui.widgets.table_state import TableState
 from tui.widgets.tables import TableData
 from tui.widgets.themes import register
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 SIDE_BESIDE = 120  # from this width on the evidence stands beside the list, else below it
 STRIP_BELOW = 30  # from this height on the strip of a partition stands under the list
-SAYS_LINES = 4
+SAYS_LINES = 3
+FIXED_LINES = (
+    3 + SAYS_LINES
+)  # of the overview: head, says, foot; the status is as high as its words
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class Shell(App[str]):
     #middle.beside { layout: horizontal; }
     #side { display: none; }
     #page { display: none; }
+    #board { display: none; }
     Shell.evidence #side { display: block; height: 9; }
     Shell.evidence .low #side { height: 6; }
     Shell.evidence .beside #side { height: 1fr; width: 49; border-left: solid $panel-lighten-2; }
@@ -80,10 +84,12 @@ class Shell(App[str]):
         self.table = Table(name="table")
         self.side = Page(name="side")
         self.page = Page(name="page")
+        self.board = Page(name="board", titled=False)
+        self._board: tuple[object, int, int] = (None, 0, 0)  # of which frame, width, lines
         self.status = Bar(1, name="status")
         self.prompt = Prompt()
         self.foot = Bar(1, name="foot")
-        self.middle = Container(self.table, self.side, self.page, id="middle")
+        self.middle = Container(self.table, self.side, self.board, self.page, id="middle")
 
     def compose(self) -> ComposeResult:
         yield self.head
@@ -104,8 +110,9 @@ class Shell(App[str]):
         self.tell_wants()
         self.head.show(head.head_lines(self, self.size.width))
         self.says.show(head.says(self))
-        self.status.show((head.status_line(self, self.size.width),))
+        self.status.show(head.status_lines(self, self.size.width))
         self.foot.show((head.foot_line(self, self.size.width),))
+        self.show_board()
         for part in (self.table, self.side, self.page):
             if part.display:
                 part.retitle()
@@ -142,7 +149,7 @@ class Shell(App[str]):
     def say(self, text: str, role: str = "text") -> None:
         """One sentence in the status line, until the next key."""
         self.message = (text, role)
-        self.status.show((head.status_line(self, self.size.width),))
+        self.status.show(head.status_lines(self, self.size.width))
 
     def go(self, place: Place, *, remember: bool = False) -> None:
         """Show a screen."""
@@ -176,7 +183,7 @@ class Shell(App[str]):
         """Evidence beside the list where there is room, else below it."""
         width, view = self.size.width, self.place.view
         # a strip is wide and low: under the list, where there are lines to spare
-        under = view is PARTITIONS or (view in (PLANS, JOBS, RECOVER) and width < 180)
+        under = view in (OVERVIEW, PARTITIONS) or (view in (PLANS, JOBS, RECOVER) and width < 180)
         low = view is PARTITIONS and self.size.height < STRIP_BELOW
         sided = view.kind == "evidence" and not low
         self.set_class(sided, "evidence")
@@ -196,6 +203,24 @@ class Shell(App[str]):
         from tui import shown
 
         self.page.show(shown.page(self), lambda width: head.page_title(self, width))
+
+    def show_board(self) -> None:
+        """Below the overview's list: in the lines that the list leaves, or in its own few."""
+        frame, width, lines = self.frame, self.size.width, 0
+        if self.place.view is OVERVIEW and frame is not None:
+            from tui.board.drawing import board_lines, height_of
+
+            room = self.size.height - FIXED_LINES - len(self.status.lines)
+            rows = max(1, len(self.table.state.order)) + HEAD_LINES
+            lines = height_of(frame.board, width, room, rows)
+        if (frame, width, lines) == self._board:
+            return
+        self._board = (frame, width, lines)
+        self.board.display = lines > 0
+        self.board.styles.height = lines
+        if lines and frame is not None:
+            board = frame.board
+            self.board.show(lambda width: board_lines(board, width, lines), lambda width: ())
 
     def show_evidence(self) -> None:
         """Beside a list: what the cursor's row stands on."""

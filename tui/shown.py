@@ -1,4 +1,4 @@
-"""What each screen shows beyond its table, and what it therefore asks of the feed.
+"""The lines of each screen beyond its table, and what it therefore asks of the feed.
 
 Loaded with the first frame, not before the first paint.
 """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the dashboard paints before it loads the rules
 
 @dataclass(frozen=True)
 class Limits:
-    """When a transaction counts as long or stuck, and how far apart the two looks are."""
+    """The bounds from which a transaction is long or stuck, and the pause between the two looks."""
 
     sample_interval: Annotated[
         str, typer.Option("--sample-interval", metavar="D", help="between the two looks")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from eoctl import __version__
 from eoctl.cli.options import Connection, flattened, forget_before, remember_before
@@ -25,7 +25,37 @@ from eoctl.stores.unfinished import unfinished_notice
 from recovery.errors import EoctlError, Exit
 
 
-class LazyGroup(TyperGroup):
+class _AsTyped:
+    """Takes a flag, a text or texts as the parser has them."""
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the value; of an option that may be repeated a list."""
+        del ctx
+        several = param.multiple or param.nargs == -1
+        return (list(value) if value is not None else ()) if several else value
+
+
+class _Plain:
+    """Reads flags and texts without pydantic, whose validators take a tenth of a short command.
+
+    With a version of Typer that knows no such attributes this has no effect.
+    """
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options, the one for help among them."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            descriptor = getattr(param, "type_descriptor", None)
+            if getattr(descriptor, "annotation", None) in (bool, str, list[str]):
+                param._runtime_param = _AsTyped()
+        return params
+
+
+class PlainCommand(_Plain, TyperCommand):
+    """A command."""
+
+
+class LazyGroup(_Plain, TyperGroup):
     """A group whose help comes from the table; its commands are loaded when they run."""
 
     branch: Branch
@@ -47,7 +77,7 @@ def build(name: str, node: Leaf | Branch) -> Any:
         module, _, function = node.target.partition(":")
         target = getattr(import_module(f"eoctl.cli.commands.{module}"), function)
         epilog = f"Example: {node.example}" if node.example else None
-        app.command(name, epilog=epilog)(flattened(target))
+        app.command(name, cls=PlainCommand, epilog=epilog)(flattened(target))
         command = typer.main.get_command(app)
         if node.extra is not None:
             command.callback = _with_extra(node.extra, command.callback)

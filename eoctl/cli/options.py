@@ -36,7 +36,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Connection(Ranked):
-    """How to reach the cluster."""
+    """The options that say how to reach the cluster."""
 
     help_rank: ClassVar[int] = 4
 
@@ -85,7 +85,7 @@ class Connection(Ranked):
         )
 
     @property
-    def asked(self) -> "Connect":
+    def connect(self) -> "Connect":
         from eoctl.settings.context import Connect
 
         return Connect(self.context, self.bootstrap_server, self.command_config, tuple(self.x))
@@ -111,7 +111,7 @@ class Connection(Ranked):
             )
         if self.context and "," in self.context:
             raise UsageError("this command takes one context", where="--context")
-        return _warned(resolve(self.asked))
+        return _warned(resolve(self.connect))
 
     def bundle(self) -> Path | None:
         """The bundle to ask, if one is named. Raises UsageError when a cluster is named as well."""
@@ -134,20 +134,20 @@ class Connection(Ranked):
             if not names:
                 raise UsageError("no context is named", where="--context")
         else:
-            return [_warned(resolve(self.asked))]
+            return [_warned(resolve(self.connect))]
         if self.bootstrap_server or any(x.strip().startswith("bootstrap.servers") for x in self.x):
             raise UsageError(
                 "several contexts have an address each",
                 where="--bootstrap-server",
                 remedy="name one context",
             )
-        return [_warned(resolve(dataclasses.replace(self.asked, context=name))) for name in names]
+        return [_warned(resolve(dataclasses.replace(self.connect, context=name))) for name in names]
 
     def name_in_force(self) -> str | None:
         """The context that would be used, or None."""
         from eoctl.settings.context import context_name, load_config
 
-        return context_name(self.asked, load_config())
+        return context_name(self.connect, load_config())
 
 
 def _warned(context: "Context") -> "Context":
@@ -161,7 +161,7 @@ def _warned(context: "Context") -> "Context":
 
 @dataclass(frozen=True)
 class Format(Ranked):
-    """How the answer is written, for commands that run once."""
+    """The options for how the answer is written, for commands that run once."""
 
     help_rank: ClassVar[int] = 3
 
@@ -207,7 +207,7 @@ class JsonFormat(Format):
 
 @dataclass(frozen=True)
 class Output(Format):
-    """How the answer is written, once or with --watch."""
+    """The options for how the answer is written, once or with --watch."""
 
     watch: Annotated[
         str | None,
@@ -228,7 +228,7 @@ class Output(Format):
 
 @dataclass(frozen=True)
 class Topics:
-    """Which partitions: TOPIC[:P]..., or Kafka's own habits."""
+    """The option that selects partitions: TOPIC[:P]..., or Kafka's own habits."""
 
     topics: Annotated[
         list[str] | None,

@@ -1,4 +1,4 @@
-"""What goes on while one waits, on stderr: one line that changes on a terminal, else few lines."""
+"""Progress on stderr while one waits: one line that changes on a terminal, elsewhere few lines."""
 
 import sys
 import time

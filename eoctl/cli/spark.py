@@ -1,4 +1,4 @@
-"""What commands that can run on Spark share: their options, and how they show progress."""
+"""Commands that can run on Spark share these options, and the way they show progress."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ _BAR = 24
 
 @dataclass(frozen=True)
 class SparkOptions:
-    """Which engine does the work, and where Spark is."""
+    """The options that say which engine does the work, and where Spark is."""
 
     asked_engine: Annotated[
         str, typer.Option("--engine", metavar="auto|local|spark", help="where it runs")

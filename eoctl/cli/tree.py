@@ -94,6 +94,11 @@ TREE = Branch(
                     "what became of the transactions of a Flink checkpoint",
                     "eoctl txn commit --checkpoint checkpoints/9f2c/chk-42",
                 ),
+                "salvage": Leaf(
+                    "checkpoint:salvage",
+                    "copy the aborted records of a lost transaction; --execute acts",
+                    "eoctl txn salvage checkpoints/9f2c/chk-42",
+                ),
                 "apply": Leaf(
                     "remedy:apply",
                     "carry out a plan of `txn hanging --plan`; --execute acts",
@@ -306,6 +311,11 @@ TREE = Branch(
                 ),
             },
         ),
+        "report": Leaf(
+            "bundle:report",
+            "a bundle or the journal as one HTML page",
+            "eoctl report incident.eoctl --output incident.html",
+        ),
         "context": Branch(
             "named clusters",
             {
@@ -331,23 +341,34 @@ TREE = Branch(
         "lab": Branch(
             "a real local Kafka, to try things and to break",
             {
-                "up": Leaf("lab:up", "start a Kafka on this machine", "eoctl lab up --brokers 3"),
-                "down": Leaf("lab:down", "end exactly what `up` started", "eoctl lab down"),
-                "status": Leaf("lab:status", "the labs on this machine", "eoctl lab status"),
+                "up": Leaf(
+                    "lab.kafka:up", "start a Kafka on this machine", "eoctl lab up --brokers 3"
+                ),
+                "down": Leaf("lab.kafka:down", "end exactly what `up` started", "eoctl lab down"),
+                "status": Leaf("lab.kafka:status", "the labs on this machine", "eoctl lab status"),
                 "break": Leaf(
-                    "lab:break_",
+                    "lab.kafka:break_",
                     "make real trouble, and print the truth about it",
                     "eoctl lab break orphan --topic payments --partition 1",
                 ),
                 "topic": Leaf(
-                    "lab:topic", "create an empty topic", "eoctl lab topic orders --partitions 4"
+                    "lab.kafka:topic",
+                    "create an empty topic",
+                    "eoctl lab topic orders --partitions 4",
                 ),
                 "job": Leaf(
-                    "lab:job",
+                    "lab.kafka:job",
                     "a small job to practise restarts with; it can die midway",
                     "eoctl lab job --die-after 1742",
                 ),
-                "demo": Leaf("lab:demo", "start a Kafka, break it, look at it", "eoctl lab demo"),
+                "drill": Leaf(
+                    "lab.drill:drill",
+                    "an incident to practise on, with a grade",
+                    "eoctl lab drill overdue",
+                ),
+                "demo": Leaf(
+                    "lab.kafka:demo", "start a Kafka, break it, look at it", "eoctl lab demo"
+                ),
             },
         ),
         "explain": Leaf(

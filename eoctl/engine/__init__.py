@@ -1,1 +1,1 @@
-"""What one task does, on this machine or on Spark: rebuilds, dedups, audits."""
+"""The work of one task, the same on this machine and on Spark: rebuilds, dedups, audits."""

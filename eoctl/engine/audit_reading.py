@@ -3,17 +3,14 @@
 What cannot be read of a partition is said of it, and the others are judged.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read import fetch
 from eoctl.kafka.read.columns import read_columns
-from eoctl.kafka.read.count import Reading
 from eoctl.kafka.read.fetch import Chunk, Range
+from eoctl.kafka.read.pump import Pump, Reading
 from recovery.audit.request import PartitionSequences, Resolved, SequencesFound
 from recovery.audit.sequences import SequenceAudit
 from recovery.audit.transaction_table import PartitionTransactions
@@ -84,7 +81,7 @@ async def read_chunks(
 ) -> Failed:
     """Every response of all ranges at read_uncommitted, and which partitions could not be read.
 
-    add is called in a thread of its own, one at a time; what it raises fails the partition.
+    add: see Pump.run.
     """
 
     def added(chunk: Chunk) -> None:
@@ -93,30 +90,9 @@ async def read_chunks(
             verify_crcs(chunk.records, scan)
         add((chunk.topic, chunk.partition), chunk.records, scan)
 
-    failed: Failed = {}
-    ends = {r.key: r.end for r in ranges}
-    positions = {r.key: r.start for r in ranges}
-    total, size = sum(r.end - r.start for r in ranges), 0
-    loop = asyncio.get_running_loop()
-    fetched = [Range(r.topic, r.partition, r.start, r.end) for r in ranges]
-    with ThreadPoolExecutor(1, "eoctl-audit") as thread:  # the connection is read meanwhile
-        async for item in fetch.read(cluster, fetched, max_rate=reading.max_rate):
-            key = item.topic, item.partition
-            if isinstance(item, Chunk):
-                if key in failed:
-                    continue
-                try:
-                    await loop.run_in_executor(thread, added, item)
-                except EoctlError as error:
-                    failed[key] = _missing(key, "CORRUPT_MESSAGE", error.sentence)
-                positions[key] = min(item.next_offset, ends[key])
-                size += len(item.records)
-                if reading.progress is not None:
-                    left = sum(ends[k] - p for k, p in positions.items())
-                    reading.progress(size, total - left, total)
-            elif item.error is not None:
-                failed.setdefault(key, _missing(key, item.error, item.detail))
-    return failed
+    pump = Pump(cluster, reading, sum(r.end - r.start for r in ranges))
+    await pump.run([Range(r.topic, r.partition, r.start, r.end) for r in ranges], added)
+    return pump.failed
 
 
 def columns(

@@ -1,4 +1,4 @@
-"""What a dedup remembers of an input partition, kept between runs so that it is not read again.
+"""A dedup's memory of an input partition, kept between runs so that it is not read again.
 
 Only a shortcut: a run without it reads the input from the job's first offset and comes to the same.
 """

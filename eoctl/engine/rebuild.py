@@ -46,7 +46,7 @@ RebuildEngine = Callable[[Sequence[Task]], Iterable[TaskRow]]
 
 @dataclass(frozen=True, slots=True)
 class RebuildRequest:
-    """What is to be rebuilt, all resolved; JSON can hold it, and no secret is in it.
+    """A rebuild with every wish resolved; JSON can hold it, and no secret is in it.
 
     configs: the changelogs' settings, None where they may not be seen. retention: of each changelog
     in ms, where the format has one; it joins the options. started_ms: when the first run of this
@@ -66,7 +66,7 @@ class RebuildRequest:
     fresh: bool = False
 
     def how_of(self, topic: str) -> Making:
-        """How one changelog's state is made: its retention is among the options."""
+        """Return how one changelog's state is made: its retention is among the options."""
         if topic not in self.retention:
             return self.how
         options = {**self.how.options, "retention_ms": self.retention[topic]}

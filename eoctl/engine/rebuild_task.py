@@ -47,7 +47,7 @@ TaskProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """How a state is made: what a command, its resolved request and each task have in common.
+    """The way a state is made: what a command, its resolved request and each task have in common.
 
     output: the state's folder, seen by every task and by the publisher. max_rate: bytes a second.
     range_offsets: a partition with more is read in ranges. memory_bytes: of records held before

@@ -1,4 +1,4 @@
-"""What breaks change in a cluster beside its records: topics, settings, replicas."""
+"""Changes that breaks make in a cluster beside its records: topics, settings, replicas."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -56,7 +56,7 @@ CREATE TABLE IF NOT EXISTS position (p INT PRIMARY KEY, next INT);
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run did. total: outputs that are there now; equal: exactly those of a run that was
+    """A run's result. total: outputs that are there now; equal: exactly those of a run that was
     never interrupted, in their order."""
 
     written: int
@@ -93,6 +93,21 @@ def priced(value: str) -> str:
     """The job itself."""
     name, _, count = value.partition(":")
     return f"{name} costs {int(count) * 25}"
+
+
+def expected_outputs() -> list[list[str]]:
+    """Return the outputs of a run that was never interrupted, by partition."""
+    return [[priced(sale(p, n)) for n in range(SALES)] for p in range(PARTITIONS)]
+
+
+def expected_totals() -> list[dict[str, int]]:
+    """Return each customer's total after all sales, by partition."""
+    totals: list[dict[str, int]] = [{} for _ in range(PARTITIONS)]
+    for p, held in enumerate(totals):
+        for n in range(SALES):
+            name = customer(p, n)
+            held[name] = held.get(name, 0) + int(sale(p, n).partition(":")[2])
+    return totals
 
 
 class LabJob:
@@ -176,10 +191,13 @@ class LabJob:
         self.store.unlink()
         return self.dump
 
+    def outputs(self) -> list[list[str]]:
+        """Return the outputs that are there, by partition."""
+        return [[r.value for r in records(self._lab, OUTPUT, p)] for p in range(PARTITIONS)]
+
     def look(self) -> Outcome:
         """Compare the outputs with those that an uninterrupted run makes."""
-        actual = [[r.value for r in self._records(OUTPUT, p, 0)] for p in range(PARTITIONS)]
-        expected = [[priced(sale(p, n)) for n in range(SALES)] for p in range(PARTITIONS)]
+        actual, expected = self.outputs(), expected_outputs()
         return Outcome(
             self._written,
             self._dropped,
@@ -198,7 +216,7 @@ class LabJob:
         counted = row[0] if row else 0  # the store may be ahead of the restart: never count twice
         producer, changed = self._producer(), dict[str, tuple[int, int]]()
         position = start
-        for r in self._records(INPUT, p, start):
+        for r in records(self._lab, INPUT, p, start):
             if drop is None or drop.sends():
                 producer.produce(OUTPUT, priced(r.value), r.key, partition=p)
                 self._written += 1
@@ -240,7 +258,7 @@ class LabJob:
         admin = AdminClient(self._lab.client_properties())
         end = admin.list_offsets({place: OffsetSpec.latest()})[place].result(SECONDS)
         return OutputNow(
-            end.offset, sum(1 for _ in self._records(topic, p, start)), end.leader_epoch
+            end.offset, sum(1 for _ in records(self._lab, topic, p, start)), end.leader_epoch
         )
 
     def _commit(
@@ -285,37 +303,38 @@ class LabJob:
 
         return Producer({**self._lab.client_properties(), "enable.idempotence": True})
 
-    def _records(self, topic: str, p: int, start: int) -> Iterator["_Record"]:
-        """The records from `start` to the end of the partition."""
-        from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-        consumer = Consumer(
-            {
-                **self._lab.client_properties(),
-                "group.id": f"{GROUP}-{uuid.uuid4().hex[:8]}",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-            }
-        )
-        try:
-            consumer.assign([TopicPartition(topic, p, start)])
-            while (message := consumer.poll(SECONDS)) is not None:
-                error = message.error()
-                if error is None:
-                    yield _Record(
-                        message.offset(),
-                        message.timestamp()[1],
-                        (message.key() or b"").decode(),
-                        (message.value() or b"").decode(),
-                    )
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    return
-                else:
-                    raise IncompleteError(error.str(), where=f"{topic}:{p}")
-            raise IncompleteError("nothing came", where=f"{topic}:{p}")
-        finally:
-            consumer.close()
+def records(lab: Lab, topic: str, p: int, start: int = 0) -> Iterator[_Record]:
+    """Yield what a read_committed reader gets from `start` to the end of a partition."""
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    consumer = Consumer(
+        {
+            **lab.client_properties(),
+            "group.id": f"{GROUP}-{uuid.uuid4().hex[:8]}",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(topic, p, start)])
+        while (message := consumer.poll(SECONDS)) is not None:
+            error = message.error()
+            if error is None:
+                yield _Record(
+                    message.offset(),
+                    message.timestamp()[1],
+                    (message.key() or b"").decode(),
+                    (message.value() or b"").decode(),
+                )
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return
+            else:
+                raise IncompleteError(error.str(), where=f"{topic}:{p}")
+        raise IncompleteError("nothing came", where=f"{topic}:{p}")
+    finally:
+        consumer.close()
 
 
 def _base64(text: str) -> str:

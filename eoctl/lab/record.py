@@ -1,4 +1,4 @@
-"""What a lab is and what is known of it on disk: the specification, its nodes, `lab.json`."""
+"""A lab on disk: the specification, its nodes, `lab.json`."""
 
 import base64
 import re

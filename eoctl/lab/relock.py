@@ -29,7 +29,7 @@ _WITH_DESCRIPTORS = """\
 """
 
 
-def wanted(kafka_version: str) -> list[Jar]:
+def lab_jars(kafka_version: str) -> list[Jar]:
     """Return the jars that a lab starts from: broker, tools, and a logger for broker logs."""
     modules = [("org.apache.kafka", "kafka_2.13", kafka_version)]
     if not kafka_version.startswith("2."):  # before 3.0 the tools were part of the broker
@@ -47,7 +47,7 @@ def resolve(kafka_version: str, java: Java) -> list[Jar]:
         staging = Path(folder)
         settings = staging / "with-descriptors.xml"
         settings.write_text(_WITH_DESCRIPTORS)
-        request = ivy_xml(wanted(kafka_version), transitive=True, rest=NOT_NEEDED)
+        request = ivy_xml(lab_jars(kafka_version), transitive=True, rest=NOT_NEEDED)
         with run_ivy(java, staging, request, settings) as lines:
             output = list(lines)
         if any("UNRESOLVED DEPENDENCIES" in line for line in output):

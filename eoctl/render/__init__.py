@@ -1,1 +1,1 @@
-"""How answers look: tables, words, pages, and what scripts read."""
+"""Answers as people and scripts see them: tables, words, pages, JSON."""

@@ -1,4 +1,4 @@
-"""What scripts read: rows as JSON, JSON lines, CSV or names. The contract is docs/interface.md.
+"""Rows as scripts read them: JSON, JSON lines, CSV or names. The contract is docs/interface.md.
 
 Every function gives lines without their newline; the caller writes them to stdout. No output holds
 a control character: JSON is ASCII with `\\u` escapes, CSV and names go through `visible`.

@@ -1,4 +1,4 @@
-"""What words mean: the pages in `eoctl/explain/`, which terminal, dashboard and docs site show.
+"""The pages in `eoctl/explain/`, as terminal, dashboard and docs site show them.
 
 A page is Markdown. `## NAME, OTHER NAME` begins an entry; its first paragraph says what it means; a
 list item `- **label:** text` says one thing more; a block in fences is a drawing.

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from eoctl.render.explain import what_to_do
-from eoctl.render.runbook_answers import asked
+from eoctl.render.runbook_answers import questions
 from eoctl.render.runbook_items import MARKERS, Commands, Item, block, by_id, code, stamp
 from eoctl.render.sanitise import visible
 from eoctl.render.words import count, counted
@@ -23,16 +23,12 @@ def runbook_lines(
 
     connection: the options that name the cluster. journal: changes to it that were made from here.
     """
-    rows = [row for row in answer.rows if isinstance(row, WhyRow)]
-    items = [
-        Item(row, h, h is row.held_by)
-        for row in rows
-        for h in (row.held_by, *row.others)
-        if h is not None
-    ]
-    told = {name: [i for i in items if i.section == name] for name in ("safe", "ask", "leave")}
-    look = [i for i in items if i.section == "look"]
+    items = _items(answer)
+    told = {
+        name: [i for i in items if i.section == name] for name in ("safe", "ask", "leave", "look")
+    }
     told["safe"].sort(key=lambda i: i.rank)
+    look = told["look"]
     run = Commands(connection, answer.cluster_id)
     time = stamp(answer.collected_at)
     lines = [f"# Runbook: {visible(str(answer.extra['context']))}, {time}", ""]
@@ -46,17 +42,27 @@ def runbook_lines(
     for title, body in (
         ("Cannot be told yet", list(_to_look(look, answer))),
         ("Safe now", list(_safe(told["safe"], run))),
-        ("Needs a person's answer", list(asked(told["ask"], run))),
+        ("Needs a person's answer", list(questions(told["ask"], run))),
         ("Leave alone", list(_left(told["leave"]))),
         ("Order across the partitions of one id", list(_order(items))),
         ("Verify", list(_verify(items, run))),
         ("If the owner cannot be reached", list(_nobody(items))),
-        ("For the ticket", list(_ticket(answer, told, look, journal, bundle))),
+        ("For the ticket", ["```text", *ticket_lines(answer, journal, bundle), "```"]),
     ):
         if body:
             lines += ["", f"## {title}", "", *body]
     # one blank line at most between two things
     return [line for n, line in enumerate(lines) if line or n == 0 or lines[n - 1]]
+
+
+def _items(answer: Answer) -> list[Item]:
+    return [
+        Item(row, h, h is row.held_by)
+        for row in answer.rows
+        if isinstance(row, WhyRow)
+        for h in (row.held_by, *row.others)
+        if h is not None
+    ]
 
 
 def _state(answer: Answer) -> list[str]:
@@ -188,31 +194,21 @@ def _nobody(items: Sequence[Item]) -> Iterator[str]:
         )
 
 
-def _ticket(
-    answer: Answer,
-    told: Mapping[str, Sequence[Item]],
-    look: Sequence[Item],
-    journal: Sequence[JournalRow],
-    bundle: str,
-) -> Iterator[str]:
+def ticket_lines(answer: Answer, journal: Sequence[JournalRow], bundle: str) -> Iterator[str]:
+    """Return the text for the ticket. bundle: the name of the file that keeps what was seen."""
     e = answer.extra
-    yield "```text"
+    items = sorted(_items(answer), key=lambda i: i.rank if i.section == "safe" else 0)
     yield f"cluster     {visible(str(e['context']))} {answer.cluster_id}"
     up = f"brokers {e['brokers_up']}/{e['brokers_known']}"
     yield f"seen        {rfc3339(answer.collected_at)}, {up}"
     yield f"held back   {count(e['held_back'])} partitions, {count(e['held_offsets'])} offsets"
-    for name, items in (
-        ("safe now", told["safe"]),
-        ("to be asked", told["ask"]),
-        ("not seen", look),
-    ):
-        for i in items:
+    for section, name in (("safe", "safe now"), ("ask", "to be asked"), ("look", "not seen")):
+        for i in (i for i in items if i.section == section):
             yield f"{name:<11} {visible(i.h.where)} {i.h.verdict} ({i.h.rule}), {_numbers(i)}"
     for entry in journal:
         yield f"journal     {entry.id} {entry.state}: {visible(entry.summary)}"
     yield "done        (times, journal entries, records dropped and freed: eoctl journal list)"
-    yield f"bundle      {bundle}"
-    yield "```"
+    yield f"bundle      {visible(bundle)}"
 
 
 def _numbers(i: Item) -> str:

@@ -8,7 +8,7 @@ from eoctl.render.sanitise import visible
 from eoctl.render.words import counted
 
 
-def asked(items: Sequence[Item], run: Commands) -> Iterator[str]:
+def questions(items: Sequence[Item], run: Commands) -> Iterator[str]:
     """Yield a section for each id: its partitions, the question, and what each answer means."""
     for name, mine in by_id(items).items():
         i = mine[0]

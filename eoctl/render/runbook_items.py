@@ -1,4 +1,4 @@
-"""What a runbook is made of: each judged transaction, where it belongs, and command lines."""
+"""The parts of a runbook: judged transactions, the section of each, and command lines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Item:
 
     @property
     def section(self) -> str:
-        """Where it belongs: safe, ask, leave; look: something must be seen before that."""
+        """Return its section: safe, ask, leave; look: something must be looked at before that."""
         if self.h.verdict == "unknown":
             return "look" if whom_to_ask(self.h) is None else "ask"
         if self.h.remedy.action in SAFE:
@@ -56,7 +56,7 @@ class Item:
 
     @property
     def title(self) -> str:
-        """What it is, as Markdown."""
+        """Return its title as Markdown."""
         h = self.h
         name = f"**{code(h.where)}** {'mixed ' if h.mixed else ''}{h.verdict} ({h.rule})"
         if h.producer_id is not None:

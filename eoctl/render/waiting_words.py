@@ -1,4 +1,4 @@
-"""What happens if one waits, in a sentence."""
+"""Say in a sentence what happens if one waits."""
 
 from eoctl.render.words import age
 from recovery.diagnose.prospect import Prospect

@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 
-from eoctl.render.explain import what_to_do, whom_to_ask
+from eoctl.render.explain import part, what_to_do, whom_to_ask
 from eoctl.render.sanitise import visible
-from eoctl.render.width import cells, labelled, wrapped
-from eoctl.render.words import Age, age, count, counted, size
+from eoctl.render.strip import strip_lines
+from eoctl.render.width import LABEL, cells, labelled, wrapped
+from eoctl.render.words import Age, age, counted, size
 from recovery.quoting import some
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.why import WaitingRow, WhyRow
 from recovery.times import rfc3339
 
+PIPED = 80  # cells of the drawing where there is no terminal
 MOST_PLACES = 6  # named of the producer id's other partitions
 
 
@@ -21,9 +23,13 @@ def why_lines(
     collected_at: int,
     width: int | None,
     ascii_only: bool = False,
+    first_look: bool = False,
 ) -> list[str]:
-    """The page. width: cells of the terminal, None off one; the command stands on one line."""
-    title = f"{row.where}  {row.headline}"
+    """The page. width: cells of the terminal, None off one; the command stands on one line.
+
+    first_look: of one look, where the verdict needs a second: only what was seen.
+    """
+    title = f"{row.where}  {'FIRST LOOK' if first_look else row.headline}"
     clock = (rfc3339(collected_at) or "")[11:19] + "Z"
     looked_at = f"{context}  {clock}  saw {row.brokers_up}/{row.brokers_known} brokers"
     dots = "..." if ascii_only else "…"
@@ -33,7 +39,12 @@ def why_lines(
         width,
         dots,
     )
-    for label, text in _parts(row, collected_at):
+    for label, text in seen_parts(row, collected_at):
+        lines += labelled(label, visible(text, ascii_only=ascii_only), width, dots)
+    if first_look:
+        return lines
+    lines += _log(row, width)
+    for label, text in judged_parts(row, collected_at):
         lines += labelled(label, visible(text, ascii_only=ascii_only), width, dots)
     if row.again is not None:
         lines += [" look again, until it is over:", f"   {row.again}"]
@@ -42,6 +53,18 @@ def why_lines(
         lines.append(" next (shows the plan, changes nothing):")
         lines.append(f"   {held.remedy.command}")
     return lines
+
+
+def _log(row: WhyRow, width: int | None) -> list[str]:
+    """Return the drawing of the log around the LSO, behind its label."""
+    lso, high = row.last_stable_offset, row.high_watermark
+    if not row.strip or lso is None or high is None:
+        return []
+    room = max((width or PIPED) - LABEL - 1, 20)
+    drawing = strip_lines(row.strip, lso, high, room)
+    return [
+        f" {'' if number else 'the log':<{LABEL - 1}}{line}" for number, line in enumerate(drawing)
+    ]
 
 
 def _first(title: str, looked_at: str, width: int | None, dots: str) -> list[str]:
@@ -53,12 +76,15 @@ def _first(title: str, looked_at: str, width: int | None, dots: str) -> list[str
     return [part for text in (title, looked_at) for part in wrapped(text, room, dots)]
 
 
-def _parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
+def seen_parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
+    """Return what each look sees: how far readers get, who holds them, since when, the owner."""
     parts: list[tuple[str, str]] = []
     if row.topic is not None:
         parts.append(("readers see", _readers(row, now)))
     if row.error is not None:
-        return [*parts, ("error", row.error)]
+        parts.append(("error", row.error))
+        do = part(row.error, "error", "do")
+        return [*parts, ("do", do)] if do is not None else parts
     held = row.held_by
     if held is not None:
         parts.append(("held by" if row.topic is not None else "id", _held_by(held)))
@@ -71,6 +97,15 @@ def _parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
             parts.append((label, f"{since} ago by {clock}"))
     if row.owner is not None:
         parts.append(("owner", row.owner.said))
+    return parts
+
+
+def judged_parts(row: WhyRow, now: int) -> Sequence[tuple[str, str]]:
+    """Return what the verdict rests on, who is harmed, and what to do."""
+    parts: list[tuple[str, str]] = []
+    held = row.held_by
+    if row.error is not None:
+        return parts
     if row.history:
         parts.append(("history", _history(row)))
     if held is not None:
@@ -114,7 +149,7 @@ def _readers(row: WhyRow, now: int) -> str:
     text = f"LSO {_or_unknown(row.last_stable_offset)}  HW {_or_unknown(row.high_watermark)}"
     w = row.waiting
     if w is None:
-        return text if not row.held else f"{text}  {count(row.held)} offsets held"
+        return text if not row.held else f"{text}  {counted(row.held, 'offset')} held"
     text += f"  {'at least ' if w.at_least else ''}{counted(w.records, 'record')} wait"
     if w.oldest_timestamp is not None:
         text += f", oldest ~{age(max(0.0, (now - w.oldest_timestamp) / 1000))}"

@@ -1,4 +1,4 @@
-"""How many cells of a terminal a text takes, and how to cut one so that it fits.
+"""Count the cells of a terminal that a text takes, and cut it so that it fits.
 
 Meant for text that `sanitise.visible` has made: no controls, no joiners, no variation selectors.
 Where terminals differ (emoji with a skin tone, spacing marks) the larger number is taken, so that

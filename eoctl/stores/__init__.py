@@ -1,1 +1,1 @@
-"""What eoctl keeps: journal, plans, bundles, jobs; stores of offsets, of states, locks."""
+"""All that eoctl keeps: journal, plans, bundles, jobs; stores of offsets, of states, locks."""

@@ -33,6 +33,7 @@ from recovery.facts import (
 from recovery.inspect.history import History, StateLog, StateRecord
 from recovery.inspect.id_facts import IdFacts
 from recovery.inspect.observation import OpenTransaction, Sample, StartBatch
+from recovery.rows.strip import StripRow
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -69,7 +70,7 @@ class SeenSample:
 
 @dataclass(frozen=True, slots=True)
 class SeenTransaction:
-    """What a verdict is judged from; the verdict itself is judged anew."""
+    """The evidence of a verdict on a transaction; the verdict itself is judged anew."""
 
     about: OpenTransaction
     start: StartBatch | None
@@ -80,7 +81,7 @@ class SeenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class SeenId:
-    """What the verdict on an id that holds no partition is judged from."""
+    """The evidence of a verdict on an id that holds no partition."""
 
     first: IdFacts
     second: IdFacts | None
@@ -97,7 +98,7 @@ class SeenFacts:
 
 @dataclass(frozen=True, slots=True)
 class SeenHistory:
-    """What `__transaction_state` recorded of some ids; everything: of all ids.
+    """The records of `__transaction_state` about some ids; everything: about all ids.
 
     partitions: how many that topic has.
     """
@@ -116,7 +117,8 @@ class Bundle:
 
     offsets: every partition, and who holds the held ones. producers: of every partition.
     diagnosis: without what is judged, which stands in `open_transactions` and `ids`.
-    waiting: (topic, partition, what waits) of held partitions.
+    waiting: (topic, partition, what waits) of held partitions; strips: (topic, partition, the log
+    around its LSO) of these.
     """
 
     eoctl_version: str
@@ -140,6 +142,7 @@ class Bundle:
     expirations: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
     expirations_missing: tuple[Missing, ...] = ()
     ids: tuple[SeenId, ...] = ()
+    strips: tuple[tuple[str, int, tuple[StripRow, ...] | None], ...] = ()
 
     @property
     def missing(self) -> list[Missing]:

@@ -29,6 +29,11 @@ class CheckpointFolder:
     newer: tuple[int, ...]
 
 
+def is_one(path: str) -> bool:
+    """Return True if a word is meant as a checkpoint: it is a path that exists, or a URI."""
+    return "://" in path or path.startswith("file:") or Path(path).exists()
+
+
 def read(path: str) -> CheckpointFolder:
     """Read a checkpoint: its folder, or the `_metadata` in it.
 

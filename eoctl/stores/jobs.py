@@ -22,7 +22,7 @@ from recovery.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is known of one job. Times are epoch ms; None: not yet, or not known.
+    """One job and what is known of it. Times are epoch ms; None: not yet, or not known.
 
     pid, process: the job's own process (before it has one, the launcher's), told from later ones
     with the same pid by the opaque `process`. argv: the command line, secrets hidden. master:

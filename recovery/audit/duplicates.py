@@ -177,7 +177,7 @@ class _Same:
             oldest, newest = self._times or (copy.timestamp, copy.timestamp)
             self._times = min(oldest, copy.timestamp), max(newest, copy.timestamp)
 
-    def told(self) -> Duplicate:
+    def finding(self) -> Duplicate:
         oldest, newest = self._times or (None, None)
         return Duplicate(
             id=self._first.id,
@@ -218,7 +218,7 @@ class Copies:
             if same.copies > 1:
                 self.findings += 1
                 self.repeats += same.copies - 1
-                self._found.append(same.told())
+                self._found.append(same.finding())
                 if len(self._found) >= 2 * self._most:
                     self._found = first(self._found, self._most)
         self._same = {}

@@ -1,4 +1,4 @@
-"""What an audit of transactions looks at: what partitions hold, and what coordinators decided.
+"""The facts of an audit of transactions: what partitions hold, and what coordinators decided.
 
 Decisions are the Prepare* records of `__transaction_state`. Compaction takes them once their
 transaction is complete: how far what is left can speak for an id is its coverage.
@@ -48,7 +48,7 @@ Endings = Mapping[TopicPartition, Mapping[int, Sequence[Ending]]]
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What the coordinators' log still says of an id. Times in ms.
+    """The part of an id's past that the coordinators' log still holds. Times in ms.
 
     decisions: those that are covered. pending: decisions without a record after them. ended: times
     of transactions of which only the end is there. whole: no transaction of it can be unknown.

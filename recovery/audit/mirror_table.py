@@ -1,4 +1,4 @@
-"""What is wrong with records that found no partner, from a table of all their places in both logs.
+"""Judge records that found no partner, from a table of all their places in both logs.
 
 Equal records, the source's before the mirror's, each log's by offset, make a group; what a group
 lacks or has too often is a difference, exactly. A lost record and one that only the mirror has
@@ -40,7 +40,7 @@ class Difference(NamedTuple):
 
 
 class Outside(NamedTuple):
-    """Which records without a partner may have it before the ranges that were read.
+    """The records without a partner whose partner may lie before the ranges that were read.
 
     lost_until, extra_until: those of the source, of the mirror that are older than this, in ms.
     all_extra: any of the mirror. again: those of the mirror that also stand below its first offset

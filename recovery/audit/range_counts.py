@@ -1,4 +1,4 @@
-"""What became of the offsets of a range as it is read, and each producer's last transaction.
+"""The fate of each offset of a range as it is read, and each producer's last transaction.
 
 A read_committed reader's view, as `recovery.formats.counting` defines it; the producers tell, with
 what lies behind the range, which transactions the range's end divides.

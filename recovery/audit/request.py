@@ -1,4 +1,4 @@
-"""What an audit is asked to read, and what reading gives: plain values, the same from each engine.
+"""An audit's request and what reading gives: plain values, the same from each engine.
 
 Everything is resolved: a Spark job is handed such a request, and what it finds is what the local
 engine finds. JSON can hold all of it, and no secret is in it.
@@ -75,7 +75,7 @@ class DuplicatesRequest(AuditRequest):
 
 
 class AuditResult(_Value):
-    """What came of it. failed: partitions that could not be read."""
+    """The answer of an audit. failed: partitions that could not be read."""
 
     failed: tuple[Missing, ...] = ()
 
@@ -85,7 +85,7 @@ class AuditResult(_Value):
 
 
 class PartitionSequences(_Value):
-    """What was read of a partition, and its first findings."""
+    """One partition's reading and its first findings."""
 
     topic: str
     partition: int
@@ -108,7 +108,7 @@ class TransactionsFound(AuditResult):
 
 
 class RecordsRead(_Value):
-    """How many records of a partition, or of a range of it, were read; without_id: of these."""
+    """Records that were read of a partition, or a range of it, counted; without_id: of these."""
 
     topic: str
     partition: int

@@ -43,7 +43,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What was read of a partition.
+    """The part of a partition that was read.
 
     gaps, repeats, epochs_back: findings of each kind, all of them. explained: gaps for which the
     missing offsets between their batches are enough. unnumbered: records without a sequence.

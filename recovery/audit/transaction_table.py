@@ -1,4 +1,4 @@
-"""What a data partition holds of each transaction: its data, and the marker that ended it.
+"""A data partition's view of each transaction: its data, and the marker that ended it.
 
 From batch headers; of control batches the outcome is read too. The judgement, which needs the
 coordinators' decisions and all partitions: `recovery.audit.transactions`.

@@ -1,4 +1,4 @@
-"""What the journal's lines mean: events, entries, and which changes are unfinished.
+"""The meaning of the journal's lines: events, entries, and which changes are unfinished.
 
 A line is one JSON object that ends with a checksum of itself. A change appends `begun` (with the
 whole plan), `step-started` before and `step-done` after each step, then one closing event. A line
@@ -21,7 +21,7 @@ from recovery.quoting import quoted
 EventName = Literal[
     "begun",  # who, argv, plan; undoes: the entry that this one puts back
     "step-started",
-    "step-done",  # saw: what was read back; found: it was done already
+    "step-done",  # saw: what was read back, detail: in words; found: it was done already
     "step-refused",  # detail: why; nothing was sent
     "verified",  # all steps were seen done, twice
     "failed",  # detail: the cluster said no, and nothing was changed

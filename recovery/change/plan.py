@@ -14,7 +14,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from recovery.errors import RefusedError, UsageError
-from recovery.quoting import quoted
+from recovery.quoting import quoted, value_words
 from recovery.times import rfc3339
 
 SCHEMA = "eoctl.plan/v1"
@@ -64,15 +64,16 @@ class Step(BaseModel):
 
 
 class Plan(BaseModel):
-    """What will be changed, and the facts that make it right. Times are epoch milliseconds.
+    """A change that is planned, and the facts that make it right. Times are epoch milliseconds.
 
     kind: which operation carries it out (txn-abort, restart, ...); action: the verb that the
     operator confirms. context, argv: the cluster's name and connection options; cluster_id: the
     cluster itself. scope: what the lock covers, e.g. `orders:3`; one change at a time per scope.
     observed: facts by subject (`orders:3`, `group payments`): topic ids, offsets, epochs, leader
     epochs, nothing that may change meanwhile without harm. independent: each step stands for
-    itself, a refusal stops only that one. details: what `show` prints. hits: what the plan is
-    carried out on, as its typed word names it; None = the word bears four digits of the hash.
+    itself, a refusal stops only that one. all_or_none: of an independent plan, no step is begun
+    unless all may be. details: what `show` prints. hits: what the plan is carried out on, as its
+    typed word names it; None = the word bears four digits of the hash.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -90,6 +91,7 @@ class Plan(BaseModel):
     observed: Annotated[dict[str, Any], BeforeValidator(plain)]
     steps: tuple[Step, ...]
     independent: bool = False
+    all_or_none: bool = False
     details: Plain = None
     hits: str | None = None
 
@@ -184,7 +186,7 @@ def _differences(path: tuple[str, ...], then: Any, now: Any) -> Iterable[str]:
 
 
 def _short(value: object) -> str:
-    text = json.dumps(value)
+    text = value_words(value)
     return text if len(text) <= 120 else text[:119] + "…"
 
 

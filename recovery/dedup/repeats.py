@@ -1,4 +1,4 @@
-"""Which records of a topic are copied to its clean copy, and which were there before.
+"""Decide which records of a topic go to its clean copy, and which were there before.
 
 One input partition, in offset order. What was seen is remembered: one number per source where
 records name their source record, else ids within a horizon. The same range gives the same answer,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the records of a range.
+    """The fate of the records of a range, counted.
 
     records = copied + duplicates. without_id: copied, as nobody's duplicate. differs: copied,
     although their source number was seen, since their content is another. unchecked: duplicates

@@ -1,4 +1,4 @@
-"""What a dedup is asked for, and how its job is known again: what both of its engines are given.
+"""A dedup's request, and how its job is known again: both engines are given these values.
 
 JSON can hold all of it, and no secret is in it.
 """
@@ -20,7 +20,7 @@ RULE = 1  # what makes two records the same is told by these lines' version
 
 @dataclass(frozen=True, slots=True)
 class DedupWish:
-    """What is copied where, and what makes two records the same.
+    """The wish for a dedup: from where to where, and by what two records are the same.
 
     horizon_ms, horizon_offsets: how far back ids are compared; None and None = to the beginning.
     follow: go beyond the end of a run that was finished. max_rate: bytes per second and broker.
@@ -93,7 +93,7 @@ class DedupWish:
 
 
 class Beside(NamedTuple):
-    """What stands beside a position. begin, end: of the job, and of its newest run. seen: how many
+    """The values beside a position. begin, end: of the job, and of its newest run. seen: how many
     visible records there were from begin to the position: fewer now, and what they were is lost."""
 
     begin: int
@@ -163,7 +163,7 @@ class DedupPart(_Value):
 
 
 class DedupRequest(_Value):
-    """What one run reads, everything resolved: what a Spark job is given.
+    """One run's input, everything resolved: a Spark job is given this.
 
     wish: as `Wish.plain`. topics: of each topic's name its id and how many partitions it has.
     memory: the folder that keeps what was seen, None: it is read again. shared: executors must

@@ -1,4 +1,4 @@
-"""Which ids were seen before: exact segments, each behind a Bloom filter, forgotten by a horizon.
+"""The ids that came before: exact segments, each behind a Bloom filter, forgotten by a horizon.
 
 An id is 16 bytes (`recovery.shared.record_ids`). A segment keeps its ids sorted: 16 bytes each,
 and 10 bits of filter, so that an id that was never seen is told without a search. The filter alone
@@ -87,7 +87,7 @@ class _Segment:
 
 
 class SeenIds:
-    """Which ids of a partition's records were seen before, within the horizon.
+    """The ids of a partition's records that came before, within the horizon.
 
     horizon_ms: by the clock, the highest timestamp read so far; horizon_offsets: by offsets. None:
     nothing is forgotten. What a record is does not depend on how the log is cut into batches.

@@ -1,4 +1,4 @@
-"""What two looks and the history amount to for one open transaction: the facts the rules ask for.
+"""The facts that the rules ask for: two looks and the history of one open transaction.
 
 `Case` answers the questions that the table in `recovery.diagnose.verdicts` is made of.
 """
@@ -10,6 +10,7 @@ from typing import Literal
 
 from recovery.facts import GroupFacts, PartitionFacts, ProducerFacts, TransactionFacts
 from recovery.formats.transaction_state import TransactionState, TransactionValue
+from recovery.inspect.connect import LEADER
 from recovery.inspect.history import Decision, History, StateRecord, still_open_in_log
 from recovery.inspect.id_facts import IdFacts, Refusing, refusing, reload_is_safe
 from recovery.inspect.lost_markers import covers, lost_decisions, topic_unclear
@@ -180,7 +181,7 @@ class Case:
 
     @property
     def coordinators_now(self) -> int:
-        """When the newest look was, by the coordinator's clock where it was measured, else ours."""
+        """Return the newest look's time by the coordinator's clock where measured, else ours."""
         return self.newest.collected_at + (self.ahead or 0)
 
     @property
@@ -571,8 +572,9 @@ def _stand(row: TransactionFacts) -> tuple[str, str, int | None]:
 
 
 def named_after(transactional_id: str, group: str) -> bool:
-    """Tell whether the id begins with the group's name, as those of Streams and Connect do."""
-    return bool(group) and f"{transactional_id}-".startswith(f"{group}-")
+    """Tell whether the id bears the group's name as Streams' and Connect's do, its leader's too."""
+    first = f"{transactional_id}-".startswith(f"{group}-")
+    return bool(group) and (first or transactional_id == LEADER + group)
 
 
 def gate_of(

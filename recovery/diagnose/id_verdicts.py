@@ -1,4 +1,4 @@
-"""Why a transactional id that holds no partition is not at rest, and its way out: one table.
+"""Judge a transactional id that holds no partition and is not at rest, in one table of rules.
 
 An id in Ongoing or Prepare* blocks its own client (CONCURRENT_TRANSACTIONS) also where no reader
 waits for it. `RULES` is read from the top, as `recovery.diagnose.verdicts.RULES`, which judges what
@@ -86,7 +86,7 @@ class IdCase:
 
     @property
     def client_version(self) -> int | None:
-        """Its client's transaction version (tag 2 of its record); None = not known."""
+        """Return its client's transaction version (tag 2 of its record); None = not known."""
         value = self.record.value if self.record else None
         if not isinstance(value, TransactionValue) or self.recorded is None:
             return None
@@ -144,7 +144,7 @@ class IdCase:
 
     @property
     def coordinators_now(self) -> int:
-        """When the newest look was, by its coordinator's clock where that was measured."""
+        """Return when the newest look was, by its coordinator's clock where that was measured."""
         return self.newest.collected_at + (self.newest.ahead or 0)
 
     @property

@@ -1,4 +1,4 @@
-"""What happens to a held partition if nobody acts: when its transaction ends, what is deleted."""
+"""The future of a held partition if nobody acts: when its transaction ends, what is deleted."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ NEVER_ENDS = frozenset({"orphan", "marker-lost"})
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What waiting leads to.
+    """The result of waiting.
 
     ending: how the transaction ends: `never`; `markers` once they are written; `its-system` (a
     two-phase one); `timeout`: its coordinator aborts it; `timeout-ignored`: it is due for so long

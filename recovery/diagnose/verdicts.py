@@ -1,4 +1,4 @@
-"""Why a partition is held, and the one safe way out: the rules, as one table.
+"""Judge why a partition is held and name the one safe way out, in one table of rules.
 
 `RULES` is read from the top; the first rule whose condition holds gives verdict and remedy; none
 is `unknown`. Conditions ask a `recovery.diagnose.case.Case`. What each rule rests on was seen on

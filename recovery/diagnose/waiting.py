@@ -1,4 +1,4 @@
-"""What waits behind a held LSO: whose records lie between it and the high watermark."""
+"""The records between a held LSO and the high watermark, and whose they are."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -146,7 +146,7 @@ class HeaderScan:
 
 @dataclass(frozen=True, slots=True)
 class HeaderPlaces:
-    """Where the whole batches of a buffer start: what stands for a `HeaderScan` without numpy.
+    """The places of a buffer's whole batches: they stand for a `HeaderScan` without numpy.
 
     positions: byte positions. end: the byte where whole batches end.
     """

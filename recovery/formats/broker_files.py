@@ -16,7 +16,7 @@ _ENTRY = struct.Struct(">hqqqq")
 
 
 class ProducerState(NamedTuple):
-    """What a partition knew of a producer when the snapshot was taken.
+    """A partition's knowledge of a producer when the snapshot was taken.
 
     last_sequence, last_offset: of the producer's last batch, which began offset_delta before;
     -1 where only markers are left. timestamp: of that batch, milliseconds since 1970.

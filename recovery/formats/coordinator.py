@@ -1,4 +1,4 @@
-"""Which partition of `__transaction_state` or `__consumer_offsets` a name belongs to.
+"""Compute which partition of `__transaction_state` or `__consumer_offsets` a name belongs to.
 
 The leader of that partition is the coordinator of the transactional id or the group.
 Source: Kafka's TransactionStateManager.partitionFor, GroupCoordinatorService.partitionFor,

@@ -30,7 +30,7 @@ Aborted = tuple[int, int]
 
 
 class AbortedTransactions:
-    """Which batches of one Fetch response belong to aborted transactions.
+    """The batches of one Fetch response that belong to aborted transactions.
 
     A producer id joins the aborted set at its first offset and leaves at its ABORT marker; epochs
     play no part. Make a new one for each response: its list covers that response and no other.
@@ -77,7 +77,7 @@ def aborted_batches(
 
 
 class Counts(NamedTuple):
-    """How many offsets of a range are what; they add up to the range.
+    """The offsets of a range, counted by what they are; the counts add up to the range.
 
     data: records that a read_committed reader gets. aborted: records of aborted transactions.
     control: markers. open: data records at or above the last stable offset, whatever their

@@ -1,4 +1,4 @@
-"""What a Flink checkpoint promises to Kafka: the sink's transactions, the source's offsets.
+"""A Flink checkpoint's promises to Kafka: the sink's transactions, the source's offsets.
 
 A KafkaCommittable is a transaction that was written up to the checkpoint's barrier and is to be
 committed: (transactional id, producer id, epoch) names exactly one, since the sink calls
@@ -57,13 +57,16 @@ class SinkWriter(NamedTuple):
 
 
 class SourceOffset(NamedTuple):
-    """Where a Kafka source goes on in one partition. offset: below 0 = as configured
-    (-2 earliest, -1 latest, -3 committed). operator: the source's name, "" before format 5."""
+    """A Kafka source's place in one partition. offset: below 0 = as configured
+    (-2 earliest, -1 latest, -3 committed). operator: the source's name, "" before format 5, uid:
+    the one that its job gave it, "" before format 5 or without one; id: 32 hex digits."""
 
     topic: str
     partition: int
     offset: int
     operator: str
+    uid: str = ""
+    id: str = ""
 
 
 class Skipped(NamedTuple):
@@ -88,6 +91,29 @@ class FlinkCheckpoint(NamedTuple):
     def prefixes(self) -> tuple[str, ...]:
         """The sinks' prefixes of transactional ids, as their writers' states name them."""
         return tuple(sorted({w.prefix for w in self.writers}))
+
+
+def sources(content: FlinkCheckpoint, uid: str | None, *, where: str) -> tuple[SourceOffset, ...]:
+    """Return where a Kafka source goes on, each partition once.
+
+    uid: of the source, its name or its operator id; None = of all of them. Raises RefusedError
+    where there is no such source, or where several read the same partition.
+    """
+    named = [o for o in content.offsets if uid is None or uid in (o.uid, o.operator, o.id)]
+    known = ", ".join(sorted({o.uid or o.operator or o.id for o in content.offsets}))
+    if not named:
+        raise RefusedError(
+            "it holds no offsets of a Kafka source" if not known else f"it has no source {uid}",
+            where=where,
+            remedy=f"name one of {known}" if known else None,
+        )
+    if len({(o.topic, o.partition) for o in named}) < len(named):
+        raise RefusedError(
+            "several of its sources read the same partition",
+            where=where,
+            remedy=f"name one of {known}: flink:DIR#UID",
+        )
+    return tuple(named)
 
 
 def places(metadata: Metadata) -> tuple[Place, ...]:
@@ -137,7 +163,7 @@ def read_states(metadata: Metadata, files: Mapping[Place, bytes]) -> FlinkCheckp
         for version, reader in map(_versioned, _items(operator, SPLITS, files)):
             split = _whole(reader, _split) if version == 0 else None
             if split is not None:
-                offsets.add(SourceOffset(*split, operator.name))
+                offsets.add(SourceOffset(*split, operator.name, operator.uid, operator.id))
             unread += split is None
         if unread:
             skipped.append(Skipped(where, "source", unread))

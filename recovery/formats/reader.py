@@ -54,7 +54,7 @@ class Reader:
 
     @property
     def where(self) -> str:
-        """What is read, as errors name it."""
+        """Return the name of what is read, as errors give it."""
         return self._where
 
     @property

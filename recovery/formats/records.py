@@ -47,7 +47,7 @@ class Record(NamedTuple):
 
 
 class ControlType(StrEnum):
-    """What a control record is for."""
+    """The purpose of a control record."""
 
     ABORT = "abort"
     COMMIT = "commit"

@@ -1,1 +1,1 @@
-"""What the brokers said, put side by side: facts, histories and samples without a judgement."""
+"""The brokers' answers side by side: facts, histories and samples without a judgement."""

@@ -1,4 +1,4 @@
-"""What the coordinators decided about a producer on a partition, from `__transaction_state`.
+"""The coordinators' decisions about a producer on a partition, from `__transaction_state`.
 
 A decision is a Prepare* record that names the partition. This module finds the decisions of one
 producer id and says whether the history is whole enough for "there is none" to mean anything.
@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from recovery.facts import TopicPartition
+from recovery.facts import Indexed, TopicPartition, grouped
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.reader import UnknownVersion
 from recovery.formats.transaction_state import TransactionState, TransactionValue
@@ -50,7 +50,7 @@ class StateRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class StateLog:
+class StateLog(Indexed):
     """One partition of `__transaction_state` as read, to its end.
 
     records: in offset order, at least all of every id that ever bore the producer id.
@@ -84,6 +84,21 @@ class StateLog:
         in what the later one saw.
         """
         return tuple(r for r in self.records if r.offset >= self.stands_from)
+
+    def naming(self, producer_id: int) -> Sequence[StateRecord]:
+        """Return the records that name a producer id."""
+        return self.index(self._indexed)[0].get(producer_id, ())
+
+    def of_ids(self, transactional_ids: Iterable[str]) -> list[StateRecord]:
+        """Return the records of some ids, one id after the other."""
+        by_id = self.index(self._indexed)[1]
+        return [r for name in transactional_ids for r in by_id.get(name, ())]
+
+    def _indexed(self) -> tuple[dict[int, list[StateRecord]], dict[str, list[StateRecord]]]:
+        return (
+            grouped((pid, r) for r in self.records for pid in producer_ids_of(r)),
+            grouped((r.transactional_id, r) for r in self.records),
+        )
 
 
 Source = Literal["log", "cache", "forgotten"]
@@ -138,7 +153,7 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the past says of one producer id on one partition.
+    """The past of one producer id on one partition.
 
     decisions: those that name the partition, oldest first. latest: the newest record of each id
     that bore the producer id. reason: why it is not whole (history-compacted, history-not-read,
@@ -208,13 +223,12 @@ def read_history(
     coordinator described with it. sightings: which ids the topic had, and when.
     """
     pid = start.producer_id
-    naming = [log for log in logs if any(names(r, pid) for r in log.records)]
+    naming = [log for log in logs if log.naming(pid)]
     former = [kept for log in logs for kept in log.former]
-    forgotten = sorted({r for kept in former for r in kept.records}, key=lambda r: r.offset)
-    named_ids = {r.transactional_id for log in naming for r in log.records if names(r, pid)}
-    named_ids |= {r.transactional_id for r in forgotten if names(r, pid)}
+    named_ids = {r.transactional_id for log in (*naming, *former) for r in log.naming(pid)}
     ids = tuple(sorted(named_ids | set(known_ids)))
-    records = [r for log in naming for r in log.records if r.transactional_id in ids]
+    forgotten = sorted({r for kept in former for r in kept.of_ids(ids)}, key=lambda r: r.offset)
+    records = [r for log in naming for r in log.of_ids(ids)]
     records.sort(key=lambda r: (r.partition, r.offset))
     window = max((log.whole_from for log in naming), default=0)
     inside = [r for r in records if r.offset >= window]
@@ -223,12 +237,12 @@ def read_history(
     kept = {log.partition: log.cached_until for log in naming}
     home = min(homes, default=None)
     sighting = None if sightings is None or home is None else sightings.of(home)
-    begun = {r for log in (*naming, *former) for r in _since_begun(log, start)}
+    begun = {r for log in (*naming, *former) for r in _since_begun(log, start, ids)}
     return History(
         producer_id=pid,
         transactional_ids=ids,
         decisions=(
-            *_decisions(_not_in(forgotten, records, ids), pid, where, None, begun),
+            *_decisions(_not_in(forgotten, records), pid, where, None, begun),
             *_decisions(records, pid, where, kept, begun),
         ),
         latest=tuple({r.transactional_id: r for r in records}.values()),
@@ -250,14 +264,12 @@ def read_history(
     )
 
 
-def names(record: StateRecord, pid: int) -> bool:
-    """Return True if the record is the producer id's, or its id bore it before or bears it next."""
+def producer_ids_of(record: StateRecord) -> set[int]:
+    """Return the record's producer id, and those that its id bore before and bears next."""
     v = record.value
-    return isinstance(v, TransactionValue) and pid in (
-        v.producer_id,
-        v.previous_producer_id,
-        v.next_producer_id,
-    )
+    if not isinstance(v, TransactionValue):
+        return set()
+    return {v.producer_id, v.previous_producer_id, v.next_producer_id}
 
 
 def _not_whole(
@@ -322,10 +334,11 @@ def _begins_before(records: Sequence[StateRecord], start: StartBatch) -> bool:
     return False
 
 
-def _since_begun(log: StateLog, start: StartBatch) -> list[StateRecord]:
-    """Return the records behind the one that began the batch's epoch, none of which is missing."""
-    first = next((r.offset for r in log.standing if _begins(r.value, start)), None)
-    return [r for r in log.records if first is not None and r.offset > first]
+def _since_begun(log: StateLog, start: StartBatch, ids: Iterable[str]) -> list[StateRecord]:
+    """Return the ids' records behind the one that began the batch's epoch: none is missing."""
+    own = [r for r in log.naming(start.producer_id) if r.offset >= log.stands_from]
+    first = next((r.offset for r in own if _begins(r.value, start)), None)
+    return [r for r in log.of_ids(ids) if first is not None and r.offset > first]
 
 
 def _begins(value: TransactionValue | UnknownVersion | None, start: StartBatch) -> bool:
@@ -377,7 +390,7 @@ def _moved(
         (
             r.transactional_id
             for r in records
-            if names(r, pid)
+            if pid in producer_ids_of(r)
             and r.transactional_id not in confirmed_ids
             and r.partition != coordinator_partition(r.transactional_id, partitions)
         ),
@@ -385,16 +398,10 @@ def _moved(
     )
 
 
-def _not_in(
-    forgotten: Sequence[StateRecord], records: Sequence[StateRecord], ids: Collection[str]
-) -> list[StateRecord]:
-    """Return what only the cache knows of these ids."""
-    there = {(r.partition, r.offset, r.value) for r in records}
-    return [
-        r
-        for r in forgotten
-        if r.transactional_id in ids and (r.partition, r.offset, r.value) not in there
-    ]
+def _not_in(forgotten: Sequence[StateRecord], records: Sequence[StateRecord]) -> list[StateRecord]:
+    """Return what only the cache knows."""
+    there = {(r.partition, r.offset, r.value) for r in records} if forgotten else set()
+    return [r for r in forgotten if (r.partition, r.offset, r.value) not in there]
 
 
 def _decisions(

@@ -1,12 +1,13 @@
 """From facts to the rows of `lso`, `producers`, `txn list` and `txn describe`. No judgement."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from recovery.facts import Facts, PartitionFacts, ProducerFacts, TransactionFacts, Transactions
 from recovery.formats.coordinator import coordinator_partition
 from recovery.rows.row import (
     AgeClock,
     Blocking,
+    ConnectRow,
     LsoRow,
     ProducerRow,
     TxnDescribeRow,
@@ -94,11 +95,13 @@ def producer_rows(facts: Facts, *, resolve: bool) -> list[ProducerRow]:
     for producers in facts.producers.values():
         for p in producers:
             owner = owner_of(p.producer_id, facts.transactions) if resolve else None
+            stale = stale_epoch(p, owner, facts.transaction_version)
             rows.append(
                 ProducerRow.of(
                     p,
                     transactional_id=owner.transactional_id if owner else None,
-                    stale_epoch=stale_epoch(p, owner, facts.transaction_version),
+                    stale_epoch=stale,
+                    wrote_after_fence=wrote_after_fence(p, owner) if stale and owner else None,
                     error=None,
                 )
             )
@@ -121,6 +124,20 @@ def stale_epoch(
     if lag <= 0:
         return False
     return True if transaction_version < 2 or owner.state == "Empty" else None
+
+
+def wrote_after_fence(producer: ProducerFacts, owner: TransactionFacts) -> bool | None:
+    """Tell a stale epoch that has a transaction open here from one that merely stands here.
+
+    The coordinator ends the open transaction before it gives a newer epoch out, on each of its
+    partitions. So what is still open under the older one began later, or its marker was lost; the
+    partition must have been looked at after the coordinator. None while markers are being written.
+    A producer that was fenced and came back (a worker that froze) leaves its last epoch standing:
+    Kafka refuses what it writes.
+    """
+    if producer.current_txn_start_offset is None:
+        return False
+    return None if owner.state.startswith("Prepare") else True
 
 
 def clock_notes(transactions: Transactions, skew_ms: int) -> tuple[str, ...]:
@@ -162,15 +179,22 @@ def open_age(t: TransactionFacts, now_ms: int) -> float | None:
 
 
 def txn_describe_rows(
-    transactions: Transactions, coordinator_partitions: int, now_ms: int
+    transactions: Transactions,
+    coordinator_partitions: int,
+    now_ms: int,
+    connect: Mapping[str, ConnectRow],
 ) -> list[TxnDescribeRow]:
-    """One row per transactional id, with the partitions of its transaction; now_ms: our clock."""
+    """One row per transactional id, with the partitions of its transaction; now_ms: our clock.
+
+    connect: of those ids that look like Kafka Connect's.
+    """
     return [
         TxnDescribeRow.of(
             t,
             coordinator_partition=coordinator_partition(t.transactional_id, coordinator_partitions),
             age_seconds=open_age(t, now_ms + (transactions.ahead(t.coordinator) or 0)),
             partitions=[TxnPartition(topic=a, partition=b) for a, b in t.partitions or ()],
+            connect=connect.get(t.transactional_id),
         )
         for t in transactions.rows
     ]

@@ -1,4 +1,4 @@
-"""Which decisions on an open transaction never got their marker: often a lost COMMIT.
+"""Decisions on an open transaction that never got their marker: often a lost COMMIT.
 
 v2 has an epoch for each transaction and tells by it. v1 has one epoch for many and tells by order:
 decisions are paired with the producer's markers in every way that they allow, and only if all ways

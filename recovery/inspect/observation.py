@@ -1,4 +1,4 @@
-"""What a verdict is judged from: two looks at one open transaction on one partition.
+"""The facts of a verdict: two looks at one open transaction on one partition.
 
 Frozen values, put together by whoever asked (a live cluster, a bundle). None is "not known".
 What was decided in the past is `recovery.inspect.history.History`; the rules are
@@ -26,7 +26,7 @@ CLOSED_STATES = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """What is judged: one producer's open transaction on one partition.
+    """One producer's open transaction on one partition: the thing that is judged.
 
     producer_id and start_offset are None where a partition is held and nobody could tell, or
     nobody answered, by which transaction.

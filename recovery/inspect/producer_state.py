@@ -1,4 +1,4 @@
-"""What a partition leader knows of its producers, computed from record batches as the leader does.
+"""A partition leader's knowledge of its producers, computed from record batches as it does.
 
 Begin with a `.snapshot` (or nothing), apply every later batch in offset order.
 Source: Kafka's ProducerStateManager, ProducerAppendInfo and ProducerStateEntry.

@@ -1,4 +1,4 @@
-"""Which rights (Kafka ACLs) the brokers ask for, and how one that is missing is named.
+"""The rights (Kafka ACLs) that the brokers ask for, and how a missing one is named.
 
 Kept here once: a refused remedy names its right, `context test` tries all of them.
 """
@@ -57,7 +57,7 @@ is about."""
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Whether a command is allowed; None: one of its rights is not known, or not on all.
+    """One command and whether it is allowed; None: a right is not known, or not on all.
 
     missing, unknown: the rights that make it so.
     """
@@ -98,7 +98,7 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class ByAcls:
-    """What the ACLs say of one operation: on all resources of a kind, on some names, on none."""
+    """The ACLs' word on one operation: on all resources of a kind, on some names, on none."""
 
     everywhere: bool
     some: tuple[str, ...] = ()

@@ -26,7 +26,7 @@ from recovery.formats.columns_walk import varints
 from recovery.formats.reader import Buffer, CorruptError, UnknownVersion
 from recovery.formats.records import records
 from recovery.formats.transaction_state import decode_key, decode_value
-from recovery.inspect.history import StateLog, StateRecord, names
+from recovery.inspect.history import StateLog, StateRecord, producer_ids_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -134,7 +134,7 @@ def _search(needles: Collection[bytes]) -> Callable[[bytes], bool]:
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """What was once read of a partition and is not in the present log.
+    """An earlier reading of a partition that the present log no longer holds.
 
     same_topic: the present topic lost it; else it is of an earlier topic of the same name.
     """
@@ -232,13 +232,13 @@ def state_log(
         for part in parts:
             records |= {r.offset: r for r in _decoded(partition, part, range(len(part.scan)))}
     else:
-        ids = set(transactional_ids)
+        ids, named = set(transactional_ids), frozenset(producer_ids)
         for part in parts if producer_ids else ():
             for record in _decoded(partition, part, part.of_producers(producer_ids)):
                 value = record.value
                 # a value of a later version may be this producer's: its id is listed, and said so
-                if isinstance(value, UnknownVersion) or any(
-                    names(record, pid) for pid in producer_ids
+                if isinstance(value, UnknownVersion) or not named.isdisjoint(
+                    producer_ids_of(record)
                 ):
                     ids.add(record.transactional_id)
         ids -= {""}  # no id at all

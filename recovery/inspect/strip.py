@@ -1,4 +1,4 @@
-"""What the log around the LSO consists of, from the headers of its batches. Pure.
+"""The log around the LSO, batch by batch, from the headers alone. Pure.
 
 Below the LSO the aborted list of a read_committed fetch decides (see AbortedTransactions); above it
 there is no list, so a transaction is told by the marker that follows it, if one was read.

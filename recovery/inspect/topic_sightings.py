@@ -1,4 +1,4 @@
-"""Which ids a topic's name had, and when: what tells a topic from one made anew under its name.
+"""The ids that a topic's name had, and when: they tell a topic from one made anew under its name.
 
 A decision in `__transaction_state` names a topic and not its id. "When" is an offset of a partition
 of `__transaction_state`, so that no clock is asked: what stands there was written before a look, or
@@ -24,7 +24,7 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What a decision on the name means, by its offset in one partition of `__transaction_state`.
+    """The decisions on the name by their offset in one partition of `__transaction_state`.
 
     since: from this offset on it is about the present topic (None = not known). before: below
     this offset it is about an earlier topic of that name (0 = none is known).

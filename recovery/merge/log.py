@@ -44,7 +44,7 @@ _USUAL = re.compile(  # what `encode` and most others write
 
 
 class MergeFormat(Protocol):
-    """How an entry stands in a record."""
+    """The form of an entry in a record."""
 
     def decode(self, key: bytes | None, value: bytes | None) -> MergeEntry:
         """Raises CorruptError."""
@@ -149,7 +149,7 @@ def merge_format(name: str) -> MergeFormat:
 
 
 class Tail:
-    """What a stretch of a merge log names of each source; `add` its entries in their order."""
+    """The sources that a stretch of a merge log names; `add` its entries in their order."""
 
     def __init__(self) -> None:
         self._sources: dict[TopicPartition, list[int]] = {}  # first, last, entries, back

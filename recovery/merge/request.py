@@ -70,12 +70,12 @@ class ReplayRequest(_Value):
     range_offsets: int
 
     @property
-    def seen(self) -> dict[TopicPartition, Log]:
+    def by_partition(self) -> dict[TopicPartition, Log]:
         return {(log.topic, log.partition): log for log in self.logs}
 
     def cut(self, ranges: dict[TopicPartition, tuple[int, int]]) -> Cut:
         """A cut file's content: these offsets of these partitions."""
-        ends = self.seen
+        ends = self.by_partition
         topics = sorted({topic for topic, _ in ranges})
         return Cut(
             cluster_id=self.cluster_id,

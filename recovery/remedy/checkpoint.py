@@ -1,4 +1,4 @@
-"""What became of the transactions that a Flink checkpoint promises: committed, open, lost, unknown.
+"""The fate of each transaction that a Flink checkpoint promises: committed, open, lost, unknown.
 
 A committable is (transactional id, producer id, producer epoch). Flink's sink calls
 initTransactions for each transaction, so that producer id and epoch name one alone. Told apart by
@@ -37,7 +37,7 @@ _ID = re.compile(r"(.+)-(\d+)-(\d+)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What `__transaction_state` holds of one transaction.
+    """The records of `__transaction_state` about one transaction.
 
     outcome: `commit`, `abort`, or None = no record of its end. at: when that was recorded (ms, by
     the broker's clock). by_timeout: the abort bears a raised epoch: a timeout or a fence decided
@@ -182,7 +182,7 @@ def later_commits(rows: Sequence[TransactionFacts], content: FlinkCheckpoint) ->
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What the operator says and Kafka cannot tell. is_newest: no later checkpoint was completed;
+    """The operator's word where Kafka cannot tell. is_newest: no later checkpoint was completed;
     job_is_dead: no process of the job runs."""
 
     is_newest: bool = False

@@ -28,18 +28,21 @@ TargetKind = Literal[
     "shift-by",
     "to-current",
     "from-file",
+    "from-store",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """The target. value: to-offset an offset, shift-by a signed number, to-datetime and by-duration
-    (now less the duration) an instant in epoch ms. offsets: of from-file. to-latest-stable and
+    (now less the duration) an instant in epoch ms. offsets: of from-file and
+    from-store (source: that store's name). to-latest-stable and
     to-lso are the same: the end as read_committed consumers see it."""
 
     kind: TargetKind
     value: int = 0
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    source: str = ""
 
     def offset(self, log: Log, current: int | None, observed: Observed) -> int:
         """For one partition. Raises RefusedError where there is no such offset."""
@@ -55,7 +58,7 @@ class Target:
                 at_instant = observed.offset_at(OffsetAt(*log.place, self.value))
                 # A record that is not older than a later instant can only come at the end.
                 return log.high_watermark if at_instant is None else at_instant
-            case "from-file":
+            case "from-file" | "from-store":
                 return self.offsets[log.place]
         if current is None:
             raise RefusedError(
@@ -92,6 +95,9 @@ def decide_adhoc(
         raise IncompleteError(f"not looked at: {question}") from None
     guarantee, because = _guarantee(target, inputs)
     checks = [c for decision in inputs for c in decision.checks] + list(_pairs(observed, inputs))
+    if target.kind == "from-store":
+        text = "all that was read before these offsets has its results where they belong"
+        checks.append(Check("source", None, text, target.source))
     return RestartPlan(
         app=group,
         strategy=target.kind,

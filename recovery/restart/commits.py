@@ -1,5 +1,5 @@
-"""How a group's offset was committed, read from `__consumer_offsets`, and whether outputs were in
-the same transaction.
+"""Judge how a group's offset was committed, read from `__consumer_offsets`, and whether outputs
+were in the same transaction.
 
 OffsetFetch tells an offset and not who committed it: a batch in a transaction (KIP-98, KIP-447) and
 a plain commit made later look alike there. Source: Kafka's OffsetMetadataManager (a commit in a
@@ -80,7 +80,7 @@ class LastCommits:
                 self._commits(buffer, header)
 
     @property
-    def found(self) -> Mapping[TopicPartition, GroupCommit]:
+    def commits(self) -> Mapping[TopicPartition, GroupCommit]:
         """Return the commits by input partition. One that is missing has no commit that counts."""
         newest = set(self._last_marker.values())
         return {
@@ -134,7 +134,7 @@ class LastCommits:
 
 
 class OutputEvidence(StrEnum):
-    """What shows whether an output was written in the transaction of the commit."""
+    """The evidence whether an output was written in the transaction of the commit."""
 
     DECISION = "decision"  # the coordinator's decision names both
     MARKERS = "markers"  # v2: the same producer id and epoch, with its COMMIT marker

@@ -12,6 +12,7 @@ from recovery.errors import EoctlError, IncompleteError, RefusedError
 from recovery.facts import TopicPartition
 from recovery.formats.spark_checkpoint import starting_offsets
 from recovery.quoting import some
+from recovery.restart.connector import decide_connector
 from recovery.restart.decision import (
     Basis,
     Check,
@@ -82,6 +83,8 @@ def wants(app: App, observed: Observed) -> tuple[Want, ...]:
 def decide(app: App, observed: Observed) -> RestartPlan:
     """The plan. Raises RefusedError, IncompleteError where something could not be seen."""
     try:
+        if app.strategy == "connect":
+            return decide_connector(app, observed)
         return _decide(app, observed)
     except Unobserved as question:
         raise IncompleteError(f"not looked at: {question}") from None
@@ -133,6 +136,9 @@ def _basis(app: App, observed: Observed, place: TopicPartition) -> Basis:
 
 def _looks(app: App, observed: Observed) -> Iterator[Callable[[], object]]:
     """Everything that `decide` does, in pieces that need nothing of one another."""
+    if app.strategy == "connect":
+        yield partial(decide_connector, app, observed)
+        return
     try:
         inputs = places(app, observed)
     except EoctlError:

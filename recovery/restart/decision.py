@@ -1,4 +1,4 @@
-"""What a strategy says, and what is decided of it: the values between strategies and the plan."""
+"""A strategy's answer and the decision on it: the values between strategies and the plan."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -81,7 +81,7 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What is known of one partition's restart. because: the evidence, or what is missing of it."""
+    """One partition's restart. because: the evidence, or what is missing of it."""
 
     guarantee: Guarantee
     because: str
@@ -118,6 +118,15 @@ class OutputDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceDecision:
+    """A source partition of Kafka Connect and its source offset, both as JSON. None: no offset."""
+
+    partition: str
+    current_offset: str | None
+    restart_offset: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class StoreChange:
     """One compare-and-set on a store: `after` instead of exactly `before`. None: no entry."""
 
@@ -131,7 +140,7 @@ class RestartPlan:
 
     store: what the store holds once the plan is applied, as positions; without the partitions that
     are not written. `recovery.restart.decide.changes` tells what differs. starting_offsets:
-    Spark's.
+    Spark's. sources: of a source connector, which has no inputs.
     """
 
     app: str
@@ -144,6 +153,7 @@ class RestartPlan:
     checks: tuple[Check, ...]
     store: tuple[StoredPartition, ...]
     starting_offsets: str | None = None
+    sources: tuple[SourceDecision, ...] = ()
 
 
 def gathered(checks: tuple[Check, ...]) -> tuple[Check, ...]:

@@ -1,4 +1,4 @@
-"""What an application imports to start where a plan says and to drop its first n outputs.
+"""An application imports this to start where a plan says and to drop its first n outputs.
 
     from recovery.restart.drop_first import DropFirst, restart_offset
     start = restart_offset(os.environ, "orders", 3)

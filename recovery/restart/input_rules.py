@@ -1,4 +1,4 @@
-"""What must be so of an input partition, whatever the strategy, for a restart at an offset.
+"""The conditions on an input partition, whatever the strategy, for a restart at an offset.
 
 Nothing is ever clamped: an offset that is not there is refused, with what is lost.
 """

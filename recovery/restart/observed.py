@@ -1,4 +1,4 @@
-"""What a restart is decided from: frozen facts of logs, store, group and counted ranges.
+"""A restart's facts, frozen: logs, store, group and counted ranges.
 
 Not all of it can be known at once: which range is counted depends on what the store holds. So a
 lookup of what was not asked yet raises `Unobserved` with the question,
@@ -129,7 +129,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class SourceRange:
-    """What a stretch of a merge log names of one input partition: its first and last offset, in
+    """One input partition in a stretch of a merge log: its first and last offset, in
     the log's order. rising: each offset is above the one before."""
 
     first: int
@@ -233,7 +233,8 @@ class Observed:
     log and changelog that could be seen. stored: what the store holds for this application's
     inputs, as positions; () = nothing. pending: commits of the group that are not decided.
     fenced: producer ids proven unable to write. owners: producer id → transactional id, of those
-    that a coordinator knows. unseen: questions that could not be answered, and why.
+    that a coordinator knows. sources: source partition → source offset of a source connector.
+    unseen: questions that could not be answered, and why.
     """
 
     cluster_id: str | None
@@ -244,6 +245,7 @@ class Observed:
     fenced: frozenset[int] = frozenset()
     owners: Mapping[int, str] = field(default_factory=dict)
     spark: Checkpoint | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
     counted: Mapping[Count, Counted] = field(default_factory=dict)
     walked: Mapping[Walk, int | None] = field(default_factory=dict)
     times: Mapping[TimeAt, int | None] = field(default_factory=dict)

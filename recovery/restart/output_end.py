@@ -29,7 +29,7 @@ def output_end(app: App, observed: Observed, place: TopicPartition) -> Basis:
         checks += identity(entry.input, log, observed)
     counted: dict[TopicPartition, tuple[int, int, int]] = {}
     places = app.outputs_of(place)
-    counts = each(partial(_count, app, observed, output) for output in places)
+    counts = each(partial(counted_output, app, observed, output) for output in places)
     for output, (counts_here, more) in zip(places, counts, strict=True):
         counted[output] = counts_here
         checks += more
@@ -68,7 +68,7 @@ def _output(
     return StoredOutput(topic=place[0], partition=place[1], offset=offset)
 
 
-def _count(
+def counted_output(
     app: App, observed: Observed, output: TopicPartition
 ) -> tuple[tuple[int, int, int], list[Check]]:
     """(base, end, records between) of an output."""

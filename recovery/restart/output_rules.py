@@ -1,4 +1,4 @@
-"""How many outputs to drop, and when that can be known: n visible data records in [o, end).
+"""Decide how many outputs to drop, and when that is known: n visible data records in [o, end).
 
 Every rule of "When n can be known" in docs/restart.md: a range that is not whole, an end that is
 not final, writers that cannot be one deterministic application are refused.

@@ -124,7 +124,7 @@ class ProducerRuns:
         self._runs.append(run)
 
     @property
-    def found(self) -> Producers:
+    def producers(self) -> Producers:
         """Return what was added until now."""
         return Producers(tuple(self._runs), tuple(self._gaps), dict(self._first), dict(self._last))
 

@@ -17,6 +17,7 @@ from recovery.rows.restart import (
     RestartInput,
     RestartOutput,
     RestartPlanRow,
+    RestartSource,
     RestartState,
 )
 from recovery.selectors import MAX_PARTITION, parse_selector
@@ -39,6 +40,7 @@ def restart_plan_row(plan: RestartPlan) -> RestartPlanRow:
             RestartState(topic=s.topic, partition=s.partition, end_offset=s.end) for s in plan.state
         ],
         checks=[RestartCheck.of(c) for c in plan.checks],
+        sources=[RestartSource.of(s) for s in plan.sources],
     )
 
 

@@ -1,6 +1,7 @@
 """A store of offsets in one word, as the command line takes it: `zookeeper:zk1:2181/my/offsets`.
 
-`group:G`, `file:PATH`, `topic:TOPIC#KEY`, `zookeeper:CONNECT/PATH`, `sql:URL#TABLE`, `spark:DIR`.
+`group:G`, `file:PATH`, `topic:TOPIC#KEY`, `zookeeper:CONNECT/PATH`, `sql:URL#TABLE`, `spark:DIR`,
+`flink:DIR#UID`.
 What such a word cannot say (other columns, `position = "last"`) an application file says.
 """
 
@@ -12,6 +13,7 @@ from recovery.errors import UsageError
 from recovery.quoting import quoted
 from recovery.shared.store_tables import (
     FileStore,
+    FlinkCheckpointStore,
     KafkaGroupStore,
     SparkCheckpointStore,
     SqlStore,
@@ -21,7 +23,8 @@ from recovery.shared.store_tables import (
 )
 
 WORDS = (
-    "group:G, file:PATH, topic:T#KEY, zookeeper:HOSTS/PATH, sql:URL#TABLE, spark:DIR or APP.toml"
+    "group:G, file:PATH, topic:T#KEY, zookeeper:HOSTS/PATH, sql:URL#TABLE, spark:DIR, "
+    "flink:DIR[#UID] or APP.toml"
 )
 _CONSUMER = re.compile(r"(.*)(/consumers/[^/]+/offsets)")
 
@@ -78,6 +81,11 @@ def _spark(rest: str) -> Store:
     return SparkCheckpointStore(kind="spark-checkpoint", path=rest)
 
 
+def _flink(rest: str) -> Store:
+    path, _, uid = rest.partition("#")
+    return FlinkCheckpointStore(kind="flink-checkpoint", path=path, uid=uid or None)
+
+
 _KINDS = {
     "group": _group,
     "file": _file,
@@ -85,6 +93,7 @@ _KINDS = {
     "zookeeper": _zookeeper,
     "sql": _sql,
     "spark": _spark,
+    "flink": _flink,
 }
 _FORMS = {
     "group": "group:NAME",
@@ -93,4 +102,5 @@ _FORMS = {
     "zookeeper": "zookeeper:HOST:PORT/consumers/GROUP/offsets, or /any/node of your own",
     "sql": "sql:URL#TABLE, the url also env:NAME or file:PATH",
     "spark": "spark:DIRECTORY",
+    "flink": "flink:DIRECTORY, or flink:DIRECTORY#UID of one source",
 }

@@ -1,4 +1,4 @@
-"""What a store of offsets holds: for each input partition a position, and what belongs to it.
+"""A store's content: for each input partition a position, and what belongs to it.
 
 The JSON object of docs/restart.md, and the metadata of a group's commit that keeps its `output`
 part. `next_positions` turns what a store keeps into positions; `as_kept` turns it back.

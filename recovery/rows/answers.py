@@ -1,4 +1,4 @@
-"""What a command answers: rows, what could not be seen, and the exit status that follows."""
+"""A command's answer: rows, what could not be seen, and the exit status that follows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

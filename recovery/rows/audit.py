@@ -30,7 +30,7 @@ class AuditSequencesRow(Row):
 
 
 class SequencesExamined(Row):
-    """What `audit sequences` read of a partition, and all that it found there."""
+    """One partition's reading by `audit sequences`, and all that it found there."""
 
     topic: str
     partition: int
@@ -47,7 +47,7 @@ class SequencesExamined(Row):
 
 
 class NamedMarker(Row):
-    """What a partition holds of a transaction."""
+    """A transaction's marker in a partition."""
 
     topic: str
     partition: int
@@ -77,7 +77,7 @@ class AuditTransactionsRow(Row):
 
 
 class TransactionsCovered(Row):
-    """How far `audit transactions` can speak for a transactional id.
+    """The reach of `audit transactions` for a transactional id.
 
     covered: transactions whose Prepare* record is still there, judged in every partition that they
     name and that was read. unproven: those of which only the end is known.

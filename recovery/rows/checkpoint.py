@@ -1,4 +1,4 @@
-"""Rows of `txn commit`: what a Flink checkpoint promises, and what else its sinks have open."""
+"""Rows of `txn commit` and `txn salvage`: what a Flink checkpoint promises, and what was lost."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from recovery.rows.row import Row, Timestamp
 
 
 class WrittenRow(Row):
-    """What a transaction wrote to one partition: its data records and their offsets."""
+    """A transaction's data records in one partition, and their offsets."""
 
     topic: str
     partition: int
@@ -39,3 +39,30 @@ class CommittableRow(Row):
     ends_at: Timestamp
     ends_in_seconds: float | None
     decided_at: Timestamp
+
+
+class SalvageRow(Row):
+    """What lies of a lost transaction in one partition.
+
+    status: `lost` (to be copied by --execute), `salvaged` (copied by this run or an earlier one),
+    `refused`: detail says why. topic, partition: null if nothing of it lies in a log any more.
+    records: from first_offset to last_offset, with other producers' records between. aborted_at:
+    when its marker was written, by the broker's clock. to_topic: where they are copied to, in the
+    same partition number; to_first_offset, to_last_offset: where the copies lie; null = not copied,
+    or the coordinator has forgotten who copied them.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    status: Literal["lost", "salvaged", "refused"]
+    topic: str | None
+    partition: int | None
+    records: int
+    first_offset: int | None
+    last_offset: int | None
+    aborted_at: Timestamp
+    to_topic: str | None
+    to_first_offset: int | None
+    to_last_offset: int | None
+    detail: str

@@ -52,7 +52,7 @@ class MirrorRange(Row):
 
 
 class MirrorExamined(Row):
-    """What `audit mirror` read of a partition, and all that it found there.
+    """One partition's reading by `audit mirror`, and all that it found there.
 
     The records compared are those that both logs can hold: neither what is behind the mirror's end
     (`behind`) nor what one log deleted as too old (`source_before`, `mirror_before`). Where logs

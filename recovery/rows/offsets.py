@@ -6,7 +6,7 @@ from recovery.rows.row import Row
 
 
 class OffsetsCountRow(Row):
-    """What became of the offsets [from, to) of a partition: the five counts add up to to - from.
+    """The fate of the offsets [from, to) of a partition: the five counts add up to to - from.
 
     All five are null where they could not be counted; nothing is guessed.
     """

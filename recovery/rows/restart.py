@@ -25,6 +25,14 @@ class FedBy(Row):
     partition: int
 
 
+class RestartSource(Row):
+    """A source partition of Kafka Connect and its source offsets, as JSON text. null: none."""
+
+    partition: str
+    current_offset: str | None
+    restart_offset: str | None
+
+
 class RestartOutput(Row):
     """An output partition: its first drop_first outputs after the restart are in [from,
     end_offset) already. Valid with exactly these numbers."""
@@ -69,10 +77,13 @@ class RestartPlanRow(Row):
     starting_offsets: str | None = Field(
         default=None, description="spark-checkpoint: the value of Spark's startingOffsets"
     )
+    sources: list[RestartSource] = Field(
+        default_factory=list, description="connect: of a source connector, which has no inputs"
+    )
 
 
 class RestartVerifyRow(Row):
-    """What is not as an applied plan left it. where: the partition."""
+    """One thing that is not as an applied plan left it. where: the partition."""
 
     finding: Literal[
         "overwritten",

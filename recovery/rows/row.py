@@ -24,7 +24,7 @@ AgeClock = Literal["coordinator", "producer"]
 
 
 class Row(BaseModel):
-    """What every row is: a frozen value whose fields are all present in its JSON."""
+    """The base of all rows: a frozen value whose fields are all present in its JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -91,7 +91,7 @@ class LsoRow(Row):
 
 
 class ProducerRow(Row):
-    """A producer's state in one partition. stale_epoch: a newer incarnation lives (a zombie)."""
+    """A producer's state in one partition. stale_epoch: a newer incarnation lives."""
 
     topic: str
     partition: int
@@ -104,6 +104,12 @@ class ProducerRow(Row):
     transactional_id: str | None = None
     stale_epoch: bool | None = Field(
         default=None, description="null: not resolved, or no coordinator knows the producer id"
+    )
+    wrote_after_fence: bool | None = Field(
+        default=None,
+        description="of a stale epoch. true: it has a transaction open here, which its fence would "
+        "have ended: it was begun later, or its marker was lost (`why` tells). false: it merely "
+        "stands here, with nothing open. null: not stale, or not known",
     )
     error: str | None = None
 
@@ -138,11 +144,31 @@ class TxnPartition(Row):
     partition: int
 
 
+class ConnectRow(Row):
+    """Whose of Kafka Connect's a transactional id is, by its name. said: in a sentence.
+
+    group_exists: a group that speaks Connect's protocol has this name; else it is a hint. connector
+    and task: null for the leader's id. workers: REST addresses, of the worker that runs the task or
+    else of all. runs: one of them was given the task; null for the leader's id.
+    """
+
+    group: str
+    group_exists: bool
+    connector: str | None
+    task: int | None
+    workers: list[str]
+    runs: bool | None
+    said: str
+
+
 class TxnDescribeRow(_TxnRow, _PlacedRow):
     """A transactional id with the partitions of its current transaction."""
 
     partitions: list[TxnPartition]
     error: str | None = None
+    connect: ConnectRow | None = Field(
+        default=None, description="null: neither its name nor a group says that it is Connect's"
+    )
 
 
 class ContextRow(Row):

@@ -1,4 +1,4 @@
-"""What a broker's own files tell: `producers --segment` and `producers --blocks`."""
+"""A broker's own files, as `producers --segment` and `producers --blocks` show them."""
 
 from recovery.rows.row import Row
 

@@ -40,7 +40,7 @@ Difference = Literal["only_a", "only_b", "different"]
 
 
 class StateValue(Row):
-    """What one side says of a key. Bytes are base64; text where they are readable."""
+    """One side's value of a key. Bytes are base64; text where they are readable."""
 
     timestamp: Timestamp
     value: str | None

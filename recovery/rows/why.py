@@ -3,7 +3,8 @@
 from pydantic import Field
 
 from recovery.rows.diagnosis import HistoryRow, TxnHangingRow, place
-from recovery.rows.row import Row, Timestamp
+from recovery.rows.row import ConnectRow, Row, Timestamp
+from recovery.rows.strip import StripRow
 
 
 class HeldGroupRow(Row):
@@ -48,10 +49,11 @@ class OwnerRow(Row):
     coordinator: int | None
     clients: list[str]
     said: str
+    connect: ConnectRow | None = None
 
 
 class WaitRow(Row):
-    """What happens if one waits, and in a sentence (said).
+    """The result of waiting, and a sentence that tells it (said).
 
     ending: how the transaction ends (recovery.diagnose.prospect.Ending). ends_at: when its
     coordinator aborts it, by the coordinator's clock; ends_in_seconds: how far off that is,
@@ -66,9 +68,10 @@ class WaitRow(Row):
 
 
 class WhyRow(Row):
-    """Why readers of one partition stand, or that they do not stand because of the LSO.
+    """The reason why readers of one partition stand, or that the LSO does not hold them.
 
     again: the command line that watches it, until it is over.
+    strip: the log around the LSO, up to 100 offsets on each side; null where it was not read.
 
     topic and partition: null where the story is of a transactional id that holds no partition.
     also_holds: the other partitions on which the same producer id has something open, as far as
@@ -100,6 +103,7 @@ class WhyRow(Row):
     error: str | None = None
     again: str | None = None
     also_holds: list[str] = Field(default_factory=list)
+    strip: list[StripRow] | None = None
 
     @property
     def where(self) -> str:

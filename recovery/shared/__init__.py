@@ -1,1 +1,1 @@
-"""What several capabilities stand on: cuts, digests, record ids, the application file."""
+"""Values that several capabilities share: cuts, digests, record ids, the application file."""

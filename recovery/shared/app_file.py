@@ -16,7 +16,15 @@ from recovery.facts import TopicPartition
 from recovery.quoting import quoted
 from recovery.selectors import parse_selector
 from recovery.shared.offset_bounds import MAX_OFFSET
-from recovery.shared.store_tables import Name, SqlStore, Store, Table, TopicStore, ZooKeeperStore
+from recovery.shared.store_tables import (
+    Name,
+    SqlStore,
+    Store,
+    Table,
+    Text,
+    TopicStore,
+    ZooKeeperStore,
+)
 
 Strategy = Literal[
     "output-end",
@@ -27,6 +35,7 @@ Strategy = Literal[
     "transactional",
     "sql",
     "spark-checkpoint",
+    "connect",
 ]
 Isolation = Literal["read_committed", "read_uncommitted"]
 _Described = Annotated[Store, Field(discriminator="kind")]
@@ -40,6 +49,19 @@ class MergeLog(Table):
     format: Literal["coast", "json"]
 
 
+class ConnectSource(Table):
+    """[app.source]: where a source connector is to go on. One of the two ways.
+
+    offsets: JSON as Connect's REST interface gives it, or `file:PATH` that holds it. field: the
+    field of the source offset whose number rises by one with each record, so that the outputs tell
+    it; first: the number of the first record.
+    """
+
+    offsets: Text | None = None
+    field: Text | None = None
+    first: Annotated[int, Field(ge=0, le=MAX_OFFSET)] = 1
+
+
 class App(Table):
     """[app], checked: every topic and partition that it names fits the others.
 
@@ -48,7 +70,7 @@ class App(Table):
 
     name: Name
     strategy: Strategy
-    inputs: Annotated[tuple[Name, ...], Field(min_length=1, strict=False)]
+    inputs: Annotated[tuple[Name, ...], Field(strict=False)] = ()
     outputs: Annotated[tuple[Name, ...], Field(strict=False)] = ()
     isolation: Isolation = "read_committed"
     exclusive: bool = True
@@ -59,6 +81,7 @@ class App(Table):
     store: _Described | None = None
     mirror: _Described | None = None
     merge: MergeLog | None = None
+    source: ConnectSource | None = None
 
     def outputs_of(self, place: TopicPartition) -> tuple[TopicPartition, ...]:
         """Return the outputs of an input partition: as mapped, else its number in each output."""
@@ -90,13 +113,14 @@ _FITS: Mapping[Strategy, tuple[str, ...]] = {
     "transactional": ("kafka-group",),
     "sql": ("sql",),
     "spark-checkpoint": ("spark-checkpoint",),
+    "connect": ("connect",),
 }
-_WITHOUT_OUTPUTS = ("sql", "spark-checkpoint", "transactional")
+_WITHOUT_OUTPUTS = ("sql", "spark-checkpoint", "transactional", "connect")
 
 
 def named(place: TopicPartition) -> str:
-    """`orders:3`."""
-    return f"{place[0]}:{place[1]}"
+    """`orders:3`; of a source partition of Kafka Connect its JSON."""
+    return place[0] if place[0].startswith("{") else f"{place[0]}:{place[1]}"
 
 
 def parse_place(text: str, *, where: str | None = None) -> TopicPartition:
@@ -123,6 +147,7 @@ def parse_app_file(text: str, file: str) -> App:
         app = _File.model_validate(content).app
     except ValidationError as error:
         raise _first(error, content, file) from None
+    _check_source(app, file)
     _check_topics(app, file)
     _check_partitions(app, file)
     _check_store(app, file)
@@ -162,12 +187,44 @@ def _first(error: ValidationError, content: Mapping[str, Any], file: str) -> Usa
             remedy=f"write {str(known['expected']).replace(chr(39), '')}",
         )
     value_text = quoted(str(given)) + ": " if isinstance(given, (str, int, float)) else ""
+    if key in ("password", "key_password"):
+        return UsageError(
+            "would stand in the plan and in the journal",
+            where=where,
+            remedy="write env:NAME or file:PATH in its place",
+        )
     secret = key == "url"
     return UsageError(f"{'' if secret else value_text}{problem['msg']}", where=where)
 
 
 def _kinds() -> str:
-    return "kafka-group, file, topic, zookeeper, sql or spark-checkpoint"
+    return "kafka-group, file, topic, zookeeper, sql, spark-checkpoint, flink-checkpoint or connect"
+
+
+def _check_source(app: App, file: str) -> None:
+    """A source connector reads no topic; every other application does."""
+    source, where = app.source, f"{file}, [app.source]"
+    if app.strategy != "connect":
+        if source is not None:
+            raise UsageError("is for the strategy connect only", where=where)
+        if not app.inputs:
+            raise UsageError(
+                "is missing: name the topics that are read", where=f"{file}, [app] inputs"
+            )
+        return
+    if app.inputs or app.mapping:
+        raise UsageError(
+            "a source connector reads no topic: leave inputs and mapping out",
+            where=f"{file}, [app]",
+        )
+    if source is None or (source.offsets is None) == (source.field is None):
+        raise UsageError(
+            "says where it goes on: give offsets (JSON), or field (counted in the outputs)",
+            where=where,
+        )
+    if (source.field is None) == bool(app.outputs):
+        why = "field needs" if source.field is not None else "given offsets need no"
+        raise UsageError(f"{why} outputs to count", where=f"{file}, [app] outputs")
 
 
 def _check_topics(app: App, file: str) -> None:
@@ -249,7 +306,8 @@ def _check_store(app: App, file: str) -> None:
         why = "is missing: it names the merge log" if app.merge is None else "is for merge-log only"
         raise UsageError(why, where=f"{file}, [app.merge]")
     if app.mirror is not None:
-        if store is None or app.mirror.kind == "spark-checkpoint" or app.strategy == "changelog":
+        read_only = app.mirror.kind in ("spark-checkpoint", "flink-checkpoint", "connect")
+        if store is None or read_only or app.strategy in ("changelog", "connect"):
             raise UsageError("nothing can be mirrored here", where=f"{file}, [app.mirror]")
         if app.mirror.model_dump(exclude={"position"}) == store.model_dump(exclude={"position"}):
             raise UsageError("is the store itself", where=f"{file}, [app.mirror]")

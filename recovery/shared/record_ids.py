@@ -1,4 +1,4 @@
-"""What makes two records the same one: their key, value, a header, a JSON field, or their source.
+"""Two records are the same by their key, value, a header, a JSON field, or their source.
 
 An id is asked for as text, `key`, `value`, `header:NAME`, `json:PATH` (of the value, dots between
 the names) or `source`, and compared as a digest of 16 bytes: BLAKE2b, so that two ids that differ

@@ -19,7 +19,7 @@ WINDOW = 100_000
 
 
 class Number(NamedTuple):
-    """What a record was made of: topic ("" where there is but one), partition, offset.
+    """A record's origin: topic ("" where there is but one), partition, offset.
 
     nth: which of the records that were made of it.
     """
@@ -50,7 +50,7 @@ class _Source:
 
 
 class SourceNumbers:
-    """What one output partition holds of each source.
+    """One output partition's knowledge of each source.
 
     window: how many of its last numbers are remembered with their digests, of each source.
     unchecked: repeats older than that, dropped by their number alone.
@@ -122,7 +122,7 @@ class SourceNumbers:
 
 
 class Chunk(NamedTuple):
-    """Which 65,536 offsets of a source have outputs in an output partition.
+    """The offsets of a source, of 65,536, that have outputs in an output partition.
 
     number: of the chunk within the source; bits: a bit for each offset, the lowest one first.
     """

@@ -101,4 +101,45 @@ class SparkCheckpointStore(_Store):
     sink: Literal["batch-id", "eoctl", "other"] = "other"
 
 
-Store = KafkaGroupStore | FileStore | TopicStore | ZooKeeperStore | SqlStore | SparkCheckpointStore
+class FlinkCheckpointStore(_Store):
+    """The source offsets of a Flink checkpoint or savepoint; it is never written.
+
+    uid: of the source, where several read the same partition; its name and its operator id do too.
+    """
+
+    kind: Literal["flink-checkpoint"]
+    path: Text
+    uid: Text | None = None
+
+
+class ConnectStore(Table):
+    """Source offsets of a connector of Kafka Connect, by a worker's REST interface.
+
+    offsets_topic: the workers' `offset.storage.topic`. position: what the number of
+    `[app.source] field` says: the last record, or the next one. password and key_password are
+    `env:NAME` or `file:PATH`; ca, certificate and key name PEM files.
+    """
+
+    kind: Literal["connect"]
+    url: Annotated[str, Field(pattern="^https?://[^/@?#]+/?$")]
+    connector: Text
+    offsets_topic: Name
+    position: Literal["next", "last"] = "last"
+    user: Text | None = None
+    password: Annotated[str | None, Field(pattern="^(env|file):", repr=False)] = None
+    ca: Text | None = None
+    certificate: Text | None = None
+    key: Text | None = None
+    key_password: Annotated[str | None, Field(pattern="^(env|file):", repr=False)] = None
+
+
+Store = (
+    KafkaGroupStore
+    | FileStore
+    | TopicStore
+    | ZooKeeperStore
+    | SqlStore
+    | SparkCheckpointStore
+    | FlinkCheckpointStore
+    | ConnectStore
+)

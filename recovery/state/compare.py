@@ -16,7 +16,7 @@ ONLY_A, ONLY_B, DIFFERENT = "only_a", "only_b", "different"
 
 
 class Side(NamedTuple):
-    """What one side says of an entry."""
+    """One side's entry."""
 
     timestamp: int | None
     value: bytes | None
@@ -33,7 +33,7 @@ class EntryDifference(NamedTuple):
 
 @dataclass
 class Compared:
-    """How many entries differ how, and the first `most` of them."""
+    """The numbers of entries that differ, by how they differ, and the first `most` of them."""
 
     most: int
     only_a: int = 0

@@ -1,4 +1,4 @@
-"""When `check` speaks up: each rule of the config file's [check], from facts to a row.
+"""The rules of the config file's [check]: each makes a row of facts when it must speak up.
 
 A rule is a finding when what was observed reaches the threshold. Where something that could
 change the answer was not seen, the answer is None: cannot tell.
@@ -55,8 +55,8 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What `check` looked at. groups None: not asked. expiration_ms: the shortest that a broker
-    has for idle transactional ids; None = not known. now: epoch ms, our clock."""
+    """The facts that `check` judges. groups None: not asked. expiration_ms: the shortest that a
+    broker has for idle transactional ids; None = not known. now: epoch ms, our clock."""
 
     diagnosis: Diagnosis
     transactions: Transactions

@@ -18,7 +18,7 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Limits:
-    """How many series one context may have: of groups, of their partitions, of findings.
+    """The most series that one context may have: of groups, of their partitions, of findings.
 
     records: offsets of logs that are read in one look to count records; 0 = none are counted.
     """

@@ -156,7 +156,7 @@ def forget_code() -> None:
 
 
 class Refusals:
-    """What tasks say of errors that no retry mends, so that one of them ends the job at once.
+    """The tasks' errors that no retry mends, so that one of them ends the job at once.
 
     Tasks call `tried`; the process that waits for them, `cancelling`. What a task adds to an
     accumulator is there as soon as the task ends, while its row comes when all tasks have ended.
@@ -175,9 +175,9 @@ class Refusals:
         try:
             return {"answer": function(argument)}
         except EoctlError as error:
-            return self.told(error)
+            return self.lasting(error)
 
-    def told(self, error: EoctlError) -> dict[str, Any]:
+    def lasting(self, error: EoctlError) -> dict[str, Any]:
         """Return, in a task, a lasting error as `raise_first` takes it.
 
         Raises one that may pass, for Spark to try again.
@@ -221,7 +221,7 @@ class Refusals:
 
 
 class _Lists:
-    """How an accumulator adds up lists: pyspark.AccumulatorParam."""
+    """An accumulator that adds up lists: pyspark.AccumulatorParam."""
 
     def zero(self, value: list[Any]) -> list[Any]:
         return []

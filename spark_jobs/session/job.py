@@ -48,7 +48,7 @@ _asked_to_stop = threading.Event()
 
 
 class JobProgress:
-    """What the job reports: once a second, by a thread, from `look`."""
+    """The job's report: once a second, by a thread, from `look`."""
 
     def __init__(self, folder: JobFolder | None) -> None:
         self._folder = folder

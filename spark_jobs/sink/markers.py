@@ -1,4 +1,4 @@
-"""How far a sink has come: one marker per partition, committed with the records it speaks of.
+"""A sink's progress: one marker per partition, committed with the records it speaks of.
 
 A marker is a committed offset of the group `<job>-eoctl-sink` on a partition of the topic of the
 same name. Its offset is the next row to send of staged file p; its metadata says which batch, by
@@ -101,7 +101,7 @@ def committed(
     async def ask(cluster: Cluster) -> dict[TopicPartition, CommittedPosition]:
         return await exactly_once.committed(cluster, name(job), places)
 
-    return _read(access.asked(ask, seconds))
+    return _read(access.ask(ask, seconds))
 
 
 def last_committed(access: Access, job: str, partitions: Sequence[int]) -> dict[int, Marker]:
@@ -113,7 +113,7 @@ def last_committed(access: Access, job: str, partitions: Sequence[int]) -> dict[
     async def ask(cluster: Cluster) -> dict[TopicPartition, CommittedPosition]:
         return (await exactly_once.last_committed(cluster, name(job), places))[0]
 
-    return _read(access.asked(ask, ANSWER_SECONDS))
+    return _read(access.ask(ask, ANSWER_SECONDS))
 
 
 def _read(positions: Mapping[TopicPartition, CommittedPosition]) -> dict[int, Marker]:
@@ -126,7 +126,7 @@ def topics(access: Access, names: Sequence[str]) -> dict[str, TopicMetadata]:
     async def ask(cluster: Cluster) -> Mapping[str, TopicMetadata]:
         return (await cluster.metadata(list(names))).topics
 
-    by_name = access.asked(ask, ANSWER_SECONDS)
+    by_name = access.ask(ask, ANSWER_SECONDS)
     for topic in by_name.values():
         if topic.error not in (None, "UNKNOWN_TOPIC_OR_PARTITION"):
             raise IncompleteError(f"cannot be seen: {topic.error}", where=topic.name)
@@ -218,7 +218,7 @@ def retention_ms(access: Access) -> int | None:
 
     from eoctl.kafka.ask.configs import broker_configs
 
-    configs, missing = access.asked(
+    configs, missing = access.ask(
         lambda cluster: broker_configs(cluster, ["offsets.retention.minutes"]), ANSWER_SECONDS
     )
     values = [v for broker in configs.values() for v in broker.values() if v is not None]

@@ -1,4 +1,4 @@
-"""Which streaming query sends a batch, and which of the batches that had its number it is.
+"""The streaming query that sends a batch, and which of the batches of that number it is.
 
 A query's checkpoint says what a batch reads before the batch runs (`offsets/N`), and keeps saying
 it while Spark repeats the batch. A checkpoint that was set back has lost that entry: Spark plans

@@ -67,7 +67,7 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What one batch sends. topic ids: a topic made anew is another topic.
+    """One batch's content. topic ids: a topic made anew is another topic.
 
     run: whose batch it is, for batch numbers come again (a streaming query whose checkpoint was
     deleted begins at 0): the query's id, or what the caller gave; None where neither is known.

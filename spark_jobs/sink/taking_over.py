@@ -1,4 +1,4 @@
-"""How a task's attempts take over from one another, so that each record is committed once.
+"""A task's attempts take over from one another here, so that each record is committed once.
 
 The order is the rule: init_transactions first, which ends every earlier attempt's transaction and
 fences its producer; only then the committed position is read. The other way round a live zombie

@@ -5,7 +5,6 @@ docs/commands.md and docs/schemas/README.md, which it leads to, hold every optio
 
 import ast
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,47 +15,18 @@ from eoctl.cli.topics import TOPICS
 from eoctl.cli.tree import TREE, Branch, Leaf
 from eoctl.host.extras import PACKAGES
 from recovery.errors import Exit
+from tests.docs.contract import (
+    ANSWERED_BEFORE_THE_PARSER,
+    TEXT,
+    command_of,
+    named,
+    rows,
+    spans,
+    statuses,
+)
 from tests.docs.pages import PAGES, ROOT
 
-TEXT = (ROOT / "docs" / "interface.md").read_text(encoding="utf-8")
 COMMANDS = {command.name: command for command in commands()}
-ANSWERED_BEFORE_THE_PARSER = "help"
-
-
-def rows(heading: str) -> list[list[str]]:
-    """The rows of the first table below a heading, without its head, as cells."""
-    below = TEXT.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    table = re.search(r"(?:^\|.*\n)+", below, re.M)
-    assert table, heading
-    lines = table[0].splitlines()[2:]
-    return [[c.strip() for c in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
-
-
-def spans(text: str) -> list[str]:
-    """What stands between backticks, as it is read."""
-    return [span.replace("\\|", "|") for span in re.findall(r"`([^`]+)`", text)]
-
-
-def named(text: str) -> Iterator[tuple[str, str]]:
-    """Commands that a text names and what it says after their words.
-
-    A span without a group is of the group before it: `restart plan`, `apply`.
-    """
-    group: list[str] = []
-    name = ""
-    for span in spans(text):
-        words = span.split()
-        if words[0].startswith("-"):
-            yield name, span
-            continue
-        before = TREE.commands.get(group[0]) if group else None
-        if isinstance(before, Branch) and words[0] in before.commands:
-            words = [*group, *words]
-        node = TREE.commands.get(words[0])
-        group = words[:1] if isinstance(node, Branch) else []
-        depth = len(group) + 1
-        name = " ".join(words[:depth])
-        yield name, " ".join(words[depth:])
 
 
 def test_the_commands_are_those_that_exist() -> None:
@@ -126,6 +96,32 @@ def judging() -> set[str]:
 
 def test_exit_statuses() -> None:
     assert {int(row[0]) for row in rows("Exit status")} == {int(e) for e in Exit}
+
+
+def test_how_each_command_may_end() -> None:
+    """What the runs of all tests are held against (`check_status`) follows from what each does."""
+    assert statuses().keys() == {*COMMANDS, ANSWERED_BEFORE_THE_PARSER}
+    judges = judging() | {"runbook", "lab job", "lab drill"}
+    for name, command in COMMANDS.items():
+        ends = statuses()[name]
+        here = name.startswith("lab ")
+        asks = "--bootstrap-server" in command.names and not re.match("context (list|show)", name)
+        acts = "--execute" in command.names or name == "jobs cancel"
+        assert (Exit.FINDING in ends) == (name in judges), name
+        if not here:
+            assert (Exit.UNREACHABLE in ends) == asks, name
+            assert (Exit.UNVERIFIED in ends) == acts, name
+            assert (Exit.BUSY in ends) == (name == "check"), name
+        assert Exit.REFUSED in ends or not acts, name
+
+
+def test_the_command_of_a_line() -> None:
+    assert command_of(["--bootstrap-server", "b:1", "--timeout=9s", "txn", "list", "-o"]) == (
+        "txn list"
+    )
+    assert command_of(["lso", "orders"]) == "lso"
+    assert command_of(["txn", "--help"]) is None
+    assert command_of(["nothing"]) is None
 
 
 @pytest.mark.parametrize("begin", ["Judging commands", "What changes a cluster or a store"])

@@ -16,7 +16,7 @@ import pexpect
 import pytest
 
 from tests.conftest import RUN_FOLDER
-from tests.docs.pages import PAGES, commands, differs
+from tests.docs.pages import PAGES, README, ROOT, commands, differs
 
 PROMPT = "eoctl-readme> "
 
@@ -65,15 +65,14 @@ def _typed(shell: "pexpect.spawn[str]", line: str, answer: str | None) -> tuple[
     return printed, int(str(shell.before).strip())
 
 
-IN_EACH_RUN = ("README",)
 RUN = [page for page in PAGES if any(shown.runs for shown in commands(page))]
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(p, marks=() if p.stem in IN_EACH_RUN else pytest.mark.long) for p in RUN],
-    ids=lambda page: page.stem,
+    [pytest.param(p, marks=() if p == README else pytest.mark.long) for p in RUN],
+    ids=lambda page: page.relative_to(ROOT).with_suffix("").as_posix(),
 )
 def test_a_page_is_true(page: Path, shell: "pexpect.spawn[str]") -> None:
     for shown in (c for c in commands(page) if c.runs):

@@ -166,14 +166,30 @@ class Job:
 
     def killed_before_commit(self, hold_at: int) -> Path:
         """Start it, kill it when checkpoint `hold_at` is complete and not committed; that one."""
+        self._held(hold_at)
+        self.kill()
+        return self.checkpoint(hold_at)
+
+    def frozen_before_commit(self, hold_at: int) -> Path:
+        """Like `killed_before_commit`, but it is only stopped (SIGSTOP): see `thaw`."""
+        self._held(hold_at)
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        return self.checkpoint(hold_at)
+
+    def thaw(self) -> None:
+        """Let a frozen one go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def _held(self, hold_at: int) -> None:
+        """Start it, and wait until checkpoint `hold_at` is complete and not committed."""
         self.start(hold_at=hold_at)
         held = [self.folder / f"held-{subtask}" for subtask in range(PARALLELISM)]
         self.until(lambda: all(path.exists() for path in held), "no checkpoint was held")
         complete = f"*/chk-{hold_at}/_metadata"
         self.until(lambda: any(self.checkpoints.glob(complete)), "no checkpoint is complete")
         time.sleep(0.3)  # it is registered, and whoever is told of it is told
-        self.kill()
-        return self.checkpoint(hold_at)
 
     def checkpoint(self, number: int) -> Path:
         """The folder of a checkpoint, of whichever run of the job."""

@@ -20,6 +20,7 @@ from eoctl import __main__ as eoctl_main
 from eoctl.cli.main import run
 from eoctl.lab.cluster import Lab
 from recovery.errors import Exit
+from tests.docs.contract import check_status
 from tests.forked import AT_START, fork
 from tests.started import started
 
@@ -85,8 +86,21 @@ def eoctl(
 
     In this process, which saves the start of another; in a forked one where this one cannot stand
     for it (`_needs_process`); started anew where `process` says so, and where a fork cannot stand
-    for that (`_needs_start`). timeout: of a process of its own.
+    for that (`_needs_start`). timeout: of a process of its own. It must end as docs/interface.md
+    says that this command may.
     """
+    ran = _ran(words, lab, env, timeout, process)
+    check_status(words, ran.status)
+    return ran
+
+
+def _ran(
+    words: Sequence[str],
+    lab: Lab | None,
+    env: Mapping[str, str] | None,
+    timeout: float,
+    process: bool,
+) -> Ran:
     server = ["--bootstrap-server", lab.bootstrap_servers] if lab else []
     asked, environ = [*server, *words], dict(environment() if env is None else env)
     begin = time.monotonic()

@@ -308,6 +308,22 @@ def test_several_groups_on_one_partition_of_consumer_offsets(lab1: Lab) -> None:
         assert row["CurrentTransactionStartOffset"] == str(truth.start_offset)
 
 
+def test_a_checkpoint_promises_half_of_what_is_open(lab1: Lab) -> None:
+    truths = break_(lab1, "checkpoint", count=2)
+    open_ids = {
+        row["TransactionalId"]
+        for row in table(lab1, "list")
+        if row["TransactionState"] == "Ongoing"
+    }
+    assert {t.transactional_id for t in truths} <= open_ids
+    assert [t.start_offset for t in truths] == [0, 3, 0, 3]
+    assert librdkafka_offsets(lab1, truths[0].topic, 0) == (0, 6)
+    [metadata] = (lab1.folder / "checkpoints" / truths[0].topic).glob("chk-*/_metadata")
+    written = metadata.read_bytes()
+    promised = [(t.transactional_id or "").encode() in written for t in truths]
+    assert promised == [True, False, True, False]
+
+
 def test_a_zombie_is_fenced_and_its_records_are_aborted(lab1: Lab) -> None:
     (truth,) = break_(lab1, "zombie")
     assert truth.refused in ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
@@ -458,6 +474,7 @@ def test_every_kind_is_described() -> None:
         *("mixed", "marker-lost", "prepare-stuck", "marker-twice", "idle-owner", "clock-ahead"),
         *("offsets-marker-lost", "offsets-orphan", "coordinator-fenced", "holds-nothing"),
         *("prepare-holds-nothing", "replaced-history", "grown-history", "topic-made-anew"),
+        "checkpoint",
     }
     assert all(kind.summary and name == kind.name for name, kind in KINDS.items())
 

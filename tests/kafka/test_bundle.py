@@ -5,6 +5,7 @@ nothing else of the two runs is evened out.
 """
 
 import gzip
+import html
 import re
 import shlex
 import time
@@ -245,6 +246,22 @@ def test_the_comparison_sees_all_kinds_of_trouble(
         if truth.verdict is not None and truth.start_offset is not None and kind != "zombie":
             assert re.search(rf"{truth.topic},.*,{truth.verdict},", said.out), kind
     assert said.status == 1
+
+
+def test_a_report_of_it_tells_each_trouble(scene: Scene) -> None:
+    """Made without a cluster, a home or settings; it holds the log of each partition."""
+    bare = {"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
+    made = eoctl("report", str(scene.bundle), env=bare)
+    assert made.status in (0, 3), made.stderr
+    for truth in scene.truths.values():
+        if truth.verdict is not None:
+            place = html.escape(f"{truth.topic}:{truth.partition}")
+            assert f"{place}: offsets" in made.stdout, truth.kind  # the log, as it was seen
+            assert f"LSO {truth.last_stable_offset}" in made.stdout, truth.kind
+            assert truth.verdict in made.stdout
+    assert "second look" in made.stdout
+    assert "\x1b" not in made.stdout
+    assert "it&#x27;s \\x1b[31m`id`" in made.stdout
 
 
 def test_no_cluster_and_no_settings_are_needed(scene: Scene, tmp_path: Path) -> None:

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from eoctl.lab.breaks import break_
+from eoctl.lab.breaks.checkpoint import CHECKPOINT as WRITTEN
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from tests.flink.job import CHECKPOINT_MS, PARTITIONS, VERSIONS, Job, Loaded, load, topics
 from tests.kafka.command import FAST, Ran, eoctl
 from tests.kafka.conftest import SOON
-from tests.kafka.crashed import until
+from tests.kafka.crashed import committed, until
 from tests.kafka.merging import consumed
 from tests.kafka.offsets_oracle import consumed_number
 
@@ -54,6 +56,11 @@ def killed(
 
 def fates(lab: Lab, checkpoint: Path) -> Ran:
     return eoctl("txn", "commit", "--checkpoint", str(checkpoint), "-o", "json", lab=lab)
+
+
+def promised_fates(lab: Lab, checkpoint: Path) -> set[str]:
+    """The fates of what the checkpoint promises."""
+    return {r["fate"] for r in fates(lab, checkpoint).rows if r["checkpoint_id"] is not None}
 
 
 def commit(lab: Lab, checkpoint: Path, *words: str) -> Ran:
@@ -93,6 +100,21 @@ def prepared(lab: Lab, job: Job, loaded: Loaded) -> int:
 
 
 ALL = [(version, naming) for version in VERSIONS for naming in ("INCREMENTING", "POOLING")]
+
+
+@pytest.mark.parametrize(("version", "naming"), [ALL[0], ALL[3]])
+def test_a_healthy_job_is_no_finding(lab: Lab, tmp_path: Path, version: str, naming: str) -> None:
+    """20 looks while it writes and commits a checkpoint each second."""
+    source, sink = f"in-well-{version}", f"out-well-{version}"
+    topics(lab, source, sink, RECORDS)
+    job = Job(lab, tmp_path, source=source, sink=sink, version=version, naming=naming)
+    job.start()
+    try:
+        job.until(lambda: values(lab, job).total() > 0, "nothing is committed")
+        looks = [eoctl("status", *FAST, lab=lab) for _ in range(20)]
+    finally:
+        job.kill()
+    assert [ran.status for ran in looks] == [0] * 20, looks[-1].text
 
 
 @pytest.mark.parametrize(("version", "naming"), ALL)
@@ -164,13 +186,15 @@ def test_committed_in_a_dead_jobs_stead(
     assert older.status == 4
     assert "checkpoint 9 lies beside it" in older.text
     shutil.rmtree(beside)
-    assert prepared(lab, job, loaded) > 0  # nothing of it was sent
+    promised = prepared(lab, job, loaded)
+    assert promised > 0  # nothing of it was sent
 
     ran = commit(lab, checkpoint, *words)
 
     assert ran.status == 0, ran.text
     assert f"Restore this job from checkpoint {CHECKPOINT} or a later one, or never" in ran.text
-    assert prepared(lab, job, loaded) == 0  # all that it promises, and nothing else
+    assert promised_fates(lab, checkpoint) == {"committed"}
+    assert prepared(lab, job, loaded) < promised  # some may wait behind what was begun after it
     assert set(values(lab, job).values()) == {1}
     again = commit(lab, checkpoint, *words)
     assert again.status == 0
@@ -192,3 +216,92 @@ def test_what_is_no_checkpoint_is_refused(lab: Lab, tmp_path: Path) -> None:
     ran = eoctl("txn", "commit", "--checkpoint", str(tmp_path), lab=lab)
     assert ran.status == 3
     assert "_metadata, byte 0: 4 bytes expected, 2 left" in ran.text
+
+
+@pytest.mark.parametrize(("version", "naming"), [ALL[0], ALL[3]])
+def test_salvaged_past_the_deadline(lab: Lab, tmp_path: Path, version: str, naming: str) -> None:
+    """`lost` with the exact number; salvage brings it back, and Flink's restore writes the rest."""
+    name = f"salvage-{version}-{naming.lower()}"
+    job, checkpoint, loaded = killed(
+        lab, tmp_path, name, timeout_ms=4_000, naming=naming, version=version
+    )
+    until(lambda: {r["fate"] for r in fates(lab, checkpoint).rows} == {"lost"}, 60)
+    promised = prepared(lab, job, loaded)
+    words = ("txn", "salvage", str(checkpoint), "-o", "json")
+
+    looked = eoctl(*words, lab=lab)
+    assert looked.status == 1, looked.text
+    assert sum(r["records"] for r in looked.rows) == promised > 0
+    done = eoctl(*words, "--execute", "--yes", lab=lab)
+
+    assert done.status == 0, done.text
+    assert prepared(lab, job, loaded) == 0
+    again = eoctl(*words, "--execute", "--yes", lab=lab)
+    assert (again.status, "there is nothing to salvage" in again.text) == (0, True), again.text
+    assert restored(lab, job, checkpoint) == Counter(b"%d" % n for n in range(RECORDS))
+
+
+def test_the_rest_is_fenced_and_the_group_is_set(lab: Lab, tmp_path: Path) -> None:
+    """The job never comes back: all is ended, and its group stands at the checkpoint's offsets."""
+    job, checkpoint, loaded = killed(
+        lab, tmp_path, "afresh", naming="INCREMENTING", version=VERSIONS[0]
+    )
+    words = ("--execute", "--yes", "--job-is-dead", "--rest", "fence", "--never-restored", *FAST)
+    ran = commit(lab, checkpoint, *words)
+    assert ran.status == 0, ran.text
+    assert {r["fate"] for r in fates(lab, checkpoint).rows} == {"committed"}
+    assert prepared(lab, job, loaded) == 0
+
+    group, plan = f"flink-{job.sink}", str(tmp_path / "plan.json")
+    source = ("--from-store", f"flink:{checkpoint}#from-kafka")
+    planned = eoctl("restart", "plan", "--group", group, *source, "--out", plan, lab=lab)
+    assert planned.status == 0, planned.text
+    applied = eoctl("restart", "apply", plan, "--execute", "--yes", lab=lab)
+    assert applied.status == 0, applied.text
+    assert committed(lab, group) == {(t, p): offset for t, p, offset in loaded.offsets}
+
+
+def test_a_frozen_job_that_wakes_doubles_nothing(lab: Lab, tmp_path: Path) -> None:
+    """It is taken for dead, its transactions are committed, and it wakes with its epochs valid.
+
+    Its tasks stay held, so that it neither writes nor commits: only its process and clients live.
+    """
+    source, sink = "in-frozen", "out-frozen"
+    topics(lab, source, sink, RECORDS)
+    job = Job(lab, tmp_path, source=source, sink=sink)
+    checkpoint = job.frozen_before_commit(CHECKPOINT)
+    try:
+        loaded = load(VERSIONS[0], checkpoint)
+        assert prepared(lab, job, loaded) > 0
+        ran = commit(lab, checkpoint, "--execute", "--yes", "--job-is-dead", *FAST)
+        assert ran.status == 0, ran.text
+        assert promised_fates(lab, checkpoint) == {"committed"}
+        job.thaw()
+        time.sleep(2 * CHECKPOINT_MS / 1000)  # it might write, or commit once more, meanwhile
+    finally:
+        job.kill()
+    assert set(values(lab, job).values()) == {1}
+    assert restored(lab, job, checkpoint) == Counter(b"%d" % n for n in range(RECORDS))
+
+
+@pytest.mark.parametrize("naming", ["INCREMENTING", "POOLING"])
+def test_on_older_brokers(start_lab: Callable[[LabSpec], Lab], tmp_path: Path, naming: str) -> None:
+    old = start_lab(LabSpec(name=f"flink-{naming.lower()}", kafka_version="3.9.1", settings=SOON))
+    job, checkpoint, loaded = killed(old, tmp_path, "old", naming=naming, version=VERSIONS[0])
+    words = ("--execute", "--yes", "--job-is-dead", "--is-newest", "--rest", "fence", *FAST)
+    ran = commit(old, checkpoint, *words)
+    assert ran.status == 0, ran.text
+    assert prepared(old, job, loaded) == 0
+    assert restored(old, job, checkpoint) == Counter(b"%d" % n for n in range(RECORDS))
+
+
+def test_what_the_lab_writes_is_read_by_flink(lab: Lab) -> None:
+    """`lab break checkpoint`: Flink's own classes read from its file what was opened."""
+    truths = break_(lab, "checkpoint", count=2)
+    folder = lab.folder / "checkpoints" / truths[0].topic / f"chk-{WRITTEN}"
+    loaded = load(VERSIONS[0], folder)
+    assert loaded.checkpoint == WRITTEN
+    assert loaded.committables == [
+        (t.transactional_id, t.producer_id, t.producer_epoch, WRITTEN) for t in truths[::2]
+    ]
+    assert [w[:2] for w in loaded.writers] == [(truths[0].topic, n) for n in range(2)]

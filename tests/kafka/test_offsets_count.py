@@ -8,7 +8,6 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pexpect
 import pytest
@@ -17,6 +16,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.connection.failures import Deadline
 from eoctl.kafka.connection.properties import client_settings
 from eoctl.kafka.read.count import Cuts, count
+from eoctl.kafka.read.pump import Reading
 from eoctl.lab import admin
 from eoctl.lab.admin import BROKER, TOPIC
 from eoctl.lab.breaks import break_
@@ -40,12 +40,14 @@ COUNTS = (
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-def counted(lab: Lab, wanted: Sequence[Cuts], **how: Any) -> dict[tuple[str, int], list[Counts]]:
+def counted(
+    lab: Lab, wanted: Sequence[Cuts], reading: Reading = Reading()
+) -> dict[tuple[str, int], list[Counts]]:
     settings = client_settings(lab.client_properties())
 
     async def run() -> dict[tuple[str, int], list[Counts]]:
         async with Cluster(settings, Deadline(120)) as cluster:
-            found, missing = await count(cluster, wanted, **how)
+            found, missing = await count(cluster, wanted, reading)
             assert not missing
             return found
 
@@ -288,7 +290,9 @@ def test_a_leader_killed_midway_changes_nothing(lab3: Lab, topic: MakeTopic) -> 
 
     cuts = [Cuts(*place, (1, s.high - 1), 0, s.stable) for place, s in found.items()]
     try:
-        for place, (piece,) in counted(lab3, cuts, progress=kill, max_rate=2 << 20).items():
+        for place, (piece,) in counted(
+            lab3, cuts, Reading(max_rate=2 << 20, progress=kill)
+        ).items():
             expected = found[place].counts(1, found[place].high - 1)
             assert dict(zip(COUNTS, piece, strict=True)) == expected
         assert killed

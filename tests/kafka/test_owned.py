@@ -1,6 +1,7 @@
 """Transactions that a coordinator owns: names, deadlines, life signs, clocks, on real brokers."""
 
 import asyncio
+import struct
 import time
 from collections.abc import Callable, Iterator
 
@@ -14,7 +15,7 @@ from eoctl.kafka.connection.wire import Connection
 from eoctl.lab import secure
 from eoctl.lab.admin import set_config
 from eoctl.lab.breaks import break_
-from eoctl.lab.client import Client, NewRecord
+from eoctl.lab.client import GROUP, Client, NewRecord
 from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
@@ -321,7 +322,101 @@ def test_a_late_orphan_is_told_from_the_commit_before_it(
         "The commit marker of its producer at offset 1 ends before this batch, which begins at "
         "offset 2"
     )
+    _an_older_epoch_that_stands_and_one_that_wrote(lab, topic(lab), topic(lab))
     lab.down()
+
+
+def _an_older_epoch_that_stands_and_one_that_wrote(lab: Lab, stands: str, wrote: str) -> None:
+    """Only what was begun after its fence is a zombie; the epoch that was left behind is none."""
+
+    async def fenced() -> int:
+        async with Client.to(lab.bootstrap_servers) as client:
+            old = await Producer.init(client, "twice")
+            for where in (stands, wrote):
+                await old.send(where, 0, [NewRecord(b"x")])
+            await old.commit()
+            await Producer.init(client, "twice")
+            before = eoctl("producers", stands, wrote, "--resolve", "-o", "json", lab=lab).rows
+            assert {(r["stale_epoch"], r["wrote_after_fence"]) for r in before} == {(True, False)}
+            await old.write(wrote, 0, [NewRecord(b"too late")])
+            return old.producer_id
+
+    pid = asyncio.run(fenced())
+    words = ("producers", stands, wrote, "--resolve")
+    rows = eoctl(*words, "-o", "json", lab=lab).rows
+    assert {(r["topic"], r["producer_id"], r["wrote_after_fence"]) for r in rows} == {
+        (stands, pid, False),
+        (wrote, pid, True),
+    }
+    shown = eoctl(*words, "-o", "wide", lab=lab)
+    assert "2 older (1 zombie)" in shown.stderr
+    last = sorted(line.split()[-1] for line in shown.stdout.splitlines()[1:3])
+    assert last == ["older", "zombie"]
+    assert one(lab, wrote).verdict.name == "orphan"
+
+
+def test_an_id_of_a_worker_group_of_connect(late: Lab, topic: MakeTopic) -> None:
+    """A member that says what a worker says: real workers are in test_connect.py.
+
+    A group of the same name that speaks another protocol proves nothing, and no verdict changes.
+    """
+    where = topic(late)
+    group, url = f"w.{where}", "http://10.0.0.7:8083/"
+    names = [f"{group}-orders-x-0", f"connect-cluster-{group}"]
+    begin(late, where, dict.fromkeys(names, 600_000))
+
+    def told() -> list[object]:
+        rows = eoctl("txn", "describe", *names, "-o", "json", lab=late).rows
+        return [
+            r["connect"] and {k: v for k, v in r["connect"].items() if k != "said"} for r in rows
+        ]
+
+    hint = {"group": group, "group_exists": False, "connector": None, "task": None}
+    assert told() == [None, {**hint, "workers": [], "runs": None}]
+    before = [j.verdict.name for j in judged(late, where).judged]
+    asyncio.run(join(late, group, url, "orders-x"))
+    proven = {"group": group, "group_exists": True, "workers": [url]}
+    assert told() == [
+        {**proven, "connector": "orders-x", "task": 0, "runs": True},
+        {**proven, "connector": None, "task": None, "runs": None},
+    ]
+    assert [j.verdict.name for j in judged(late, where).judged] == before == ["open", "open"]
+    asked = eoctl("why", where, lab=late)
+    assert f"connector orders-x in Kafka Connect's worker group {group}, which exists" in asked.text
+    assert f"its worker: {url} at 127.0.0.1" in asked.text
+
+
+async def join(lab: Lab, group: str, url: str, connector: str) -> None:
+    """Join a group as Connect's worker with this REST address, and be given a connector's task."""
+
+    def text(value: str) -> bytes:
+        return struct.pack(">h", len(value)) + value.encode()
+
+    metadata = struct.pack(">h", 2) + text(url) + struct.pack(">qi", 1, -1)
+    given = struct.pack(">hh", 2, 0) + text("leader") + text(url) + struct.pack(">qi", 1, 1)
+    given += text(connector) + struct.pack(">iii", 2, -1, 0) + struct.pack(">ii", -1, 0)
+    async with Client.to(lab.bootstrap_servers) as client:
+        home = await client.until(lambda: client.coordinator(group, GROUP))
+        asks = {"group_id": group, "group_instance_id": None, "protocol_type": "connect"}
+        joining = {
+            "session_timeout_ms": 60_000,
+            "rebalance_timeout_ms": 60_000,
+            "protocols": [("sessioned", metadata)],
+            "reason": None,
+        }
+        request = messages.JoinGroupRequest(**asks, **joining, member_id="")
+        first = await client.cluster.ask(home, request)
+        request = messages.JoinGroupRequest(**asks, **joining, member_id=first.member_id)
+        joined = await client.cluster.ask(home, request)
+        assert joined.error_code == 0
+        request = messages.SyncGroupRequest(
+            **asks,
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            protocol_name="sessioned",
+            assignments=[(joined.member_id, given)],
+        )
+        assert (await client.cluster.ask(home, request)).error_code == 0
 
 
 def test_an_id_that_does_not_exist_is_no_gap(late: Lab) -> None:

@@ -84,7 +84,7 @@ def by_both(
     reading = AuditOptions(most=most)
     asked, local = asyncio.run(read())
     result = by_spark(lab, spark, audit, asked, reading)
-    answer = audit.answer(asked, audit.found.model_validate(result["found"]))
+    answer = audit.answer(asked, audit.answer_type.model_validate(result["found"]))
     assert result["findings"] == answer.extra["findings"]
     if not asked.missing and audit.job != "audit_transactions":  # which adds what is unproven
         assert result["exit_status"] == answer.exit_status
@@ -264,7 +264,7 @@ def test_what_no_try_can_read_is_missing_and_no_failed_job(
             result = by_spark(lab1, spark, audit, ranges)
             attempts.wait(2, 10)
         assert result["exit_status"] == 3
-        [failed] = audit.found.model_validate(result["found"]).failed
+        [failed] = audit.answer_type.model_validate(result["found"]).failed
         assert (failed.topic, failed.partition) == (name, 0)
         assert "no such topic or partition" in failed.detail
         assert attempts.failed == 2
@@ -295,7 +295,7 @@ def test_a_leader_that_comes_back_is_read_by_the_next_try(
             restarted.result()
         assert attempts.failed >= 1
         assert (result["exit_status"], result["findings"]) == (0, 0)
-        assert audit.found.model_validate(result["found"]).failed == ()
+        assert audit.answer_type.model_validate(result["found"]).failed == ()
 
 
 @pytest.fixture

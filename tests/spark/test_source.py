@@ -11,9 +11,9 @@ import pytest
 
 from eoctl.kafka.connection.access import Access
 from eoctl.lab.cluster import Lab
-from recovery.errors import IncompleteError, UsageError
+from recovery.errors import IncompleteError
 from spark_jobs.session import executors
-from spark_jobs.source import check_options, register
+from spark_jobs.source import register
 from tests.kafka.conftest import MakeTopic
 
 if TYPE_CHECKING:
@@ -267,22 +267,6 @@ def _cut(lab: Lab, topic: str) -> dict[str, Any]:
         "at": "lso",
         "topics": [{"topic": topic, "topic_id": topic_id.decode(), "partitions": parts}],
     }
-
-
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("sasl.password", "credentials are no options"),
-        ("kafka.sasl.jaas.config", "credentials are no options"),
-        ("ssl.key", "credentials are no options"),
-        ("secret", "credentials are no options"),
-        ("subscribe", "no option subscribe"),
-    ],
-)
-def test_options_that_are_refused(name: str, sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence) as refused:
-        check_options({name: "hunter2"})
-    assert "hunter2" not in str(refused.value)
 
 
 def test_our_own_error_in_a_task_comes_home_as_what_it_is(spark: "SparkSession") -> None:

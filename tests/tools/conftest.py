@@ -85,12 +85,17 @@ def run() -> Run:
 
 
 @pytest.fixture
-def page(program: Program, run: Run, tmp_path: Path) -> Callable[[str], str]:
-    """page(URL): the document as a browser has it once it is loaded and its scripts ran."""
+def page(program: Program, run: Run, tmp_path: Path) -> Callable[..., str]:
+    """page(URL, *OPTIONS): the document as a browser has it once it is loaded and its scripts ran.
+
+    With `--screenshot=FILE` or `--print-to-pdf=FILE` among the browser's options: what it printed.
+    """
     browser = program("chromium")
 
-    def load(url: str) -> str:
+    def load(url: str, *options: str) -> str:
         words = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        return run([*words, f"--user-data-dir={tmp_path / 'browser'}", "--dump-dom", url])
+        written = any(o.startswith(("--screenshot=", "--print-to-pdf=")) for o in options)
+        options = options if written else (*options, "--dump-dom")
+        return run([*words, f"--user-data-dir={tmp_path / 'browser'}", *options, url])
 
     return load

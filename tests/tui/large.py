@@ -121,6 +121,7 @@ class LargeFeed:
 
     replay = True
     label = ""
+    next_look: int | None = None
     interval = 5.0
 
     def __init__(self, partitions: int) -> None:

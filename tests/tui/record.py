@@ -2,7 +2,8 @@
 
 orders: three brokers, trouble of several kinds, hostile names. dead: its brokers go away while it
 looks (made with orders). empty: a fresh broker. denied: the same questions by a user that may see
-next to nothing. jobs: a rebuild runs on Spark, another one has ended, a merge log was replayed.
+next to nothing. calm, incident: one broker with traffic, without trouble and with it.
+jobs: a rebuild runs on Spark, another one has ended, a merge log was replayed.
 again: no lab; writes those in FOLDER again, with the fields that the rows have got since.
 """
 
@@ -10,13 +11,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eoctl.lab.breaks import break_
@@ -24,43 +27,66 @@ from eoctl.lab.cluster import Lab, up
 from eoctl.lab.record import LabSpec
 from eoctl.lab.secure import client_file
 from eoctl.operations.change.changes import plans_folder
+from eoctl.operations.dashboard.snapshot import Snapshot
 from eoctl.operations.jobs.records import list_jobs
 from eoctl.settings.context import Connect, Context, resolve
 from eoctl.stores.journal import Journal
 from recovery.inspect.observation import Settings
+from recovery.rows.diagnosis import TxnHangingRow
 from tests.kafka.merging import World
 from tui.feed.asking import LiveFeed
+from tui.feed.frame import Frame
 from tui.feed.recording import Writer, read
 
 HOSTILE = "[/x] \x1b[31m\u202egnp \U0001f600"
 UNCHECKED = {"transaction.partition.verification.enable": "false"}
 
 
+PAGES = {
+    "producers": True,
+    "why": "orders:3",
+    "history": "orders-enricher-0_3",
+    "strip": "orders:3",
+}
+
+
 def record(
     context: Context,
     path: Path,
     seconds: float,
-    meanwhile: Callable[[], None] = lambda: None,
-    detail: str | None = None,
-    merge: str | None = None,
+    meanwhile: Callable[[list[Frame]], None] = lambda frames: None,
+    *,
+    wants: Mapping[str, object] = PAGES,
+    interval: float = 2.0,
+    timeout: float = 4.0,
 ) -> None:
-    """Run the dashboard's own feed without a dashboard, for so long. detail: an entry, a job."""
+    """Run the dashboard's own feed without a dashboard, for so long.
+
+    meanwhile: what happens then, with the frames so far. timeout: of one round, seconds.
+    """
     path.unlink(missing_ok=True)
-    feed = LiveFeed(
-        context, interval=2.0, settings=Settings(long_after=5_000), record=path, seconds=4.0
-    )
-    feed.want(
-        producers=True,
-        why="orders:3",
-        history="orders-enricher-0_3",
-        strip="orders:3",
-        detail=detail,
-        merge=merge,
-    )
-    feed.start(lambda frame: None)
+    settings = Settings(long_after=5_000)
+    feed = LiveFeed(context, interval=interval, settings=settings, record=path, seconds=timeout)
+    feed.want(**wants)
+    frames: list[Frame] = []
+
+    def post(news: Frame | str) -> None:
+        assert isinstance(news, Frame), news
+        frames.append(news)
+
+    feed.start(post)
     time.sleep(seconds)
-    meanwhile()
+    meanwhile(frames)
     feed.stop()
+
+
+def until(frames: list[Frame], true: Callable[[Snapshot], bool]) -> None:
+    """Wait for what a look shows, and a little longer, so that it is drawn."""
+    end = time.monotonic() + 400
+    while not (frames and true(frames[-1].snapshot)):
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    time.sleep(6)
 
 
 def orders(lab: Lab) -> None:
@@ -98,6 +124,10 @@ def changes(lab: Lab) -> str:
     return Journal().find().entries[-1].id
 
 
+def hanging(s: Snapshot) -> list[TxnHangingRow]:
+    return [h for h in (s.hanging.rows if s.hanging else ()) if isinstance(h, TxnHangingRow)]
+
+
 @contextmanager
 def lab_of(spec: LabSpec) -> Iterator[Lab]:
     """A lab, its journal and its jobs in a folder of their own."""
@@ -115,9 +145,9 @@ def orders_and_dead(folder: Path) -> None:
         orders(lab)
         context = resolve(Connect(context=f"lab-{lab.name}"))
         entry = changes(lab)
-        record(context, folder / "orders.jsonl", 30, detail=entry)
+        record(context, folder / "orders.jsonl", 30, wants=PAGES | {"detail": entry})
 
-        def die() -> None:
+        def die(frames: list[Frame]) -> None:
             for broker in lab.broker_ids:
                 lab.kill(broker)
             time.sleep(6)
@@ -155,9 +185,101 @@ def jobs(folder: Path) -> None:
             time.sleep(0.5)
         [running] = [j.id for j in list_jobs() if j.state == "running"]
         context = resolve(Connect(context=f"lab-{lab.name}"))
-        record(context, folder / "jobs.jsonl", 20, detail=f"job {running}", merge=str(app))
+        wants = PAGES | {"detail": f"job {running}", "merge": str(app)}
+        record(context, folder / "jobs.jsonl", 20, wants=wants)
         process.send_signal(signal.SIGINT)
         process.wait(60)
+
+
+class Traffic:
+    """Two applications that are well: each commits twice a second, one aborts now and then."""
+
+    def __init__(self, lab: Lab, places: list[tuple[str, int]]) -> None:
+        self._stopped = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=(lab, places, name, every), daemon=True)
+            for name, every in (("enricher-0", 0), ("enricher-1", 7))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, lab: Lab, places: list[tuple[str, int]], name: str, aborts_every: int) -> None:
+        settings = {"transactional.id": name, "log_level": 0}
+        number = 0
+        while not self._stopped.is_set():
+            with suppress(KafkaException):  # the broker went away: as a new process would
+                producer = Producer(lab.client_properties() | settings)
+                producer.init_transactions(30)
+                while not self._stopped.is_set():
+                    number += 1
+                    producer.begin_transaction()
+                    for topic, partition in tuple(places):
+                        producer.produce(topic, b"v", str(number).encode(), partition)
+                    self._stopped.wait(0.4)
+                    if aborts_every and number % aborts_every == 0:
+                        producer.abort_transaction(30)
+                    else:
+                        producer.commit_transaction(5)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join(60)
+
+
+SLOW: dict[str, Any] = {"wants": {}, "interval": 4.0, "timeout": 60.0}
+
+
+@contextmanager
+def lab_with_traffic(name: str) -> Iterator[tuple[Lab, Context, list[tuple[str, int]]]]:
+    """One broker, and the partitions that are written to: more may be added."""
+    with lab_of(LabSpec(name=name, settings=UNCHECKED)) as lab:
+        topics = {"orders": 3, "payments": 2, "audit-log": 1}
+        admin = AdminClient(lab.client_properties())
+        for made in admin.create_topics([NewTopic(t, n, 1) for t, n in topics.items()]).values():
+            made.result(60)
+        # a break has its partition to itself; what waits behind it comes after
+        places = [("orders", 0), ("orders", 1), ("payments", 0), ("audit-log", 0)]
+        traffic = Traffic(lab, places)
+        time.sleep(3)
+        yield lab, resolve(Connect(context=f"lab-{lab.name}")), places
+        traffic.stop()
+
+
+def calm(folder: Path) -> None:
+    """One broker that is well."""
+    with lab_with_traffic("record-calm") as (_, context, _):
+        record(context, folder / "calm.jsonl", 60, **SLOW)
+
+
+def incident(folder: Path) -> None:
+    """Two orphans, one of them aborted; a broker that returns; a transaction that is long."""
+    with lab_with_traffic("record-incident") as (lab, context, places):
+
+        def trouble(frames: list[Frame]) -> None:
+            def judged(verdict: str) -> int:
+                s = frames[-1].snapshot
+                return sum(h.verdict == verdict for h in hanging(s)) if not s.silent else 0
+
+            [first] = break_(lab, "orphan", topic="payments", partition=1)
+            places.append(("payments", 1))
+            until(frames, lambda s: judged("orphan") == 1)
+            break_(lab, "orphan", topic="orders", partition=2)
+            places.append(("orders", 2))
+            break_(lab, "offsets-pending", topic="orders-in", group="billing")
+            until(frames, lambda s: judged("orphan") == 2)
+            [broker] = lab.broker_ids
+            lab.kill(broker)
+            until(frames, lambda s: s.silent)
+            lab.start(broker)
+            until(frames, lambda s: s.problem is None and judged("orphan") == 2)
+            named = ["--pid", str(first.producer_id), "--start-offset", str(first.start_offset)]
+            eoctl(lab, "txn", "abort", "payments:1", *named, "--execute", "--yes")
+            until(frames, lambda s: judged("orphan") == 1)
+            break_(lab, "long", topic="invoices", transactional_id="invoicer-2")
+            until(frames, lambda s: judged("long") > 0 and s.problem is None)
+
+        record(context, folder / "incident.jsonl", 12, trouble, **SLOW)
 
 
 def replayed(lab: Lab) -> Path:
@@ -189,7 +311,14 @@ def again(folder: Path) -> None:
         writer.close()
 
 
-RECORDINGS = {"orders": orders_and_dead, "empty": empty, "denied": denied, "jobs": jobs}
+RECORDINGS = {
+    "orders": orders_and_dead,
+    "empty": empty,
+    "denied": denied,
+    "jobs": jobs,
+    "calm": calm,
+    "incident": incident,
+}
 
 if __name__ == "__main__":
     for name in sys.argv[2:] or RECORDINGS:

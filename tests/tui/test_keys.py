@@ -56,7 +56,7 @@ def test_every_action_of_the_list_is_there() -> None:
 
 def test_digits_show_their_screens() -> None:
     def shown(app: Dashboard, view: View) -> bool:
-        line = 6 if view.number == 1 else 2
+        line = 5 if view.number == 1 else 2
         return f" {view.title} " in lines_of(app)[line][:20] + " "
 
     async def test() -> None:
@@ -204,7 +204,8 @@ async def overlays(app: Dashboard, pilot: Pilot[str]) -> None:
         over = app.screen
         assert isinstance(over, Overlay), key
         if key == "y":
-            assert json.loads(over.page.text()) == row.source.model_dump(mode="json", by_alias=True)  # type: ignore[attr-defined]
+            shown = json.loads(over.page.text().replace("\n", ""))
+            assert shown == row.source.model_dump(mode="json", by_alias=True)  # type: ignore[attr-defined]
         elif key == "e":
             told = over.page.text()
             assert told.startswith(("eoctl --context ", "eoctl jobs", "eoctl journal"))
@@ -360,7 +361,7 @@ def test_pages_have_json_a_command_and_a_file(
             await pilot.press("2")
             app.table.to(app.table.state.order.index("orders:3"))
             await pilot.press("enter", "y")
-            assert json.loads(app.screen.page.text())["headline"] == "STUCK  orphan"  # type: ignore[attr-defined]
+            assert "STUCK  orphan" in app.screen.page.text()  # type: ignore[attr-defined]
             await pilot.press("escape", "e")
             told = app.screen.page.text()  # type: ignore[attr-defined]
             assert "why orders:3" in told

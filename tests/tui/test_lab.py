@@ -1,20 +1,24 @@
 """The dashboard on a real lab: what is broken shows, is repaired from it, and a broker may die."""
 
 import asyncio
+import re
 import uuid
 from collections.abc import Callable
 from functools import partial
 
-from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from textual.pilot import Pilot
 
 from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
+from eoctl.operations.dashboard.collection import LiveCollection
+from eoctl.operations.dashboard.snapshot import Wants
 from eoctl.settings.context import Connect, resolve
 from tests.tui.driving import run, running, text_of, until
 from tui.app import Dashboard
+from tui.board.history import RECORDS_OF_ONE
 from tui.feed.asking import LiveFeed
 from tui.head import has_answered
 from tui.screens.change import ChangeScreen
@@ -136,6 +140,42 @@ async def abort_it(app: Dashboard, pilot: Pilot[str]) -> None:
         assert len(app.screen_stack) == 1
 
 
+def test_ends_are_at_least_and_at_most_what_a_producer_did(start_lab: StartLab) -> None:
+    lab = start_lab(LabSpec(name="tui-one", settings=UNCHECKED))
+    name = f"counts-{uuid.uuid4().hex[:6]}"
+    admin = AdminClient(lab.client_properties())
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(20)
+    producer = Producer(lab.client_properties() | {"transactional.id": name})
+    producer.init_transactions(30)
+
+    def end(*, commits: bool) -> None:
+        producer.begin_transaction()
+        producer.produce(name, b"v", partition=0)
+        if commits:
+            producer.commit_transaction(30)
+        else:
+            producer.flush(30)
+            producer.abort_transaction(30)
+
+    async def test() -> None:
+        context = resolve(Connect(bootstrap_server=lab.bootstrap_servers))
+        collection = LiveCollection(context, seconds=30.0)
+        await asyncio.to_thread(end, commits=True)
+        looks = [await collection.look(Wants())]
+        for n in range(6):
+            await asyncio.to_thread(end, commits=n % 3 != 2)
+        looks.append(await collection.look(Wants()))
+        collection.close()
+        first, second = (look.parts["transactions"].extra for look in looks)  # type: ignore[attr-defined]
+        assert "since_last_look" not in first, "one look tells of no end"
+        since = second["since_last_look"]
+        assert 1 <= since["ended"] <= 6
+        assert (since["commits"], since["aborts"]) == (0, 1), "how the newest ended is seen"
+        assert since["records"] >= 6 * RECORDS_OF_ONE
+
+    run(test)
+
+
 def test_broker_killed_stays_alive_goes_stale_and_recovers(start_lab: StartLab) -> None:
     lab = start_lab(LabSpec(name="tui-one", settings=UNCHECKED))
     break_(lab, "open", topic="well")
@@ -150,11 +190,18 @@ def test_broker_killed_stays_alive_goes_stale_and_recovers(start_lab: StartLab) 
             text = text_of(app)
             assert "well:0" in text, "the last good snapshot remains"
             assert text.count("STALE") >= 2, "in line 1 and on the pane"
+            words = " ".join(text.split())
+            assert re.search(r"as of \d\d:\d\d:\d\dZ, \d+ (s|min) ago; the cluster does not", words)
+            assert re.search(r"; trying again (now|in \d+ s)", words)
+            await pilot.press("x")
+            assert "not done: the cluster does not answer, this data is as of" in text_of(app)
+            assert len(app.screen_stack) == 1
             for key in ("3", "4", "5", "6", "1", "j", "2"):
                 await pilot.press(key)
             assert "well:0" in text_of(app)
             await asyncio.to_thread(lab.start, broker)
             await until(pilot, lambda: "STALE" not in text_of(app), 60)
             await until(pilot, lambda: app.frame.snapshot.problem is None, 60)  # type: ignore[union-attr]
+            await until(pilot, lambda: "does not answer" not in text_of(app), 20)
 
     run(test)

@@ -84,7 +84,7 @@ def test_what_could_not_be_seen_is_not_called_absent() -> None:
 
 def test_a_dead_cluster_has_no_brokers_up() -> None:
     text = said(last("dead"))
-    assert "no answer; below: the last data, from" in text
+    assert "the cluster does not answer; below: the last data" in text
     assert " up" not in text
 
 

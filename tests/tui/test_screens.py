@@ -43,6 +43,8 @@ SHOWN = {
     "dead": CLUSTER,
     "denied": CLUSTER,
     "jobs": [OVERVIEW, PLANS, JOBS, JOB, MERGE, RECOVER],
+    "calm": [OVERVIEW],
+    "incident": [OVERVIEW, TRANSACTIONS],
     "large": [OVERVIEW, PARTITIONS, TRANSACTIONS, GROUPS],
 }
 

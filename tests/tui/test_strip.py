@@ -9,13 +9,13 @@ from eoctl.lab.record import LabSpec
 from eoctl.operations.inspect.strip import strip
 from eoctl.operations.session.session import with_cluster
 from eoctl.render.explain import find
+from eoctl.render.strip import SIGNS, drawn
 from eoctl.settings.context import Connect, resolve
 from recovery.inspect.strip import strip_rows
 from recovery.rows.strip import StripRow
 from tests.kafka.offsets_oracle import look
 from tests.unit.formats_build import ABORT, COMMIT, Item, batch, marker
 from tui.widgets.lines import line_width, plain
-from tui.widgets.strip import SIGNS, drawn
 
 StartLab = Callable[[LabSpec], Lab]
 UNCHECKED = {"transaction.partition.verification.enable": "false"}

@@ -2,6 +2,7 @@
 
 import gc
 import tracemalloc
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from tests.share import share
 from tests.tui.driving import RECORDINGS
 from tests.tui.large import AT, large
 from tui.feed.frame import Builder
-from tui.feed.recording import Writer, read
+from tui.feed.recording import Recording, Writer, read
+from tui.feed.replay import uncollected
 from tui.screens.change import _outcome_lines
 from tui.screens.views import VIEWS
 from tui.widgets.table_state import Filter, TableState
@@ -112,7 +114,7 @@ def test_a_filter_is_a_regular_expression_that_can_be_inverted() -> None:
     assert Filter.parse(r"3\s+x").keeps(row), "across cells"
 
 
-@pytest.mark.parametrize("name", ["orders", "empty", "dead", "denied", "jobs"])
+@pytest.mark.parametrize("name", ["orders", "empty", "dead", "denied", "jobs", "calm", "incident"])
 def test_a_recording_written_again_is_the_same(name: str, tmp_path: Path) -> None:
     path = RECORDINGS / f"{name}.jsonl"
     writer = Writer(tmp_path / "again")
@@ -142,6 +144,82 @@ def test_a_recording_that_is_none(tmp_path: Path) -> None:
     whole = len(list(read(RECORDINGS / "empty.jsonl")))
     bad.write_text("".join(lines)[:-5], encoding="ascii")
     assert len(list(read(bad))) == whole - 1, "a line that was cut off ends it"
+
+
+@pytest.mark.parametrize("name", ["orders", "dead", "jobs"])
+def test_a_recording_is_sought_in_any_order(name: str) -> None:
+    path = RECORDINGS / f"{name}.jsonl"
+    one_after_the_other = list(read(path))
+    recording = Recording(path)
+    assert len(recording) == len(one_after_the_other)
+    places = [*range(len(recording))]
+    for at in [*places, *places[::-1], *places[::3], *places[::-2]]:
+        assert recording[at] == one_after_the_other[at]
+        brief = recording.brief(at)
+        assert brief.taken_at == one_after_the_other[at].taken_at
+        assert brief.jobs == one_after_the_other[at].jobs
+    with pytest.raises(IndexError):
+        recording[len(recording)]
+
+
+def test_a_recording_is_not_kept_in_memory(tmp_path: Path) -> None:
+    """Twelve snapshots in which every row differs take no more than two would."""
+    path = tmp_path / "long.jsonl"
+    writer = Writer(path)
+    for number in range(12):
+        snapshot = large(500, number)
+        assert snapshot.partitions is not None
+        rows = [r.model_copy(update={"leader_epoch": number}) for r in snapshot.partitions.rows]
+        writer.add(replace(snapshot, partitions=replace(snapshot.partitions, rows=rows)))
+    writer.close()
+    sizes = []
+    tracemalloc.start()
+    try:
+        for make in (lambda: next(read(path)), lambda: Recording(path)):
+            before = tracemalloc.get_traced_memory()[0]
+            kept = make()
+            gc.collect()
+            sizes.append(tracemalloc.get_traced_memory()[0] - before)
+            del kept
+    finally:
+        tracemalloc.stop()
+    assert sizes[1] < 2 * sizes[0]
+
+
+def test_a_recording_that_changes_while_it_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "orders.jsonl"
+    path.write_bytes((RECORDINGS / "orders.jsonl").read_bytes())
+    recording = Recording(path)
+    path.write_bytes(path.read_bytes()[:-2000])
+    with pytest.raises(UsageError, match="changed while it was shown"):
+        recording[len(recording) - 1]
+
+
+def test_rows_made_uncollected_still_go_with_their_frame() -> None:
+    with uncollected():
+        assert not gc.isenabled()
+        frame = Builder().frame(large(50))
+    assert gc.isenabled()
+    gone = weakref.ref(frame.snapshot.partitions.rows[0])  # type: ignore[union-attr]
+    del frame
+    assert gone() is None, "no circle keeps it"
+    gc.unfreeze()
+
+
+def test_the_cursor_is_found_where_it_is() -> None:
+    keys = [f"k{n}" for n in range(6)]
+    state = TableState(TableData(()), order=[*keys], cursor="k4")
+    assert state.place == 4
+    state.order.reverse()
+    assert state.place == 1
+    state.point(5)
+    assert (state.cursor, state.place) == ("k0", 5)
+    state.order = ["k1", "k0"]
+    assert state.place == 1
+    state.cursor = "gone"
+    assert state.place == 0
+    state.order = []
+    assert state.place == 0
 
 
 def test_memory_stays_bounded_over_eight_hours() -> None:

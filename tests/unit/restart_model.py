@@ -190,7 +190,7 @@ class World:
         log = self.logs[want.topic, want.partition]
         match want:
             case Count():
-                runs = log.runs(want.start, want.end).found if want.producers else None
+                runs = log.runs(want.start, want.end).producers if want.producers else None
                 return "counted", Counted(log.counted(want.start, want.end), runs)
             case Walk():
                 kinds = (DATA, ABORTED, OPEN) if want.uncommitted else (DATA,)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -124,6 +125,73 @@ def test_what_a_step_changed_beyond_its_plan_is_told_and_kept(cells: Cells) -> N
     assert entry["state"] == "done"
     kept = cells.run("journal", "show", entry["id"])
     assert "NOT PLANNED: one cell more was written" in " ".join(kept.stdout.split())
+
+
+def test_the_journal_shows_times_plan_and_what_was_seen(cells: Cells) -> None:
+    cells.run(*SET, *ACT)
+    [entry] = cells.entries()
+    listed = cells.run("journal", "list").stdout.splitlines()
+    assert listed[1].split()[1] == f"{entry['started'][:19]}Z"
+    shown = cells.run("journal", "show", entry["id"]).stdout.splitlines()
+    assert shown[0].startswith(f"{entry['action'].upper()} on {entry['context']}")
+    assert any(line.startswith(" what ") for line in shown)
+    done = next(line for line in shown if " step-done " in line)
+    target, seen = re.split("  +", done.strip())[-2:]
+    assert seen != "-"
+    assert not seen.startswith(f"{target}:")  # the name stands beside it
+    assert any("every step was seen done once more" in line for line in shown)
+
+
+def test_a_report_of_an_entry_and_of_a_journal(cells: Cells) -> None:
+    cells.run(*SET, *ACT)
+    [entry] = cells.entries()
+    assert cells.run("journal", "undo", entry["id"], *ACT).returncode == 0
+    undo = cells.entries()[1]["id"]
+    for what in (entry["id"], undo, cells.environment()["EOCTL_STATE_DIR"]):
+        made = cells.run("report", what)
+        assert made.returncode == 0, made.stderr
+        assert made.stdout.startswith("<!DOCTYPE html>")
+        assert made.stdout.rstrip().endswith("</html>")
+        for part in (entry["id"], undo, "undone by", "Before", "For the ticket"):
+            assert part in made.stdout, (what, part)
+
+
+def test_a_report_overwrites_nothing_and_says_what_it_takes(cells: Cells) -> None:
+    cells.run(*SET, *ACT)
+    [entry] = cells.entries()
+    file = cells.folder / "page.html"
+    assert cells.run("report", entry["id"], "--output", str(file)).returncode == 0
+    assert file.stat().st_mode & 0o777 == 0o600
+    before = file.read_bytes()
+    again = cells.run("report", entry["id"], "--output", str(file))
+    assert (again.returncode, file.read_bytes()) == (2, before)
+    assert "exists already" in again.stderr
+    for what, why in (
+        ("nothing", "no bundle, state folder or journal entry 'nothing'"),
+        ("j-20200101-000000-0000", "no journal entry"),
+        (str(cells.folder), "holds no journal"),
+        (str(cells.config), "not a bundle"),
+    ):
+        refused = cells.run("report", what)
+        assert (refused.returncode, refused.stdout) == (2, ""), what
+        assert why in refused.stderr
+    words = ["-m", "eoctl", "report", entry["id"]]
+    terminal: pexpect.spawn[str] = pexpect.spawn(
+        sys.executable, words, env=cells.environment(), encoding="utf-8", timeout=30
+    )
+    terminal.expect("a page is nothing for a terminal; add --output")
+    terminal.expect(pexpect.EOF)
+
+
+def test_a_report_says_which_lines_of_the_journal_are_damaged(cells: Cells) -> None:
+    cells.run(*SET, *ACT)
+    state = Path(cells.environment()["EOCTL_STATE_DIR"])
+    journal = state / "journal" / "journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines[:2], b"{damaged}\n", *lines[2:]]))
+    made = cells.run("report", str(state))
+    assert made.returncode == 3
+    assert "line 3 cannot be read" in made.stdout
 
 
 def test_a_finished_change_is_undone_once(cells: Cells) -> None:

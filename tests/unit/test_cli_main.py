@@ -328,3 +328,16 @@ def test_a_signal_to_a_command_that_is_done_changes_no_status() -> None:
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence"),
+    [
+        ("no such topic", "orders:3: no such topic"),
+        ("orders:3 pid 7 is open", "orders:3 pid 7 is open"),
+        ("orders:3: it is open", "orders:3: it is open"),
+        ("orders:30 is open", "orders:3: orders:30 is open"),
+    ],
+)
+def test_a_sentence_names_its_place_once(what: str, sentence: str) -> None:
+    assert EoctlError(what, where="orders:3").sentence == sentence

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 import eoctl.render.columns
-from eoctl.cli.commands.lab import TRUTHS
+from eoctl.cli.commands.lab.kafka import TRUTHS
 from eoctl.render.columns.audit import DUPLICATES, MIRROR, SEQUENCES, TRANSACTIONS
 from eoctl.render.columns.state import SHOW
 from eoctl.render.columns.table import Table

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from eoctl.cli.commands import demo
+from eoctl.cli.commands.lab import demo
 from recovery.errors import UnverifiedError
 
 

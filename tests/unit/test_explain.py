@@ -18,6 +18,7 @@ from docs.generate_schemas import ENVELOPES, paths, schema
 from eoctl.cli.main import run
 from eoctl.render.columns.table import Table
 from eoctl.render.explain import ASK, PAGES, entries, explain_lines, find, key, names, part
+from eoctl.render.strip import SIGNS
 from recovery.diagnose import id_verdicts, verdicts
 from recovery.errors import EoctlError, Exit
 from recovery.remedy.repairs import NEVER_KNOWN
@@ -25,7 +26,6 @@ from recovery.rows.audit import AuditSequencesRow, AuditTransactionsRow
 from recovery.rows.merge import MergeFindingRow
 from recovery.rows.mirror import MirrorFinding
 from recovery.rows.restart import RestartVerifyRow
-from tui.widgets.strip import SIGNS
 
 ROOT = Path(__file__).resolve().parents[2]
 """tests/unit/kafka_errors.txt has Kafka's own names, one a line."""

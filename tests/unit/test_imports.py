@@ -111,3 +111,15 @@ def test_the_dashboard_paints_first_and_loads_models_then() -> None:
     code = "import sys, tui.app, tui.feed.replay; print('pydantic' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_a_line_is_read_without_validators_of_pydantic() -> None:
+    """Each option that is a text would have one; they are a tenth of a short command."""
+    code = (
+        "import sys; from eoctl.cli.main import build; from eoctl.cli.tree import TREE\n"
+        "c = build('eoctl', TREE).commands['lso'].make_context('lso', ['-X', 'a=b', 't', 'u:1'])\n"
+        "print([c.params[n] for n in ('x', 'topics', 'regex', 'output', 'all_')])\n"
+        "print('typer._adapters' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[['a=b'], ['t', 'u:1'], (), 'table', False]\nFalse\n"

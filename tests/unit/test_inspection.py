@@ -1,5 +1,6 @@
 """Rows of `lso`, `producers` and `txn list` from facts: who blocks, whose age, who is a zombie."""
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -179,7 +180,7 @@ def test_only_what_is_open_has_an_age(state: str, age: float | None) -> None:
 
 def test_the_partition_of_the_coordinator_is_kafkas() -> None:
     """`Utils.abs("orders".hashCode()) % 50`; the hash is -1008770331."""
-    [row] = txn_describe_rows(Transactions((owner(transactional_id="orders"),)), 50, NOW)
+    [row] = txn_describe_rows(Transactions((owner(transactional_id="orders"),)), 50, NOW, {})
     assert row.coordinator_partition == 1008770331 % 50
     assert [(p.topic, p.partition) for p in row.partitions] == [("orders", 3)]
 
@@ -188,7 +189,7 @@ def test_the_partition_of_the_coordinator_is_kafkas() -> None:
 def test_a_described_one_is_as_old_as_its_coordinators_clock_says(ahead: int, age: float) -> None:
     row = owner("Ongoing")
     found = Transactions((row,), clocks=(CoordinatorClock(row.coordinator, ahead),))
-    assert [r.age_seconds for r in txn_describe_rows(found, 50, NOW)] == [age]
+    assert [r.age_seconds for r in txn_describe_rows(found, 50, NOW, {})] == [age]
 
 
 def test_a_row_takes_from_facts_what_is_not_given_and_misses_nothing_silently() -> None:
@@ -196,3 +197,14 @@ def test_a_row_takes_from_facts_what_is_not_given_and_misses_nothing_silently() 
     assert (row.topic, row.held, row.leader, row.error) == ("orders", 10, 9, None)
     with pytest.raises(AttributeError, match="blocking"):
         LsoRow.of(P)
+
+
+def test_owners_are_those_of_the_rows_there_are_now() -> None:
+    """What is looked up is no fact: a changed copy does not have it, and equality knows none."""
+    rows = (owner(), replace(owner(), transactional_id="b"), replace(owner(), ghost=True))
+    seen = Transactions(rows)
+    assert seen.owners(7) == rows[:2]
+    assert seen.owners(8) == ()
+    assert replace(seen, rows=rows[1:]).owners(7) == rows[1:2]
+    assert seen == Transactions(rows)
+    assert copy.copy(seen).owners(7) == rows[:2]

@@ -58,14 +58,27 @@ def test_without_the_kernels_list_it_is_not_known(
 @pytest.mark.parametrize(
     ("ahead", "well", "words"),
     [
-        (0, True, "within 1 s of ours"),
-        (3_000, True, "broker 1: 3 s ahead"),
-        (-5_001, False, "broker 1: 5 s behind"),
+        (0, True, "broker 1 within 1 s of ours"),
+        (3_000, True, "broker 1 3 s ahead"),
+        (-5_001, False, "broker 1 5 s behind"),
     ],
 )
 def test_a_clock_may_differ_as_judging_allows(ahead: int, well: bool, words: str) -> None:
-    row = machine._clocks([CoordinatorClock(1, ahead)])
-    assert (row.sees, row.detail) == (well, f"the coordinators': {words}")
+    row = machine._clocks([CoordinatorClock(1, ahead)], {1})
+    assert (row.sees, row.detail) == (well, words)
+
+
+def test_a_clock_that_was_not_measured_is_not_called_well() -> None:
+    near = [CoordinatorClock(1, 0), CoordinatorClock(3, 0)]
+    row = machine._clocks(near, {1, 2, 3, 4})
+    assert row.sees is None
+    assert row.detail == (
+        "brokers 1, 3 within 1 s of ours; brokers 2, 4 not measured, as no open transaction "
+        "there tells it: compare `date -u`"
+    )
+    assert machine._clocks([*near, CoordinatorClock(2, 9_000)], {1, 2, 3, 4}).sees is False
+    assert machine._clocks(near, {1, 3}).sees is True
+    assert machine._clocks([], {1, 3}).sees is None
 
 
 def test_a_folder_that_is_a_file_cannot_be_written(tmp_path: Path) -> None:

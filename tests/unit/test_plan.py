@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from eoctl.operations.change.acting import KINDS, lock_scope
-from eoctl.operations.change.made import new_plan
+from eoctl.operations.change.new_plan import new_plan
 from eoctl.render.plans import plan_facts
 from eoctl.settings.context import Context
 from eoctl.stores import plan_files
@@ -217,7 +217,7 @@ def test_a_plan_tells_what_each_step_stands_on_and_what_has_none() -> None:
 def test_all_remedies_of_a_cluster_exclude_one_another() -> None:
     """One lock for every kind of remedy, whatever it is about; other changes have their own."""
     kinds = [kind for kind in KINDS if kind.startswith("txn-")]
-    assert len(kinds) == 5
+    assert len(kinds) == 6
     scopes = ("orders:3", "orders:4", "id billing-1", "transactions")
     locks = {lock_scope(make(kind=k, scope=s)) for k in kinds for s in scopes}
     assert locks == {"transactions"}
@@ -278,6 +278,12 @@ def test_a_plan_expires_at_its_moment() -> None:
         ({"a": (1,)}, {"a": [1]}, []),
         ({"b": 1, "a": 1}, {}, ["a: was 1", "b: was 1"]),
         ({"a": {"b": 1}}, {"a": 3}, ['a: was {"b": 1} when planned, is 3 now']),
+        # what an application keeps beside an offset is JSON, and librdkafka ends it with a NUL
+        (
+            {"g": {"metadata": '{"a": {"b": "c"}}\0'}},
+            {"g": {}},
+            ["""g metadata: was '{"a": {"b": "c"}}' when planned, is gone now"""],
+        ),
     ],
 )
 def test_differences_name_the_place_and_both_values(

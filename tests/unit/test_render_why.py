@@ -5,10 +5,13 @@ from typing import Any, get_args
 
 import pytest
 
+from eoctl.render.explain import ASK, part
 from eoctl.render.why import why_lines
 from eoctl.render.width import cells
+from recovery.diagnose import id_verdicts, verdicts
 from recovery.diagnose.verdicts import VerdictName
 from recovery.rows.diagnosis import EvidenceRow, HistoryRow, RemedyRow, TxnHangingRow
+from recovery.rows.strip import StripKind, StripRow
 from recovery.rows.why import OwnerRow, WaitingRow, WaitRow, WhyRow
 
 NOW = 1_700_000_000_000  # 2023-11-14T22:13:20Z
@@ -181,6 +184,43 @@ def test_the_command_that_looks_again_stands_before_the_remedy() -> None:
     ]
 
 
+@pytest.mark.parametrize("rule", [*verdicts.RULES, *id_verdicts.RULES], ids=lambda r: r.name)
+def test_every_rule_ends_with_a_next_step(
+    rule: verdicts.Rule | id_verdicts.IdRule,
+) -> None:
+    """Whom to ask, what to grant, or that nobody need be asked; what to run again comes last."""
+    again = "eoctl --context prod-eu lso --watch -- orders:3"
+    nothing = {"action": "none", "argv": None, "command": None}
+    remedy = hanging().remedy.model_copy(update=nothing)
+    held = hanging(rule.verdict, rule=rule.name, remedy=remedy)
+    page = lines(page_row(held_by=held, again=again), None)
+    assert page[-2:] == [" look again, until it is over:", f"   {again}"]
+    last = labels(page[:-2])[-1]
+    nobody = str(part(rule.verdict, "verdict", ASK)).startswith("nobody")
+    assert last in (("not",) if nobody and rule.verdict != "unknown" else ("do", "ask")), page
+
+
+def test_the_log_around_the_lso_is_drawn() -> None:
+    """As the dashboard draws it; the LSO stands under the first offset that no reader gets."""
+    kinds: list[tuple[int, int, StripKind]] = [
+        (182736440, 182736450, "committed"),
+        (182736450, 182736487, "open"),
+        (182736487, 182737654, "plain"),
+    ]
+    strip = [
+        StripRow(topic="orders", partition=3, first_offset=a, end_offset=b, kind=kind)
+        for a, b, kind in kinds
+    ]
+    page = lines(page_row(strip=strip, last_stable_offset=182736450), 80)
+    at = next(n for n, line in enumerate(page) if line.startswith(" the log "))
+    head, drawing, arrow, legend = (line[14:] for line in page[at : at + 4])
+    assert head == "offsets 182736440 to 182737653, HW 182737654, 19 offsets a cell"
+    assert drawing == "###" + "-" * 61  # 19 a cell: the first has of both kinds
+    assert arrow == "^ LSO 182736450"
+    assert legend == "# open  = committed  - plain"
+    assert not any(line.startswith(" the log ") for line in lines(page_row()))
+
+
 @pytest.mark.parametrize("verdict", get_args(VerdictName))
 @pytest.mark.parametrize("width", [40, 80, 200, None])
 def test_every_verdict_is_one_page(verdict: str, width: int | None) -> None:
@@ -255,7 +295,8 @@ def test_what_could_not_be_seen() -> None:
         high_watermark=None,
     )
     page = lines(row)
-    assert labels(page) == ["readers see", "error"]
+    assert labels(page) == ["readers see", "error", "do"]
+    assert "bring their brokers back" in " ".join(" ".join(page).split())
     assert page[1].endswith("LSO not known  HW not known")
 
 

@@ -48,7 +48,7 @@ def commit(
 def read(*batches: bytes) -> GroupCommit | None:
     found = LastCommits("payments", HOME)
     found.add(b"".join(batches))
-    return found.found.get(IN)
+    return found.commits.get(IN)
 
 
 @pytest.mark.parametrize("codec", [0, 1])
@@ -111,12 +111,12 @@ def test_other_groups_and_seams() -> None:
     mine = commit(3, 40, (7, 2)) + marker(4, 7, COMMIT, epoch=2)
     for chunk in (mine, mine + commit(5, 60, group="other"), mine):
         found.add(chunk)
-    assert found.found[IN].at == 3
-    assert found.found[IN].last
+    assert found.commits[IN].at == 3
+    assert found.commits[IN].last
     gone = LastCommits("payments", HOME)
     for chunk in (commit(3, 40) + commit(4, None), commit(3, 40)):
         gone.add(chunk)
-    assert IN not in gone.found
+    assert IN not in gone.commits
 
 
 def test_last_is_said_only_while_no_later_transaction_committed_there() -> None:

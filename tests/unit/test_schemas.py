@@ -23,7 +23,15 @@ from recovery.times import instant
 GOLDEN = Path(__file__).parent / "golden-json"
 OUTPUTS = sorted(GOLDEN.glob("*.json"))
 # They print no rows.
-WITHOUT_ROWS = {"completion", "context-use", "exporter", "lab-demo", "lab-topic", "tui"}
+WITHOUT_ROWS = {
+    "completion",
+    "context-use",
+    "exporter",
+    "lab-demo",
+    "lab-topic",
+    "report",
+    "tui",
+}
 
 
 def commands(branch: Branch, path: tuple[str, ...] = ()) -> Iterator[str]:

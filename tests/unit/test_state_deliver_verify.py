@@ -69,9 +69,9 @@ class Table(IntoTable):
     def __post_init__(self) -> None:
         self._offsets = None
         self._source: Any = SimpleNamespace(partitions={0: PART})
-        self._table: Any = SimpleNamespace(found=self._found, name="table s")
+        self._table: Any = SimpleNamespace(partition_rows=self._partition_rows, name="table s")
 
-    async def _found(self, partition: int) -> TableRows:
+    async def _partition_rows(self, partition: int) -> TableRows:
         return TableRows(ROWS, self.there)
 
     async def _live(self) -> Any:

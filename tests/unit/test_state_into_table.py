@@ -172,7 +172,7 @@ def test_rows_of_every_kind_go_and_each_version_of_a_key_stays(base: Base) -> No
     assert (counted[1].own, counted[1].others) == (0, 1)
     asyncio.run(table.upsert(rows, 0, live[0], lambda: None))
     assert base.query("SELECT * FROM versions ORDER BY 1, 2") == [*wanted, outside]
-    assert asyncio.run(table.found(0)).marks.tolist() == live[0].tolist()
+    assert asyncio.run(table.partition_rows(0)).marks.tolist() == live[0].tolist()
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_runs_of_any_cut(batches: list[tuple[int, int, bool]], start: int, lengt
     inside = list(enumerate(writers))[start : start + length]
     seen = [producer for _, (producer, visible, _) in inside if visible]
     changes = seen[:1] + [b for a, b in pairwise(seen) if a != b]
-    found = runs.found
+    found = runs.producers
     assert found.gaps == ()
     back = [n for n, producer in enumerate(changes) if producer in changes[:n]]
     assert (found.interleaved is not None) == bool(back)
@@ -73,46 +73,46 @@ def test_what_follows_a_batch(
     runs = ProducerRuns(0, 100)
     runs.add(header(0, 2, 7, 0, 0), visible=True)
     runs.add(header(3, 3, 7, *second), visible=False)
-    assert runs.found.gaps == (() if gap is None else (Gap(7, 3, *gap),))
+    assert runs.producers.gaps == (() if gap is None else (Gap(7, 3, *gap),))
 
 
 def test_an_epoch_that_goes_back() -> None:
     runs = ProducerRuns(0, 100)
     runs.add(header(0, 0, 7, 3, 0), visible=True)
     runs.add(header(1, 1, 7, 2, 0), visible=True)
-    assert runs.found.gaps == (Gap(7, 1, (3, 1), (2, 0)),)
+    assert runs.producers.gaps == (Gap(7, 1, (3, 1), (2, 0)),)
 
 
 def test_sequences_begin_again_after_the_last() -> None:
     assert next_sequence(4, MAX_SEQUENCE) == (4, 0)
     runs = ProducerRuns(1, 100)
     runs.add(header(0, 2, 7, 0, MAX_SEQUENCE - 1), visible=True)
-    assert runs.found.first[7] == (0, MAX_SEQUENCE)
-    assert runs.found.last[7] == (0, 0)
+    assert runs.producers.first[7] == (0, MAX_SEQUENCE)
+    assert runs.producers.last[7] == (0, 0)
     runs.add(header(3, 3, 7, 0, 1), visible=True)
-    assert runs.found.gaps == ()
+    assert runs.producers.gaps == ()
 
 
 def test_markers_and_batches_without_records_are_nobodys() -> None:
     runs = ProducerRuns(0, 100)
     runs.add(header(0, 0, 7, 0, -1, CONTROL | TRANSACTIONAL), visible=True)
     runs.add(header(1, 5, 8, 0, 0)._replace(records_count=0), visible=True)
-    assert runs.found.runs == ()
+    assert runs.producers.runs == ()
 
 
 def test_transactional_is_said_of_a_run_as_a_whole() -> None:
     runs = ProducerRuns(0, 100)
     runs.add(header(0, 0, 7, 0, 0, TRANSACTIONAL), visible=True)
-    assert runs.found.runs == (ProducerRun(7, 0, 0, True),)
+    assert runs.producers.runs == (ProducerRun(7, 0, 0, True),)
     runs.add(header(1, 1, 7, 0, 1), visible=True)
-    assert runs.found.runs == (ProducerRun(7, 0, 1, False),)
+    assert runs.producers.runs == (ProducerRun(7, 0, 1, False),)
     runs.add(header(2, 2, -1, -1, -1), visible=True)
-    assert runs.found.producer_ids == (7, -1)
+    assert runs.producers.producer_ids == (7, -1)
 
 
 def test_so_many_gaps_are_kept_and_no_more() -> None:
     runs = ProducerRuns(0, 1000)
     for n in range(200):
         runs.add(header(n, n, 7, 0, 5 * n), visible=True)
-    assert len(runs.found.gaps) == ProducerRuns._MOST_GAPS
-    assert runs.found.gaps[0].producer_id == 7
+    assert len(runs.producers.gaps) == ProducerRuns._MOST_GAPS
+    assert runs.producers.gaps[0].producer_id == 7

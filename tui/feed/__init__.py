@@ -1,1 +1,1 @@
-"""Where the dashboard's frames come from: a cluster, a bundle, a recording."""
+"""The sources of the dashboard's frames: a cluster, a bundle, a recording."""

@@ -46,11 +46,16 @@ def why_it_ended(error: Exception) -> str:
 
 
 class Feed(Protocol):
-    """What the app needs of its source. label: in words, where it is no live cluster."""
+    """The app's source.
+
+    label: in words, where it is no live cluster. next_look: when the cluster is asked again, epoch
+    ms; None while it is asked, and where nothing is asked by itself.
+    """
 
     replay: bool
     label: str
     interval: float
+    next_look: int | None
 
     def start(self, post: Post) -> None: ...
     def stop(self) -> None: ...
@@ -70,6 +75,7 @@ class AskingFeed:
 
     def __init__(self, interval: float, record: Path | None, *, ascii_only: bool) -> None:
         self.interval = interval
+        self.next_look: int | None = None
         self._record = record
         self._ascii_only = ascii_only
         self._wanted: dict[str, object] = {}
@@ -167,9 +173,16 @@ class AskingFeed:
         def wants() -> Wants:
             return Wants(**self._wanted)  # type: ignore[arg-type]
 
+        async def look() -> "Round":
+            self.next_look, begin = None, now_ms()
+            finished = await collection.look(wants())
+            pause = max(self.interval, finished.cost * LEAST_SHARE)
+            self.next_look = begin + int(pause * 1000)
+            return finished
+
         try:
             await asyncio.gather(
-                self._rounds(lambda: collection.look(wants()), lambda *r: done("look", *r)),
+                self._rounds(look, lambda *r: done("look", *r)),
                 self._rounds(lambda: collection.judge(wants()), lambda *r: done("judge", *r)),
                 self._rounds(lambda: collection.keep(wants()), lambda *r: done("keep", *r)),
             )
@@ -284,7 +297,9 @@ class _State:
 
         self._rounds[kind] = (finished, period)
         share = sum(r.cost / max(p, 0.001) for r, p in self._rounds.values())
-        self.snapshot = renewed(self.snapshot, finished, [r for r, _ in self._rounds.values()])
+        self.snapshot = renewed(
+            self.snapshot, finished, {k: r for k, (r, _) in self._rounds.items()}
+        )
         self.snapshot = replace(
             self.snapshot, share=share, intervals={k: p for k, (_, p) in self._rounds.items()}
         )

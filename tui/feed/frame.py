@@ -5,12 +5,14 @@ in the frame before, so that nothing is made or drawn twice.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from eoctl.render.sanitise import visible
+from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.row import LsoRow
+from tui.board.history import Board, History, joins_ms
 from tui.screens import kept
 from tui.screens.groups import groups_table
 from tui.screens.overview import overview
@@ -33,6 +35,7 @@ class Frame:
     snapshot: "Snapshot"
     tables: Mapping[str, TableData]
     says: tuple[tuple[tuple[str, str], ...], ...]
+    board: Board
     position: tuple[int, int] | None = None  # of a recording: which of how many
 
 
@@ -49,6 +52,8 @@ class Builder:
     def forget(self) -> None:
         """Begin anew: another cluster, or another place in a recording."""
         self.trend = Trend()
+        self.history = History()
+        self._held: dict[str, LsoRow] = {}
         self._last: Answer | None = None
         self._recent.clear()
         self._reports: dict[str, tuple[int, int, float | None]] = {}
@@ -66,8 +71,12 @@ class Builder:
             "plans": kept.plans_table(s, self.text),
             "jobs": kept.jobs_table(s, self._rate, self.text, ascii_only=self.ascii_only),
         }
-        says, tables["overview"] = overview(s, self.trend, self.text)
-        frame = Frame(s, tables, says, position)
+        hanging = cast("Sequence[TxnHangingRow]", s.hanging.rows if s.hanging else ())
+        says, tables["overview"] = overview(
+            s, self._held, hanging, self.trend, self.text, ascii_only=self.ascii_only
+        )
+        board = self.history.board(s, self._held, hanging, self.text, ascii_only=self.ascii_only)
+        frame = Frame(s, tables, says, board, position)
         self._recent.append(frame)
         return frame
 
@@ -80,15 +89,16 @@ class Builder:
         for job in s.jobs.rows if s.jobs else ():
             self._rate(cast("JobRow", job))
         answer = s.partitions
-        if answer is None or answer is self._last:
-            return
-        self._last = answer
-        held = {
-            f"{r.topic}:{r.partition}": r.held
-            for r in answer.rows
-            if isinstance(r, LsoRow) and r.held
-        }
-        self.trend.add(answer.collected_at, held)
+        if answer is not None and answer is not self._last:
+            self._last = answer
+            self._held = {
+                f"{r.topic}:{r.partition}": r
+                for r in cast("Sequence[LsoRow]", answer.rows)
+                if r.held
+            }
+            held = {name: r.held or 0 for name, r in self._held.items()}
+            self.trend.add(answer.collected_at, held, joins_ms=joins_ms(s))
+        self.history.add(s, self._held)
 
     def _rate(self, job: "JobRow") -> float | None:
         """Records a second between the last two reports of a job that runs."""

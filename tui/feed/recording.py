@@ -5,10 +5,12 @@ the line before is written as `=`. So a line is read after those before it.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from json.decoder import JSONArray  # type: ignore[attr-defined]
+from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from eoctl.operations.dashboard.snapshot import PARTS, Snapshot
 from recovery.errors import UsageError
@@ -106,18 +108,16 @@ def unpacked(line: dict[str, Any], before: Snapshot | None) -> Snapshot:
         if content == SAME:
             values[part] = getattr(before, part)
         elif content is not None:
-            values[part] = _unpacked_answer(content)
+            values[part] = _unpacked_answer(content, getattr(before, part, None))
     return Snapshot(**values)
 
 
-def _unpacked_answer(fields: dict[str, Any]) -> Answer:
-    names = fields["fields"]
-    model = MODELS.get(fields["schema"], Row)
+def _unpacked_answer(fields: dict[str, Any], before: Answer | None) -> Answer:
     return Answer(
         schema=fields["schema"],
         cluster_id=fields["cluster_id"],
         collected_at=fields["at"],
-        rows=[model.model_validate(dict(zip(names, row, strict=True))) for row in fields["rows"]],
+        rows=_unpacked_rows(fields, before),
         errors=[ErrorRow(**row) for row in fields["errors"]],
         extra=fields["extra"],
         judging=fields["finding"][0],
@@ -125,16 +125,136 @@ def _unpacked_answer(fields: dict[str, Any]) -> Answer:
     )
 
 
-def read(path: Path) -> Iterator[Snapshot]:
-    """The snapshots of a recording, one after the other. Raises UsageError.
+def _unpacked_rows(fields: dict[str, Any], before: Answer | None) -> list[Row]:
+    """Return the rows; one that did not change is that of the answer before."""
+    model = MODELS.get(fields["schema"], Row)
+    names: list[str] = fields["fields"]
+    alike = before is not None and before.schema == fields["schema"]
+    known = before.rows if before and alike and names == list(model.model_fields) else ()
+    given = set(names)
+    rows: list[Row] = []
+    for number, values in enumerate(fields["rows"]):
+        row = known[number] if number < len(known) else None
+        if row is None or list(row.__dict__.values()) != values:
+            row = model.model_validate(dict(zip(names, values, strict=True)))
+            # pydantic makes a set for each row, which is as large as the rest of it
+            object.__setattr__(row, "__pydantic_fields_set__", given)
+        rows.append(row)
+    return rows
 
-    A last line that was cut off (the recorder was killed) ends it silently.
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What is kept of a snapshot that is not shown.
+
+    begins: where its line begins. lines: the number of the line that has each part; none where it
+    is unknown. brief: what the trend and the pace of jobs need of it.
     """
+
+    begins: int
+    lines: Mapping[str, int]
+    brief: Snapshot
+
+
+class Recording(Sequence[Snapshot]):
+    """The snapshots of a file, read when they are shown: of many partitions few fit into memory.
+
+    Raises UsageError for a file that is no recording. A last line that was cut off (the recorder
+    was killed) ends it silently.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._kept: list[_Kept] = []
+        self._last: tuple[int, Snapshot] | None = None  # the one that was shown last
+        first: Snapshot | None = None
+        for begins, line, snapshot in _lines(path):
+            number = len(self._kept)
+            before = self._kept[-1] if self._kept else None
+            there = before.lines if before is not None else {}
+            own = {part: number for part in PARTS if line.get(part, SAME) != SAME}
+            lines = own | {p: n for p, n in there.items() if line.get(p) == SAME}
+            known = before.brief.partitions if before and "partitions" not in own else None
+            self._kept.append(_Kept(begins, lines, _brief(snapshot, known)))
+            first = first or snapshot
+        if first is not None:
+            self._last = 0, first
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def brief(self, number: int) -> Snapshot:
+        """Return of a snapshot its held partitions, its jobs, and how many transactions ended."""
+        return self._kept[number].brief
+
+    def __getitem__(self, number: int) -> Snapshot:  # type: ignore[override]
+        """Return a whole snapshot. Raises UsageError if the file changed meanwhile."""
+        if not 0 <= number < len(self._kept):
+            raise IndexError(number)
+        if self._last is not None and self._last[0] == number:
+            return self._last[1]
+        try:
+            with self._path.open("rb") as file:
+                snapshot = self._read(file, number)
+        except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UsageError(
+                f"changed while it was shown: {error}", where=str(self._path)
+            ) from None
+        self._last = number, snapshot
+        return snapshot
+
+    def _read(self, file: BinaryIO, number: int) -> Snapshot:
+        """Return a snapshot; its parts that an earlier line has are read from there."""
+        lines = self._kept[number].lines
+        shown, known = self._last if self._last is not None else (-1, None)
+        there = self._kept[shown].lines if known is not None else {}
+
+        def parsed(of: int) -> dict[str, Any]:
+            file.seek(self._kept[of].begins)
+            return _parsed(file.readline().decode("ascii"))
+
+        own = {k: v for k, v in parsed(number).items() if k in lines or k not in PARTS}
+        elsewhere: dict[int, list[str]] = {}
+        for part, line in lines.items():
+            if line != number and there.get(part) == line:
+                own[part] = SAME
+            elif line != number:
+                elsewhere.setdefault(line, []).append(part)
+        for line, parts in elsewhere.items():
+            earlier = parsed(line)
+            own.update({part: earlier[part] for part in parts})
+        return unpacked(own, known)
+
+
+def _brief(s: Snapshot, partitions: Answer | None) -> Snapshot:
+    """Return what a trend needs of a snapshot. partitions: those of the one before, if alike."""
+    if partitions is None and s.partitions is not None:
+        held = [row for row in s.partitions.rows if isinstance(row, LsoRow) and row.held]
+        partitions = replace(s.partitions, rows=held)
+    listed = replace(s.transactions, rows=[], errors=[]) if s.transactions else None
+    return Snapshot(
+        s.title,
+        s.taken_at,
+        partitions=partitions,
+        transactions=listed,
+        jobs=s.jobs,
+        intervals=s.intervals,
+    )
+
+
+def read(path: Path) -> Iterator[Snapshot]:
+    """Yield the snapshots of a recording, one after the other. Raises as Recording does."""
+    for _, _, snapshot in _lines(path):
+        yield snapshot
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any], Snapshot]]:
+    """Yield where each line begins, its JSON value and its snapshot."""
     before: Snapshot | None = None
     try:
-        with path.open(encoding="ascii") as file:
+        with path.open("rb") as file:
             first = file.readline()
-            schema = str(_parsed(first).get("schema"))[:60]
+            schema = str(_parsed(first.decode("ascii")).get("schema"))[:60]
             if schema != SCHEMA:
                 if schema.startswith(SCHEMA.rpartition("/")[0]):
                     raise UsageError(
@@ -143,25 +263,41 @@ def read(path: Path) -> Iterator[Snapshot]:
                         remedy=f"this eoctl reads {SCHEMA}",
                     )
                 raise UsageError("not a recording of eoctl tui", where=str(path))
+            begins = len(first)
             for number, text in enumerate(file, 2):
-                if not text.endswith("\n"):
+                if not text.endswith(b"\n"):
                     return
+                line = _parsed(text.decode("ascii"))
                 try:
-                    before = unpacked(_parsed(text), before)
+                    before = unpacked(line, before)
                 except (KeyError, TypeError, ValueError, AttributeError) as error:
                     raise UsageError(
                         f"line {number} is no snapshot: {type(error).__name__}", where=str(path)
                     ) from None
-                yield before
+                yield begins, line, before
+                begins += len(text)
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
     except UnicodeDecodeError:
         raise UsageError("not a recording of eoctl tui", where=str(path)) from None
 
 
+class _Decoder(json.JSONDecoder):
+    """Decodes the elements of the outermost lists one by one.
+
+    With 100,000 rows json.loads keeps every other thread waiting for 0.1 s, and a key with them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        element: Callable[[str, int], tuple[Any, int]] = self.scan_once  # type: ignore[has-type]
+        self.parse_array = lambda begin, _: JSONArray(begin, element)
+        self.scan_once = py_make_scanner(self)
+
+
 def _parsed(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
+        value = _Decoder().decode(text)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}

@@ -66,7 +66,6 @@ def carry_out(ready: Ready, typed: str) -> "Outcome":
 class ChangeScreen(Asking[bool]):
     """Plan, typed word, outcome. It returns True if anything was sent. make: runs in a thread."""
 
-    DEFAULT_CSS = "Change Vertical { max-width: 110; height: 80%; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False, priority=True),
     ]
@@ -153,7 +152,7 @@ class ChangeScreen(Asking[bool]):
         self.page.focus()
 
     def _show(self, make: Callable[[int], Sequence[Line]]) -> None:
-        self.page.show(make, lambda width: ((f" {self._name}", "title"),))
+        self.show(make, lambda width: ((f" {self._name}", "title"),))
 
 
 def _planned_lines(ready: Ready, plan: "Plan", width: int) -> list[Line]:

@@ -7,7 +7,7 @@ from eoctl.render.columns import inspect
 from eoctl.render.tables import Column
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.offsets import OffsetsShowRow
-from tui.screens.headline import stuck
+from tui.board.headline import stuck
 from tui.screens.rows import Cell, Picked, Text, cells_of, nothing, same, table_row
 from tui.screens.views import MARK
 from tui.widgets.tables import TableData, TableRow, table_data, urgency

@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from eoctl.render.columns.change import own_words
 from eoctl.render.sanitise import visible
 from eoctl.render.shell import command
 from eoctl.render.words import age as age_words
+from recovery.quoting import value_words
 from recovery.rows.jobs import JobRow
 from recovery.rows.journal import JournalEventRow, JournalRow
 from recovery.rows.plans import PlanFileRow
@@ -142,7 +144,7 @@ def change_page(s: "Snapshot | None", entry_id: str, width: int) -> list[Line]:
     for e in events:
         head = f" {(rfc3339(e.at) or '')[11:19]} {e.event:<13}{' (found)' if e.found else ''}"
         step = f" {e.step} " if e.step is not None else " "
-        text = f"{step}{e.target or ''} {e.detail or ''}".rstrip()
+        text = f"{step}{e.target or ''} {own_words(e) or ''}".rstrip()
         first, *rest = wrapped(visible(text), max(width - len(head) - 1, 20))
         lines.append(((head, "dim"), (first, "text")))
         lines += [((" " * len(head), "dim"), (part, "text")) for part in rest]
@@ -163,9 +165,7 @@ def _plan_lines(plan: Mapping[str, Any], width: int) -> list[Line]:
 
 
 def _short(facts: object) -> str:
-    import json
-
-    text = json.dumps(facts)
+    text = value_words(facts)
     return text if len(text) <= 400 else text[:399] + "…"
 
 

@@ -1,6 +1,6 @@
 """The first screen: what is wrong in words, and under it the things that are, the worst first."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from eoctl.render.words import age as age_words
@@ -11,8 +11,9 @@ from recovery.rows.jobs import JobRow
 from recovery.rows.journal import JournalRow
 from recovery.rows.offsets import OffsetsShowRow
 from recovery.rows.row import BrokerRow, ErrorRow, LsoRow
+from tui.board.headline import QUIET, at_the_lso, group_rows, running_jobs, sentences, stuck
+from tui.board.prospects import deleted_in, ends_in
 from tui.screens import views
-from tui.screens.headline import QUIET, at_the_lso, group_rows, running_jobs, sentences, stuck
 from tui.screens.rows import Cell, Text, aged, numbered, since, table_row
 from tui.widgets.lines import Line
 from tui.widgets.tables import TableData, TableRow, table_data, urgency
@@ -27,17 +28,27 @@ MOST_QUIET = 200  # healthy rows of the list; the Partitions screen has them all
 
 NOTHING: Cell = ("-", None)
 NO_TREND: Cell = ("", None)
+NO_END: tuple[Cell, Cell] = (("", None), ("", None))
 
 
-def overview(s: "Snapshot", trend: Trend, text: Text) -> tuple[tuple[Line, ...], TableData]:
-    """The sentences and the list."""
-    held = {
-        f"{r.topic}:{r.partition}": r
-        for r in (s.partitions.rows if s.partitions else ())
-        if isinstance(r, LsoRow) and r.held
-    }
-    hanging = [h for h in (s.hanging.rows if s.hanging else ()) if isinstance(h, TxnHangingRow)]
-    rows = [_judged(h, held, trend, text) for h in hanging if h.verdict not in QUIET]
+def overview(
+    s: "Snapshot",
+    held: Mapping[str, LsoRow],
+    hanging: Sequence[TxnHangingRow],
+    trend: Trend,
+    text: Text,
+    *,
+    ascii_only: bool,
+) -> tuple[tuple[Line, ...], TableData]:
+    """Return the sentences and the list. held: the held partitions by name."""
+
+    ceiling = trend.ceiling
+
+    def judged(h: TxnHangingRow) -> TableRow:
+        spark = trend.line(h.where, 30, ceiling, ascii_only=ascii_only)
+        return _judged(s, h, held.get(h.where), spark, text)
+
+    rows = [judged(h) for h in hanging if h.verdict not in QUIET]
     rows += [_broker(b) for b in (s.brokers.rows if s.brokers else ()) if not _up(b)]
     unseen = _unseen(s)
     rows += _unseen_rows(unseen, text)
@@ -45,8 +56,8 @@ def overview(s: "Snapshot", trend: Trend, text: Text) -> tuple[tuple[Line, ...],
     rows += _unfinished(s, text)
     rows.sort(key=urgency)
     rows += [_job(j, s.taken_at, text) for j in running_jobs(s)]
-    quiet = [_judged(h, held, trend, text) for h in hanging if h.verdict in QUIET]
-    rows += quiet[:MOST_QUIET]
+    quiet = [h for h in hanging if h.verdict in QUIET]
+    rows += map(judged, quiet[:MOST_QUIET])
     age = s.partitions.collected_at if s.partitions else None
     nothing = "nothing is held back and nothing is missing" if s.hanging else "judging"
     data = table_data(
@@ -54,14 +65,15 @@ def overview(s: "Snapshot", trend: Trend, text: Text) -> tuple[tuple[Line, ...],
         rows,
         collected_at=age,
         empty=nothing if s.partitions else "waiting for the first answer",
-        titles={"trend": f"^{trend.ceiling}"} if trend.ceiling else {},
+        titles={"trend": f"^{ceiling}"} if ceiling else {},
     )
-    return sentences(s, held, hanging, trend, sum(map(len, unseen.values()))), data
+    return sentences(s, held, hanging, sum(map(len, unseen.values()))), data
 
 
-def _judged(h: TxnHangingRow, held: dict[str, LsoRow], trend: Trend, text: Text) -> TableRow:
+def _judged(
+    s: "Snapshot", h: TxnHangingRow, row: LsoRow | None, spark: str, text: Text
+) -> TableRow:
     name = h.where
-    row = held.get(name)
     owner = h.transactional_id or f"pid {h.producer_id}, no owner"
     says = f"{owner}; {h.remedy.action}" if h.verdict not in QUIET else owner
     amount = row.held if row else None
@@ -71,8 +83,10 @@ def _judged(h: TxnHangingRow, held: dict[str, LsoRow], trend: Trend, text: Text)
         ("marker-lost mixed" if h.mixed else h.verdict, ORDER.index(h.verdict)),
         (text(name), (h.topic or name, h.partition or 0)),
         numbered(amount),
-        (trend.line(name, 30, trend.ceiling), None),
+        (spark, None),
         ("" if seconds is None else age_words(seconds, producer_clock=by_producer), seconds),
+        ends_in(s, h),
+        deleted_in(s, h),
         (text(says), says),
     ]
     key = f"txn\0{name}\0{h.producer_id}"
@@ -81,7 +95,7 @@ def _judged(h: TxnHangingRow, held: dict[str, LsoRow], trend: Trend, text: Text)
 
 def _plain(what: Cell, where: str, age: Cell, says: Cell, text: Text) -> list[Cell]:
     """Cells of a row about something that is no open transaction: it holds nothing."""
-    return [what, (text(where), (where, 0)), NOTHING, NO_TREND, age, says]
+    return [what, (text(where), (where, 0)), NOTHING, NO_TREND, age, *NO_END, says]
 
 
 def _job(j: JobRow, now: int, text: Text) -> TableRow:
@@ -150,7 +164,7 @@ def _place(e: ErrorRow) -> str:
     return e.id or e.scope
 
 
-def _groups(s: "Snapshot", hanging: list[TxnHangingRow], text: Text) -> list[TableRow]:
+def _groups(s: "Snapshot", hanging: Sequence[TxnHangingRow], text: Text) -> list[TableRow]:
     """Groups that stand at an LSO, one line each: their worst partition."""
     worst: dict[str, OffsetsShowRow] = {}
     more: dict[str, int] = {}
@@ -175,6 +189,7 @@ def _groups(s: "Snapshot", hanging: list[TxnHangingRow], text: Text) -> list[Tab
             numbered(g.lag_hw),
             NO_TREND,
             aged(None),
+            *NO_END,
             (text(says), says),
         ]
         rows.append(table_row(f"group\0{name}", "!", cells, g, ("why", place)))

@@ -180,26 +180,32 @@ def help_page(
     """Every key that exists on this screen, every command, what marks and `verdicts` mean."""
     lines: list[Line] = [((" Screens", "title"),)]
     for v in NUMBERED:
-        lines.append(((f"  {v.number:<10}", "key"), (f"{v.title}: {v.says}", "text")))
+        lines += _entry(f"  {v.number:<10}", "key", f"{v.title}: {v.says}", width)
     lines += [(), ((f" Keys on {view.title}", "title"),)]
     for k in KEYS:
         if exists(k, view, replay=replay, may_change=may_change):
-            lines.append(((f"  {k.shown:<10}", "key"), (k.help, "text")))
+            lines += _entry(f"  {k.shown:<10}", "key", k.help, width)
     lines += [(), ((" Commands after :", "title"),)]
     for c in COMMANDS:
         words = f"{'|'.join(c.words)} {c.takes}".strip()
-        lines.append(((f"  {words:<34} ", "key"), (c.help, "text")))
+        lines += _entry(f"  {words:<34} ", "key", c.help, width)
     lines += [(), ((" Marks", "title"),)]
     for sign, role in (("!!", "act"), ("!", "look"), ("?", "unknown"), ("~14m", "text")):
-        lines.append(((f"  {sign:<10}", role), (means(sign, "term"), "text")))
-    lines = [tuple((cut_end(t, width), r) for t, r in line) for line in lines]
+        lines += _entry(f"  {sign:<10}", role, means(sign, "term"), width)
     for name in verdicts:
         lines += [(), *explain_page(name, width)]
     return lines
 
 
+def _entry(head: str, role: str, text: str, width: int) -> list[Line]:
+    """Return a word and what it means, the lines that follow below the meaning."""
+    first, *rest = wrapped(text, width - len(head))
+    indent = " " * len(head)
+    return [((head, role), (first, "text")), *(((indent + part, "text"),) for part in rest)]
+
+
 def explain_page(word: str, width: int) -> list[Line]:
-    """What `eoctl explain` tells of a word. Raise UsageError if it does not know it."""
+    """Return the page of `eoctl explain` about a word. Raise UsageError if it does not know it."""
     lines: list[Line] = []
     for entry in explained(word):
         first, *rest = explain_lines(entry, width - 1)

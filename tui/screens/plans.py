@@ -1,4 +1,4 @@
-"""What can be done with a plan file or a journal entry: carry out, resume, undo, verify.
+"""The actions on a plan file or a journal entry: carry out, resume, undo, verify.
 
 Each is what the command line does, through eoctl.operations.change.acting. These run in a thread.
 `about` is a journal entry's id, or `plan FILE`.

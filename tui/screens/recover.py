@@ -21,7 +21,7 @@ from tui.screens.rows import Cell, table_row
 from tui.screens.runs import Run
 from tui.screens.views import RECOVER
 from tui.widgets.asking_page import Asking
-from tui.widgets.lines import Line, Page
+from tui.widgets.lines import Line, Page, fit
 from tui.widgets.tables import TableData, TableRow, table_data
 from tui.widgets.text import wrapped
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tui.app import Dashboard
 
 MARKS = {"running": "", "done": ""}
+FORM_WIDTH = 104  # a command grows while it is typed, and the box stays where it is
 
 
 def recover_table(runs: Sequence[Run], *, may_change: bool) -> TableData:
@@ -61,8 +62,7 @@ class FormScreen(ModalScreen[list[str] | None]):
 
     DEFAULT_CSS = """
     FormScreen { align: center middle; background: $background 60%; }
-    FormScreen #form { width: 90%; max-width: 110; height: 80%; padding: 1 2;
-                       background: $surface; border: round $primary; }
+    FormScreen #form { background: $surface; border: round $primary; }
     FormScreen Horizontal { height: 1; }
     FormScreen Label { width: 14; }
     FormScreen Input { height: 1; border: none; padding: 0; background: $panel; width: 1fr; }
@@ -134,6 +134,11 @@ class FormScreen(ModalScreen[list[str] | None]):
             return [*lines, (), *(((part, role),) for part in wrapped(hint, width - 1))]
 
         self.page.show(make, lambda width: ((self.form.title, "title"), (" starts", "dim")))
+        self.on_resize()
+
+    def on_resize(self) -> None:
+        rows = len(self.inputs) + 1
+        fit(self.query_one("#form"), self.page, rows=rows, widest=FORM_WIDTH)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
@@ -145,7 +150,7 @@ class FormScreen(ModalScreen[list[str] | None]):
 
 
 class RunScreen(Asking[None]):
-    """What a command says, as it comes; where it has a plan, the question too. esc only closes."""
+    """A command's output as it comes; where it has a plan, the question too. esc only closes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", show=False, priority=True),
@@ -189,7 +194,7 @@ class RunScreen(Asking[None]):
                 lines += [(), ((f"{run.state}; esc closes", role),)]
             return lines
 
-        self.page.show(
+        self.show(
             make,
             lambda width: (
                 (f" {run.title}", "title"),

@@ -1,4 +1,4 @@
-"""What the tables of several screens are made of: cells, rows, and columns of the commands."""
+"""The parts of several screens' tables: cells, rows, and columns of the commands."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,5 +1,6 @@
 """A page over the screen with a line in which a word is typed: of a change, of what was started."""
 
+from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeVar
 
 from textual.app import ComposeResult
@@ -8,7 +9,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from tui.widgets.lines import Page
+from tui.widgets.lines import Line, Page, fit
 
 Result = TypeVar("Result")
 
@@ -18,8 +19,7 @@ class Asking(ModalScreen[Result]):
 
     DEFAULT_CSS = """
     Asking { align: center middle; background: $background 60%; }
-    Asking Vertical { width: 94%; height: 90%; padding: 1 2; background: $surface;
-                      border: round $primary; }
+    Asking Vertical { background: $surface; border: round $primary; }
     Asking Page { height: 1fr; }
     Asking Input { height: 1; border: none; padding: 0; background: $panel; display: none; }
     """
@@ -34,12 +34,23 @@ class Asking(ModalScreen[Result]):
     def __init__(self, name: str) -> None:
         super().__init__()
         self.page = Page(name=name)
+        self.box = Vertical()
         self.word = Input(id="word", select_on_focus=False, compact=True)
 
     def compose(self) -> ComposeResult:
-        with Vertical():
+        with self.box:
             yield self.page
             yield self.word
+
+    def show(self, make: Callable[[int], Sequence[Line]], title: Callable[[int], Line]) -> None:
+        """Show a page in a box as large as its words (see Page.show)."""
+        self.page.show(make, title)
+        self.on_resize()
+
+    def on_resize(self) -> None:
+        asked = self.word.display
+        widest = len(self.word.placeholder) + 1 if asked else 0
+        fit(self.box, self.page, rows=int(asked), widest=widest)
 
     def ask(self, word: str) -> str:
         """Ask for a plan's word; gives the sentence that asks."""
@@ -47,6 +58,7 @@ class Asking(ModalScreen[Result]):
         self.word.placeholder = instruction
         self.word.display = True
         self.word.focus()
+        self.on_resize()
         return instruction
 
     def action_step(self, step: int) -> None:

@@ -17,6 +17,9 @@ Part = tuple[str, str]
 
 Line = tuple[Part, ...]
 
+FRAME_WIDTH, FRAME_HEIGHT = 6, 4
+"""Of a dialog: its border and its padding."""
+
 
 def plain(line: Line) -> str:
     """The text of a line."""
@@ -67,12 +70,13 @@ class Drawn(Widget):
 
 
 class Bar(Drawn):
-    """One or more fixed lines, made anew whenever `show` is called."""
+    """A few lines, made anew whenever `show` is called; it is as high as they are many."""
 
     DEFAULT_CSS = "Bar { height: auto; width: 1fr; }"
 
     def __init__(self, height: int, *, name: str) -> None:
         super().__init__(id=name)
+        self._height = height
         self.styles.height = height
         self._lines: tuple[Line, ...] = ()
 
@@ -82,6 +86,9 @@ class Bar(Drawn):
         if new == self._lines:
             return
         old, self._lines = self._lines, new
+        if len(new) != self._height:
+            self._height = len(new)
+            self.styles.height = len(new)
         for y in range(max(len(old), len(new))):
             if old[y : y + 1] != new[y : y + 1]:
                 self.refresh(Region(0, y, self.size.width, 1))
@@ -143,6 +150,10 @@ class Page(Drawn, can_focus=True):
         """Lines of the whole page."""
         return len(self._made)
 
+    def words(self, width: int) -> tuple[Sequence[Line], Line]:
+        """Return the lines and the title as they are at a width."""
+        return self._make(width), self._title(width)
+
     def text(self) -> str:
         """The page as plain text."""
         return "\n".join(plain(line).rstrip() for line in self._made)
@@ -174,3 +185,19 @@ class Page(Drawn, can_focus=True):
             left = len(self._made) - 1 - number
             line = spread(line, ((f" v {counted(left, 'more line')}", "dim"),), width)
         return strip(line, theme, width)
+
+
+def fit(box: Widget, page: Page, *, most: int = 120, rows: int = 0, widest: int = 0) -> None:
+    """Make a dialog as large as its words; where the screen is too small, its page scrolls.
+
+    most: of its width. rows: lines of other things in the box; widest: cells of the widest of them.
+    """
+    screen = box.app.size
+    room = min(screen.width, most) - FRAME_WIDTH
+    lines, title = page.words(room)
+    wide = max(widest, line_width(title), *(line_width(line) for line in lines), 0) + 1
+    high = len(lines) + 1 + rows
+    tight = high + FRAME_HEIGHT > screen.height
+    box.styles.padding = (0 if tight else 1, 2)
+    box.styles.width = min(wide, room) + FRAME_WIDTH
+    box.styles.height = min(high + FRAME_HEIGHT - 2 * tight, screen.height)

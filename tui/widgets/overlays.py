@@ -1,4 +1,4 @@
-"""What lies over a screen for a moment: help, JSON, a command to copy, the sort menu."""
+"""Screens that lie over another for a moment: help, JSON, a command to copy, the sort menu."""
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar
@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
 from eoctl.render.tables import Column
-from tui.widgets.lines import Line, Page
+from tui.widgets.lines import Line, Page, fit
 
 
 class Overlay(ModalScreen[str | None]):
@@ -17,9 +17,7 @@ class Overlay(ModalScreen[str | None]):
 
     DEFAULT_CSS = """
     Overlay { align: center middle; background: $background 60%; }
-    Overlay #over { width: 90%; height: 80%; max-width: 120; padding: 1 2; background: $surface;
-                    border: round $primary; }
-    Overlay.small #over { height: auto; max-height: 80%; }
+    Overlay #over { background: $surface; border: round $primary; }
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -40,25 +38,25 @@ class Overlay(ModalScreen[str | None]):
         *,
         keys: str = "",
         copies: str | None = None,
-        height: int | None = None,
     ) -> None:
         super().__init__()
         self._title = title
         self._make = make
         self._keys = keys
         self._copies = copies
-        self._height = height
         self.page = Page(name="over")
 
     def compose(self) -> ComposeResult:
         yield self.page
 
     def on_mount(self) -> None:
-        if self._height is not None:
-            self.page.styles.height = self._height + 5
         hint = "c copies, esc closes" if self._copies else "esc closes"
         self.page.show(self._make, lambda width: ((self._title, "title"), (f"   {hint}", "dim")))
+        self.on_resize()
         self.page.focus()
+
+    def on_resize(self) -> None:
+        fit(self.page, self.page)
 
     def on_key(self, event: events.Key) -> None:
         if event.character and event.character.upper() in self._keys:
@@ -95,4 +93,4 @@ def sort_menu(columns: Sequence[Column]) -> Overlay:
     ]
     lines.append((("  U  ", "key"), ("as it was: the worst first", "text")))
     letters = "".join(c.letter for c in shown) + "U"
-    return Overlay("Sort by", lambda width: lines, keys=letters, height=len(lines))
+    return Overlay("Sort by", lambda width: lines, keys=letters)

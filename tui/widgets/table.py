@@ -73,10 +73,9 @@ class Table(Drawn, can_focus=True):
     def settle(self) -> None:
         """Filter and sort anew, and keep the cursor's row on its line of the screen if possible."""
         state = self.state
-        line = state.order.index(state.cursor) - state.top if state.cursor in state.order else 0
+        line = state.place - state.top
         state.settle()
-        if state.cursor in state.order:
-            state.top = max(0, state.order.index(state.cursor) - line)
+        state.top = max(0, state.place - line)
         self._keep_in_view()
         self.refresh()
         self.on_cursor()
@@ -85,7 +84,7 @@ class Table(Drawn, can_focus=True):
         """A key was pressed: what vanished goes."""
         if self.state.gone:
             state = self.state
-            place = state.order.index(state.cursor) if state.cursor in state.order else 0
+            place = state.place
             state.order = [key for key in state.order if key not in state.gone]
             if state.cursor in state.gone:
                 state.cursor = (
@@ -106,7 +105,7 @@ class Table(Drawn, can_focus=True):
             return
         old = self.place
         place = max(0, min(place, len(state.order) - 1))
-        state.cursor = state.order[place]
+        state.point(place)
         state.moved = place > 0
         top = state.top
         self._keep_in_view()
@@ -136,8 +135,7 @@ class Table(Drawn, can_focus=True):
     @property
     def place(self) -> int:
         """The cursor's place in the shown order."""
-        state = self.state
-        return state.order.index(state.cursor) if state.cursor in state.order else 0
+        return self.state.place
 
     @property
     def current(self) -> TableRow | None:

@@ -1,4 +1,4 @@
-"""What a table remembers while other screens are shown: order, cursor, filter, marked rows.
+"""A table's memory while other screens are shown: order, cursor, filter, marked rows.
 
 Rows keep their order until a key is pressed that sorts; one that vanished stays until the next key.
 """
@@ -30,7 +30,7 @@ class Filter:
 
 @dataclass(slots=True)
 class TableState:
-    """What one screen's table remembers while others are shown."""
+    """One screen's table as it was left when another screen came."""
 
     data: TableData
     order: list[str] = field(default_factory=list)
@@ -44,16 +44,28 @@ class TableState:
     selected: set[str] = field(default_factory=set)
     moved: bool = False  # the cursor was put where it is
     live: bool = False  # a list that is short and always in its own order: the overview's
+    _place: int = 0  # where the cursor was at last: to look for it in a long order takes time
 
     def row(self, key: str) -> TableRow | None:
         """The row of a key, also one that vanished."""
         return self.data.by_key.get(key) or self.gone.get(key)
 
+    @property
+    def place(self) -> int:
+        """The cursor's place in the order; 0 if it is not in it."""
+        if not (self._place < len(self.order) and self.order[self._place] == self.cursor):
+            self._place = self.order.index(self.cursor) if self.cursor in self.order else 0
+        return self._place
+
+    def point(self, place: int) -> None:
+        """Put the cursor on the row at a place of the order."""
+        self._place, self.cursor = place, self.order[place]
+
     def settle(self) -> None:
         """Filter and sort anew; what vanished comes last, until a key is pressed."""
         keeps = self.filter.keeps if self.filter else None
         rows = [r for r in self.data.rows if keeps(r)] if keeps else self.data.rows
-        place = self.order.index(self.cursor) if self.cursor in self.order else 0
+        place = self.place
         self.order = [r.key for r in sorted_rows(rows, self.sort, descending=self.descending)]
         self.order += self.gone
         self.selected &= self.data.by_key.keys()

@@ -1,4 +1,4 @@
-"""What a table shows: columns, immutable rows of safe text, and how wide each column is.
+"""A table's data: columns, immutable rows of safe text, and how wide each column is.
 
 Made in the feed's thread; the widget (table.py) only draws it.
 """

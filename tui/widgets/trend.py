@@ -1,70 +1,121 @@
-"""Offsets held over the last half hour, per partition and in all, in bounded rings.
+"""A number over the last minutes, per name and of all names, in bounded rings.
 
-A sparkline begins at 0, all share one ceiling that is printed beside them, and where no sample was
-taken there is a gap: nothing is drawn that was not seen.
+A drawing begins at 0, all that stand together share one ceiling that is printed beside them, and
+where no sample was taken there is a gap: nothing is drawn that was not seen.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 
-BUCKET_MS = 30_000
-BUCKETS = 60  # half an hour
+BUCKETS = 60
+STEPS_MS = (5_000, 10_000, 30_000)
+"""Of one bucket: 5 minutes are remembered, and as the history grows 10, then 30."""
+BUCKET_MS = STEPS_MS[-1]
 MOST = 2_000  # partitions that are remembered: those held within the half hour
 _LEVELS = "▁▂▃▄▅▆▇█"
 _ASCII = "_.-:=+*#"
 
+Samples = tuple[int | None, ...]
+"""The peak of each bucket, the oldest first; None where no sample was taken."""
+
 
 class Trend:
-    """Add a look at a time; ask for a line of `width` cells that ends now."""
+    """Add a look at a time; ask for a line of `width` cells that ends now.
 
-    def __init__(self) -> None:
+    most: names that are remembered. of_all: makes one value of those of all names.
+    """
+
+    def __init__(self, *, most: int = MOST, of_all: Callable[[Iterable[int]], int] = sum) -> None:
+        self._most = most
+        self._of_all = of_all
         self._rings: dict[str, deque[tuple[int, int]]] = {}
         self._total: deque[tuple[int, int]] = deque(maxlen=BUCKETS)
+        self._first = self._last = -1
         self._newest = 0
+        self.bucket_ms = STEPS_MS[0]
 
-    def add(self, at_ms: int, held: Mapping[str, int]) -> None:
-        """Add what each held partition holds, by name; one that is not named holds nothing."""
-        bucket = at_ms // BUCKET_MS
+    def add(self, at_ms: int, values: Mapping[str, int], *, joins_ms: int = 0) -> None:
+        """Add each name's value (what a partition holds, say); one that is not named has 0.
+
+        joins_ms: the look before stands for the time since, if that is not longer ago.
+        """
+        if self._first < 0:
+            self._first = at_ms
+        for narrow, wide in pairwise(STEPS_MS):
+            if narrow == self.bucket_ms and at_ms // narrow - self._first // narrow >= BUCKETS:
+                self._widen(wide)
+        bucket = at_ms // self.bucket_ms
         if bucket < self._newest:
             return
-        self._newest = bucket
-        _put(self._total, bucket, sum(held.values()))
-        for name in self._rings.keys() | held.keys():
+        joined = bucket - self._newest if 0 <= at_ms - self._last <= joins_ms else 0
+        self._newest, self._last = bucket, at_ms
+        for ring in (self._total, *self._rings.values()) if joined > 1 else ():
+            for between in range(bucket - min(joined, BUCKETS) + 1, bucket):
+                ring.append((between, ring[-1][1]))
+        _put(self._total, bucket, self._of_all((0, *values.values())))
+        for name in self._rings.keys() | values.keys():
             ring = self._rings.setdefault(name, deque(maxlen=BUCKETS))
-            _put(ring, bucket, held.get(name, 0))
+            _put(ring, bucket, values.get(name, 0))
         for name in [n for n, r in self._rings.items() if not self._lives(r)]:
             del self._rings[name]
-        if len(self._rings) > MOST:
+        if len(self._rings) > self._most:
             smallest = sorted(self._rings, key=lambda n: self._rings[n][-1][1])
-            for name in smallest[: len(self._rings) - MOST]:
+            for name in smallest[: len(self._rings) - self._most]:
                 del self._rings[name]
+
+    def _widen(self, bucket_ms: int) -> None:
+        """Remember for longer, in wider buckets."""
+        old, self.bucket_ms = self.bucket_ms, bucket_ms
+        self._newest = self._newest * old // bucket_ms
+        for ring in (self._total, *self._rings.values()):
+            samples = list(ring)
+            ring.clear()
+            for bucket, value in samples:
+                _put(ring, bucket * old // bucket_ms, value)
 
     def _lives(self, ring: Iterable[tuple[int, int]]) -> bool:
         return any(value and bucket > self._newest - BUCKETS for bucket, value in ring)
 
-    def line(self, name: str | None, width: int, ceiling: int, *, ascii_only: bool = False) -> str:
-        """The sparkline of a partition, or of all (None); blank where there is nothing to draw."""
+    @property
+    def seconds(self) -> int:
+        """How far back a drawing goes."""
+        return BUCKETS * self.bucket_ms // 1000
+
+    @property
+    def until(self) -> int:
+        """The end of the newest bucket, epoch ms."""
+        return (self._newest + 1) * self.bucket_ms
+
+    @property
+    def names(self) -> list[str]:
+        """Those that had a value above 0 within the time that is remembered."""
+        return list(self._rings)
+
+    def samples(self, name: str | None) -> Samples:
+        """Return the peaks of a name, or of all (None); empty where nothing is known of it."""
         ring = self._total if name is None else self._rings.get(name)
         if ring is None:
-            return ""
-        per_cell = BUCKETS / width
-        peaks: list[int | None] = [None] * width
+            return ()
+        peaks: list[int | None] = [None] * BUCKETS
         for bucket, value in ring:
-            age = self._newest - bucket
-            if age < BUCKETS:
-                cell = width - 1 - int(age / per_cell)
-                peaks[cell] = max(peaks[cell] or 0, value)
-        levels = _ASCII if ascii_only else _LEVELS
-        return "".join(_level(peak, ceiling, levels) for peak in peaks)
+            if (age := self._newest - bucket) < BUCKETS:
+                peaks[BUCKETS - 1 - age] = value
+        return tuple(peaks)
+
+    def line(self, name: str | None, width: int, ceiling: int, *, ascii_only: bool = False) -> str:
+        """The sparkline of a partition, or of all (None); blank where there is nothing to draw."""
+        samples = self.samples(name)
+        return bars(samples, width, 1, ceiling, ascii_only=ascii_only)[0] if samples else ""
 
     @property
     def total(self) -> int:
-        """The highest sum of the half hour."""
+        """The highest value of all names together."""
         return max((v for b, v in self._total if b > self._newest - BUCKETS), default=0)
 
     @property
     def ceiling(self) -> int:
-        """The highest of any partition in the half hour."""
+        """The highest of any name."""
         return max(
             (v for r in self._rings.values() for b, v in r if b > self._newest - BUCKETS), default=0
         )
@@ -81,10 +132,39 @@ def _put(ring: deque[tuple[int, int]], bucket: int, value: int) -> None:
         ring.append((bucket, value))
 
 
-def _level(value: int | None, ceiling: int, levels: str) -> str:
+def cell_of(bucket: int, width: int) -> int:
+    """Return the cell in which a bucket is drawn; 0 is the oldest of both."""
+    return width - 1 - int((BUCKETS - 1 - bucket) * width / BUCKETS)
+
+
+def bars(
+    samples: Samples, width: int, height: int, ceiling: int, *, ascii_only: bool = False
+) -> Sequence[str]:
+    """Draw samples in `height` lines of `width` cells (at most one per bucket), the top first."""
+    width = min(width, BUCKETS)
+    peaks: list[int | None] = [None] * width
+    for bucket, value in enumerate(samples):
+        if value is not None:
+            cell = cell_of(bucket, width)
+            peaks[cell] = max(peaks[cell] or 0, value)
+    signs = _ASCII if ascii_only else _LEVELS
+    levels = [_level(peak, ceiling, height * len(signs)) for peak in peaks]
+    return [
+        "".join(_cell(level, row * len(signs), signs) for level in levels)
+        for row in range(height - 1, -1, -1)
+    ]
+
+
+def _level(value: int | None, ceiling: int, levels: int) -> int:
+    """Return how high a value stands, from 1; 0 where none was seen."""
     if value is None:
-        return " "
+        return 0
     if value == 0 or ceiling == 0:
-        return levels[0]
+        return 1
     # whatever is above 0 is drawn above the floor
-    return levels[1 + min(len(levels) - 2, value * (len(levels) - 1) // (ceiling + 1))]
+    return 2 + min(levels - 2, value * (levels - 1) // (ceiling + 1))
+
+
+def _cell(level: int, below: int, signs: str) -> str:
+    part = level - below
+    return " " if part <= 0 else signs[min(part, len(signs)) - 1]

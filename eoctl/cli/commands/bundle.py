@@ -1,5 +1,6 @@
-"""`bundle create`, `bundle open`: an incident in one file."""
+"""`bundle create`, `bundle open`, `report`: an incident in one file."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,8 @@ from eoctl.cli.progress import ChangingLine
 from eoctl.operations.dashboard import bundle as operation
 from eoctl.operations.session.session import with_cluster
 from eoctl.render.columns.watch import BUNDLE
-from recovery.errors import UsageError
+from eoctl.render.sanitise import visible
+from recovery.errors import Exit, UsageError
 
 CREATE_SECONDS = 600.0  # 10,000 partitions took 91 s
 File = Annotated[Path, typer.Argument(metavar="FILE")]
@@ -60,3 +62,35 @@ def open_(output: Format, file: File) -> int:
     answer = operation.opened(file)
     emit(answer, BUNDLE, output)
     return answer.exit_status
+
+
+def report(
+    what: Annotated[
+        str, typer.Argument(metavar="WHAT", help="a bundle, a journal entry's id, a state folder")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="a file that is not there yet")
+    ] = None,
+) -> int:
+    """An incident as one HTML page: timeline, logs, evidence, plans, before and after.
+
+    The page fetches nothing and runs nothing; it holds the names that the bundle and the journal
+    hold. No cluster is asked. Without --output it goes to stdout. Exit status 3: it is written, and
+    something could not be seen; it says what.
+    """
+    from eoctl.operations.dashboard.report import report as operation
+    from eoctl.render.report.page import page
+    from eoctl.stores.textfile import write_whole
+
+    if output is not None and output.exists():
+        raise UsageError("exists already", where=str(output), remedy="choose another name")
+    if output is None and sys.stdout.isatty():
+        raise UsageError("a page is nothing for a terminal", where="report", remedy="add --output")
+    made = operation(what)
+    text = page(made)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        write_whole(output, text.encode(), mode=0o600)
+        print(f"eoctl: {visible(str(output))} is written", file=sys.stderr)
+    return Exit.INCOMPLETE if made.errors else Exit.OK

@@ -1,4 +1,4 @@
-"""`txn commit --checkpoint`: the transactions that a Flink checkpoint promises."""
+"""`txn commit --checkpoint` and `txn salvage`: what a Flink checkpoint promises."""
 
 import sys
 from typing import Annotated
@@ -12,16 +12,29 @@ from eoctl.cli.runner import show_live
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change import acting
 from eoctl.operations.remedy import checkpoint_commit
+from eoctl.operations.remedy import salvage as remedy_salvage
 from eoctl.operations.remedy.checkpoint import committables
+from eoctl.operations.remedy.checkpoint_commit import Ending
 from eoctl.operations.remedy.plan import Planned
 from eoctl.operations.session.session import with_cluster
-from eoctl.render.columns.checkpoint import COMMITTABLES
+from eoctl.render.columns.checkpoint import COMMITTABLES, SALVAGE
 from eoctl.render.sanitise import visible
 from eoctl.stores import flink_checkpoint
 from recovery.errors import Exit, UsageError
-from recovery.remedy.checkpoint import Claims
+from recovery.formats.flink_checkpoint import Committable
+from recovery.remedy.checkpoint import Claims, prefixes
+from recovery.rows.answers import Answer
 
 ACTING_SECONDS = 300.0
+
+SinkTopics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        metavar="TOPIC",
+        help="where its sink writes, for what coordinators have forgotten",
+    ),
+]
 
 
 def commit(
@@ -37,14 +50,7 @@ def commit(
             help="a Flink checkpoint or savepoint: its folder, on this host",
         ),
     ],
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic",
-            metavar="TOPIC",
-            help="where its sink writes, for what coordinators have forgotten",
-        ),
-    ] = None,
+    topic: SinkTopics = None,
     is_newest: Annotated[
         bool,
         typer.Option("--is-newest", help="no later one was completed: where Kafka cannot tell"),
@@ -52,23 +58,38 @@ def commit(
     job_is_dead: Annotated[
         bool, typer.Option("--job-is-dead", help="no process of the job runs: you looked")
     ] = False,
+    rest: Annotated[
+        str,
+        typer.Option(
+            "--rest", metavar="leave|fence", help="what is open and not in it: fence ends it"
+        ),
+    ] = "leave",
+    never_restored: Annotated[
+        bool,
+        typer.Option("--never-restored", help="the job does not come back: shut its ids out too"),
+    ] = False,
 ) -> int:
     """What became of each transaction that a Flink checkpoint promises; --execute commits.
 
     Of an open one: how long until its coordinator aborts it, and how many records are lost then;
     of a lost one: how many, and where they lie. Exit status 1 while one is open or lost, 3 while
     one is unknown. --execute commits all that are open, in a dead job's stead: restore it from this
-    checkpoint or a later one afterwards, or never.
+    checkpoint or a later one afterwards, or never. --rest fence then ends what its sinks began
+    after it, as Flink's restore would.
     """
+    if rest not in ("leave", "fence"):
+        raise UsageError("is leave or fence", where="--rest")
+    topics = tuple(topic or ())
+    ending = Ending(Claims(is_newest, job_is_dead), topics, rest == "fence", never_restored)
+    if not said.execute and (ending.fence_rest or never_restored):
+        raise UsageError("is for --execute", where="--rest, --never-restored")
     folder = flink_checkpoint.read(checkpoint)
     ended = Exit.OK
     if said.execute:
         if output.interval is not None:
             raise UsageError("goes without --execute", where="--watch")
-        ended = _execute(connection, said, limits, folder, Claims(is_newest, job_is_dead))
-    shown = show_live(
-        connection, output, COMMITTABLES, lambda c: committables(c, folder, topic or ())
-    )
+        ended = _execute(connection, said, limits, folder, ending)
+    shown = show_live(connection, output, COMMITTABLES, lambda c: committables(c, folder, topics))
     return ended if said.execute else shown
 
 
@@ -77,7 +98,7 @@ def _execute(
     said: Execute,
     limits: Limits,
     folder: flink_checkpoint.CheckpointFolder,
-    claims: Claims,
+    ending: Ending,
 ) -> Exit:
     """Commit all that is open, or what an earlier run left; how that ended."""
     context = connection.one()
@@ -86,23 +107,107 @@ def _execute(
     async def planned(cluster: Cluster) -> Planned:
         # an answer lost on the way: the entry it left is ended, not planned anew
         place = checkpoint_commit.scope(folder)
-        begun = acting.unfinished_entry("txn-commit", cluster.cluster_id or "", place)
+        begun = acting.unfinished_entry(checkpoint_commit.KIND, cluster.cluster_id or "", place)
         if begun is not None:
             print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
             return Planned(begun.plan)
         settings = limits.settings(context)
         return await checkpoint_commit.plan(
-            cluster, context, folder, claims, settings, limits.interval
+            cluster, context, folder, ending, settings, limits.interval
         )
 
-    found = with_cluster(context, seconds, planned)
+    return _carried_out(connection, said, with_cluster(context, seconds, planned), "txn-commit")
+
+
+def _carried_out(connection: Connection, said: Execute, found: Planned, schema: str) -> Exit:
+    """Carry a plan out and tell what became of each step; how that ended."""
     if found.plan is None:
         print(f"eoctl: {found.done}", file=sys.stderr)
         return Exit.OK
-    change = CommandChange("txn-commit", found.plan, context)
-    outcome = change.act(said, seconds)
+    change = CommandChange(schema, found.plan, connection.one())
+    outcome = change.act(said, connection.seconds(ACTING_SECONDS))
     assert outcome is not None
     for step in outcome.steps:
         print(f"eoctl: {step.step.target}: {step.status}: {visible(step.detail)}", file=sys.stderr)
     print(f"eoctl: journal entry {outcome.entry}", file=sys.stderr)
     return outcome.exit_status
+
+
+def salvage(
+    connection: Connection,
+    output: Output,
+    said: Execute,
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="CHECKPOINT|ID", help="a checkpoint's folder, or a transactional id"
+        ),
+    ],
+    pid: Annotated[
+        int | None,
+        typer.Option("--pid", metavar="N", help="of an id: the lost transaction's producer id"),
+    ] = None,
+    epoch: Annotated[
+        int | None, typer.Option("--epoch", metavar="N", help="of an id: its producer epoch")
+    ] = None,
+    topic: SinkTopics = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="TOPIC", help="copy there, not to its own topic")
+    ] = None,
+    never_salvaged: Annotated[
+        bool,
+        typer.Option(
+            "--never-salvaged", help="none was salvaged before: where Kafka cannot tell any more"
+        ),
+    ] = False,
+) -> int:
+    """Copy the aborted records of lost transactions, in their order, exactly once.
+
+    Without --execute it only looks: what is lost, where it lies, whether all of it is there. The
+    records of one transaction are copied in one transaction, to the ends of their own partitions.
+    Killed midway, run the same again. Exit status 1 while something lost is not salvaged.
+    """
+    if flink_checkpoint.is_one(subject):
+        if (pid, epoch) != (None, None):
+            raise UsageError("a checkpoint names them", where="--pid, --epoch")
+        content = flink_checkpoint.read(subject).content
+        scope = f"checkpoint {content.checkpoint_id} of {', '.join(prefixes(content))}"
+    elif pid is None or epoch is None:
+        raise UsageError(
+            "is no checkpoint; a transactional id needs --pid and --epoch",
+            where=subject,
+            remedy=f"eoctl txn history {subject}",
+        )
+    else:
+        content = remedy_salvage.of_transaction(Committable(subject, pid, epoch, -1, ""))
+        scope = f"id {subject}"
+    wish = remedy_salvage.Wish(content, tuple(topic or ()), to, never_salvaged)
+    ended = Exit.OK
+    if said.execute:
+        if output.interval is not None:
+            raise UsageError("goes without --execute", where="--watch")
+        ended = _salvage(connection, said, wish, scope)
+
+    async def rows(cluster: Cluster) -> Answer:
+        found = await remedy_salvage.find(cluster, wish)
+        return remedy_salvage.answer(cluster.cluster_id, wish, found)
+
+    shown = show_live(connection, output, SALVAGE, rows)
+    return ended if said.execute else shown
+
+
+def _salvage(connection: Connection, said: Execute, wish: remedy_salvage.Wish, scope: str) -> Exit:
+    """Copy all that can be copied, or what an earlier run left; how that ended."""
+    context = connection.one()
+    seconds = connection.seconds(ACTING_SECONDS)
+
+    async def planned(cluster: Cluster) -> Planned:
+        begun = acting.unfinished_entry(remedy_salvage.KIND, cluster.cluster_id or "", scope)
+        if begun is not None:
+            print(f"eoctl: going on with journal entry {begun.id}", file=sys.stderr)
+            return Planned(begun.plan)
+        return Planned(
+            await remedy_salvage.plan(cluster, context, wish, scope), "there is nothing to salvage"
+        )
+
+    return _carried_out(connection, said, with_cluster(context, seconds, planned), "txn-salvage")

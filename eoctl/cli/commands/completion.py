@@ -124,7 +124,7 @@ def _give_up(number: int, frame: FrameType | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """What may stand at the cursor. how: `words`, `nospace` (the word may go on) or `files`."""
+    """The words possible at the cursor. how: `words`, `nospace` (one may go on) or `files`."""
 
     words: Iterable[str] = ()
     how: str = "words"
@@ -132,7 +132,7 @@ class Offers:
 
 @dataclass(slots=True)
 class Typed:
-    """How far the line has come: the command, its options with values, what is expected next."""
+    """The line as far as it was typed: the command, its options with values, what comes next."""
 
     command: Any
     values: dict[str, list[str]] = field(default_factory=dict)

@@ -121,7 +121,7 @@ def add(
     Without a terminal, or with --bootstrap-server or --command-config, nothing is asked.
     """
     adding.new_name(name, config.load_config())
-    connect, typed = connection.asked, False
+    connect, typed = connection.connect, False
     asks = not (connect.bootstrap_server or connect.command_config)
     if asks:
         if not sys.stdin.isatty():

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from eoctl.cli.emit import emit
+from eoctl.cli.emit import emit, table
+from eoctl.cli.first_look import FirstLook
 from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, Format, Output, Topics
 from eoctl.cli.runner import ask, show, show_all
@@ -111,10 +112,21 @@ def status(
     Exit status 1: a finding; 3: something could not be judged.
     """
 
+    several = all_contexts or "," in (connection.context or "")
+    first = FirstLook(output, limits.interval, one_cluster=not several)
+
     async def judged(source: Source, context: Context) -> Answer:
-        return await status_operation.status(
-            source, context, limits.settings(context), sample_interval=limits.interval
+        answer = await status_operation.status(
+            source,
+            context,
+            limits.settings(context),
+            sample_interval=limits.interval,
+            on_first_look=lambda seen: first.show(
+                table(seen, STATUS, output) if first.active else ()
+            ),
         )
+        first.erase()
+        return answer
 
     return show_all(connection, output, STATUS, judged, all_contexts=all_contexts)
 

@@ -1,11 +1,12 @@
 """`journal list|show|resume|undo`: who changed what, and how an unfinished change is ended."""
 
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
-from eoctl.cli.dialog.acting import CommandChange, Execute
+from eoctl.cli.dialog.acting import CommandChange, Execute, plan_lines
 from eoctl.cli.emit import emit
 from eoctl.cli.options import Connection, Format
 from eoctl.host.clock import now_ms
@@ -58,8 +59,12 @@ def list_(
 
 
 def show(output: Format, entry: EntryId) -> int:
-    """One change, event by event; JSON has its whole plan."""
+    """One change: its plan with the evidence, then event by event what was done and seen."""
     answer = entry_answer(entry)
+    if output.output in ("table", "wide"):
+        with suppress(UsageError):  # another version's plan: its events tell
+            for line in plan_lines(Journal().get(entry).plan):
+                print(line)
     emit(answer, EVENTS, output)
     return answer.exit_status
 
@@ -68,7 +73,7 @@ def context_of(connection: Connection, plan: Plan) -> Context:
     """The cluster named now, or else as the plan names it."""
     from eoctl.settings.context import Connect
 
-    if connection.asked != Connect():
+    if connection.connect != Connect():
         return connection.one()
     return named_context(plan)
 

@@ -45,7 +45,7 @@ MaxRate = Annotated[
 
 @dataclass(frozen=True)
 class MergeLogOptions:
-    """Which merge log: an application file's, or one described by options."""
+    """The options that name a merge log: an application file's, or one described by options."""
 
     merge_log: Annotated[
         str | None,

@@ -108,7 +108,7 @@ def plan(
     )
 
     async def planned(cluster: Cluster) -> Plan:
-        request = read_app_file(file) if file is not None else await target.asked(cluster)
+        request = read_app_file(file) if file is not None else await target.moves(cluster)
         return await operations.plan(
             cluster, context, request, pause=_seconds(pause, 1.0), reading=reading
         )
@@ -250,6 +250,12 @@ def _one_form(*forms: bool) -> None:
 def _short(restart_plan: Plan, env: bool, env_as_json: bool, export: bool) -> bool:
     """Print what a script asked for; False if it asked for nothing."""
     decision = decision_of(restart_plan)
+    if decision.sources and (env or env_as_json or export):
+        raise UsageError(
+            "a source connector's offsets are no offsets of topics: its plan has no such form",
+            where="--env, --env-json, --export",
+            remedy="read `sources` in -o json",
+        )
     if env:
         for line in env_lines(decision):
             print(line)

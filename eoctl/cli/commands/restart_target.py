@@ -1,6 +1,6 @@
 """The options of `restart plan` without an application file, as kafka-consumer-groups has them."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +8,7 @@ import typer
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.restart.adhoc import MoveWish, asked
+from eoctl.operations.restart.adhoc import MoveWish, resolve_move, stored
 from eoctl.operations.restart.request import AdHoc, read_text
 from recovery.errors import UsageError
 from recovery.restart.adhoc import Target
@@ -57,6 +57,11 @@ class AdHocTarget:
         typer.Option("--from-file", metavar="F", help="CSV: topic,partition,offset"),
     ] = None
 
+    from_store: Annotated[
+        str | None,
+        typer.Option("--from-store", metavar="STORE", help="where another store stands: flink:DIR"),
+    ] = None
+
     def refuse_any(self) -> None:
         """Raises UsageError: an application file says it all."""
         for f in fields(self):
@@ -64,17 +69,23 @@ class AdHocTarget:
                 option = f"--{f.name.replace('_', '-')}"
                 raise UsageError("does not go with an application file", where=option)
 
-    async def asked(self, cluster: Cluster) -> AdHoc:
-        """Which partitions, and where to. Raises UsageError, IncompleteError."""
+    async def moves(self, cluster: Cluster) -> AdHoc:
+        """Return the partitions and where each moves to. Raises UsageError, IncompleteError."""
         assert self.group is not None
-        target = self._target(self.group)
         selectors = tuple(parse_selector(text, where="--topic") for text in self.topic or ())
+        if self.from_store is not None:
+            if replace(self, group=None, topic=None, from_store=None) != AdHocTarget():
+                raise UsageError("goes with --group and --topic alone", where="--from-store")
+            return await resolve_move(
+                cluster, MoveWish(self.group, await stored(cluster, self.from_store, selectors))
+            )
+        target = self._target(self.group)
         if target.kind == "from-file":
             if selectors or self.all_topics:
                 raise UsageError("the file names the partitions", where="--from-file")
         elif bool(selectors) == self.all_topics:
             raise UsageError("name topics with --topic, or give --all-topics")
-        return await asked(cluster, MoveWish(self.group, target, selectors))
+        return await resolve_move(cluster, MoveWish(self.group, target, selectors))
 
     def _target(self, group: str) -> Target:
         targets: list[Target] = []
@@ -103,7 +114,7 @@ class AdHocTarget:
             targets.append(Target("from-file", offsets=offsets))
         if len(targets) != 1:
             names = "--to-earliest, --to-latest-stable, --to-lso, --to-offset, --to-datetime, "
-            names += "--by-duration, --shift-by, --to-current, --from-file"
+            names += "--by-duration, --shift-by, --to-current, --from-file, --from-store"
             raise UsageError(f"give exactly one of {names}")
         if targets[0].kind in ("to-datetime", "by-duration"):
             import sys

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from eoctl.cli.emit import emit, error_line, utf8
+from eoctl.cli.first_look import FirstLook
 from eoctl.cli.limits import Limits
 from eoctl.cli.options import Connection, Format, Topics
 from eoctl.cli.runner import ask
@@ -47,6 +48,8 @@ def why(
             "give a topic, a group or a transactional id, not several", where="--transactional-id"
         )
 
+    first = FirstLook(output, limits.interval)
+
     async def explained(source: Source, context: Context) -> Answer:
         return await operation.why(
             source,
@@ -56,9 +59,13 @@ def why(
             limits.settings(context),
             sample_interval=limits.interval,
             transactional_id=transactional_id,
+            on_first_look=lambda answer: first.show(
+                _lines(answer, context.title, first_look=True) if first.active else ()
+            ),
         )
 
     answer, context = ask(connection, explained)
+    first.erase()
     if output.output not in ("table", "wide"):
         emit(answer, WHY, output)
         return answer.exit_status
@@ -66,18 +73,27 @@ def why(
     return answer.exit_status
 
 
-def _page(answer: Answer, title: str) -> None:
+def _lines(answer: Answer, title: str, *, first_look: bool = False) -> list[str]:
+    """The stories, one after the other, with a blank line between them."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for number, row in enumerate(answer.rows):
+    lines: list[str] = []
+    for row in answer.rows:
         assert isinstance(row, WhyRow)
-        lines = why_lines(
+        lines += [""] * bool(lines)
+        lines += why_lines(
             row,
             context=title,
             collected_at=answer.collected_at,
             width=width,
             ascii_only=not utf8(),
+            first_look=first_look,
         )
-        print("\n" * bool(number) + "\n".join(lines))
+    return lines
+
+
+def _page(answer: Answer, title: str) -> None:
+    for line in _lines(answer, title):
+        print(line)
     sys.stdout.flush()
     for note in answer.notes:
         print(f"eoctl: {note}", file=sys.stderr)

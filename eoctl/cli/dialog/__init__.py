@@ -1,1 +1,1 @@
-"""What commands ask before a change, and how they tell its outcome."""
+"""The questions that commands ask before a change, and the words in which they tell its outcome."""

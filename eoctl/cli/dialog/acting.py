@@ -1,4 +1,4 @@
-"""What commands that change something share: their options, showing a plan, and the outcome."""
+"""Commands that change something share these options, the showing of a plan, and the outcome."""
 
 import shutil
 import sys

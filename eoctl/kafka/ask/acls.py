@@ -1,4 +1,4 @@
-"""Which rights there are: the brokers' own answers, which ask and change nothing.
+"""The brokers' own answers about rights (ACLs); asking changes nothing.
 
 Topics, groups and the cluster tell their authorized operations (KIP-430); of transactional ids only
 the ACLs tell, to whom may DESCRIBE the cluster.

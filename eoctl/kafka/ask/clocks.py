@@ -1,4 +1,4 @@
-"""How far each coordinator's clock is from ours, measured with its own duration filter.
+"""Measure how far each coordinator's clock is from ours, by its own duration filter.
 
 No API returns a broker's clock. ListTransactions v1 (KIP-994) compares `now - start > duration` at
 the coordinator: asked with several durations for a transaction whose start is known, its answers

@@ -1,4 +1,4 @@
-"""What the transaction coordinators say, and the proof that all of them could be seen.
+"""The transaction coordinators' answers, and the proof that all of them could be asked.
 
 ListTransactions leaves ids out without an error while a coordinator moves or loads, and where
 DESCRIBE on transactional ids is missing. So before and after each listing every partition of

@@ -22,8 +22,11 @@ from eoctl.kafka.connection.cluster import (
     by_leader,
     missing_broker,
 )
-from recovery.facts import GroupFacts, Missing, TopicPartition
+from recovery.facts import ConnectWorker, GroupFacts, Missing, TopicPartition
+from recovery.formats.connect_protocol import decode_tasks, decode_url
 from recovery.formats.coordinator import coordinator_partition
+from recovery.formats.reader import CorruptError
+from recovery.inspect.connect import PROTOCOL
 
 Value = TypeVar("Value")
 GroupAnswers = Mapping[str, tuple[str, Value]]
@@ -299,9 +302,26 @@ def _described_or_dead(row: Any) -> str:
 
 
 def _described(facts: GroupFacts, coordinator: int, row: Any) -> GroupFacts:
+    protocol = getattr(row, "protocol_type", None) or None  # only of classic groups
+    workers = (_worker(m) for m in row.members) if protocol == PROTOCOL else ()
     return replace(
         facts,
+        protocol=protocol,
+        workers=tuple(w for w in workers if w is not None),
         state=row.group_state or "Dead",
         coordinator=coordinator,
         members=tuple(sorted((m.client_id, m.client_host.removeprefix("/")) for m in row.members)),
     )
+
+
+def _worker(member: Any) -> ConnectWorker | None:
+    """A member of a group of Connect; None where it does not say what a worker says."""
+    try:
+        return ConnectWorker(
+            client_id=member.client_id,
+            host=member.client_host.removeprefix("/"),
+            url=decode_url(member.member_metadata),
+            tasks=decode_tasks(member.member_assignment) if member.member_assignment else (),
+        )
+    except CorruptError:
+        return None

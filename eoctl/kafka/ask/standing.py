@@ -1,4 +1,4 @@
-"""What ids in Ongoing or Prepare* hold: the partitions they name, and their coordinator's log."""
+"""The partitions that ids in Ongoing or Prepare* name, and their coordinator's log."""
 
 from collections.abc import Mapping, Sequence
 

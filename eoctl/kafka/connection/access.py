@@ -1,4 +1,4 @@
-"""How another process reaches the same cluster: what a task carries to where it runs.
+"""A task carries these values to where it runs, to reach the same cluster from there.
 
 It travels pickled inside a task or a Data Source, never as an option, a conf or a command line,
 so that no list of those shows what it holds.
@@ -33,7 +33,7 @@ class Access:
 
         return client_settings(self.properties, hosts=self.hosts, socks5=self.socks5)
 
-    def asked(
+    def ask(
         self,
         use: "Callable[[Cluster], Coroutine[Any, Any, T]]",
         seconds: float | None = None,

@@ -1,4 +1,4 @@
-"""Why one broker did not answer, and how long anybody waits for it."""
+"""The reasons why one broker did not answer, and how long anybody waits for it."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What goes wrong between a client and a broker's listener, told in one sentence with the remedy.
+"""Errors between a client and a broker's listener, each in one sentence with the remedy.
 
 Each function turns what was observed (an exception, an error code, the first bytes) into the
 WireError to raise. The cases are those of a port, a protocol or a credential set wrongly.

@@ -36,7 +36,7 @@ class Properties(dict[str, str]):
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """How to reach a cluster, for both clients. Made by `client_settings`.
+    """The settings by which both clients reach a cluster. Made by `client_settings`.
 
     bootstrap_servers: (host, port). protocol: one of PROTOCOLS. request_timeout_ms: how long
     one broker may stay silent. tls and sasl are None where the protocol has none. security:

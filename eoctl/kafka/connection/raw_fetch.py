@@ -19,7 +19,7 @@ LEAST, MOST = 4, 11  # LSO and aborted transactions; names instead of topic ids,
 
 @dataclass(frozen=True, slots=True)
 class PartitionData:
-    """What one answer holds of one partition. log_start_offset: -1 below version 5.
+    """One answer's part about one partition. log_start_offset: -1 below version 5.
 
     aborted: (producer id, first offset); empty at read_uncommitted. records: a view of the frame,
     which it keeps alive.

@@ -1,4 +1,4 @@
-"""How a connection is made safe: TLS, SASL, host maps and SOCKS, from one set of properties."""
+"""TLS, SASL, host maps and SOCKS of a connection, from one set of properties."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """What `security.protocol` and its companions ask for. PLAINTEXT by default.
+    """The values of `security.protocol` and its companions. PLAINTEXT by default.
 
     hosts: advertised address -> where it is reached; the certificate is still checked
     against the advertised name. socks: a proxy, which then resolves the names.

@@ -37,7 +37,7 @@ class Pem:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How brokers are checked and how we show who we are.
+    """The files and names by which brokers are checked and we show who we are.
 
     ca: trusted certificates, a Pem or a folder of them; None = those of the system.
     certificate, private_key: ours, None without mTLS; both may be the same file.

@@ -1,4 +1,4 @@
-"""What a reader of record batches is asked for and gives: ranges, chunks, and how a range ended."""
+"""A reader of record batches is asked for ranges, gives chunks, and says how each range ended."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What one response held of one partition.
+    """One response's part about one partition.
 
     records: whole batches and perhaps a cut one at the end; the first may begin before
     `fetch_offset`, the last may reach beyond the range. next_offset: after the last whole batch.

@@ -1,4 +1,4 @@
-"""What groups committed (OffsetFetch), which of it is pending, and which groups stand at a place.
+"""Offsets that groups committed (OffsetFetch), those pending, and the groups beyond a place.
 
 Every offset is asked twice, without and with `require_stable` (KIP-447): a commit that waits in an
 open transaction answers UNSTABLE_OFFSET_COMMIT the second time, and the first answer is the last

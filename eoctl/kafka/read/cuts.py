@@ -1,4 +1,4 @@
-"""What a cut is made of, asked of the brokers: offsets, instants, and what follows an end."""
+"""A cut's parts, asked of the brokers: offsets, instants, and what follows an end."""
 
 import asyncio
 import time

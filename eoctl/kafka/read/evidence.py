@@ -1,4 +1,4 @@
-"""What a verdict needs beyond offsets and coordinators: start batches, markers, state logs.
+"""Evidence for a verdict beyond offsets and coordinators: start batches, markers, state logs.
 
 Each function answers for many transactions at once. What could not be read is None or carries
 its error; nothing is guessed.
@@ -215,7 +215,7 @@ def _markers(w: OpenTransaction, chunks: Iterable[Chunk], begin: int) -> Markers
 
 
 class Cache(Protocol):
-    """What was read of `__transaction_state` before (eoctl.stores.history_cache)."""
+    """An earlier reading of `__transaction_state`, kept (eoctl.stores.history_cache)."""
 
     def load(self, partition: int) -> LogPart | None:
         """Whole batches in offset order; None if none are kept."""

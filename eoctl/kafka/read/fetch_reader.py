@@ -1,4 +1,4 @@
-"""How `fetch.read` reads: a task per leader, answers cut into chunks, ranges that move on.
+"""The inside of `fetch.read`: a task per leader, answers cut into chunks, ranges that move on.
 
 The next question is under way while an answer is handed on, and answers grow as long as they come
 quickly. What one leader could not give is asked of the next one at the same offset.

@@ -1,5 +1,5 @@
-"""How a group's offsets were committed, from its partition of `__consumer_offsets`; and the last
-batches of outputs, beside which they are held.
+"""A group's offset commits, from its partition of `__consumer_offsets`; and the last batches of
+outputs, beside which they are held.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ async def last_commits(
             commits.add(item.records)
         except CorruptError as error:
             return {}, error.sentence
-    return commits.found, None
+    return commits.commits, None
 
 
 def _why(error: str) -> str:

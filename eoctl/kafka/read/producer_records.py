@@ -11,7 +11,7 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read.chunks import READ_UNCOMMITTED, Chunk, Range
 from eoctl.kafka.read.fetch import read
 from recovery.facts import Missing, TopicPartition
-from recovery.formats.batches import batch_headers
+from recovery.formats.batches import MAX_SEQUENCE, batch_headers
 from recovery.formats.records import ControlType, marker
 
 Transaction = tuple[int, int]
@@ -20,10 +20,13 @@ Transaction = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a transaction wrote to one partition. first, last: offsets of its records.
+    """A transaction's records in one partition. first, last: offsets of its records.
 
-    outcome: `commit` or `abort` of the marker at offset `marker` that ended it here; None = none
-    was read.
+    outcome: `commit` or `abort` of the marker at offset `marker` that ended it here, appended at
+    `ended_at` (epoch ms, the broker's clock); None = none was read. lacking: records that are gone,
+    by their sequences: the first of a producer epoch is 0, and each record has its own. next: the
+    sequence that follows. behind: records of the same producer id and epoch behind that marker, so
+    that these two name more than one transaction.
     """
 
     records: int
@@ -31,6 +34,10 @@ class Written:
     last: int
     outcome: str | None = None
     marker: int | None = None
+    ended_at: int | None = None
+    lacking: int = 0
+    next: int = 0
+    behind: int = 0
 
 
 async def written(
@@ -76,13 +83,23 @@ def _add(found: Mapping[Transaction, dict[TopicPartition, Written]], chunk: Chun
                     continue
                 if header.producer_epoch >= epoch:
                     places[place] = replace(
-                        ended, outcome=said.type.value, marker=header.base_offset
+                        ended,
+                        outcome=said.type.value,
+                        marker=header.base_offset,
+                        ended_at=header.max_timestamp,
                     )
             continue
         one = (header.producer_id, header.producer_epoch)
         if not header.is_transactional or one not in found:
             continue
-        before = found[one].get(place)
-        first = header.base_offset if before is None else before.first
-        count = header.records_count + (before.records if before else 0)
-        found[one][place] = Written(count, first, header.last_offset)
+        before = found[one].get(place) or Written(0, header.base_offset, header.last_offset)
+        count, span = header.records_count, header.last_offset - header.base_offset + 1
+        gap = (header.base_sequence - before.next) & MAX_SEQUENCE
+        found[one][place] = replace(
+            before,
+            records=before.records + count,
+            last=header.last_offset,
+            lacking=before.lacking + gap + span - count,
+            next=(header.base_sequence + span) & MAX_SEQUENCE,
+            behind=before.behind + (count if before.outcome else 0),
+        )

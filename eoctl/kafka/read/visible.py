@@ -1,4 +1,4 @@
-"""What a read_committed reader sees in a chunk: batches, and the records inside them."""
+"""A read_committed reader's view of a chunk: batches, and the records inside them."""
 
 from collections.abc import Iterator
 

@@ -32,7 +32,7 @@ sent before? Then it may have been done: NOT_COORDINATOR can also follow an appe
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What stands in a commit. leader_epoch: None = not known; metadata: empty = none."""
+    """One offset commit. leader_epoch: None = not known; metadata: empty = none."""
 
     offset: int
     leader_epoch: int | None = None

@@ -110,7 +110,7 @@ async def end_transaction(cluster: Cluster, coordinator: int, end: EndRequest) -
 
 @dataclass(frozen=True, slots=True)
 class Initialised:
-    """What InitProducerId answered. error: Kafka's name or NONE; the rest holds only with NONE."""
+    """The answer to InitProducerId. error: Kafka's name or NONE; the rest holds only with NONE."""
 
     error: str
     producer_id: int = -1

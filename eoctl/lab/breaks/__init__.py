@@ -9,15 +9,15 @@ import json
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eoctl.host.processes import spawn
+from eoctl.host.processes import Process, spawn
 from eoctl.kafka.connection.failures import WireError
-from eoctl.lab.breaks import histories, markers, mixed, offsets, orphans, owned, unheld
+from eoctl.lab.breaks import checkpoint, histories, markers, mixed, offsets, orphans, owned, unheld
 from eoctl.lab.breaks.stage import COMMON, BreakKind, Options, Stage
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.client import Client
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 KINDS: dict[str, BreakKind] = {
     kind.name: kind
-    for module in (owned, orphans, mixed, markers, offsets, unheld, histories)
+    for module in (owned, orphans, mixed, markers, offsets, unheld, histories, checkpoint)
     for kind in module.KINDS
 }
 OWNER_SECONDS = 120.0
@@ -91,26 +91,31 @@ async def making(
 
 async def _in_owner(lab: "Lab", kind: str, options: Options) -> list[GroundTruth]:
     """Make it in a process of its own that stays, and that `lab down` ends."""
-    folder = owners_folder(lab.folder)
-    name = f"{kind}-{uuid.uuid4().hex[:8]}"
-    answer = folder / f"{name}.json"
-    spec = {
-        "lab": lab.name,
-        "kind": kind,
-        "options": asdict(options) | {"hold": False},
-    }
-    argv = [sys.executable, "-m", "eoctl.lab.breaks.owner", json.dumps(spec), str(answer)]
-    process = spawn(argv, folder / f"{name}.log")
-    adopt(lab.folder, name, process)
+    spec = {"lab": lab.name, "kind": kind, "options": asdict(options) | {"hold": False}}
+    process, answer = start_owner(lab, spec)
     end = time.monotonic() + OWNER_SECONDS
     while not answer.exists():
         if not process.alive or time.monotonic() > end:
             raise errors.UnverifiedError(
                 "the process that should own the transaction ended",
-                where=str(folder / f"{name}.log"),
+                where=str(answer.with_suffix(".log")),
             )
         await asyncio.sleep(0.02)
     return _read_answer(answer, process.pid)
+
+
+def start_owner(lab: "Lab", spec: Mapping[str, Any]) -> tuple[Process, Path]:
+    """Start a process of `eoctl.lab.breaks.owner`; it, and the file in which it answers.
+
+    Neither its command line nor its files say what it does: it deletes the spec that it reads.
+    """
+    name = f"owner-{uuid.uuid4().hex[:8]}"
+    answer = owners_folder(lab.folder) / f"{name}.json"
+    answer.with_suffix(".spec").write_text(json.dumps(spec), encoding="utf-8")
+    argv = [sys.executable, "-m", "eoctl.lab.breaks.owner", str(answer)]
+    process = spawn(argv, answer.with_suffix(".log"))
+    adopt(lab.folder, name, process)
+    return process, answer
 
 
 def _read_answer(answer: Path, pid: int) -> list[GroundTruth]:

@@ -38,7 +38,7 @@ LONGEST_SESSION_MS = 30_000
 @asynccontextmanager
 async def stoppable(stage: Stage) -> AsyncIterator[int]:
     """A broker that may be stopped and comes back; the stage asks it only for what it leads."""
-    victim = await _victim(stage.client)
+    victim = await stoppable_broker(stage.client)
     settings = await admin.broker_settings(stage.client, victim, [SESSION_TIMEOUT])
     if int(settings[SESSION_TIMEOUT] or 0) > LONGEST_SESSION_MS:
         raise RefusedError(
@@ -191,10 +191,13 @@ async def decide_while_stopped(stage: Stage, victim: int, begun: list[Begun]) ->
         await _still_held(stage.client, b.ledger)
 
 
-async def _victim(client: Client) -> int:
+async def stoppable_broker(client: Client) -> int:
     """A broker the quorum does not need: not its leader."""
     leader = await admin.quorum_leader(client)
     return max(broker for broker in client.cluster.brokers if broker != leader)
+
+
+TRY_AGAIN = "try again"
 
 
 async def _still_held(client: Client, ledger: Ledger) -> None:
@@ -205,7 +208,7 @@ async def _still_held(client: Client, ledger: Ledger) -> None:
             f"LSO {stable} and end {end} where {ledger.stable} and {ledger.end} were expected: "
             "the marker was not lost",
             where=f"{ledger.topic}:{ledger.partition}",
-            remedy="try again",
+            remedy=TRY_AGAIN,
         )
 
 
@@ -216,7 +219,7 @@ async def make_prepare_stuck(stage: Stage) -> list[GroundTruth]:
     replica in its ISR the decision itself could not be written.
     """
     lab = stage.lab
-    victim = await _victim(stage.client)
+    victim = await stoppable_broker(stage.client)
     others = [broker for broker in stage.client.cluster.brokers if broker != victim]
     async with stage.client.without(victim) as client:
         stage.client = client

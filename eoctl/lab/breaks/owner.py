@@ -1,13 +1,16 @@
-"""The process that owns what a break left open: `python -m eoctl.lab.breaks.owner SPEC ANSWER`.
+"""The process that owns what a break left open: `python -m eoctl.lab.breaks.owner ANSWER`.
 
-It makes the break, writes the ground truth to ANSWER, and lives until it is told to end:
-SIGTERM commits what it holds open, SIGKILL leaves that to the coordinator.
+What it is to do stands beside ANSWER, in a file of the suffix .spec that it deletes. It makes the
+break, writes the ground truth to ANSWER, and lives until it is told to end: SIGTERM commits what it
+holds open, SIGKILL leaves that to the coordinator. A spec with `leaves` kills that broker of the
+lab after so many seconds, for a drill.
 """
 
 import asyncio
 import json
 import signal
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -59,9 +62,16 @@ def _tell(answer: Path, content: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    spec = json.loads(sys.argv[1])
-    options = Options(**spec["options"])
-    asyncio.run(own(load(spec["lab"]), spec["kind"], options, Path(sys.argv[2])))
+    answer = Path(sys.argv[1])
+    spec_file = answer.with_suffix(".spec")
+    spec = json.loads(spec_file.read_text(encoding="utf-8"))
+    spec_file.unlink()
+    lab = load(spec["lab"])
+    if "leaves" in spec:
+        time.sleep(spec["after"])
+        lab.kill(spec["leaves"])
+        return
+    asyncio.run(own(lab, spec["kind"], Options(**spec["options"]), answer))
 
 
 if __name__ == "__main__":

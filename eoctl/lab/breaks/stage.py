@@ -1,4 +1,4 @@
-"""What every kind of break shares: its options, what it needs of the lab, where it writes."""
+"""Every kind of break shares these: options, needs of the lab, places to write to."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ PARTITIONS_PER_TOPIC = 10  # when many are made
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What can be asked of a break. Each kind names those it takes beyond the first five.
+    """The options of a break. Each kind names those it takes beyond the first five.
 
     variant: the sort of this kind. later: what the id does after its marker was lost. hold: keep
     a process alive that owns what is open. age_seconds: how old the records say they are.
@@ -130,8 +130,8 @@ class Stage:
         given = self.options.transactional_id
         if given is None:
             return places
-        if len(places) == 1:
-            return [BreakPlace(places[0].topic, places[0].partition, given)]
+        if self.options.count == 1:  # a trouble on several places is one id's
+            return [BreakPlace(p.topic, p.partition, given) for p in places]
         return [BreakPlace(p.topic, p.partition, f"{given}.{i}") for i, p in enumerate(places)]
 
     def variant(self, *known: str) -> str:

@@ -1,4 +1,4 @@
-"""What a break did, exactly: the ground truth that is printed, and the ledger that keeps it.
+"""The ground truth of a break, exact, as it is printed, and the ledger that keeps it.
 
 The truth is known by construction: a Ledger writes one partition and notes what each offset is.
 It is never read back from what eoctl itself says.
@@ -25,7 +25,7 @@ Content = Literal[
 
 
 class OffsetTruth(Row):
-    """What lies at one offset.
+    """The truth about one offset.
 
     missing: compacted away. open: in a transaction that no marker ended, whoever owns it.
     lost: decided as `outcome` says, but its marker is not there.

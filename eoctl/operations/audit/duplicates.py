@@ -42,7 +42,7 @@ class DuplicatesAudit(Audit[DuplicatesFound]):
     spark_offsets: ClassVar[int] = 20_000_000
 
     @property
-    def found(self) -> type[DuplicatesFound]:
+    def answer_type(self) -> type[DuplicatesFound]:
         return DuplicatesFound
 
     async def look(self, cluster: Cluster) -> AuditedRanges:

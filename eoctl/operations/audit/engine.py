@@ -31,8 +31,8 @@ F = TypeVar("F", bound=AuditResult)
 
 @dataclass(frozen=True, slots=True)
 class AuditedRanges:
-    """What is read. missing: what cannot be. covered: what coordinators decided, where that
-    matters."""
+    """The ranges that an audit reads. missing: what cannot be. covered: what coordinators
+    decided, where that matters."""
 
     cluster_id: str | None
     ranges: Sequence[Resolved]
@@ -59,7 +59,7 @@ class Audit(ABC, Generic[F]):
 
     @property
     @abstractmethod
-    def found(self) -> type[F]:
+    def answer_type(self) -> type[F]:
         """Return what reading gives."""
 
     @abstractmethod
@@ -161,4 +161,4 @@ def _on_spark(
             cluster_id=ranges.cluster_id,
             seconds=seconds,
         )
-        return audit.found.model_validate(json.loads(answer.read_bytes()))
+        return audit.answer_type.model_validate(json.loads(answer.read_bytes()))

@@ -13,7 +13,7 @@ from eoctl.kafka.ask.configs import topic_configs
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.audit.mirror_offsets import checkpoints, offset_syncs
 from eoctl.operations.audit.mirror_reading import Both, PartitionMirror
-from eoctl.operations.audit.mirror_rows import MirrorAnswer, told
+from eoctl.operations.audit.mirror_rows import MirrorAnswer, mirror_answer
 from eoctl.operations.audit.ranges import AuditOptions, Resolved, not_read, resolve
 from eoctl.settings.context import Context
 from recovery.audit.mirror_pairs import Translated
@@ -110,7 +110,7 @@ async def _audit(
             missing.append(not_read(r.key, error))
             continue
         of_groups = _of(translated, r.partition)
-        parts.append(told(logs, of_groups, compacted, reading.most - len(rows)))
+        parts.append(mirror_answer(logs, of_groups, compacted, reading.most - len(rows)))
         rows += parts[-1].rows
     missing += [one for t in parts for one in t.missing]
     findings = sum(t.findings for t in parts)

@@ -49,7 +49,7 @@ SyncSeen = tuple[OffsetSync, bytes | None, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class BothLogs:
-    """What the logs of one partition say.
+    """The content of both logs of one partition.
 
     counts, differences: as Judged. moved: pairs out of order; syncs: those in the range. head: of
     source_before, those that the mirror may have lost. outside: differences that records before the
@@ -76,7 +76,7 @@ class BothLogs:
     keys: dict[tuple[int, int], bytes]
     times: dict[tuple[int, int], int]
 
-    def shown(self, one: Difference) -> tuple[bytes | None, int | None]:
+    def key_and_timestamp(self, one: Difference) -> tuple[bytes | None, int | None]:
         """Key and timestamp (ms) of a differing record, as far as they were kept."""
         side = 0 if one.kind in ("lost", "changed") else 1
         offset = one.mirror_offset if side else one.source_offset

@@ -1,4 +1,4 @@
-"""What `audit mirror` tells of a partition: rows, counts, and what compaction leaves unproven."""
+"""The answer of `audit mirror` about a partition: rows, counts, and what compaction hides."""
 
 import base64
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ LONGEST_KEY = 1024  # bytes; longer ones are not shown
 
 @dataclass(slots=True)
 class MirrorAnswer:
-    """What one partition adds to the answer. missing: what could not be proven there."""
+    """One partition's part of the answer. missing: what could not be proven there."""
 
     examined: MirrorExamined
     rows: list[AuditMirrorRow]
@@ -27,7 +27,7 @@ class MirrorAnswer:
     checkpoints: list[MirrorCheckpoint]
 
 
-def told(
+def mirror_answer(
     logs: BothLogs, translated: Sequence[Checkpoint], compacted: tuple[bool, bool], most: int
 ) -> MirrorAnswer:
     """The answer's part of one partition. compacted: source and mirror may have been. most: rows,
@@ -143,7 +143,7 @@ def _syncs(logs: BothLogs, compacted: tuple[bool, bool]) -> tuple[list[OffsetSyn
 def _row(partition: int, one: Difference, logs: BothLogs) -> AuditMirrorRow:
     from eoctl.render.sanitise import readable
 
-    key, timestamp = logs.shown(one)
+    key, timestamp = logs.key_and_timestamp(one)
     fits = key is not None and len(key) <= LONGEST_KEY
     return AuditMirrorRow(
         partition=partition,

@@ -1,11 +1,11 @@
-"""Which offsets an audit reads, resolved once. How they are read: `eoctl.engine.audit_reading`."""
+"""The offsets that an audit reads, resolved once. `eoctl.engine.audit_reading` reads them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eoctl.engine.audit_reading import columns, not_read, seen_by_readers
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read import count
+from eoctl.kafka.read.pump import Reading
 from eoctl.operations.inspect import offsets
 from recovery.audit.request import Resolved
 from recovery.facts import Missing, PartitionFacts
@@ -24,8 +24,8 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class AuditOptions(count.Reading):
-    """How logs are read. most: rows of the answer."""
+class AuditOptions(Reading):
+    """The options of an audit's reading. most: rows of the answer."""
 
     most: int = 1000
 

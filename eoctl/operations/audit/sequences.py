@@ -38,7 +38,7 @@ class SequencesAudit(Audit[SequencesFound]):
     spark_offsets: ClassVar[int] = 200_000_000
 
     @property
-    def found(self) -> type[SequencesFound]:
+    def answer_type(self) -> type[SequencesFound]:
         return SequencesFound
 
     async def look(self, cluster: Cluster) -> AuditedRanges:

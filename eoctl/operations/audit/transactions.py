@@ -40,7 +40,7 @@ class TransactionsAudit(Audit[TransactionsFound]):
     spark_offsets: ClassVar[int] = 200_000_000
 
     @property
-    def found(self) -> type[TransactionsFound]:
+    def answer_type(self) -> type[TransactionsFound]:
         return TransactionsFound
 
     async def look(self, cluster: Cluster) -> AuditedRanges:

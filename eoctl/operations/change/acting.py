@@ -1,4 +1,4 @@
-"""How every change is made: permit, lock, read again, journal, act, verify.
+"""Every change is made here, in one order: permit, lock, read again, journal, act, verify.
 
 All that makes a change safe is here and in eoctl.operations.change.steps, once, for the command
 line, the dashboard and cron. A command makes a Plan, shows it, asks `permit`, then calls `execute`.
@@ -51,6 +51,7 @@ KINDS: dict[str, str] = {
     "txn-fence": "eoctl.operations.remedy.remedies",
     "txn-resolve": "eoctl.operations.remedy.remedies",
     "txn-commit": "eoctl.operations.remedy.remedies",
+    "txn-salvage": "eoctl.operations.remedy.salvage",
     "txn-many": "eoctl.operations.remedy.remedies",
     "merge-replay": "eoctl.operations.merge.acting",
     "restart": "eoctl.operations.restart.applying",
@@ -81,7 +82,7 @@ def can_undo(kind: str) -> bool:
 
 @dataclass(frozen=True)
 class Door:
-    """What the operator said, at the command line or in the dashboard.
+    """The operator's consent, at the command line or in the dashboard.
 
     confirm(question, word): True if the operator typed exactly the word. argv: for the journal.
     """
@@ -160,7 +161,8 @@ async def carry_out(
 ) -> Outcome:
     """Lock, read again, journal, act, verify.
 
-    A plan of independent steps gives an outcome for each. Of any other plan the first step that
+    A plan of independent steps gives an outcome for each; one that is all or none refuses all of
+    them until the first has begun. Of any other plan the first step that
     cannot be done ends it: RefusedError (nothing more was sent), UnverifiedError (it was sent and
     cannot be seen). An entry that then stays unfinished is named in the error.
     """

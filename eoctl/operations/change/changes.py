@@ -59,6 +59,8 @@ def event_row(event: Event, plan: Mapping[str, object]) -> JournalEventRow:
         detail = str(plan["summary"])
     elif event.step is not None and event.event == "step-started":
         detail = steps[event.step - 1]["does"]
+    elif event.event == "verified":
+        detail = "every step was seen done once more"
     elif event.event == "undone":
         detail = f"by {data['by']}"
     return JournalEventRow(
@@ -73,9 +75,9 @@ def event_row(event: Event, plan: Mapping[str, object]) -> JournalEventRow:
     )
 
 
-def damage(content: JournalContent) -> list[ErrorRow]:
-    """The journal's lines that cannot be read."""
-    path = str(Journal().path)
+def damage(content: JournalContent, journal: Journal | None = None) -> list[ErrorRow]:
+    """The lines of a journal, by default this host's, that cannot be read."""
+    path = str((journal or Journal()).path)
     return [
         ErrorRow(scope="journal", id=path, error="DAMAGED", detail=f"line {number} cannot be read")
         for number in content.damaged

@@ -23,9 +23,13 @@ SETTLE_SECONDS = 10.0  # how long a change may take until it is seen
 _POLL_SECONDS = 0.2
 
 
+NOT_PLANNED = "NOT PLANNED:"
+"""Begins what a step did beyond its plan, in its sentence."""
+
+
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a step's effect looks like. done: None when it cannot be seen.
+    """The visible effect of a step. done: None when it cannot be seen.
 
     saw: what was read, for the journal (JSON without floats); detail: the same as a sentence.
     untouched: of a step that is not done, all that it changes was seen exactly as it was before.
@@ -41,9 +45,9 @@ class Effect:
     beyond: str | None = None
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """All of it as a sentence."""
-        return self.detail if self.beyond is None else f"{self.detail}; NOT PLANNED: {self.beyond}"
+        return self.detail if self.beyond is None else f"{self.detail}; {NOT_PLANNED} {self.beyond}"
 
 
 class Operation(Protocol):
@@ -94,7 +98,7 @@ _EXIT = {
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What became of one step. number: from 1; detail: a sentence."""
+    """The result of one step. number: from 1; detail: a sentence."""
 
     number: int
     step: Step
@@ -104,7 +108,7 @@ class StepOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a plan. entry: its journal entry."""
+    """The result of a plan. entry: its journal entry."""
 
     entry: str
     steps: Sequence[StepOutcome]
@@ -156,7 +160,7 @@ class Walk:
         """Raises what eoctl.operations.change.acting.carry_out says."""
         if self._entry is None:
             self._plan.check_expiry(now_ms())
-            if not self._plan.independent:
+            if not self._plan.independent or self._plan.all_or_none:
                 await self._refuse_changes(self._plan.steps)
             die_here_in_tests("read-again")
             writer = Journal().begin(self._plan, argv, undoes)
@@ -228,7 +232,8 @@ class Walk:
             untouched = untouched and effect.untouched
         self._sent = bool(self._outcomes) or not untouched
         left = [step for number, step in self._steps() if number not in self._outcomes]
-        if left and not self._plan.independent:
+        may_refuse_all = self._plan.all_or_none and not started
+        if left and (may_refuse_all or not self._plan.independent):
             await self._refuse_changes_of_rest(writer, left)
 
     async def _refuse_changes_of_rest(self, writer: Writer, left: Sequence[Step]) -> None:
@@ -246,7 +251,8 @@ class Walk:
             ) from None
 
     async def _step(self, writer: Writer, number: int, step: Step) -> None:
-        if self._plan.independent:
+        all_were_read = self._plan.all_or_none and self._entry is None
+        if self._plan.independent and not all_were_read:
             try:
                 await self._refuse_changes([step])
             except RefusedError as error:
@@ -334,9 +340,9 @@ class Walk:
             )
 
     def _record_done(self, writer: Writer, number: int, effect: Effect, **data: Any) -> None:
-        if effect.beyond is not None:
-            data["detail"] = effect.told
-        self._record(writer, "step-done", step=number, saw=effect.saw, **data)
+        self._record(
+            writer, "step-done", step=number, saw=effect.saw, detail=effect.sentence, **data
+        )
 
     def _record(self, writer: Writer, event: Any, **data: Any) -> None:
         try:
@@ -371,7 +377,7 @@ class Walk:
         self._outcomes[number] = StepOutcome(number, step, status, detail)
 
     def _note_done(self, number: int, status: Status, effect: Effect) -> None:
-        self._note(number, status if effect.beyond is None else "beyond-plan", effect.told)
+        self._note(number, status if effect.beyond is None else "beyond-plan", effect.sentence)
 
     def _outcome(self, entry: str) -> Outcome:
         return Outcome(entry, [self._outcomes[number] for number, _ in self._steps()])

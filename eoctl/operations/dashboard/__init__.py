@@ -1,1 +1,1 @@
-"""What the dashboard and a bundle ask: every read command's answer at once."""
+"""The dashboard and a bundle ask here for every read command's answer at once."""

@@ -32,6 +32,9 @@ from recovery.facts import GroupFacts, Missing
 from recovery.inspect.observation import Settings
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.check import BundlePartRow
+from recovery.rows.strip import StripRow
+
+MOST_STRIPS = 200  # a bundle is small; a page with more is read by nobody
 
 
 async def collect(
@@ -85,6 +88,7 @@ async def collect(
         expirations=expirations,
         expirations_missing=tuple(expirations_missing),
         ids=tuple(SeenId(j.first, j.second, j.record) for j in d.ids),
+        strips=await _strips(live, d),
     )
 
 
@@ -136,6 +140,13 @@ async def _waiting(live: Live, d: Diagnosis) -> tuple[tuple[str, int, Waiting | 
         pid = first.about.producer_id if first else None
         rows.append((p.topic, p.partition, await live.waiting(p, pid)))
     return tuple(rows)
+
+
+async def _strips(
+    live: Live, d: Diagnosis
+) -> tuple[tuple[str, int, tuple[StripRow, ...] | None], ...]:
+    rows = [(p.topic, p.partition, await live.strip(p)) for p in d.partitions[:MOST_STRIPS]]
+    return tuple((topic, n, None if found is None else tuple(found)) for topic, n, found in rows)
 
 
 def create(bundle: Bundle, path: Path) -> Answer:

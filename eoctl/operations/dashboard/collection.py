@@ -7,7 +7,7 @@ Three kinds run side by side: `look` (offsets, transactions, groups, producers: 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +17,8 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import committed
 from eoctl.operations.change import changes
 from eoctl.operations.dashboard import bundle
+from eoctl.operations.dashboard.ends import EndsCount
+from eoctl.operations.dashboard.prospects import prospects
 from eoctl.operations.dashboard.snapshot import Round, Snapshot, Wants
 from eoctl.operations.diagnose.live import Live
 from eoctl.operations.diagnose.verdict_rows import hanging_answer
@@ -41,7 +43,7 @@ Parts = dict[str, object]
 
 
 class Collection(Protocol):
-    """What the dashboard asks. An error that ends everything is of recovery.errors."""
+    """The questions of the dashboard. An error that ends everything is of recovery.errors."""
 
     def empty(self) -> Snapshot: ...
     async def look(self, wants: Wants) -> Round: ...
@@ -59,6 +61,7 @@ class LiveCollection:
     sample_interval: float = 5.0
     settings: Settings = field(default_factory=Settings)
     _known: dict[int, BrokerRow] = field(default_factory=dict)
+    _ends: EndsCount = field(default_factory=EndsCount)
     _looking: Session | None = None
     _judging: Session | None = None
 
@@ -79,6 +82,8 @@ class LiveCollection:
             facts, listed, offsets = await asyncio.gather(
                 source.look(Scope()), txn_list(source, TxnFilter()), _committed(cluster)
             )
+            ended = self._ends.since(listed, facts)
+            listed = replace(listed, extra={**listed.extra, **ended})
             parts = _looked(source, facts, listed, offsets)
             parts["brokers"] = self._brokers(cluster, facts)
             parts["producers"] = await _producers(source, facts, wants)
@@ -235,7 +240,9 @@ async def _verdicts(
     source: Source, context: Context, settings: Settings, sample_interval: float
 ) -> Parts:
     diagnosis = await source.diagnose(Scope(), settings, sample_interval=sample_interval)
-    return {"hanging": hanging_answer(diagnosis, context.argv, show_all=True)}
+    answer = hanging_answer(diagnosis, context.argv, show_all=True)
+    known = {"prospects": await prospects(source, diagnosis)}
+    return {"hanging": replace(answer, extra={**answer.extra, **known})}
 
 
 async def _why(
@@ -261,7 +268,7 @@ async def _history(source: Source, transactional_id: str) -> Parts:
 
 
 async def _merge(cluster: Cluster | None, path: str) -> Parts:
-    """Its own errors must not hide the verdicts."""
+    """Read merge logs; their errors must not hide the verdicts."""
     from eoctl.operations.merge.tail import merge_tail
 
     try:

@@ -1,10 +1,10 @@
-"""What the dashboard shows, as one frozen value: the answers of the same operations as the CLI.
+"""The dashboard's data as one frozen value: answers of the operations that the CLI uses.
 
 `eoctl.operations.dashboard.collection` asks for them in rounds; `renewed` puts a round into the
 snapshot.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from eoctl.host.clock import now_ms
@@ -28,9 +28,13 @@ PARTS = (
 )
 
 
+KINDS = ("look", "judge", "keep")
+"""Of rounds (see eoctl.operations.dashboard.collection); the first that failed is told."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """What the screen asks for beyond what is always collected.
+    """The screen's wishes beyond what is always collected.
 
     producers: of every partition, not only of the held ones. why, strip: TOPIC:P; why "": the worst
     one. history: a transactional id. detail: a journal entry, a plan file, a job.
@@ -52,8 +56,8 @@ class Snapshot:
     A part that was not asked for yet is None. taken_at: when the last round ended. cost: seconds
     in which answered requests of the last round of each kind were under way; share: of the time
     between two rounds. intervals: seconds between two rounds of `look` and of `judge`. problem: why
-    the last round failed; the parts are then older. why_about, history_about, strip_about: of what
-    these are. plans, journal, jobs, detail: what is kept on this host, of all clusters.
+    the last round failed, problem_of: which; its parts are then older. why_about, history_about,
+    strip_about: of what these are. plans, journal, jobs, detail: of this host, of all clusters.
     """
 
     title: str
@@ -86,11 +90,17 @@ class Snapshot:
     share: float = 0.0
     intervals: Mapping[str, float] = field(default_factory=dict)
     problem: str | None = None
+    problem_of: str | None = None
+
+    @property
+    def silent(self) -> bool:
+        """Return True if the last look failed: what is shown is older."""
+        return self.problem is not None and self.problem_of in (None, KINDS[0])
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round renewed: fields of Snapshot. cost: seconds; requests: how many."""
+    """The fields of Snapshot that one round renewed. cost: seconds; requests: how many."""
 
     parts: dict[str, object] = field(default_factory=dict)
     cost: float = 0.0
@@ -98,12 +108,14 @@ class Round:
     problem: str | None = None
 
 
-def renewed(snapshot: Snapshot, newest: Round, rounds: Sequence[Round]) -> Snapshot:
-    """The snapshot with the newest round's parts; cost and requests of the last of each kind."""
+def renewed(snapshot: Snapshot, newest: Round, rounds: Mapping[str, Round]) -> Snapshot:
+    """The snapshot with the newest round's parts; rounds: the last of each kind."""
+    failed = [kind for kind in KINDS if kind in rounds and rounds[kind].problem is not None]
     return replace(
         replace(snapshot, **newest.parts),  # type: ignore[arg-type]
         taken_at=now_ms(),
-        cost=sum(r.cost for r in rounds),
-        requests=sum(r.requests for r in rounds),
-        problem=next((r.problem for r in rounds if r.problem is not None), None),
+        cost=sum(r.cost for r in rounds.values()),
+        requests=sum(r.requests for r in rounds.values()),
+        problem=rounds[failed[0]].problem if failed else None,
+        problem_of=failed[0] if failed else None,
     )

@@ -17,7 +17,7 @@ from typing import Any
 from eoctl.engine import dedup_memory, dedup_task
 from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
 from eoctl.kafka.write.exactly_once import CommittedPosition, Writer, committed, last_committed
-from eoctl.operations.change.made import known_id, new_plan
+from eoctl.operations.change.new_plan import known_id, new_plan
 from eoctl.operations.change.steps import Effect, die_here_in_tests
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Context
@@ -37,7 +37,7 @@ DedupProgress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class DedupRun:
-    """What a run would read. topics: of each topic's name its id and how many partitions."""
+    """The input of one run. topics: of each topic's name its id and how many partitions."""
 
     wish: DedupWish
     cluster_id: str

@@ -7,7 +7,7 @@ coordinators' clocks. Only ids in Prepare*, or past a limit, are asked further. 
 
 import asyncio
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from eoctl.host.clock import now_ms
@@ -64,9 +64,11 @@ async def judge_ids(
     *,
     sample_interval: float,
     only: str | None = None,
+    on_first_look: Callable[[Sequence[JudgedId]], None] | None = None,
 ) -> JudgedIds:
     """Judge the ids in Ongoing or Prepare* that are not among `judged_already`, or one of them.
 
+    on_first_look: called before the pause where a second look is needed.
     Raises IncompleteError when a second look is needed and does not fit into the deadline.
     """
     listed = await coordinators.transactions(cluster, states=sorted(OPEN_STATES))
@@ -97,6 +99,8 @@ async def judge_ids(
             f"the second look, {sample_interval:g} s after the first, does not fit into the time",
             remedy="give more time with --timeout",
         )
+    if on_first_look is not None:
+        on_first_look(judged)
     unread = [look for look in first if look.row in again and look.decided_long_ago is False]
     more_records, more = await _records(cluster, unread, settings)
     records |= more_records

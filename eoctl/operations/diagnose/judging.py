@@ -7,7 +7,7 @@ only when the first leaves a verdict open. The rules are `recovery.diagnose.verd
 
 import asyncio
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from eoctl.host.clock import now_ms
@@ -18,8 +18,9 @@ from eoctl.kafka.read import evidence
 from eoctl.operations.diagnose.ids import PREPARING, JudgedIds, Past, judge_ids, past_limits
 from eoctl.operations.diagnose.owners import Owners, look_for_life
 from eoctl.operations.inspect.lists import Scope, matching_nothing, selected
+from eoctl.operations.inspect.source import OnFirstLook
 from eoctl.stores.history_cache import StateCache, state_cache
-from recovery.diagnose.diagnosis import Diagnosis, Judged
+from recovery.diagnose.diagnosis import Diagnosis, Judged, JudgedId
 from recovery.diagnose.verdicts import judge
 from recovery.errors import IncompleteError
 from recovery.facts import (
@@ -30,7 +31,7 @@ from recovery.facts import (
     Transactions,
 )
 from recovery.formats.coordinator import coordinator_partition
-from recovery.inspect.history import History, StateLog, names, read_history
+from recovery.inspect.history import History, StateLog, read_history
 from recovery.inspect.id_facts import IdFacts
 from recovery.inspect.observation import (
     CLOSED_STATES,
@@ -59,11 +60,18 @@ class _Look:
 
 
 async def diagnose(
-    cluster: Cluster, scope: Scope, settings: Settings, *, sample_interval: float = 5.0
+    cluster: Cluster,
+    scope: Scope,
+    settings: Settings,
+    *,
+    sample_interval: float = 5.0,
+    on_first_look: OnFirstLook | None = None,
 ) -> Diagnosis:
     """Judge every open transaction on the held partitions in scope.
 
     Without selectors also every transactional id that is not at rest and holds no partition.
+    on_first_look: called before the pause where a second look is needed, with what one look
+    judges; ids that hold no partition are looked at later.
     Raises IncompleteError when the second look does not fit into the deadline.
     """
     metadata, chosen, missing = await selected(cluster, scope)
@@ -81,9 +89,37 @@ async def diagnose(
         look = await _look(cluster, topics, held, settings, unseen)
     judged: list[Judged] = []
     pause: float | None = None
+
+    def diagnosis(judged: Sequence[Judged], ids: Sequence[JudgedId]) -> Diagnosis:
+        newest = {j.about.topic_partition: j.partition for j in judged}
+        return Diagnosis(
+            cluster_id=cluster.cluster_id,
+            collected_at=now_ms(),
+            scanned=len(chosen),
+            transaction_version=cluster.transaction_version,
+            brokers_up=len(metadata.brokers) - len(cluster.silent),
+            brokers_known=len(known),
+            partitions=tuple(
+                newest.get((p.topic, p.partition), p)
+                for p in offsets
+                if p.held or p.error is not None
+            ),
+            judged=tuple(judged),
+            transactions=look.transactions if look else Transactions(),
+            missing=tuple(dict.fromkeys(missing)),
+            pause=None,
+            settings=settings,
+            notes=matching_nothing(scope, chosen),
+            ids=tuple(ids),
+        )
+
+    def first_look(judged: Sequence[Judged], ids: Sequence[JudgedId] = ()) -> None:
+        if on_first_look is not None:
+            on_first_look(diagnosis(judged, ids))
+
     if look is not None:
         judged, pause, more = await _judge_all(
-            cluster, look, topics, held, unseen, settings, sample_interval
+            cluster, look, topics, held, unseen, settings, sample_interval, first_look
         )
         missing += [*look.missing, *more]
     others = JudgedIds((), look.transactions if look else Transactions(), ())
@@ -93,26 +129,18 @@ async def diagnose(
             for j in judged
             if (t := j.verdict.owner) and j.about.topic_partition in (t.partitions or ())
         }
-        others = await judge_ids(cluster, holding, settings, sample_interval=sample_interval)
+        others = await judge_ids(
+            cluster,
+            holding,
+            settings,
+            sample_interval=sample_interval,
+            on_first_look=lambda ids: first_look(judged, ids),
+        )
         missing += others.missing
-    newest = {j.about.topic_partition: j.partition for j in judged}
-    return Diagnosis(
-        cluster_id=cluster.cluster_id,
-        collected_at=now_ms(),
-        scanned=len(chosen),
-        transaction_version=cluster.transaction_version,
-        brokers_up=len(metadata.brokers) - len(cluster.silent),
-        brokers_known=len(known),
-        partitions=tuple(
-            newest.get((p.topic, p.partition), p) for p in offsets if p.held or p.error is not None
-        ),
-        judged=tuple(judged),
+    return replace(
+        diagnosis(judged, others.ids),
         transactions=look.transactions if look else others.transactions,
-        missing=tuple(dict.fromkeys(missing)),
         pause=pause if others.pause is None else others.pause,
-        settings=settings,
-        notes=matching_nothing(scope, chosen),
-        ids=others.ids,
     )
 
 
@@ -266,6 +294,7 @@ async def _judge_all(
     unseen: Sequence[PartitionMetadata],
     settings: Settings,
     sample_interval: float,
+    on_first_look: Callable[[Sequence[Judged]], None],
 ) -> tuple[list[Judged], float | None, list[Missing]]:
     opened = _open_transactions(look, {(p.topic, p.partition) for p in held})
     facts = {key: sample.partition for key, sample in look.samples.items()}
@@ -293,7 +322,8 @@ async def _judge_all(
             f"the second look, {sample_interval:g} s after the first, does not fit into the time",
             remedy="give more time with --timeout",
         )
-    await asyncio.sleep(pause)
+    on_first_look(judged)
+    await asyncio.sleep(max(0.0, look.at + sample_interval - time.monotonic()))
     second = await _look(
         cluster,
         topics,
@@ -352,8 +382,7 @@ async def _histories(
     logs = await evidence.state_logs(
         cluster, [p for p in partitions if p.partition in homes], pids, ids, cache
     )
-    named = {pid for log in logs for r in log.records for pid in pids if names(r, pid)}
-    if pids - named:
+    if any(not any(log.naming(pid) for log in logs) for pid in pids):
         # an id lives where its records are, and that need not be where its hash points
         others = [p for p in partitions if p.partition not in homes]
         logs += await evidence.state_logs(cluster, others, pids, ids, cache)

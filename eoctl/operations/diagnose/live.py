@@ -22,11 +22,13 @@ from recovery.facts import (
 )
 
 if TYPE_CHECKING:
-    from eoctl.operations.inspect.source import Configs, StateLogs
+    from eoctl.operations.inspect.source import Configs, OnFirstLook, StateLogs
     from recovery.diagnose.diagnosis import Diagnosis
     from recovery.diagnose.waiting import Waiting
     from recovery.inspect.observation import Settings
+    from recovery.rows.strip import StripRow
 
+AROUND = 100  # offsets on each side of the LSO that `why` draws
 CHUNKS = 16  # of 4 MiB: what is read to count the waiting records of one partition
 TOPIC_KEYS = ("cleanup.policy", "retention.ms")
 BROKER_KEYS = ("transactional.id.expiration.ms",)
@@ -72,12 +74,21 @@ class Live:
         return await history.read_state_logs(self.cluster, ids, producer_ids)
 
     async def diagnose(
-        self, scope: Scope, settings: Settings, *, sample_interval: float
+        self,
+        scope: Scope,
+        settings: Settings,
+        *,
+        sample_interval: float,
+        on_first_look: OnFirstLook | None = None,
     ) -> Diagnosis:
         from eoctl.operations.diagnose import judging as diagnose
 
         return await diagnose.diagnose(
-            self.cluster, scope, settings, sample_interval=sample_interval
+            self.cluster,
+            scope,
+            settings,
+            sample_interval=sample_interval,
+            on_first_look=on_first_look,
         )
 
     async def groups(
@@ -129,6 +140,12 @@ class Live:
             producer_id,
             complete=end.error is None,
         )
+
+    async def strip(self, p: PartitionFacts) -> list[StripRow] | None:
+        from eoctl.operations.inspect.strip import stretches
+
+        rows, missing = await stretches(self.cluster, p, AROUND)
+        return None if missing or not rows else rows
 
     async def topic_configs(self, topics: Sequence[str]) -> tuple[Configs, list[Missing]]:
         from eoctl.kafka.ask import configs

@@ -1,4 +1,4 @@
-"""What can be seen of the owners of late transactions, and of who should have ended them."""
+"""Traces of the owners of late transactions, and of those who should have ended them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,20 +1,38 @@
 """`status`: one screen, the worst first."""
 
+from collections.abc import Callable
+
 from eoctl.operations.diagnose.verdict_rows import status_rows, unknown_as_missing
 from eoctl.operations.inspect.lists import Scope, TxnFilter
 from eoctl.operations.inspect.source import Source
 from eoctl.settings.context import Context
 from recovery.diagnose.diagnosis import Diagnosis
+from recovery.facts import Transactions
 from recovery.inspect.inspection import OPEN_STATES
 from recovery.inspect.observation import Settings
 from recovery.rows.answers import Answer, error_rows
 
 
 async def status(
-    source: Source, context: Context, settings: Settings, *, sample_interval: float
+    source: Source,
+    context: Context,
+    settings: Settings,
+    *,
+    sample_interval: float,
+    on_first_look: Callable[[Answer], None] | None = None,
 ) -> Answer:
-    """Brokers, partitions held back, open transactions by verdict."""
-    diagnosis = await source.diagnose(Scope(), settings, sample_interval=sample_interval)
+    """Brokers, partitions held back, open transactions by verdict.
+
+    on_first_look: called before the pause where two looks are needed, with what one look judges.
+    """
+
+    def first_look(diagnosis: Diagnosis) -> None:
+        if on_first_look is not None:
+            on_first_look(_answer(context, diagnosis, diagnosis.transactions))
+
+    diagnosis = await source.diagnose(
+        Scope(), settings, sample_interval=sample_interval, on_first_look=first_look
+    )
     return await status_of(source, context, diagnosis)
 
 
@@ -23,6 +41,10 @@ async def status_of(source: Source, context: Context, diagnosis: Diagnosis) -> A
     everywhere = await source.transactions(
         TxnFilter(states=tuple(sorted(OPEN_STATES))), describe=False
     )
+    return _answer(context, diagnosis, everywhere)
+
+
+def _answer(context: Context, diagnosis: Diagnosis, everywhere: Transactions) -> Answer:
     missing = [*diagnosis.missing, *(m for m in everywhere.missing if m not in diagnosis.missing)]
     return Answer(
         schema="status",

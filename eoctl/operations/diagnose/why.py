@@ -1,15 +1,17 @@
 """`why`: the story of one partition, or of what holds a group up, on one page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from eoctl.operations.diagnose.verdict_rows import HIDDEN, hanging_row, unknown_as_missing
+from eoctl.operations.inspect.connect import connect_rows
 from eoctl.operations.inspect.history import history
 from eoctl.operations.inspect.lists import Scope
 from eoctl.operations.inspect.source import Source
 from eoctl.render.shell import command
 from eoctl.render.waiting_words import wait_words
 from eoctl.settings.context import Context
+from recovery.diagnose.case import named_after
 from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged, JudgedId
 from recovery.diagnose.prospect import prospect
 from recovery.diagnose.waiting import Waiting
@@ -18,10 +20,16 @@ from recovery.inspect.inspection import blocking_producer
 from recovery.inspect.observation import Settings
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.diagnosis import HistoryRow
+from recovery.rows.row import ConnectRow
 from recovery.rows.why import HeldGroupRow, OwnerRow, WaitingRow, WaitRow, WhyRow
 from recovery.selectors import Selector
 
 HISTORY_RECORDS = 8
+MOST_FIRST = 20  # partitions, and ids, of a first look: more than a terminal has room for
+_HOST_UNKNOWN = "Kafka does not record its host: look for this id in your deployments"
+
+FirstLook = Callable[[Diagnosis, Sequence[PartitionFacts], Sequence[JudgedId]], None]
+"""Takes what one look judges, and the partitions and ids that are asked for."""
 
 
 async def why(
@@ -33,21 +41,43 @@ async def why(
     *,
     sample_interval: float,
     transactional_id: str | None = None,
+    on_first_look: Callable[[Answer], None] | None = None,
 ) -> Answer:
     """One row per partition: those named and held, those of the group, or the worst one.
 
     transactional_id: those that the id holds; one row without a partition if it holds none.
     Without anything named the worst: a partition, or an id that holds none.
+    on_first_look: called before the pause where two looks are needed, with rows that hold what one
+    look saw: who holds, since when, and the owner.
     """
+
+    def first_look(
+        d: Diagnosis, targets: Sequence[PartitionFacts], ids: Sequence[JudgedId]
+    ) -> None:
+        if on_first_look is not None:
+            rows = [_id_row(context, d, j) for j in ids]
+            rows += [_seen_row(context, d, p, _holder(d, p)) for p in targets]
+            on_first_look(_answer(source, rows, [], [], group, d))
+
     missing: list[Missing] = []
     if transactional_id is not None:
-        return await _of_id(source, context, transactional_id, settings, sample_interval)
+        return await _of_id(
+            source, context, transactional_id, settings, sample_interval, first_look
+        )
     if group is not None:
-        return await _of_group(source, context, group, settings, sample_interval)
+        return await _of_group(source, context, group, settings, sample_interval, first_look)
     scope = Scope(tuple(selectors))
-    d = await source.diagnose(scope, settings, sample_interval=sample_interval)
-    missing += d.missing
     anything = not selectors
+
+    def worst_or_named(d: Diagnosis) -> None:
+        # which is the worst only a verdict tells
+        ids = [j for j in d.ids if anything and j.verdict.name not in HIDDEN]
+        first_look(d, _targets(d, worst_only=False)[:MOST_FIRST], ids[:MOST_FIRST])
+
+    d = await source.diagnose(
+        scope, settings, sample_interval=sample_interval, on_first_look=worst_or_named
+    )
+    missing += d.missing
     targets = _targets(d, worst_only=anything)
     if anything and (id_first := _worst_id(d, targets)) is not None:
         rows = [await id_row(source, context, d, id_first)]
@@ -60,7 +90,12 @@ async def why(
 
 
 async def _of_group(
-    source: Source, context: Context, group: str, settings: Settings, sample_interval: float
+    source: Source,
+    context: Context,
+    group: str,
+    settings: Settings,
+    sample_interval: float,
+    first_look: FirstLook,
 ) -> Answer:
     """Judge what holds up a group: on its inputs, and on its partition of `__consumer_offsets`.
 
@@ -77,16 +112,28 @@ async def _of_group(
     if not places:
         return _answer(source, [], missing, [], group)
     scope = Scope(tuple(_exactly(tp) for tp in places))
-    d = await source.diagnose(scope, settings, sample_interval=sample_interval)
-    mine = [j for j in d.judged if j.about.topic_partition != home or _may_hold(j, group)]
-    d = replace(d, judged=tuple(mine))
+
+    def holding(d: Diagnosis) -> tuple[Diagnosis, list[PartitionFacts]]:
+        """Return the diagnosis without what holds only other groups, and the partitions left."""
+        mine = [j for j in d.judged if j.about.topic_partition != home or _may_hold(j, group)]
+        d = replace(d, judged=tuple(mine))
+        here = {j.about.topic_partition for j in mine}
+        return d, [
+            p
+            for p in _targets(d, worst_only=False)
+            if (p.topic, p.partition) != home or p.error is not None or home in here
+        ]
+
+    d = await source.diagnose(
+        scope,
+        settings,
+        sample_interval=sample_interval,
+        on_first_look=lambda d: first_look(*holding(d), ()),
+    )
+    d, targets = holding(d)
+    mine = d.judged
     missing += d.missing
     here = {j.about.topic_partition for j in mine}
-    targets = [
-        p
-        for p in _targets(d, worst_only=False)
-        if (p.topic, p.partition) != home or p.error is not None or home in here
-    ]
     if home is not None and home not in here and any(o.pending for g in facts for o in g.offsets):
         text = f"{group} has a commit that is not decided; by which transaction was not found"
         missing.append(Missing("group", "HOLDER_NOT_FOUND", text, topic=home[0], id=group))
@@ -172,21 +219,37 @@ def _answer(
 
 
 async def _of_id(
-    source: Source, context: Context, name: str, settings: Settings, sample_interval: float
+    source: Source,
+    context: Context,
+    name: str,
+    settings: Settings,
+    sample_interval: float,
+    first_look: FirstLook,
 ) -> Answer:
     """Judge what one transactional id holds; it has a row without a partition if nothing."""
-    d = await source.diagnose(Scope(), settings, sample_interval=sample_interval)
+
+    def held_by_it(d: Diagnosis) -> tuple[list[PartitionFacts], list[JudgedId]]:
+        holds = {
+            j.about.topic_partition
+            for j in d.judged
+            if (j.verdict.owner is not None and j.verdict.owner.transactional_id == name)
+            or (j.history is not None and name in j.history.transactional_ids)
+        }
+        targets = [p for p in d.partitions if (p.topic, p.partition) in holds]
+        return targets, [j for j in d.ids if j.name == name]
+
+    d = await source.diagnose(
+        Scope(),
+        settings,
+        sample_interval=sample_interval,
+        on_first_look=lambda d: first_look(d, *held_by_it(d)),
+    )
     missing, notes = list(d.missing), []
-    holds = {
-        j.about.topic_partition
-        for j in d.judged
-        if (j.verdict.owner is not None and j.verdict.owner.transactional_id == name)
-        or (j.history is not None and name in j.history.transactional_ids)
-    }
-    targets = [p for p in d.partitions if (p.topic, p.partition) in holds]
+    targets, ids = held_by_it(d)
+    holds = {(p.topic, p.partition) for p in targets}
     rows, more = await rows_of(source, context, d, targets)
     missing += more
-    rows += [await id_row(source, context, d, j) for j in d.ids if j.name == name]
+    rows += [await id_row(source, context, d, j) for j in ids]
     if not rows:
         transactions, _ = await source.find([name])
         missing += [m for m in transactions.missing if m not in missing]
@@ -217,8 +280,18 @@ def _worst_id(d: Diagnosis, targets: Sequence[PartitionFacts]) -> JudgedId | Non
 
 async def id_row(source: Source, context: Context, d: Diagnosis, j: JudgedId) -> WhyRow:
     """The story of an id that holds no partition."""
-    row, v = j.verdict.about, j.verdict
     answer = await history(source, [j.name], [])
+    rows = [r for r in answer.rows if isinstance(r, HistoryRow)]
+    connect = await _connect(source, j.name)
+    row = _id_row(context, d, j, connect)
+    return row.model_copy(update={"history": rows[-HISTORY_RECORDS:]})
+
+
+def _id_row(
+    context: Context, d: Diagnosis, j: JudgedId, connect: ConnectRow | None = None
+) -> WhyRow:
+    """Return what the diagnosis says of an id that holds no partition."""
+    row, v = j.verdict.about, j.verdict
     return WhyRow(
         topic=None,
         topic_id=None,
@@ -238,9 +311,10 @@ async def id_row(source: Source, context: Context, d: Diagnosis, j: JudgedId) ->
             coordinator=row.coordinator,
             clients=[],
             said=f"{j.name} ({row.state}), coordinator on broker {row.coordinator}; "
-            "Kafka does not record its host: look for this id in your deployments",
+            + (_HOST_UNKNOWN if connect is None else connect.said),
+            connect=connect,
         ),
-        history=[r for r in answer.rows if isinstance(r, HistoryRow)][-HISTORY_RECORDS:],
+        history=[],
         groups=None,
         groups_said="none: it holds no partition, so no reader waits for it",
         if_you_wait=WaitRow(
@@ -303,9 +377,30 @@ async def _row(
     holder_first: Judged | None = None,
 ) -> WhyRow:
     """One partition's story. holder_first: whom it is about; None = the transaction at the LSO."""
-    judged = [j for j in d.judged if j.about.topic_partition == (p.topic, p.partition)]
-    first = holder_first or holder_of(p, judged)
+    first = holder_first or _holder(d, p)
     counted = await source.waiting(p, first.about.producer_id if first else None)
+    return _seen_row(context, d, p, first).model_copy(
+        update={
+            "waiting": None
+            if counted is None
+            else WaitingRow.of(counted, at_least=not counted.complete),
+            "owner": None
+            if first is None
+            else _owner(first, facts, await _connect(source, _owner_name(first))),
+            "strip": await source.strip(p),
+            "history": [] if first is None else await _history(source, first),
+            "groups": [_group_row(g, p, first) for g in facts if _offset(g, p) is not None],
+            "groups_said": _groups_said(facts, p, first),
+            "if_you_wait": None
+            if first is None
+            else _if_you_wait(first, counted, config, d.collected_at),
+        }
+    )
+
+
+def _seen_row(context: Context, d: Diagnosis, p: PartitionFacts, first: Judged | None) -> WhyRow:
+    """Return what the diagnosis alone says of a partition. first: whom the story is about."""
+    judged = [j for j in d.judged if j.about.topic_partition == (p.topic, p.partition)]
     rows = [hanging_row(j, context.argv, d.cluster_id) for j in judged]
     holder = next((r for j, r in zip(judged, rows, strict=True) if j is first), None)
     return WhyRow(
@@ -319,14 +414,14 @@ async def _row(
         last_stable_offset=p.last_stable_offset,
         high_watermark=p.high_watermark,
         held=p.held,
-        waiting=None if counted is None else WaitingRow.of(counted, at_least=not counted.complete),
+        waiting=None,
         held_by=holder,
         others=[r for r in rows if r is not holder],
-        owner=None if first is None else _owner(first, facts),
-        history=[] if first is None else await _history(source, first),
-        groups=[_group_row(g, p, first) for g in facts if _offset(g, p) is not None],
-        groups_said=_groups_said(facts, p, first),
-        if_you_wait=None if first is None else _if_you_wait(first, counted, config, d.collected_at),
+        owner=None if first is None else _owner(first, ()),
+        history=[],
+        groups=None,
+        groups_said="",
+        if_you_wait=None,
         samples=2 if d.pause is not None else 1,
         brokers_up=d.brokers_up,
         brokers_known=d.brokers_known,
@@ -346,6 +441,10 @@ def _also_holds(d: Diagnosis, j: Judged) -> list[str]:
             k.about.topic_partition for k in d.judged if k.about.producer_id == about.producer_id
         }
     return [f"{topic}:{number}" for topic, number in sorted(places - {about.topic_partition})]
+
+
+def _holder(d: Diagnosis, p: PartitionFacts) -> Judged | None:
+    return holder_of(p, [j for j in d.judged if j.about.topic_partition == (p.topic, p.partition)])
 
 
 def holder_of(p: PartitionFacts, judged: Sequence[Judged]) -> Judged | None:
@@ -369,17 +468,28 @@ def _headline(p: PartitionFacts, first: Judged | None) -> str:
     return f"{'HELD' if name in ('open', 'prepare') else 'STUCK'}  {name}"
 
 
-def _owner(j: Judged, facts: Sequence[GroupFacts]) -> OwnerRow:
-    """The owner: the id, and clients of groups that begin its name (Kafka Streams, Connect)."""
-    owner = j.verdict.owner
+async def _connect(source: Source, name: str | None) -> ConnectRow | None:
+    return None if name is None else (await connect_rows(source, [name])).get(name)
+
+
+def _owner_name(j: Judged) -> str | None:
+    """Return the id that owns the transaction, or that alone bore its producer id."""
     ids = j.history.transactional_ids if j.history else ()
-    name = owner.transactional_id if owner else ids[0] if len(ids) == 1 else None
+    if j.verdict.owner is not None:
+        return j.verdict.owner.transactional_id
+    return ids[0] if len(ids) == 1 else None
+
+
+def _owner(j: Judged, facts: Sequence[GroupFacts], connect: ConnectRow | None = None) -> OwnerRow:
+    """The owner: the id, and clients of groups that begin its name (Kafka Streams), or whose of
+    Kafka Connect's it is."""
+    owner, name = j.verdict.owner, _owner_name(j)
     clients = sorted(
         {
             f"{client} at {host}"
             for g in facts
             for client, host in g.members or ()
-            if name is not None and g.group and f"{name}-".startswith(f"{g.group}-")
+            if name is not None and named_after(name, g.group)
         }
     )
     coordinators = j.newest.transactions.coordinators
@@ -389,11 +499,10 @@ def _owner(j: Judged, facts: Sequence[GroupFacts]) -> OwnerRow:
         answered += ", twice"
     if owner is not None:
         sentence = f"{name} ({owner.state}), coordinator on broker {owner.coordinator}"
-        sentence += (
-            f"; clients of its group: {', '.join(clients)}"
-            if clients
-            else "; Kafka does not record its host: look for this id in your deployments"
-        )
+        if clients:
+            sentence += f"; clients of its group: {', '.join(clients)}"
+        elif connect is None:
+            sentence += f"; {_HOST_UNKNOWN}"
     elif name is not None:
         sentence = f"none now; its producer id belonged to {name}: {answered}"
     else:
@@ -402,7 +511,8 @@ def _owner(j: Judged, facts: Sequence[GroupFacts]) -> OwnerRow:
         transactional_id=name,
         coordinator=owner.coordinator if owner else None,
         clients=clients,
-        said=sentence,
+        said=sentence if connect is None else f"{sentence}; {connect.said}",
+        connect=connect,
     )
 
 

@@ -5,15 +5,23 @@ Each function asks a Source for facts and gives an Answer. The
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import clocks, collect, coordinators
 from eoctl.kafka.connection.cluster import PROBE_TOPIC, Cluster, ClusterMetadata, PartitionMetadata
+from eoctl.operations.inspect.connect import connect_rows
 from eoctl.operations.inspect.source import Source
 from recovery.errors import UsageError
-from recovery.facts import Facts, Missing, TransactionFacts, Transactions
+from recovery.facts import (
+    Facts,
+    Missing,
+    ProducerFacts,
+    TopicPartition,
+    TransactionFacts,
+    Transactions,
+)
 from recovery.inspect.inspection import (
     OPEN_STATES,
     blocking_producer,
@@ -42,7 +50,7 @@ STATES = (
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which partitions: selectors (none = all), and internal topics or not."""
+    """The partitions meant: selectors (none = all), and internal topics or not."""
 
     selectors: tuple[Selector, ...] = ()
     internal: bool = True
@@ -232,7 +240,7 @@ def transaction_state(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TxnFilter:
-    """What `txn list` shows. pattern: full match, as in KIP-1152. longer_than: seconds."""
+    """The filter of `txn list`. pattern: full match, as in KIP-1152. longer_than: seconds."""
 
     states: tuple[str, ...] = ()
     producer_ids: tuple[int, ...] = ()
@@ -300,11 +308,12 @@ async def txn_describe(source: Source, ids: Sequence[str]) -> Answer:
     # its own coordinator says so: that is an answer, and nothing is missing from it
     absent = [m.id for m in transactions.missing if m.error == coordinators.NOT_FOUND and count]
     missing = [m for m in transactions.missing if m.id not in absent]
+    connect = await connect_rows(source, [t.transactional_id for t in transactions.rows])
     return Answer(
         schema="txn-describe",
         cluster_id=source.cluster_id,
         collected_at=now,
-        rows=txn_describe_rows(transactions, count or 1, now),
+        rows=txn_describe_rows(transactions, count or 1, now, connect),
         errors=error_rows(missing),
         notes=(
             *clock_notes(transactions, CLOCK_SKEW_MS),
@@ -356,6 +365,7 @@ async def look_at_producers(
             cluster, [p.producer_id for rows in states.values() for p in rows]
         )
         missing += transactions.missing
+        states |= await _behind_owners(cluster, chosen, states, transactions)
     return Facts(
         cluster_id=cluster.cluster_id,
         collected_at=now_ms(),
@@ -366,6 +376,33 @@ async def look_at_producers(
         missing=tuple(missing),
         notes=matching_nothing(scope, chosen),
     )
+
+
+async def _behind_owners(
+    cluster: Cluster,
+    chosen: Sequence[PartitionMetadata],
+    states: Mapping[TopicPartition, tuple[ProducerFacts, ...]],
+    transactions: Transactions,
+) -> dict[TopicPartition, tuple[ProducerFacts, ...]]:
+    """Look again where an older epoch has something open: the fence may have come in between."""
+    newest = {t.producer_id: t.producer_epoch or 0 for t in transactions.rows}
+    places = {
+        place
+        for place, rows in states.items()
+        for p in rows
+        if p.current_txn_start_offset is not None
+        and p.producer_epoch < newest.get(p.producer_id, 0)
+    }
+    if not places:
+        return {}
+    again, _ = await collect.producers(
+        cluster, [p for p in chosen if (p.topic, p.partition) in places]
+    )
+    known = {place: {p.producer_id for p in rows} for place, rows in states.items()}
+    return {
+        place: tuple(p for p in rows if p.producer_id in known[place])
+        for place, rows in again.items()
+    }
 
 
 def open_transactions(rows: Sequence[TransactionFacts]) -> list[TransactionFacts]:

@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,11 +18,11 @@ from eoctl.render.words import counted, size
 from eoctl.settings.folders import cache_dir, state_dir
 from eoctl.stores.unfinished import unfinished_notice
 from recovery.errors import UsageError
-from recovery.facts import CoordinatorClock
+from recovery.facts import CoordinatorClock, grouped
 from recovery.rows.row import ContextTestRow
 
 LEAST_COLUMNS = 80
-MOST_TIMED = 100  # open transactions that are described, to measure their coordinators' clocks
+MOST_TIMED = 20  # open transactions of each coordinator that are described, to measure its clock
 LOCKS = Path("/proc/locks")
 
 
@@ -90,31 +90,46 @@ def _terminal() -> ContextTestRow:
 
 
 async def _clock(cluster: Cluster) -> ContextTestRow:
-    """Measure the coordinators' clocks; only an open transaction lets them be measured."""
+    """Measure the coordinators' clocks; only an open transaction lets one be measured."""
     listed = await coordinators.transactions(cluster, states=clocks.OPEN)
-    names = [t.transactional_id for t in listed.rows][:MOST_TIMED]
+    of_each = grouped((t.coordinator, t.transactional_id) for t in listed.rows)
+    names = [name for ids in of_each.values() for name in ids[:MOST_TIMED]]
     described, _ = await coordinators.find(cluster, names)
     measured = await clocks.measured(cluster, described, now_ms)
+    return _clocks(measured, {c.leader for c in listed.coordinators if c.leader is not None})
+
+
+def _clocks(measured: Sequence[CoordinatorClock], of_brokers: Collection[int]) -> ContextTestRow:
+    """Say how far the clocks are from ours. of_brokers: all coordinators; None unless all are."""
+    cannot_say = ["ages to the second"]
     if not measured:
         return _row(
             "clock",
             None,
             "no API tells a broker's clock, and no open transaction lets it be measured: compare "
             "`date -u` on both sides",
-            ["ages to the second"],
+            cannot_say,
         )
-    return _clocks(measured)
-
-
-def _clocks(measured: Iterable[CoordinatorClock]) -> ContextTestRow:
-    words = [
-        f"broker {c.broker}: {abs(c.ahead) / 1000:.0f} s {'ahead' if c.ahead > 0 else 'behind'}"
+    near = [c.broker for c in measured if not c.ahead]
+    words = [f"{_brokers(near)} within 1 s of ours"] if near else []
+    words += [
+        f"{_brokers([c.broker])} {abs(c.ahead) / 1000:.0f} s {'ahead' if c.ahead > 0 else 'behind'}"
         for c in measured
         if c.ahead
     ]
-    well = all(abs(c.ahead) <= CLOCK_SKEW_MS for c in measured)
-    detail = ", ".join(words) or "within 1 s of ours"
-    return _row("clock", well, f"the coordinators': {detail}", ["ages to the second"])
+    detail = ", ".join(words)
+    well: bool | None = all(abs(c.ahead) <= CLOCK_SKEW_MS for c in measured)
+    if unmeasured := sorted(set(of_brokers) - {c.broker for c in measured}):
+        well = None if well else False
+        detail += (
+            f"; {_brokers(unmeasured)} not measured, as no open transaction there tells it: "
+            "compare `date -u`"
+        )
+    return _row("clock", well, detail, cannot_say)
+
+
+def _brokers(numbers: Sequence[int]) -> str:
+    return f"{'broker' if len(numbers) == 1 else 'brokers'} {', '.join(map(str, numbers))}"
 
 
 def _folder(check: str, place: Callable[[], Path], holds: str) -> ContextTestRow:

@@ -7,7 +7,7 @@ from eoctl.kafka.ask.coordinators import NOT_FOUND, TRANSACTION_STATE, state_par
 from eoctl.kafka.ask.groups import CONSUMER_OFFSETS, group_partition
 from eoctl.kafka.connection.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
 from eoctl.operations.inspect.lists import Scope, TxnFilter, choose, matching_nothing, topics_named
-from eoctl.operations.inspect.source import Configs, StateLogs
+from eoctl.operations.inspect.source import Configs, OnFirstLook, StateLogs
 from eoctl.settings.context import Context
 from eoctl.stores.bundle_files import Bundle, facts_of, judged_again
 from recovery.diagnose.diagnosis import Diagnosis
@@ -25,10 +25,11 @@ from recovery.facts import (
 from recovery.formats.coordinator import coordinator_partition
 from recovery.formats.transaction_state import TransactionValue
 from recovery.inspect.observation import Settings
+from recovery.rows.strip import StripRow
 
 
 class Offline:
-    """What the bundle saw answers (see Source)."""
+    """A bundle as a Source: it answers what it holds."""
 
     def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
@@ -198,8 +199,14 @@ class Offline:
         return StateLogs(history.partitions, logs, (*history.missing, *absent))
 
     async def diagnose(
-        self, scope: Scope, settings: Settings, *, sample_interval: float
+        self,
+        scope: Scope,
+        settings: Settings,
+        *,
+        sample_interval: float,
+        on_first_look: OnFirstLook | None = None,
     ) -> Diagnosis:
+        del on_first_look  # both looks were taken
         d = judged_again(self._bundle)
         default = Settings(two_phase_patterns=d.settings.two_phase_patterns)
         comparable = replace(settings, two_phase_patterns=d.settings.two_phase_patterns)
@@ -257,6 +264,10 @@ class Offline:
         return next(
             (w for t, n, w in self._bundle.waiting if (t, n) == (p.topic, p.partition)), None
         )
+
+    async def strip(self, p: PartitionFacts) -> list[StripRow] | None:
+        found = (rows for t, n, rows in self._bundle.strips if (t, n) == (p.topic, p.partition))
+        return next((None if rows is None else list(rows) for rows in found), None)
 
     async def topic_configs(self, topics: Sequence[str]) -> tuple[Configs, list[Missing]]:
         configs = {t: v for t, v in self._bundle.topic_configs.items() if t in topics}

@@ -10,9 +10,9 @@ from itertools import accumulate
 from eoctl.host.clock import now_ms
 from eoctl.kafka.ask import collect, groups
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read import committed, count
-from eoctl.kafka.read.count import Cuts
-from eoctl.kafka.read.count import Reading as Reading
+from eoctl.kafka.read import committed
+from eoctl.kafka.read.count import Cuts, count
+from eoctl.kafka.read.pump import Reading as Reading
 from eoctl.operations.inspect.lists import Scope, selected
 from recovery.errors import UsageError
 from recovery.facts import (
@@ -22,7 +22,6 @@ from recovery.facts import (
     PartitionFacts,
     TopicPartition,
 )
-from recovery.formats.counting import Counts
 from recovery.rows.answers import Answer, error_rows
 from recovery.rows.groups import offsets_count_row, offsets_show_rows
 from recovery.selectors import Selector
@@ -53,7 +52,7 @@ async def count_offsets(
             errors[place] = problem[0]
             continue
         cuts.append(_cuts(f, ranges[place]))
-    counts, more = await _count(cluster, cuts, reading)
+    counts, more = await count(cluster, cuts, reading)
     missing += more
     errors |= {(m.topic or "", m.partition or 0): m.error for m in more}
     rows = [
@@ -101,18 +100,6 @@ def _cuts(facts: PartitionFacts, offsets: tuple[int, ...]) -> Cuts:
     assert facts.last_stable_offset is not None
     return Cuts(
         facts.topic, facts.partition, offsets, facts.log_start_offset, facts.last_stable_offset
-    )
-
-
-async def _count(
-    cluster: Cluster, cuts: Sequence[Cuts], reading: Reading
-) -> tuple[dict[TopicPartition, list[Counts]], list[Missing]]:
-    return await count.count(
-        cluster,
-        cuts,
-        check_crc=reading.check_crc,
-        max_rate=reading.max_rate,
-        progress=reading.progress,
     )
 
 
@@ -223,7 +210,7 @@ async def _waiting(
         cuts.sort(key=lambda c: c.offsets[-1] - c.offsets[0])
         ends = accumulate(c.offsets[-1] - c.offsets[0] for c in cuts)
         cuts = [c for c, end in zip(cuts, ends, strict=True) if end <= reading.most]
-    counts, missing = await _count(cluster, cuts, reading)
+    counts, missing = await count(cluster, cuts, reading)
     for c in cuts:
         total = 0
         pieces = counts.get(c.key, [])

@@ -32,7 +32,7 @@ from recovery.rows.segments import SegmentRow
 
 @dataclass(slots=True)
 class Findings:
-    """What was passed over, and what stops the answer from being complete."""
+    """The parts that were passed over, and those that keep the answer from being complete."""
 
     topic: str
     partition: int

@@ -1,4 +1,4 @@
-"""What a read command looks at: a live cluster, or a bundle that somebody made of one.
+"""A read command asks a Source: a live cluster, or a bundle that somebody made of one.
 
 Every operation asks a `Source` for facts and judges them itself, so that a bundle is answered by
 the same code as a cluster. `eoctl.operations.diagnose.live` and `eoctl.operations.inspect.offline`
@@ -7,7 +7,7 @@ are the two.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,9 +25,12 @@ if TYPE_CHECKING:  # `lso` and `txn list` need neither rules nor histories to st
     )
     from recovery.inspect.history import StateLog
     from recovery.inspect.observation import Settings
+    from recovery.rows.strip import StripRow
 
 Configs = Mapping[str, Mapping[str, str | None]]
 """Topic name or broker id, as text → settings in force."""
+
+OnFirstLook = Callable[["Diagnosis"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class Source(Protocol):
     def cluster_id(self) -> str | None: ...
 
     def now(self) -> int:
-        """When what was asked last was seen, epoch ms by our clock."""
+        """Return when the newest answer was given, epoch ms by our clock."""
         ...
 
     async def look(self, scope: Scope) -> Facts:
@@ -76,9 +79,17 @@ class Source(Protocol):
         ...
 
     async def diagnose(
-        self, scope: Scope, settings: Settings, *, sample_interval: float
+        self,
+        scope: Scope,
+        settings: Settings,
+        *,
+        sample_interval: float,
+        on_first_look: OnFirstLook | None = None,
     ) -> Diagnosis:
-        """Every open transaction on the held partitions in scope, judged."""
+        """Every open transaction on the held partitions in scope, judged.
+
+        on_first_look: called with what one look judges, before a pause and a second one.
+        """
         ...
 
     async def groups(
@@ -97,6 +108,10 @@ class Source(Protocol):
 
     async def waiting(self, p: PartitionFacts, producer_id: int | None) -> Waiting | None:
         """Return what waits between LSO and high watermark; None where it could not be read."""
+        ...
+
+    async def strip(self, p: PartitionFacts) -> list[StripRow] | None:
+        """Return the log around the LSO; None where it could not be read."""
         ...
 
     async def topic_configs(self, topics: Sequence[str]) -> tuple[Configs, list[Missing]]:

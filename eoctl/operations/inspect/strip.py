@@ -11,6 +11,7 @@ from eoctl.operations.inspect.lists import Scope, selected
 from recovery.facts import Missing, PartitionFacts
 from recovery.inspect.strip import Response, strip_rows
 from recovery.rows.answers import Answer, error_rows
+from recovery.rows.strip import StripRow
 from recovery.selectors import parse_selector
 
 AROUND = 400  # offsets on each side of the LSO
@@ -26,24 +27,9 @@ async def strip(cluster: Cluster, partition: str) -> Answer:
     metadata, partitions, missing = await selected(cluster, scope)
     facts, more = await collect.partition_offsets(cluster, metadata.topics.values(), partitions)
     missing = [*missing, *more]
-    rows = []
     ends = facts[0] if facts else PartitionFacts(partition, 0)
-    start, lso, high = ends.log_start_offset, ends.last_stable_offset, ends.high_watermark
-    if start is not None and lso is not None and high is not None:
-        low, until = max(start, lso - AROUND), min(high, lso + AROUND)
-        below, below_to, gone = await _read(cluster, ends, low, lso, READ_COMMITTED)
-        above, above_to, also = await _read(cluster, ends, lso, until, 0)
-        missing += [*gone, *also]
-        if not gone and not also:
-            rows = strip_rows(
-                (ends.topic, ends.partition),
-                (low, until),
-                _responses(below),
-                _responses(above),
-                lso=lso,
-                read_to=(below_to, above_to),
-                high_watermark=high,
-            )
+    rows, more = await stretches(cluster, ends, AROUND)
+    missing += more
     return Answer(
         "strip",
         cluster.cluster_id,
@@ -51,11 +37,35 @@ async def strip(cluster: Cluster, partition: str) -> Answer:
         rows,
         error_rows(missing),
         extra={
-            "log_start_offset": start,
-            "last_stable_offset": lso,
-            "high_watermark": high,
+            "log_start_offset": ends.log_start_offset,
+            "last_stable_offset": ends.last_stable_offset,
+            "high_watermark": ends.high_watermark,
         },
     )
+
+
+async def stretches(
+    cluster: Cluster, ends: PartitionFacts, around: int
+) -> tuple[list[StripRow], list[Missing]]:
+    """Return what stands up to `around` offsets on each side of the LSO; no rows if unreadable."""
+    start, lso, high = ends.log_start_offset, ends.last_stable_offset, ends.high_watermark
+    if start is None or lso is None or high is None:
+        return [], []
+    low, until = max(start, lso - around), min(high, lso + around)
+    below, below_to, missing = await _read(cluster, ends, low, lso, READ_COMMITTED)
+    above, above_to, more = await _read(cluster, ends, lso, until, 0)
+    if missing or more:
+        return [], [*missing, *more]
+    rows = strip_rows(
+        (ends.topic, ends.partition),
+        (low, until),
+        _responses(below),
+        _responses(above),
+        lso=lso,
+        read_to=(below_to, above_to),
+        high_watermark=high,
+    )
+    return rows, []
 
 
 def _responses(chunks: Sequence[Chunk]) -> list[Response]:

@@ -38,7 +38,7 @@ Show = Callable[[Mapping[str, Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class Spark:
-    """How Spark runs the job, and where. remote: sc://HOST:PORT. env: of the job's process."""
+    """The way Spark runs the job, and where. remote: sc://HOST:PORT. env: of the job's process."""
 
     master: str | None = None
     remote: str | None = field(default=None, repr=False)

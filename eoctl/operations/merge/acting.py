@@ -14,7 +14,7 @@ from typing import Any
 
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change.acting import Door, Outcome, carry_out, unfinished_entry
-from eoctl.operations.change.made import new_plan
+from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.merge.planning import (
     Merge,
@@ -41,12 +41,12 @@ AT_ONCE = 4  # partitions of a replay that has an end
 
 @dataclass(frozen=True)
 class Running:
-    """How a replay is watched and ended. told: see merge_replay.Told, from any thread.
+    """The watch over a replay, and its end. progress: see ReplayProgress.
 
     cancel: set it, and what was begun is committed and no more is begun.
     """
 
-    told: ReplayProgress = lambda partition, done, total: None
+    progress: ReplayProgress = lambda partition, done, total: None
     cancel: threading.Event = field(default_factory=threading.Event)
 
 
@@ -252,11 +252,11 @@ class Replaying:
         failed = threading.Event()
         job = ReplayRun(
             settings=self._cluster.settings,
-            asked=request,
+            merge=request,
             follow=p["follow"],
             max_rate=self._max_rate,
             ensure_held=ensure_held,
-            told=self._running.told,
+            progress=self._running.progress,
             stop=_Either(cancel, failed),
         )
         replays = [

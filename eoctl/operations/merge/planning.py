@@ -40,7 +40,7 @@ PAUSE_SECONDS = 0.3  # between two reads of an end
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """What is asked about: a merge log, the inputs that it orders, the output.
+    """A merge log, the inputs that it orders, and its output.
 
     partitions: of the log, () = all. bases: where a replay begins, by partition, as (merge offset,
     output offset). app: whose store says it otherwise.
@@ -322,7 +322,7 @@ async def _reached(
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far replays of one partition came, counted: `at` is what the last one committed, None
+    """Earlier replays' progress in a partition, counted: `at` is what the last committed, None
     before the first. entries, outputs: visible records from the base on, up to tip and end.
     position: where to go on."""
 
@@ -361,7 +361,7 @@ async def reached(
         runs = ProducerRuns(base.output_offset, end)
         counts = await visible(cluster, logs, ranges, {base.output: runs})
         if at is None:  # later on, every record is accounted for
-            _written_by_one(request, logs, base, Counted(counts[base.output], runs.found))
+            _written_by_one(request, logs, base, Counted(counts[base.output], runs.producers))
         left = (await visible(cluster, logs, {merge: (begin, tip)}))[merge].data
         outputs, entries = counts[base.output].data, counts[merge].data + left
         if at is not None and outputs != counts[merge].data + at.drop_left:

@@ -60,14 +60,14 @@ ReplayProgress = Callable[[int, int, int], None]
 
 @dataclass(frozen=True)
 class ReplayRun:
-    """What all partitions of a replay share. ensure_held: raises once the lock is lost."""
+    """All partitions of a replay share these. ensure_held: raises once the lock is lost."""
 
     settings: ClientSettings
-    asked: Merge
+    merge: Merge
     follow: bool
     max_rate: float | None
     ensure_held: Callable[[], None]
-    told: ReplayProgress
+    progress: ReplayProgress
     stop: threading.Event = field(default_factory=threading.Event)
     read_only: bool = False
 
@@ -120,7 +120,7 @@ class PartitionReplay:
 
     def __init__(self, job: ReplayRun, base: Base, partition: int) -> None:
         self._job, self.base = job, base
-        self._merge = (job.asked.topic, partition)
+        self._merge = (job.merge.topic, partition)
         self._commits = 0
         self.sent = 0  # committed
 
@@ -156,7 +156,7 @@ class PartitionReplay:
 
     def _attempt(self) -> None:
         job = self._job
-        writer = _Copier(job.settings, job.asked.transactional_id(self.partition), job.asked.group)
+        writer = _Copier(job.settings, job.merge.transactional_id(self.partition), job.merge.group)
         writer.open()  # first of all: nobody else can commit from here on
         attempt = None
         try:
@@ -174,13 +174,13 @@ class PartitionReplay:
         """The entry to go on from, and the next offset of each input that was named before it."""
         job, p = self._job, self.partition
         async with Cluster(job.settings, Deadline(None), read_only=job.read_only) as cluster:
-            logs = await look(cluster, job.asked, twice=True)
-            [now] = (await reached(cluster, job.asked, {p: self.base}, logs)).values()
+            logs = await look(cluster, job.merge, twice=True)
+            [now] = (await reached(cluster, job.merge, {p: self.base}, logs)).values()
             begin = self.base.merge_offset
             if job.follow:  # whatever was merged ever is not to be merged again
                 begin, _ = logs.bounds(self._merge, "read_committed")
             span = (begin, now.position.merge_offset)
-            before = await asyncio.to_thread(scan, cluster, job.asked, self._merge, *span)
+            before = await asyncio.to_thread(scan, cluster, job.merge, self._merge, *span)
         for place, source in before.sources.items():
             if not source.rising:
                 raise goes_back(self._merge, place)
@@ -201,17 +201,17 @@ class _Attempt:
     ) -> None:
         """following: the next offset of inputs that the log named before the position."""
         self._owner, self._job, self._writer = owner, job, writer
-        self._merge = (job.asked.topic, owner.partition)
+        self._merge = (job.merge.topic, owner.partition)
         self._output = owner.base.output
         self._tip = now.tip
         self._seen, self._next = logs, following
         self._reads: set[TopicPartition] = set()
-        self._format = merge_format(job.asked.format)
+        self._format = merge_format(job.merge.format)
         self._replay: Replay[Message] = Replay(self._merge, now.position)
         self._committed = now.at
         self._log = Stream(job.settings, isolation="read_committed")
         self._log.add({self._merge: now.position.merge_offset})
-        self._inputs = Stream(job.settings, isolation=job.asked.isolation, max_rate=job.max_rate)
+        self._inputs = Stream(job.settings, isolation=job.merge.isolation, max_rate=job.max_rate)
         self._log_done = False
         self._appended: deque[MergeEntry] = deque()  # written to the log, not come back yet
         self._open = 0  # records of the open transaction
@@ -268,7 +268,7 @@ class _Attempt:
         if now - self._reported >= 0.25:
             self._reported = now
             done = self._replay.position.merge_offset - self._begins
-            self._job.told(self._merge[1], done, self._tip - self._begins)
+            self._job.progress(self._merge[1], done, self._tip - self._begins)
 
     def _step(self) -> bool:
         """Nothing can be taken now: read on, or extend the log. False: all is done."""
@@ -316,7 +316,7 @@ class _Attempt:
     def _read_from(self, place: TopicPartition, offset: int) -> None:
         """Read an input from here on, or rather from where the log left it before: a record in
         between would be a hole."""
-        first_to_read(self._job.asked, self._seen, self._merge, place, offset)
+        first_to_read(self._job.merge, self._seen, self._merge, place, offset)
         self._reads.add(place)
         self._inputs.add({place: min(offset, self._next.get(place, offset))})
 
@@ -328,11 +328,11 @@ class _Attempt:
         if not self._job.follow:
             return
         low, _ = self._seen.bounds(self._merge, "read_committed")
-        for topic in self._job.asked.inputs:
+        for topic in self._job.merge.inputs:
             place = (topic, self._merge[1])
             if place in self._reads or place not in self._seen.facts:
                 continue
-            first, _ = self._seen.bounds(place, self._job.asked.isolation)
+            first, _ = self._seen.bounds(place, self._job.merge.isolation)
             offset = self._next.get(place)
             if offset is None and (low > 0 or first > 0):
                 raise RefusedError(
@@ -372,7 +372,7 @@ class _Attempt:
             self._inputs.balance(replay.waiting, place)
         self._inputs.resume_short(replay.waiting)
         if entry is not None and not replay.waiting(entry.place):
-            _, there = self._seen.bounds(entry.place, job.asked.isolation)
+            _, there = self._seen.bounds(entry.place, job.merge.isolation)
             if entry.offset >= there:
                 raise beyond(entry.place, entry.offset, there)
             if self._inputs.ends.get(entry.place, -1) > entry.offset:

@@ -11,7 +11,7 @@ from eoctl.kafka.read.producer_records import Transaction, Written, written
 from eoctl.operations.inspect import history
 from eoctl.stores.flink_checkpoint import CheckpointFolder
 from recovery.facts import Missing, PartitionFacts, TopicPartition, TransactionFacts
-from recovery.formats.flink_checkpoint import Committable
+from recovery.formats.flink_checkpoint import Committable, FlinkCheckpoint
 from recovery.inspect.history import StateRecord
 from recovery.inspect.two_phase import deadline
 from recovery.remedy.checkpoint import (
@@ -57,12 +57,11 @@ class Seen:
     at: int
 
 
-async def look(cluster: Cluster, folder: CheckpointFolder, topics: Sequence[str] = ()) -> Seen:
+async def look(cluster: Cluster, content: FlinkCheckpoint, topics: Sequence[str] = ()) -> Seen:
     """Look at every transaction of the checkpoint, and at the sinks' others that are open.
 
     topics: where its sinks write, for transactions that the coordinators have forgotten.
     """
-    content = folder.content
     names = [c.transactional_id for c in content.committables]
     listed = await coordinators.transactions(cluster)
     missing = list(listed.missing)
@@ -213,7 +212,7 @@ async def committables(
 
     Exit status 1 while one is open or lost, 3 while one is unknown.
     """
-    return answer(cluster.cluster_id, folder, await look(cluster, folder, topics))
+    return answer(cluster.cluster_id, folder, await look(cluster, folder.content, topics))
 
 
 def answer(cluster_id: str | None, folder: CheckpointFolder, seen: Seen) -> Answer:

@@ -4,9 +4,16 @@ EndTxn (commit) in version 4 with the checkpoint's own producer id and epoch, wh
 if either is stale. That version leaves the epoch as it is: the restore that follows sends the same
 and is answered NONE, where version 5 would make it log a loss of data that did not happen. It also
 leaves the epoch open to an owner that still lives: so the job must be dead, which is looked at.
+Of a job that never comes back version 5 shuts it out as well (`Ending.never_restored`).
+
+All transactions of a checkpoint are one plan. None is begun unless all are as they were planned;
+once the first is committed, one that is refused does not keep the others from it: their checkpoint
+promises them just the same, and their deadlines draw near.
 """
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.connection import messages
@@ -16,30 +23,55 @@ from eoctl.operations.remedy import checkpoint as remedy_checkpoint
 from eoctl.operations.remedy import commit as remedy_commit
 from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import raising as remedy_raise
-from eoctl.operations.remedy.checkpoint import Seen
-from eoctl.operations.remedy.plan import Planned, made, told
+from eoctl.operations.remedy.checkpoint import Fate, Seen
+from eoctl.operations.remedy.plan import Planned, Wish, make_plan, step_evidence, told_of_id
 from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from eoctl.stores import flink_checkpoint
 from eoctl.stores.flink_checkpoint import CheckpointFolder
-from recovery.change.plan import Step
+from recovery.change.plan import Plan, Step
 from recovery.errors import IncompleteError, RefusedError
 from recovery.facts import TransactionFacts
 from recovery.inspect.observation import Settings
+from recovery.inspect.two_phase import deadline
 from recovery.remedy.checkpoint import Claims, prefixes, quiet_for, refused
+from recovery.remedy.repairs import fence_requests
 from recovery.times import format_duration
 
+KIND = "txn-commit"
 ACTION = "commit-checkpoint"
 _OTHERS = "others of its sinks"
 _CHECKPOINT = "checkpoint"
 _AT_ONCE = 16  # transactions judged side by side
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What the operator wants beside the commits, and says of the job.
+
+    topics: where its sinks write. fence_rest: end what is open and not in the checkpoint.
+    never_restored: the job does not come back, so that its epochs are raised as well.
+    """
+
+    claims: Claims
+    topics: tuple[str, ...] = ()
+    fence_rest: bool = False
+    never_restored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """How a transaction is judged. interval: between two looks at its producer, in s."""
+
+    settings: Settings
+    interval: float
+
+
 async def plan(
     cluster: Cluster,
     context: Context,
     folder: CheckpointFolder,
-    claims: Claims,
+    ending: Ending,
     settings: Settings,
     interval: float,
 ) -> Planned:
@@ -47,59 +79,88 @@ async def plan(
 
     interval: between two looks at each transaction's producer, in s.
     """
-    seen = await remedy_checkpoint.look(cluster, folder)
+    seen = await remedy_checkpoint.look(cluster, folder.content, ending.topics)
     where = str(folder.path)
-    rows = [f.row for f in seen.fates if f.committable and f.judgement.fate == "open" and f.row]
-    if seen.missing or any(f.judgement.fate == "unknown" for f in seen.fates):
+    promised = [f for f in seen.fates if f.committable]
+    rows = [f.row for f in promised if f.judgement.fate == "open" and f.row]
+    if seen.missing or any(f.judgement.fate == "unknown" for f in promised):
         why = seen.missing[0].detail if seen.missing else "a transaction of it is unknown"
         raise IncompleteError(why, where=where, remedy="see it without --execute")
-    if not rows:
-        return Planned(None, "nothing of this checkpoint is open: there is nothing to commit")
     others = [f.row for f in seen.fates if f.committable is None and f.row]
+    ended = [row for row in others if row.state == "Ongoing"] if ending.fence_rest else []
+    if not rows and not ended:
+        return Planned(None, "nothing of this checkpoint is open: there is nothing to commit")
     why_not = refused(
         folder.content,
         is_savepoint=folder.is_savepoint,
         newer_in_folder=folder.newer,
         newer_in_kafka=seen.later,
         quiet=quiet_for(rows, others, seen.at, seen.ahead),
-        claims=claims,
+        claims=ending.claims,
     )
     if why_not is not None:
         raise RefusedError(why_not[0], where=where, remedy=why_not[1])
-    few = asyncio.Semaphore(_AT_ONCE)
+    few, limits = asyncio.Semaphore(_AT_ONCE), _Limits(settings, interval)
+    named = {"checkpoint": where, "topics": list(ending.topics)}
 
-    async def one(row: TransactionFacts) -> tuple[Step, dict[str, Any]]:
+    async def one(row: TransactionFacts, *, commit: bool) -> tuple[Step, dict[str, Any]]:
         async with few:
+            if not commit:
+                return await _fence(cluster, row, limits, named)
             judgement = await remedy_commit.judged(cluster, row, settings, interval)
-            step = await _step(cluster, row, judgement, where)
+            step = await _step(cluster, row, judgement, named, ending)
             return step, {step.stands_on[0]: remedy_commit.facts(row, judgement)}
 
-    steps = await asyncio.gather(*(one(row) for row in rows))
-    number = folder.content.checkpoint_id
-    lost = sum(f.judgement.fate == "lost" for f in seen.fates)
-    summary = (
-        f"{counted(len(rows), 'transaction')} of checkpoint {number} are committed in their "
-        f"job's stead. Restore this job from checkpoint {number} or a later one, or never: an "
-        "older one writes their records twice"
+    rows.sort(key=lambda row: (deadline(row) or 0, row.transactional_id))  # the next to be lost
+    steps = await asyncio.gather(
+        *(one(row, commit=True) for row in rows), *(one(row, commit=False) for row in ended)
     )
-    if lost:
-        summary += f"; {counted(lost, 'other')} of this checkpoint cannot be saved: lost already"
+    number = folder.content.checkpoint_id
+    hits = "never-restored" if ending.never_restored else f"restore-from-{number}-or-later-or-never"
     return Planned(
-        made(
+        make_plan(
             cluster,
             context,
-            kind="txn-commit",
+            kind=KIND,
             action="commit",
             scope=scope(folder),
-            summary=summary,
+            summary=_summary(number, seen, len(rows), len(ended), ending),
             steps=tuple(step for step, _ in steps),
             observed={name: value for _, facts in steps for name, value in facts.items()}
-            | _facts(folder, others),
+            | _facts(folder, seen),
             settings=settings,
             sample_interval=interval,
-            hits=f"restore-from-{number}-or-later-or-never",
+            hits=hits + (f"-and-fence-{len(ended)}" if ended else ""),
+            independent=True,
+            all_or_none=True,
         )
     )
+
+
+def _summary(number: int, seen: Seen, commits: int, fences: int, ending: Ending) -> str:
+    text = f"{counted(commits, 'transaction')} of checkpoint {number} are committed in their "
+    text += "job's stead. "
+    if not commits:
+        text = f"no transaction of checkpoint {number} is open. "
+    if ending.never_restored:
+        text += (
+            "This job is never restored: it would write their records twice from an older "
+            "checkpoint, and log a loss that did not happen from this one"
+        )
+    else:
+        text += (
+            f"Restore this job from checkpoint {number} or a later one, or never: an older one "
+            "writes their records twice"
+        )
+    if fences:
+        text += f"; then {counted(fences, 'transaction')} begun after it are aborted"
+    lost = sum(f.judgement.fate == "lost" for f in seen.fates)
+    if lost:
+        text += (
+            f"; {counted(lost, 'other')} of this checkpoint cannot be committed any more: aborted "
+            "already, see `eoctl txn salvage`"
+        )
+    return text
 
 
 def scope(folder: CheckpointFolder) -> str:
@@ -107,19 +168,69 @@ def scope(folder: CheckpointFolder) -> str:
     return f"checkpoint {folder.content.checkpoint_id} of {', '.join(prefixes(folder.content))}"
 
 
-def _facts(folder: CheckpointFolder, others: list[TransactionFacts]) -> dict[str, Any]:
+def _facts(folder: CheckpointFolder, seen: Seen) -> dict[str, Any]:
     """Return what must not change besides the transactions: a job that lives changes it."""
     return {
-        _CHECKPOINT: {"number": folder.content.checkpoint_id, "newer": list(folder.newer)},
-        _OTHERS: [
-            [t.transactional_id, t.producer_id, t.producer_epoch, t.state]
-            for t in sorted(others, key=lambda t: t.transactional_id)
-        ],
+        _CHECKPOINT: {
+            "number": folder.content.checkpoint_id,
+            "newer": list(folder.newer),
+            "newer_in_kafka": list(seen.later),
+        },
+        _OTHERS: {_words(f): _records(f) for f in seen.fates if f.committable is None and f.row},
     }
 
 
+def _words(fate: Fate) -> str:
+    row = fate.row
+    assert row is not None
+    return f"{row.transactional_id} {row.producer_id} {row.producer_epoch}"
+
+
+def _records(fate: Fate) -> int:
+    return sum(w.records for w in fate.written.values())
+
+
+def _still(planned: Mapping[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """Return the others as they were planned if nothing was added to them and none has grown.
+
+    One that has ended is no sign of life: its timeout ends it, or an earlier run of this plan.
+    """
+    same = all(planned.get(name) == records for name, records in now.items())
+    return dict(planned) if same else now
+
+
+async def _fence(
+    cluster: Cluster, row: TransactionFacts, limits: _Limits, named: dict[str, Any]
+) -> tuple[Step, dict[str, Any]]:
+    """Return the step that ends a transaction which the checkpoint does not name, and its facts.
+
+    Its owner is gone by what was said and seen of the job; two looks must not show it alive.
+    """
+    wish = Wish("fence", transactional_id=row.transactional_id, owner_is_gone=True)
+    pid, partitions = row.producer_id, await remedy_fence.partitions_of(cluster, row)
+    before = await remedy_commit.stands(cluster, partitions, pid)
+    judgement = await remedy_fence.judged_for(
+        cluster, row, wish, limits.settings, interval=limits.interval
+    )
+    after = await remedy_commit.stands(cluster, partitions, pid)
+    await remedy_commit.refuse_life(cluster, row, judgement.mine, before, after)
+    about = [await step_evidence(cluster, j, "abort") for j in judgement.mine]
+    about = about or await told_of_id(cluster, row, limits.settings, limits.interval)
+    step = await remedy_fence.fence_step(cluster, row, wish, judgement, about)
+    subject = remedy_raise.subject(row.transactional_id)
+    changes = {
+        "parameters": step.parameters | named,
+        "stands_on": (subject, _CHECKPOINT, _OTHERS),
+    }
+    return step.model_copy(update=changes), {subject: remedy_fence.facts(row, judgement, wish)}
+
+
 async def _step(
-    cluster: Cluster, row: TransactionFacts, judgement: remedy_fence.Judgement, path: str
+    cluster: Cluster,
+    row: TransactionFacts,
+    judgement: remedy_fence.Judgement,
+    named: dict[str, Any],
+    ending: Ending,
 ) -> Step:
     name = row.transactional_id
     mixed = next((j.about.name for j in judgement.mine if j.verdict.mixed), None)
@@ -129,20 +240,26 @@ async def _step(
             where=name,
             remedy=f"eoctl why {mixed}",
         )
-    version = await _end_version(cluster, row.coordinator)
+    if ending.never_restored:
+        end, init = fence_requests(row, cluster.transaction_version)
+        version, initialise = end.version, init is not None
+        if initialise:
+            await remedy_raise.refuse_timeout(cluster, row)
+    else:
+        version, initialise = await _end_version(cluster, row.coordinator), False
     left = "" if row.timeout_ms is None else f" {format_duration(row.timeout_ms / 1000)}"
     return Step(
         action=ACTION,
         target=name,
-        parameters=remedy_fence.request_of(row, judgement, version, initialise=False)
+        parameters=remedy_fence.request_of(row, judgement, version, initialise=initialise)
+        | named
         | {
             "outcome": "commit",
-            "checkpoint": path,
             "ends": {j.about.name: j.partition.high_watermark for j in judgement.mine},
         },
-        does=remedy_fence.does(row, "commit", version, initialise=False),
+        does=remedy_fence.does(row, "commit", version, initialise=initialise),
         stands_on=(remedy_raise.subject(name), _CHECKPOINT, _OTHERS),
-        about=[await told(cluster, j, "commit") for j in judgement.mine],
+        about=[await step_evidence(cluster, j, "commit") for j in judgement.mine],
         harms=(
             f"the other outcome: its coordinator aborts it by itself after its timeout of{left}",
             "a job that still lives, or is restored from an older checkpoint, writes twice",
@@ -160,17 +277,28 @@ async def _end_version(cluster: Cluster, coordinator: int) -> int:
 
 
 async def observe(
-    cluster: Cluster, steps: list[Step], settings: Settings, interval: float
+    cluster: Cluster,
+    plan_: Plan,
+    steps: Sequence[Step],
+    settings: Settings,
+    interval: float,
 ) -> dict[str, Any]:
     """Read again all that these steps stand on: their transactions, the checkpoint, the others."""
-    if not steps:
+    if plan_.kind != KIND or not steps:
         return {}
     now: dict[str, Any] = {}
-    for step in steps:
-        now |= await remedy_commit.observe(cluster, step, settings, interval)
-    folder = flink_checkpoint.read(steps[0].parameters["checkpoint"])
-    seen: Seen = await remedy_checkpoint.look(cluster, folder)
+    few = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(step: Step) -> dict[str, Any]:
+        async with few:
+            return await remedy_commit.observe(cluster, step, settings, interval)
+
+    for facts in await asyncio.gather(*(one(step) for step in steps if step.action == ACTION)):
+        now |= facts
+    named = steps[0].parameters
+    folder = flink_checkpoint.read(named["checkpoint"])
+    seen: Seen = await remedy_checkpoint.look(cluster, folder.content, named["topics"])
     if seen.missing:
         raise IncompleteError(seen.missing[0].detail, where=str(folder.path))
-    others = [f.row for f in seen.fates if f.committable is None and f.row]
-    return now | _facts(folder, others)
+    facts = _facts(folder, seen)
+    return now | facts | {_OTHERS: _still(plan_.observed[_OTHERS], facts[_OTHERS])}

@@ -20,7 +20,7 @@ from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy import stake as remedy_stake
-from eoctl.operations.remedy.plan import Planned, Wish, amounts, made, refusal, told
+from eoctl.operations.remedy.plan import Planned, Wish, amounts, make_plan, refusal, step_evidence
 from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from recovery.change.plan import Step
@@ -63,7 +63,7 @@ async def plan(
     subject = remedy_raise.subject(row.transactional_id)
     words = "; ".join(f"{a['partition']}: {amounts(a)}" for a in step.about)
     return Planned(
-        made(
+        make_plan(
             cluster,
             context,
             kind="txn-resolve",
@@ -121,7 +121,7 @@ async def judged(
     if row.state != "Ongoing":
         raise RefusedError(f"it is {row.state}: its outcome is decided", where=name)
     partitions = await remedy_fence.partitions_of(cluster, row)
-    before = await _stands(cluster, partitions, pid)
+    before = await stands(cluster, partitions, pid)
     selectors = tuple(parse_selector(f"{t}:{p}") for t, p in partitions)
     diagnosis = await diagnose(cluster, Scope(selectors), settings, sample_interval=interval)
     if diagnosis.missing:
@@ -132,11 +132,11 @@ async def judged(
         raise next((e for e in refused if isinstance(e, IncompleteError)), refused[0])
     if all(j.second is None for j in mine):
         await asyncio.sleep(interval)
-    await _refuse_life(cluster, row, mine, before, await _stands(cluster, partitions, pid))
+    await refuse_life(cluster, row, mine, before, await stands(cluster, partitions, pid))
     return remedy_fence.Judgement(partitions, tuple(mine))
 
 
-async def _stands(
+async def stands(
     cluster: Cluster, partitions: Sequence[TopicPartition], producer_id: int
 ) -> dict[TopicPartition, object]:
     """Return where the producer stands on each partition. Raises IncompleteError."""
@@ -167,7 +167,7 @@ async def _stands(
     }
 
 
-async def _refuse_life(
+async def refuse_life(
     cluster: Cluster,
     row: TransactionFacts,
     mine: Sequence[Judged],
@@ -217,7 +217,7 @@ async def _step(
         stake = await remedy_stake.of(
             cluster, j, above=j.start.producer_epoch if mine_only and j.start else None
         )
-        about.append(await told(cluster, j, "commit") | stake)
+        about.append(await step_evidence(cluster, j, "commit") | stake)
         harms.append(_delivered(j, stake["at_stake"], apart=mine_only or not j.verdict.mixed))
     if verdict.deadline_in is not None:
         left = verdict.deadline_in

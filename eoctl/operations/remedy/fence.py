@@ -11,7 +11,7 @@ from typing import Any
 from eoctl.kafka.ask import collect, coordinators, groups
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.write import markers as repairs
-from eoctl.operations.change.steps import Effect
+from eoctl.operations.change.steps import NOT_PLANNED, Effect
 from eoctl.operations.diagnose.judging import diagnose
 from eoctl.operations.diagnose.owners import look_for_life
 from eoctl.operations.inspect import history
@@ -22,9 +22,9 @@ from eoctl.operations.remedy.plan import (
     amounts,
     ensure_held_first,
     is_wish,
-    made,
+    make_plan,
     refusal,
-    told,
+    step_evidence,
     told_of_id,
     told_without_partition,
 )
@@ -36,6 +36,7 @@ from recovery.diagnose.diagnosis import Judged
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnverifiedError
 from recovery.facts import ProducerFacts, TopicPartition, TransactionFacts
 from recovery.inspect.observation import CLOSED_STATES, Settings
+from recovery.quoting import some
 from recovery.remedy.repairs import (
     EndRequest,
     InitRequest,
@@ -70,16 +71,16 @@ async def plan(
         observed, words = remedy_raise.facts(row), "it is idle; its owner is shut out"
     else:
         judgement = await judged_for(cluster, row, wish, settings, interval)
-        about = [await told(cluster, j, "abort") for j in judgement.mine]
+        about = [await step_evidence(cluster, j, "abort") for j in judgement.mine]
         words = "; ".join(f"{a['partition']}: {amounts(a)}" for a in about)
         about = about or await told_of_id(cluster, row, settings, interval)
         step, observed = (
-            await _fence_step(cluster, row, wish, judgement, about),
+            await fence_step(cluster, row, wish, judgement, about),
             facts(row, judgement, wish),
         )
         words = f"its open transaction is aborted ({words or 'nothing is written yet'})"
     hits = row.transactional_id + ("-owner-is-gone" if wish.owner_is_gone else "")
-    return made(
+    return make_plan(
         cluster,
         context,
         kind="txn-fence",
@@ -94,13 +95,14 @@ async def plan(
     )
 
 
-async def _fence_step(
+async def fence_step(
     cluster: Cluster,
     row: TransactionFacts,
     wish: Wish,
     judgement: "Judgement",
     about: list[dict[str, Any]],
 ) -> Step:
+    """Return the step that ends an open transaction and shuts its owner out."""
     end, init = fence_requests(row, cluster.transaction_version)
     if init is not None:
         await remedy_raise.refuse_timeout(cluster, row)
@@ -195,7 +197,7 @@ async def done_before(cluster: Cluster, wish: Wish) -> str | None:
     if not done or not is_wish(done[-1].plan, wish):
         return None
     last = done[-1].steps("step-done")[1].data
-    if last["saw"] != _stand(row) or "detail" in last:  # detail: it did not go as planned
+    if last["saw"] != _stand(row) or NOT_PLANNED in last.get("detail", ""):
         return None
     return f"done already: it is {row.state}, as journal entry {done[-1].id} left it"
 
@@ -206,7 +208,7 @@ def _stand(row: TransactionFacts) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a fence stands on. partitions: all that its Ongoing record names; mine: the verdicts on
+    """The evidence of a fence. partitions: all that its Ongoing record names; mine: the verdicts on
     those where it has written."""
 
     partitions: tuple[TopicPartition, ...]
@@ -427,6 +429,8 @@ async def ended(cluster: Cluster, step: Step) -> Effect:
         ):
             return Effect(False, saw, f"its transaction is still open on {name}")
     detail = f"{step.target} is {row.state}, epoch {row.producer_epoch}"
+    if p["partitions"]:
+        detail += f"; nothing of it is open on {some(p['partitions'])}"
     beyond = None
     if p.get("outcome") != "commit":  # of a commit the markers tell
         beyond = beyond_fence(row, p["producer_id"], p["producer_epoch"])

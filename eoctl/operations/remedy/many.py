@@ -10,11 +10,13 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
-from eoctl.operations.remedy.plan import Wish, made
+from eoctl.operations.remedy.plan import Wish, amounts, make_plan
+from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
 from recovery.diagnose.diagnosis import Diagnosis, Judged
 from recovery.errors import EoctlError, IncompleteError, RefusedError
+from recovery.quoting import some
 
 MANY_VERDICTS = ("orphan", "marker-lost", "overdue")
 """What one plan of many carries remedies for; `long` and `two-phase` must be asked for by name."""
@@ -87,7 +89,7 @@ async def plan_many(
         )
     if not steps:
         return Many(None, tuple(left_out))
-    plan = made(
+    plan = make_plan(
         cluster,
         context,
         kind="txn-many",
@@ -178,5 +180,21 @@ def _worst(steps: Collection[Step]) -> str:
 def _summary(steps: Collection[Step], left_out: Collection[object]) -> str:
     kinds = Counter("fence" if s.action == "fence" else s.parameters["outcome"] for s in steps)
     words = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
-    text = f"{len(steps)} transactions: {words}; the worst is {_worst(steps)}"
+    names = some([step.target for step in steps])
+    text = f"{counted(len(steps), 'transaction')} ({names}): {words}; {_amounts(steps)}"
+    if len(steps) > 1:
+        text += f"; the worst is {_worst(steps)}"
     return text + (f"; {len(left_out)} left out" if left_out else "")
+
+
+def _amounts(steps: Collection[Step]) -> str:
+    """Return what all steps drop and free; at least so much where one could not be counted."""
+    rows = [row for step in steps for row in step.about]
+    known = [row for row in rows if row["dropped"] is not None]
+    return amounts(
+        {
+            "dropped": sum(row["dropped"] for row in known) if known else None,
+            "freed": sum(row["freed"] for row in known),
+            "counted_whole": len(known) == len(rows) and all(r["counted_whole"] for r in known),
+        }
+    )

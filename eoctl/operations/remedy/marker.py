@@ -26,9 +26,9 @@ from eoctl.operations.remedy.plan import (
     Wish,
     amounts,
     ensure_held_first,
-    made,
+    make_plan,
     refusal,
-    told,
+    step_evidence,
 )
 from eoctl.settings.context import Context
 from recovery.change.plan import Step
@@ -84,7 +84,7 @@ async def plan(
     refuse(judged, wish)
     steps, observed = await marker_steps(cluster, judged, wish)
     return Planned(
-        made(
+        make_plan(
             cluster,
             context,
             kind=f"txn-{wish.action}",
@@ -194,7 +194,7 @@ async def marker_steps(
         steps.append(step)
         observed |= facts_of_id
     sent = marker_for(about, row, outcome, write_version=await _write_version(cluster, leader))
-    facts_told = await told(cluster, judged, outcome)
+    facts_told = await step_evidence(cluster, judged, outcome)
     harms: tuple[str, ...] = ()
     if wish.without_proof:
         facts_told |= await remedy_stake.of(cluster, judged)
@@ -434,7 +434,7 @@ async def ended(cluster: Cluster, step: Step) -> Effect:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What stands from the planned end on: records of the producer, and the marker behind them."""
+    """The log from the planned end on: records of the producer, and the marker behind them."""
 
     records: int = 0
     first: int | None = None

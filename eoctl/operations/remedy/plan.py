@@ -1,11 +1,11 @@
-"""What an operator asks of a transaction, and the plan that every remedy is made into."""
+"""An operator's wish for a transaction, and the plan that every remedy is made into."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.operations.change.made import new_plan
+from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.diagnose.ids import judge_ids
 from eoctl.operations.diagnose.live import Live
 from eoctl.settings.context import Context
@@ -24,7 +24,7 @@ NOT_JUDGED = "id-not-described"
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the operator asks for. outcome, and the two acceptances: of resolve and fence."""
+    """The operator's wish. outcome, and the two acceptances: of resolve and fence."""
 
     action: Action
     partition: str | None = None  # orders:3
@@ -65,7 +65,7 @@ def is_wish(plan: Plan, wish: Wish) -> bool:
     ) == (wish.producer_id, wish.start_offset, wish.outcome or "abort", wish.owner_is_gone)
 
 
-def made(
+def make_plan(
     cluster: Cluster,
     context: Context,
     *,
@@ -79,6 +79,7 @@ def made(
     sample_interval: float,
     hits: str,
     independent: bool = False,
+    all_or_none: bool = False,
     left_out: Sequence[Mapping[str, Any]] = (),
 ) -> Plan:
     """A plan of these steps. left_out: what was looked at and has no step, with its reason."""
@@ -92,6 +93,7 @@ def made(
         observed=observed,
         steps=steps,
         independent=independent,
+        all_or_none=all_or_none,
         hits=hits,
         details={
             "left_out": list(left_out),
@@ -127,7 +129,7 @@ def ensure_held_first(ensure_held: Callable[[], None], where: str) -> None:
         ) from None
 
 
-async def told(cluster: Cluster, judged: Judged, outcome: str) -> dict[str, Any]:
+async def step_evidence(cluster: Cluster, judged: Judged, outcome: str) -> dict[str, Any]:
     """Return a step's evidence for plan and journal. outcome: what the step makes of it.
 
     dropped, freed: data records; None where they could not be counted. bytes: of the

@@ -90,10 +90,7 @@ class RemedyOperation:
                 if idle is not None:
                     now[remedy_raise.subject(step.target)] = remedy_raise.facts(idle)
         now |= await checkpoint_commit.observe(
-            self._cluster,
-            [step for step in steps if step.action == checkpoint_commit.ACTION],
-            self._settings,
-            self._interval,
+            self._cluster, self._plan, steps, self._settings, self._interval
         )
         markers = [step for step in steps if step.action == "write-marker"]
         if markers:

@@ -1,4 +1,4 @@
-"""What is at stake where an outcome is written without proof: the records, and what each costs."""
+"""The records at stake where an outcome is written without proof, and what each outcome costs."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which partitions a plan without an application file is about."""
+"""The partitions of a plan that has no application file."""
 
 from dataclasses import dataclass
 
@@ -6,9 +6,11 @@ from eoctl.kafka.connection.cluster import Cluster
 from eoctl.kafka.read import committed
 from eoctl.operations.inspect.lists import Scope, selected
 from eoctl.operations.restart.request import AdHoc
-from recovery.errors import IncompleteError, RefusedError
+from eoctl.stores.offsets.store import open_store
+from recovery.errors import IncompleteError, RefusedError, UsageError
 from recovery.facts import GroupFacts, TopicPartition
 from recovery.restart.adhoc import Target
+from recovery.restart.store_words import WORDS, parse_store
 from recovery.selectors import Selector
 
 
@@ -21,10 +23,10 @@ class MoveWish:
     selectors: tuple[Selector, ...] = ()
 
 
-async def asked(cluster: Cluster, wish: MoveWish) -> AdHoc:
+async def resolve_move(cluster: Cluster, wish: MoveWish) -> AdHoc:
     """The partitions meant. Raises RefusedError where there are none, IncompleteError."""
     places: list[TopicPartition]
-    if wish.target.kind == "from-file":
+    if wish.target.kind in ("from-file", "from-store"):
         places = sorted(wish.target.offsets)
     elif wish.selectors:
         _, chosen, missing = await selected(cluster, Scope(wish.selectors))
@@ -44,3 +46,39 @@ async def asked(cluster: Cluster, wish: MoveWish) -> AdHoc:
             remedy="name topics with --topic",
         )
     return AdHoc(wish.group, wish.target, tuple(places))
+
+
+async def stored(cluster: Cluster, word: str, selectors: tuple[Selector, ...]) -> Target:
+    """Return the target of the offsets that a store holds. selectors: none = all of its partitions.
+
+    word: as `offsets show --store` takes it. Raises UsageError, RefusedError where it holds no
+    offset of a partition, IncompleteError.
+    """
+    described = parse_store(word)
+    if described is None:
+        raise UsageError(
+            "is no store",
+            where=f"--from-store {word}",
+            remedy=f"write {WORDS.removesuffix(' or APP.toml')}",
+        )
+    async with open_store(described, cluster=cluster) as store:
+        contents = await store.read()
+    offsets = {entry.place: entry.position.input.offset for entry in contents.entries}
+    without = contents.facts.get("without_offset", {})
+    if selectors:
+        _, chosen, missing = await selected(cluster, Scope(selectors))
+        if missing:
+            raise IncompleteError(missing[0].detail, where=missing[0].topic)
+        places = {(p.topic, p.partition) for p in chosen}
+        offsets = {place: offset for place, offset in offsets.items() if place in places}
+        without = {
+            p: begins for p, begins in without.items() if p in {f"{t}:{n}" for t, n in places}
+        }
+    if without:
+        first = min(without)
+        raise RefusedError(
+            f"it holds no offset of {first}, which its source begins at {without[first]}",
+            where=store.name,
+            remedy="name the others with --topic, and this one with --to-earliest or --to-offset",
+        )
+    return Target("from-store", offsets=offsets, source=store.name)

@@ -13,7 +13,7 @@ from typing import Any
 from eoctl.host.clock import now_ms
 from eoctl.kafka.connection.cluster import Cluster
 from eoctl.operations.change.acting import unfinished_entry
-from eoctl.operations.change.made import new_plan
+from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.change.steps import Effect
 from eoctl.operations.inspect.offsets import Reading
 from eoctl.operations.restart.observe import (
@@ -173,7 +173,7 @@ class Restarting:
 
     def _read_back(self, contents: Contents, store: OffsetStore) -> Effect:
         then = self._plan.details["target"]
-        held = {named(e.place): e.kept for e in contents.entries}
+        held = {named(place): kept for place, kept in contents.kept.items()}
         changed = differences(then, {place: held.get(place) for place in then})
         if changed:
             return Effect(False, None, changed[0], untouched=True)  # nothing is written here
@@ -261,7 +261,7 @@ def _refuse_moved_on(
     if step.parameters["which"] != STORE or entry.plan.kind != KIND:
         return
     written = {named(w.place) for w in writes_of(step)}
-    held = {named(e.place): e.kept for e in contents.entries}
+    held = {named(place): kept for place, kept in contents.kept.items()}
     target = entry.plan.details["target"]
     kept = {place: value for place, value in target.items() if place not in written}
     _refuse(entry, store, differences(kept, {place: held.get(place) for place in kept}))
@@ -270,7 +270,7 @@ def _refuse_moved_on(
 def _to_put_back(
     entry: JournalEntry, step: Step, contents: Contents, store: OffsetStore
 ) -> tuple[Write, ...]:
-    held = {e.place: e.kept for e in contents.entries}
+    held = contents.kept
     back, wrong = [], []
     for write in writes_of(step):
         now = held.get(write.place)
@@ -302,7 +302,7 @@ async def _store_facts(plan: Plan, stores: Stores) -> dict[str, Any]:
             continue
         contents = await store.read()
         refuse_members(contents, store.name)
-        held = {e.place: e.kept for e in contents.entries}
+        held = contents.kept
         facts[_key(step.parameters["which"], store)] = {
             "exists": contents.exists,
             "entries": {named(w.place): held.get(w.place) for w in writes_of(step)},
@@ -346,7 +346,7 @@ def is_abandoned(entry: JournalEntry) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Became:
-    """What this host's journal says of a plan. applied: the entry that applied it; undone: the one
+    """This host's journal about a plan. applied: the entry that applied it; undone: the one
     that put that back. None: no entry."""
 
     applied: JournalEntry | None

@@ -187,6 +187,7 @@ class _Observer:
             ),
             pending=await self._pending(contents),
             spark=contents.spark if contents else None,
+            sources={e.place[0]: e.kept["offset"] for e in (contents.sources if contents else ())},
         )
         return await self._owned(await self._answered(observed))
 
@@ -270,15 +271,9 @@ class _Observer:
                 )
                 for place, want in one.items()
             ]
-            counts, missing = await count(
-                self._cluster,
-                cuts,
-                check_crc=self._reading.check_crc,
-                max_rate=self._reading.max_rate,
-                progress=self._reading.progress,
-            )
+            counts, missing = await count(self._cluster, cuts, self._reading)
             for place, (counted,) in counts.items():
-                producers = runs[place].found if place in runs else None
+                producers = runs[place].producers if place in runs else None
                 answers[one[place]] = Counted(counted, producers)
             for m in missing:
                 unseen[one[m.topic or "", m.partition or 0]] = (

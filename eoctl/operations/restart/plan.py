@@ -9,15 +9,17 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from eoctl.operations.change.made import new_plan
+from eoctl.operations.change.new_plan import new_plan
 from eoctl.operations.restart.observe import RestartLook, Stores
 from eoctl.operations.restart.request import RestartRequest
 from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from eoctl.stores.offsets.store import Contents, OffsetStore, StoredValues, Write
 from recovery.change.plan import VALID_MS, Plan, Step
+from recovery.facts import TopicPartition
 from recovery.restart.decide import changes
 from recovery.restart.decision import RestartPlan
+from recovery.restart.source_offsets import source_place
 from recovery.restart.stored import StoredOffset, StoredPartition
 from recovery.shared.app_file import named
 
@@ -114,8 +116,8 @@ def facts(stores: Stores, look: RestartLook) -> dict[str, Any]:
 
 
 def _store_facts(contents: Contents, decision: RestartPlan) -> dict[str, Any]:
-    entries = {e.place: e.kept for e in contents.entries}
-    places = [(i.topic, i.partition) for i in decision.inputs]
+    entries = contents.kept
+    places = _places(decision)
     facts: dict[str, Any] = {
         "exists": contents.exists,
         "entries": {named(p): entries.get(p) for p in places},
@@ -123,6 +125,12 @@ def _store_facts(contents: Contents, decision: RestartPlan) -> dict[str, Any]:
     if contents.spark is not None:
         facts["batch"], facts["committed"] = contents.spark.batch, contents.spark.committed
     return facts
+
+
+def _places(decision: RestartPlan) -> list[TopicPartition]:
+    """Return the places of the store that the decision is about."""
+    inputs = [(i.topic, i.partition) for i in decision.inputs]
+    return [*inputs, *(source_place(s.partition) for s in decision.sources)]
 
 
 def summary(decision: RestartPlan) -> str:
@@ -137,6 +145,9 @@ def summary(decision: RestartPlan) -> str:
             what = f"{'at least ' if unknown else ''}{counted(records, 'record')}"
             where = counted(len(mine), "partition")
             parts.append(f"{direction.upper()} {what} on {where}")
+    moved = sum(s.current_offset != s.restart_offset for s in decision.sources)
+    if moved:
+        parts.append(f"{counted(moved, 'source offset')} set")
     if not parts:
         parts.append("no position moves")
     drops = sum(o.drop_first for o in decision.outputs)
@@ -148,8 +159,12 @@ def summary(decision: RestartPlan) -> str:
 def _writes(store: OffsetStore | None, look: RestartLook) -> tuple[Write, ...]:
     if store is None or look.contents is None:
         return ()
-    held = {e.place: e.kept for e in look.contents.entries}
+    held = look.contents.kept
     writes = []
+    for s in look.decision.sources:
+        after = None if s.restart_offset is None else {"offset": s.restart_offset}
+        if held.get(place := source_place(s.partition)) != after:
+            writes.append(Write(*place, held.get(place), after))
     for change in changes(look.decision, look.observed):
         place = change.after.input.place
         write = Write(*place, held.get(place), store.kept(change.after))
@@ -162,7 +177,7 @@ def _mirrored(store: OffsetStore | None, look: RestartLook) -> tuple[Write, ...]
     """A mirror gets the input offsets, for tools that look there; never anything else."""
     if store is None or look.mirror is None:
         return ()
-    held = {e.place: e.kept for e in look.mirror.entries}
+    held = look.mirror.kept
     writes = []
     for entry in look.decision.store:
         place = entry.input.place
@@ -177,9 +192,8 @@ def _target(look: RestartLook, writes: Sequence[Write]) -> dict[str, StoredValue
     """Return what the store holds of each input partition once the plan is applied."""
     if look.contents is None:
         return {}
-    held = {e.place: e.kept for e in look.contents.entries} | {w.place: w.after for w in writes}
-    places = [(i.topic, i.partition) for i in look.decision.inputs]
-    return {named(p): held.get(p) for p in places}
+    held = look.contents.kept | {w.place: w.after for w in writes}
+    return {named(p): held.get(p) for p in _places(look.decision)}
 
 
 def _producers(look: RestartLook) -> dict[str, list[int]]:
@@ -237,7 +251,7 @@ def _moves(writes: Sequence[Write], most: int = 3) -> str:
     def offset(kept: StoredValues | None) -> str:
         return "nothing" if kept is None else str(kept.get("offset", "?"))
 
-    moves = [f"{w.topic}:{w.partition} {offset(w.before)} -> {offset(w.after)}" for w in writes]
+    moves = [f"{named(w.place)} {offset(w.before)} -> {offset(w.after)}" for w in writes]
     more = f" and {len(moves) - most} more" if len(moves) > most else ""
     return ", ".join(moves[:most]) + more
 

@@ -1,4 +1,4 @@
-"""What a restart is planned for: an application file, or a group's move without one.
+"""A restart's subject: an application file, or a group's move without one.
 
 Both ask for facts in rounds and decide from them; the rules are in `recovery.restart.decide` and
 `recovery.restart.adhoc`. Both can be kept in a plan, to be asked again when it is applied.
@@ -19,8 +19,10 @@ from recovery.restart import decide as restart
 from recovery.restart.adhoc import Target, decide_adhoc, wanted_adhoc
 from recovery.restart.decision import RestartPlan
 from recovery.restart.observed import Observed, Want
+from recovery.restart.source_offsets import parse_offsets
 from recovery.shared.app_file import App, named, parse_app_file, parse_place
 from recovery.shared.store_tables import (
+    ConnectStore,
     FileStore,
     KafkaGroupStore,
     SparkCheckpointStore,
@@ -167,7 +169,10 @@ def read_text(path: Path) -> str:
 
 
 def read_app_file(path: Path) -> OfApp:
-    """The application of a file. Paths in it are relative to its folder. Raises UsageError."""
+    """The application of a file. Paths in it are relative to its folder. Raises UsageError.
+
+    Source offsets that stand in another file are read, so that a plan keeps them.
+    """
     app = parse_app_file(read_text(path), str(path))
     folder = path.absolute().parent
     stores: dict[str, Store | None] = {}
@@ -175,6 +180,8 @@ def read_app_file(path: Path) -> OfApp:
         store: Store | None = getattr(app, table)
         if isinstance(store, (FileStore, SparkCheckpointStore)) and "://" not in store.path:
             store = store.model_copy(update={"path": str(folder / store.path)})
+        if isinstance(store, ConnectStore):
+            store = _beside(store, folder)
         key = {"sql": "url", "zookeeper": "connect"}.get(store.kind) if store else None
         if store is not None and key is not None and holds_password(store):
             raise UsageError(
@@ -183,7 +190,26 @@ def read_app_file(path: Path) -> OfApp:
                 remedy="write env:NAME or file:PATH in its place",
             )
         stores[table] = store
-    return OfApp(app.model_copy(update=stores))
+    source = app.source
+    if source is not None and source.offsets is not None:
+        where = f"{path}, [app.source] offsets"
+        text = source.offsets
+        if text.startswith("file:"):
+            text = read_text(folder / text.removeprefix("file:"))
+        parse_offsets(text, where)
+        source = source.model_copy(update={"offsets": text})
+    return OfApp(app.model_copy(update={**stores, "source": source}))
+
+
+def _beside(store: ConnectStore, folder: Path) -> ConnectStore:
+    """The store with its files' paths from the application file's folder on."""
+    pems = {name: getattr(store, name) for name in ("ca", "certificate", "key")}
+    update = {name: str(folder / pem) for name, pem in pems.items() if pem is not None}
+    for name in ("password", "key_password"):
+        secret: str | None = getattr(store, name)
+        if secret is not None and secret.startswith("file:"):
+            update[name] = f"file:{folder / secret.removeprefix('file:')}"
+    return store.model_copy(update=update)
 
 
 def holds_password(store: Store) -> bool:

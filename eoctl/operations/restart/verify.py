@@ -80,7 +80,7 @@ async def _stores(plan: Plan, stores: Stores) -> list[RestartVerifyRow]:
 def _compared(
     finding: str, store: OffsetStore, contents: Contents, target: Mapping[str, object]
 ) -> Iterator[RestartVerifyRow]:
-    held = {named(e.place): e.kept for e in contents.entries}
+    held = {named(place): kept for place, kept in contents.kept.items()}
     state = contents.facts.get("state")
     who = f"; the group is {state}" if state else ""
     for place, then in target.items():
@@ -138,7 +138,7 @@ async def _outputs(
     _, uncounted = await count(cluster, cuts)
     missing += uncounted
     for place, producers in runs.items():
-        rows += _zombies(plan, place, outputs[place], producers.found)
+        rows += _zombies(plan, place, outputs[place], producers.producers)
     return rows, missing
 
 

@@ -42,7 +42,7 @@ NOTHING = ManifestDigest(rows=0, sha256_sum="0" * 64)
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What `state compare` was asked for. b: a folder, a manifest, a dump, or `live`.
+    """The request of `state compare`. b: a folder, a manifest, a dump, or `live`.
 
     at: the cut of `live`, None: that of a. most: entries that are shown.
     """

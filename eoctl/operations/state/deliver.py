@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from eoctl.operations.change import acting
-from eoctl.operations.change.made import known_id, new_plan
+from eoctl.operations.change.new_plan import known_id, new_plan
 from eoctl.operations.change.steps import Operation
 from eoctl.operations.state.delivery import DeliveredState, DeliveryWish, source
 from eoctl.operations.state.into_table import IntoTable

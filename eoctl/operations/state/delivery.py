@@ -1,4 +1,4 @@
-"""What `state deliver` delivers, and where: a finished state of one changelog, a topic or a table.
+"""A delivery: a finished state of one changelog, and the topic or table that it goes to.
 
 The state is proven by its manifest, which is read again and hashed before anything is written; the
 rows go in the order of their offsets, so that every attempt sends the same ones.
@@ -26,7 +26,7 @@ _FORMS = "topic:NAME or sql:URL#TABLE"
 
 @dataclass(frozen=True, slots=True)
 class DeliveryWish:
-    """What is delivered where. folder: absolute, or a manifest in it that has another name.
+    """The request of `state deliver`. folder: absolute, or a manifest in it that has another name.
     changelog: of a state made from several.
 
     into: `topic:NAME` or `sql:URL#TABLE`. offsets: a table for the restart offsets, in the rows'

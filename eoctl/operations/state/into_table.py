@@ -206,7 +206,7 @@ class IntoTable:
         partitions = [step.parameters["partition"]] if self._offsets is None else [*live]
         saw: dict[str, Any] = {}
         for p in partitions:
-            rows_there = await self._table.found(p)
+            rows_there = await self._table.partition_rows(p)
             saw[str(p)] = {"rows": rows_there.digest.rows, "sha256_sum": rows_there.digest.hex}
             part = self._source.partitions[p]
             same = rows_there.marks.tolist() == live[p].tolist()

@@ -54,7 +54,7 @@ SparkEngine = Callable[[RebuildRequest, Access], Manifest]
 
 @dataclass(frozen=True, slots=True)
 class RebuildWish:
-    """What `state rebuild` was asked for. retention_ms: --retention; None: the topics' own.
+    """The request of `state rebuild`. retention_ms: --retention; None: the topics' own.
 
     processes: of the local engine. wait_seconds: for transactions open below --at hw. clean:
     throw an unfinished rebuild in the folder away. since: an earlier state to carry on.

@@ -22,7 +22,7 @@ USER_KEY = "user_key"  # of windows and sessions: the key without its window
 
 @dataclass(frozen=True, slots=True)
 class ShowRequest:
-    """What `state show` was asked for. key None: the first `most` entries."""
+    """The request of `state show`. key None: the first `most` entries."""
 
     folder: Path
     key: str | None

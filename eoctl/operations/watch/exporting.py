@@ -29,7 +29,7 @@ RESULTS = ("complete", "incomplete", "failed")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """How every context is looked at.
+    """The way every context is looked at.
 
     interval: seconds between two looks; seconds: that the check, and then the groups, may take.
     groups: only these, none = all. max_rate: bytes per second and broker that are read of logs.
@@ -45,7 +45,7 @@ class Request:
 
     @property
     def reading(self) -> Reading | None:
-        """How records are counted; None: not at all, since it is off or the extra is missing."""
+        """Return how records are counted; None: they are not, it is off or the extra is missing."""
         if self.limits.records == 0 or not counting_installed():
             return None
         return Reading(max_rate=self.max_rate, most=self.limits.records)
@@ -72,7 +72,7 @@ class Board:
         self._looks[context][result] += 1
 
     def samples(self) -> list[Sample]:
-        """What a scrape gets now. A context that was not looked at yet has only its counters."""
+        """Return a scrape's samples. A context that was not looked at yet has only its counters."""
         served: list[Sample] = []
         for context, looks in self._looks.items():
             cluster = (("context", context),)

@@ -1,1 +1,1 @@
-"""How each row is shown: its columns and its closing sentence, once for CLI and dashboard."""
+"""The columns and the closing sentence of each row, once for CLI and dashboard."""

@@ -1,4 +1,4 @@
-"""How the findings of `audit` are shown."""
+"""The columns of what `audit` finds."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby

@@ -1,4 +1,4 @@
-"""How plans, their steps and the journal are shown."""
+"""The columns of plans, their steps and the journal."""
 
 from eoctl.render.columns.table import Table, marked, plain
 from eoctl.render.shell import command
@@ -6,9 +6,21 @@ from eoctl.render.tables import Column
 from eoctl.render.words import counted
 from recovery.rows.answers import Answer
 from recovery.rows.journal import JournalEventRow, JournalRow, PlanRow, PlanStepRow
+from recovery.times import rfc3339
 
 _STEP_MARKS = {"refused": "!", "unverified": "?", "beyond-plan": "!"}
 _MARKS = {"unfinished": "!", "failed": "!"}
+
+
+def own_words(row: PlanStepRow | JournalEventRow) -> str | None:
+    """Return the detail without the name that stands beside it."""
+    return row.detail and row.detail.removeprefix(f"{row.target}: ")
+
+
+def _second(epoch_ms: int | None) -> str | None:
+    """Return a time to the second: what people compare."""
+    return None if epoch_ms is None else f"{(rfc3339(epoch_ms) or '')[:19]}Z"
+
 
 PLAN = Table(PlanRow, names=("scope",))  # its lines: eoctl.cli.dialog.acting
 STEPS = Table(
@@ -19,19 +31,20 @@ STEPS = Table(
         Column("action", "ACTION", "word"),
         Column("target", "TARGET", "name"),
         Column("status", "STATUS", "word"),
-        Column("detail", "DETAIL", "text"),
+        Column("detail", "DETAIL", "text", own_words),
     ),
 )
 JOURNAL = Table(
     JournalRow,
     (
         marked(lambda row: _MARKS.get(row.state)),
+        Column("started", "STARTED", "word", lambda row: _second(row.started)),
         *plain("word", id="ENTRY", state="STATE", action="ACTION"),
-        *plain("name", context="CONTEXT", scope="WHERE"),
+        Column("context", "CONTEXT", "name", spare="any"),
+        Column("scope", "WHERE", "name"),
         Column("steps", "STEPS", "number", lambda r: f"{r.steps_done}/{r.steps}", spare="any"),
-        Column("user", "WHO", "name", lambda row: f"{row.user}@{row.host}"),
-        Column("started", "STARTED", "time", wide_only=True),
-        Column("ended", "ENDED", "time", wide_only=True),
+        Column("user", "WHO", "name", lambda row: f"{row.user}@{row.host}", spare="any"),
+        Column("ended", "ENDED", "word", lambda row: _second(row.ended), wide_only=True),
         Column("summary", "WHAT", "text"),
     ),
     names=("id",),
@@ -58,7 +71,7 @@ EVENTS = Table(
         Column("event", "EVENT", "word", _event),
         Column("step", "STEP", "number"),
         Column("target", "TARGET", "name"),
-        Column("detail", "DETAIL", "text"),
+        Column("detail", "DETAIL", "text", own_words),
     ),
     names=("id", "step", "event"),
     summary=_show_summary,

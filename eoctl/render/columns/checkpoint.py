@@ -1,4 +1,4 @@
-"""How the transactions of a Flink checkpoint are shown."""
+"""The columns of a Flink checkpoint's transactions, and of what is salvaged of them."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ from eoctl.render.columns.table import Table, marked, with_gaps
 from eoctl.render.tables import Column
 from eoctl.render.words import Age, count, counted
 from recovery.rows.answers import Answer
-from recovery.rows.checkpoint import CommittableRow
+from recovery.rows.checkpoint import CommittableRow, SalvageRow
 from recovery.times import format_duration
 
 _MARKS = {"open": "!", "lost": "!!", "unknown": "?"}
@@ -82,4 +82,49 @@ COMMITTABLES = Table(
     ),
     names=("transactional_id",),
     summary=_summary,
+)
+
+
+def _range(first: int | None, last: int | None) -> str | None:
+    return None if first is None else f"{first} to {last}"
+
+
+def _salvaged(answer: Answer) -> str:
+    rows = [r for r in answer.rows if isinstance(r, SalvageRow)]
+    parts = [
+        f"{counted(sum(r.records for r in rows if r.status == status), 'record')} {status}"
+        for status in ("lost", "refused", "salvaged")
+        if any(r.status == status for r in rows)
+    ]
+    text = "; ".join(parts) or "nothing is lost"
+    if others := answer.extra["not_lost"]:
+        named = ", ".join(f"{count(number)} {fate}" for fate, number in others.items())
+        text += f"; transactions that are not lost: {named}"
+    if any(r.status == "lost" for r in rows):
+        text += "; --execute copies what is lost"
+    return with_gaps(text, answer)
+
+
+SALVAGE = Table(
+    SalvageRow,
+    (
+        marked(lambda row: {"lost": "!!", "refused": "?"}.get(row.status)),
+        Column("status", "STATUS", "text", min_width=8),
+        Column("transactional_id", "TRANSACTIONAL ID", "name", min_width=12),
+        Column("producer_id", "PID", "number", wide_only=True),
+        Column("producer_epoch", "EPOCH", "number", wide_only=True),
+        Column(
+            "partition",
+            "TOPIC:PARTITION",
+            "partition",
+            lambda r: None if r.topic is None else f"{r.topic}:{r.partition}",
+        ),
+        Column("records", "RECORDS", "number", min_width=7),
+        Column("from", "FROM OFFSETS", "text", lambda r: _range(r.first_offset, r.last_offset)),
+        Column("to_topic", "COPIED TO", "name"),
+        Column("to", "AT OFFSETS", "text", lambda r: _range(r.to_first_offset, r.to_last_offset)),
+        Column("detail", "DETAIL", "text", lambda r: r.detail),
+    ),
+    names=("transactional_id",),
+    summary=_salvaged,
 )

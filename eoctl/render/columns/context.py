@@ -1,4 +1,4 @@
-"""How contexts, their settings and what their credentials allow are shown."""
+"""The columns of contexts, their settings and what their credentials allow."""
 
 from collections.abc import Sequence
 from typing import cast

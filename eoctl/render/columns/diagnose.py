@@ -1,4 +1,4 @@
-"""How verdicts, the status of a cluster and the history of an id are shown."""
+"""The columns of verdicts, the status of a cluster and the history of an id."""
 
 from eoctl.render.columns.table import Table, age_cell, age_of, marked, place, plain, with_gaps
 from eoctl.render.tables import Column

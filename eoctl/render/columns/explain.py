@@ -1,4 +1,4 @@
-"""How the words that `explain` knows are listed."""
+"""The columns of the words that `explain` knows."""
 
 from eoctl.render.columns.table import Table
 from eoctl.render.tables import Column

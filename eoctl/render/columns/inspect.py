@@ -1,4 +1,4 @@
-"""How partitions, transactional ids, producers, groups and offsets are shown."""
+"""The columns of partitions, transactional ids, producers, groups and offsets."""
 
 from dataclasses import replace
 
@@ -112,6 +112,10 @@ def _partitions(row: TxnDescribeRow) -> str | None:
     return ",".join(f"{p.topic}:{p.partition}" for p in row.partitions) or None
 
 
+def _connect(row: TxnDescribeRow) -> str | None:
+    return None if row.connect is None else row.connect.said
+
+
 TXN_DESCRIBE = Table(
     TxnDescribeRow,
     (
@@ -121,6 +125,7 @@ TXN_DESCRIBE = Table(
         Column("age", "AGE", "age", lambda row: row.age_seconds),
         Column("timeout", "TIMEOUT", "age", _timeout),
         Column("partitions", "PARTITIONS", "name", _partitions),
+        Column("connect", "CONNECT", "name", _connect, wide_only=True),
     ),
     names=("transactional_id",),
     summary=lambda answer: with_gaps(counted(len(answer.rows), "transactional id"), answer),
@@ -128,11 +133,13 @@ TXN_DESCRIBE = Table(
 
 
 def _producer_mark(row: ProducerRow) -> str | None:
-    return "?" if row.error else "!" if row.stale_epoch else None
+    return "?" if row.error else "!" if row.wrote_after_fence else None
 
 
-def _zombie(row: ProducerRow) -> str | None:
-    return "zombie" if row.stale_epoch else None
+def _stale(row: ProducerRow) -> str | None:
+    if not row.stale_epoch:
+        return None
+    return "zombie" if row.wrote_after_fence else "older"
 
 
 def _last_write(row: ProducerRow) -> str | None:
@@ -144,7 +151,10 @@ def _producer_summary(answer: Answer) -> str:
     opened = sum(r.current_txn_start_offset is not None for r in rows)
     text = f"{counted(len(rows), 'producer state')}, {count(opened)} with an open transaction"
     stale = sum(bool(r.stale_epoch) for r in rows)
-    return with_gaps(text + (f", {count(stale)} of an older epoch" if stale else ""), answer)
+    text += f", {count(stale)} older" if stale else ""
+    wrote = sum(bool(r.wrote_after_fence) for r in rows)
+    text += f" ({counted(wrote, 'zombie')})" if wrote else ""
+    return with_gaps(text, answer)
 
 
 PRODUCERS = Table(
@@ -161,7 +171,7 @@ PRODUCERS = Table(
             "stale",
             "STALE",
             "text",
-            _zombie,
+            _stale,
             wide_only=True,
         ),
     ),
@@ -237,6 +247,11 @@ def _show_summary(answer: Answer) -> str:
     return with_gaps(f"{text}, {count(pending)} with a pending commit", answer)
 
 
+def _metadata(row: OffsetsShowRow) -> str | None:
+    """Return what was written beside the offset, without the NUL with which librdkafka ends it."""
+    return (row.metadata or "").removesuffix("\0") or None
+
+
 OFFSETS = Table(
     OffsetsShowRow,
     (
@@ -250,7 +265,7 @@ OFFSETS = Table(
         *plain("number", lag="LAG", lag_hw="LAG-HW"),
         Column("data_records", "RECORDS", "number", wide_only=True),
         Column("pending", "PENDING", "text", _pending),
-        Column("metadata", "METADATA", "name", lambda row: row.metadata or None, wide_only=True),
+        Column("metadata", "METADATA", "name", _metadata, wide_only=True),
     ),
     names=("group", "topic", "partition"),
     summary=_show_summary,

@@ -1,4 +1,4 @@
-"""How recovery jobs are shown."""
+"""The columns of recovery jobs."""
 
 from eoctl.render.columns.table import Table, plain
 from eoctl.render.tables import Column

@@ -1,10 +1,17 @@
-"""How the brokers of the lab and its small job are shown."""
+"""The columns of the lab's brokers, of its small job and of its drills."""
 
 from eoctl.render.columns.table import Table, marked, plain
 from eoctl.render.tables import Column
-from eoctl.render.words import counted
+from eoctl.render.words import age, counted
 from recovery.rows.answers import Answer
-from recovery.rows.lab import LabBrokerRow, LabDownRow, LabJobRow
+from recovery.rows.lab import (
+    DrillAnswerRow,
+    DrillGradeRow,
+    DrillRow,
+    LabBrokerRow,
+    LabDownRow,
+    LabJobRow,
+)
 
 
 def _broker_summary(answer: Answer) -> str:
@@ -52,4 +59,53 @@ JOB = Table(
         Column("store", "STATE STORE", "name", wide_only=True),
     ),
     names=("output",),
+)
+
+
+def _grade_summary(answer: Answer) -> str:
+    rows = [row for row in answer.rows if isinstance(row, DrillGradeRow)]
+    results = ", ".join(
+        f"{number} {result}"
+        for result in ("right", "left", "wrong", "harmful")
+        if (number := sum(row.result == result for row in rows))
+    )
+    e = answer.extra
+    return f"{e['drill']}: {e['points']} of {e['most']} points after {age(e['seconds'])}; {results}"
+
+
+_SIGNS = {"harmful": "!!", "wrong": "!", "left": "!"}
+
+DRILLS = Table(
+    DrillRow,
+    (
+        Column("started_at", "", "text", lambda row: None if row.started_at is None else ">"),
+        Column("drill", "DRILL", "name"),
+        Column("title", "TITLE", "text"),
+        Column("page", "RUNBOOK", "name"),
+        Column("needs", "NEEDS", "text", lambda row: " ".join(row.needs) or None),
+    ),
+    names=("drill",),
+    summary=lambda answer: f"{counted(len(answer.rows), 'drill')}",
+)
+ANSWER = Table(
+    DrillAnswerRow,
+    (
+        Column("transactional_id", "TRANSACTIONAL ID", "name"),
+        Column("answer", "ANSWER", "text"),
+        Column("words", "WORDS", "text"),
+    ),
+    names=("transactional_id",),
+)
+GRADE = Table(
+    DrillGradeRow,
+    (
+        marked(lambda row: _SIGNS.get(row.result)),
+        Column("subject", "SUBJECT", "name"),
+        Column("transactional_id", "TRANSACTIONAL ID", "name"),
+        *plain("text", wanted="WANTED", outcome="OUTCOME", result="RESULT"),
+        *plain("number", points="POINTS", records_lost="LOST", records_doubled="DOUBLED"),
+        Column("because", "BECAUSE", "text"),
+    ),
+    names=("subject",),
+    summary=_grade_summary,
 )

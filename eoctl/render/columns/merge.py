@@ -1,4 +1,4 @@
-"""How merge logs and their findings are shown."""
+"""The columns of merge logs and their findings."""
 
 from eoctl.render.columns.table import FINDING, Table, place, plain
 from eoctl.render.tables import Column

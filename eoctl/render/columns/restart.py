@@ -13,6 +13,7 @@ from recovery.rows.restart import (
     RestartInput,
     RestartOutput,
     RestartPlanRow,
+    RestartSource,
     RestartVerifyRow,
 )
 
@@ -40,6 +41,15 @@ INPUTS = Table(
         Column("times", "TIMES (UTC)", "word", _input_times),
     ),
 )
+SOURCES = Table(
+    RestartSource,
+    (
+        marked(lambda s: "<>" if s.current_offset != s.restart_offset else None),
+        Column("partition", "SOURCE PARTITION", "name"),
+        Column("from", "FROM", "name", lambda s: s.current_offset),
+        Column("to", "TO", "name", lambda s: s.restart_offset),
+    ),
+)
 OUTPUTS = Table(
     RestartOutput,
     (
@@ -58,8 +68,9 @@ def lines(row: RestartPlanRow, *, width: int | None, wide: bool, headers: bool) 
 
     width: of the terminal, None where there is none.
     """
-    for table, rows in ((INPUTS, row.inputs), (OUTPUTS, row.outputs)):
-        if rows or table is INPUTS:
+    tables = ((INPUTS, row.inputs), (SOURCES, row.sources), (OUTPUTS, row.outputs))
+    for table, rows in tables:
+        if rows or (table is INPUTS and not row.sources):
             cells = [table.cells(r) for r in rows]
             yield from render_table(cells, table.columns, width=width, wide=wide, headers=headers)
     for head, text in _rest(row):

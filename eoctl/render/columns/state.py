@@ -1,4 +1,4 @@
-"""How rebuilt states, their entries and their differences are shown."""
+"""The columns of rebuilt states, their entries and their differences."""
 
 from eoctl.render.columns.table import PLACE, Table, marked, place, plain
 from eoctl.render.tables import Column

@@ -1,4 +1,4 @@
-"""What a table is made of, and the columns that several rows share."""
+"""The parts of a table, and the columns that several rows share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from recovery.rows.answers import Answer
 
 @dataclass(frozen=True)
 class Table:
-    """How the rows of one model are shown. names: the fields that `-o name` writes.
+    """One row model's table. names: the fields that `-o name` writes.
 
     summary makes the closing sentence, heading the line above the table.
     """

@@ -1,4 +1,4 @@
-"""How rules that were checked and the parts of a bundle are shown."""
+"""The columns of checked rules and of a bundle's parts."""
 
 from eoctl.render.columns.table import Table, marked, with_gaps
 from eoctl.render.tables import Column

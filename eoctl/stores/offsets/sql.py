@@ -37,7 +37,7 @@ Result = TypeVar("Result")
 
 
 class _RepliedError(Exception):
-    """What the database said. args: one sentence without any secret."""
+    """The database's complaint. args: one sentence without any secret."""
 
 
 class SqlOffsets:
@@ -98,7 +98,7 @@ class SqlOffsets:
             with engine.connect() as connection:
                 return use(connection)
         except SQLAlchemyError as error:
-            raise _RepliedError(self._database.said(error)) from None
+            raise _RepliedError(self._database.error_words(error)) from None
         finally:
             engine.dispose()
 
@@ -122,7 +122,7 @@ class SqlOffsets:
             if not self._database.rolled_back(error):
                 raise
             raise RefusedError(  # a deferred constraint, a conflict of serializable transactions
-                f"{self._database.said(error)}; nothing was written", where=self.name
+                f"{self._database.error_words(error)}; nothing was written", where=self.name
             ) from None
 
     def put(self, connection: "Connection", writes: Sequence[Write]) -> None:
@@ -151,7 +151,7 @@ class SqlOffsets:
             else:
                 return
         except IntegrityError as error:
-            why = self._database.said(error)
+            why = self._database.error_words(error)
             if self._database.is_duplicate(error):
                 why = "another process added this row just now"
             raise RefusedError(f"{why}; nothing was written", where=self._at(write)) from None

@@ -89,7 +89,7 @@ class Database:
             for name, part in bounds.items():
                 connection.execute(text(f"SET LOCAL {name} = {int(self._seconds * part)}"))
 
-    def said(self, error: "SQLAlchemyError") -> str:
+    def error_words(self, error: "SQLAlchemyError") -> str:
         """The database's own words, on one line."""
         words = str(getattr(error, "orig", None) or error).strip().splitlines()
         return self.hidden(words[0] if words else type(error).__name__)

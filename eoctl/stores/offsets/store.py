@@ -24,9 +24,11 @@ from recovery.errors import (
 from recovery.facts import GroupOffsetFacts, TopicPartition
 from recovery.formats.spark_checkpoint import Checkpoint
 from recovery.restart.stored import StoredPartition
-from recovery.shared.app_file import App
+from recovery.shared.app_file import App, named
 from recovery.shared.store_tables import (
+    ConnectStore,
     FileStore,
+    FlinkCheckpointStore,
     KafkaGroupStore,
     SqlStore,
     Store,
@@ -54,12 +56,21 @@ class StoreEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceEntry:
+    """A source partition of Kafka Connect. kept: `offset`, its source offset as JSON text."""
+
+    place: TopicPartition
+    kept: StoredValues
+
+
+@dataclass(frozen=True, slots=True)
 class Contents:
-    """What one read of a store showed.
+    """The result of one read of a store.
 
     exists: there is such a group, node, file, key or table. entries: all of them, sorted,
     whatever their topics. facts: what else must not change meanwhile (a group: type, state and
     members). pending: a group's commits that an open transaction holds. spark: the checkpoint.
+    sources: the entries of a source connector, which are no offsets of topics.
     """
 
     exists: bool
@@ -67,6 +78,13 @@ class Contents:
     facts: Mapping[str, Any] = field(default_factory=dict)
     pending: tuple[GroupOffsetFacts, ...] = ()
     spark: Checkpoint | None = None
+    sources: tuple[SourceEntry, ...] = ()
+
+    @property
+    def kept(self) -> dict[TopicPartition, StoredValues]:
+        """Return what the store keeps, by place."""
+        known = {entry.place: entry.kept for entry in self.entries}
+        return known | {entry.place: entry.kept for entry in self.sources}
 
     def at(self, place: TopicPartition) -> StoreEntry | None:
         return next((entry for entry in self.entries if entry.place == place), None)
@@ -128,7 +146,7 @@ def left(contents: Contents, writes: Sequence[Write]) -> tuple[Write, ...]:
 
     Raises RefusedError where neither `before` nor `after` is there.
     """
-    by_place = {entry.place: entry.kept for entry in contents.entries}
+    by_place = contents.kept
     todo = tuple(w for w in writes if by_place.get(w.place) != w.after)
     refuse_differences(contents, todo)
     return todo
@@ -136,9 +154,9 @@ def left(contents: Contents, writes: Sequence[Write]) -> tuple[Write, ...]:
 
 def refuse_differences(contents: Contents, writes: Sequence[Write], where: str = "") -> None:
     """Raises RefusedError that names what is not as the writes say it must be."""
-    by_place = {entry.place: entry.kept for entry in contents.entries}
-    then = {f"{w.topic}:{w.partition}": w.before for w in writes}
-    now = {f"{w.topic}:{w.partition}": by_place.get(w.place) for w in writes}
+    by_place = contents.kept
+    then = {named(w.place): w.before for w in writes}
+    now = {named(w.place): by_place.get(w.place) for w in writes}
     changed = differences(then, now)
     if changed:
         more = f" (and {len(changed) - 3} more)" if len(changed) > 3 else ""
@@ -246,6 +264,14 @@ async def open_store(
         from eoctl.stores.offsets.topic import TopicOffsets
 
         yield TopicOffsets(described, _needed(cluster), app, seconds)
+    elif isinstance(described, FlinkCheckpointStore):
+        from eoctl.stores.offsets.flink import FlinkOffsets
+
+        yield FlinkOffsets(described, seconds)
+    elif isinstance(described, ConnectStore):
+        from eoctl.stores.offsets.connect import ConnectOffsets
+
+        yield ConnectOffsets(described, _needed(cluster), seconds)
     else:
         from eoctl.stores.offsets.spark import SparkOffsets
 

@@ -28,9 +28,9 @@ from eoctl.stores.offsets.zookeeper_nodes import (
     Tree,
     commit,
     create,
+    error_words,
     get_all,
     read_consumer,
-    said,
 )
 from recovery.errors import (
     RefusedError,
@@ -113,7 +113,7 @@ class ZooKeeperOffsets:
                 remedy="check user and password, and the ACLs of the nodes",
             ) from None
         except (session.client.handler.timeout_exception, KazooException) as error:
-            raise UnreachableError(f"no answer ({said(error)})", where=self.name) from None
+            raise UnreachableError(f"no answer ({error_words(error)})", where=self.name) from None
 
     def _contents(self, tree: Tree) -> Contents:
         if not self._described.is_consumer_offsets:
@@ -261,10 +261,10 @@ class ZooKeeperOffsets:
             job.give_up()
             if not job.sent:
                 raise RefusedError(
-                    f"the connection was interrupted ({said(error)}), nothing was written",
+                    f"the connection was interrupted ({error_words(error)}), nothing was written",
                     where=self.name,
                 ) from None
-            raise LostError(said(error)) from None
+            raise LostError(error_words(error)) from None
         wrong = [r for r in results if isinstance(r, Exception)]
         why = [r for r in wrong if not isinstance(r, (RolledBackError, RuntimeInconsistency))]
         if any(isinstance(r, NoAuthError) for r in why):
@@ -274,7 +274,7 @@ class ZooKeeperOffsets:
                 remedy="check user and password, and the ACLs of the nodes",
             )
         if wrong:
-            text = said(why[0] if why else wrong[0])
+            text = error_words(why[0] if why else wrong[0])
             raise RefusedError(
                 f"another process wrote just now ({text}); nothing was written",
                 where=self.name,

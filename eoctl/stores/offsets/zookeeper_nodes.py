@@ -10,13 +10,13 @@ from recovery.errors import RefusedError
 
 @dataclass(slots=True)
 class Tree:
-    """What was read. nodes: path to (data, version); folders: path to the names in it."""
+    """Nodes that were read. nodes: path to (data, version); folders: path to the names in it."""
 
     nodes: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     folders: dict[str, list[str]] = field(default_factory=dict)
 
 
-def said(error: BaseException) -> str:
+def error_words(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 

@@ -34,7 +34,7 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)  # of file systems withou
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """What a task has done; JSON can hold it.
+    """A task's result; JSON can hold it.
 
     counts: see RangeCounts; empty of a BucketTask. files, digest: of live rows; expired: last
     records that the format no longer counts as live. runs: of a range in parts, and then there are

@@ -43,12 +43,12 @@ _DIALECTS = ("postgresql", "sqlite")
 
 
 class _SaidError(Exception):
-    """What the database said. args: one sentence without any secret."""
+    """The database's complaint. args: one sentence without any secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """What a partition's rows in the table are. marks: sorted."""
+    """A partition's rows in the table. marks: sorted."""
 
     digest: Digest
     marks: "NDArray[np.bytes_]"
@@ -56,7 +56,7 @@ class TableRows:
 
 @dataclass(slots=True)
 class Counted:
-    """How many rows of a partition are of the state, and how many are others."""
+    """The numbers of a partition's rows that are of the state, and of others."""
 
     own: int = 0
     others: int = 0
@@ -93,7 +93,7 @@ class StateTable:
         """The rows of each partition of the state. Raises RefusedError for one it has not."""
         return await self._reading(lambda connection, job: self._count(connection, job, live))
 
-    async def found(self, partition: int) -> TableRows:
+    async def partition_rows(self, partition: int) -> TableRows:
         """The partition's rows as they are."""
         return await self._reading(
             lambda connection, job: self._rows_there(connection, job, partition)
@@ -387,7 +387,7 @@ class StateTable:
             with engine.connect() as connection:
                 yield connection
         except SQLAlchemyError as error:
-            raise _SaidError(self._database.said(error)) from None
+            raise _SaidError(self._database.error_words(error)) from None
         finally:
             engine.dispose()
 

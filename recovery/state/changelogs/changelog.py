@@ -1,4 +1,4 @@
-"""What a changelog's records mean: the base of all formats, which is itself the format `plain`.
+"""The meaning of a changelog's records: the base of all formats, itself the format `plain`.
 
 A format says which records count, what identifies an entry, and what is live at the end. The
 formats of Kafka Streams, Samza and others override what differs; so may a small class of one's own,
@@ -24,7 +24,7 @@ Summary = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What is known of a partition's log. Times in milliseconds, None where there is no bound.
+    """A partition's log in numbers. Times in milliseconds, None where there is no bound.
 
     now_ms: when the log start was read the last time.
     """

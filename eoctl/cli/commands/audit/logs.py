@@ -13,7 +13,7 @@ from eoctl.cli.options import Connection, Format
 from eoctl.cli.progress import reading_progress
 from eoctl.cli.spark import JobProgress, SparkOptions
 from eoctl.kafka.connection.cluster import Cluster
-from eoctl.kafka.read.count import CountProgress
+from eoctl.kafka.read.pump import ChunkProgress
 from eoctl.operations.audit.ranges import AuditOptions
 from eoctl.operations.session.session import with_cluster
 from eoctl.render.columns.audit import DUPLICATES, SEQUENCES, TRANSACTIONS
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ranges:
-    """Which records are read, and how."""
+    """The options that say which records an audit reads, and how."""
 
     topics: Annotated[
         list[str] | None,
@@ -66,7 +66,7 @@ class Ranges:
 
 @dataclass(frozen=True)
 class Reads:
-    """How logs are read, and how much of the answer is shown."""
+    """The options that say how logs are read, and how much of the answer is shown."""
 
     most: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, help="rows shown; all are counted")
@@ -113,7 +113,7 @@ class Reads:
         emit(answer, view, output)
         return answer.exit_status
 
-    def _reading(self, progress: CountProgress | None) -> AuditOptions:
+    def _reading(self, progress: ChunkProgress | None) -> AuditOptions:
         rate = None if self.max_rate is None else byte_rate(self.max_rate, where="--max-rate")
         return AuditOptions(not self.no_crc, rate, progress, self.most)
 

@@ -22,7 +22,7 @@ _IGNORED = ("timestamp", "headers")
 
 @dataclass(frozen=True)
 class Mirror:
-    """How to reach the mirror's cluster."""
+    """The options that say how to reach the mirror's cluster."""
 
     mirror_context: Annotated[
         str | None, typer.Option("--mirror-context", metavar="NAME", rich_help_panel=_PANEL)

@@ -32,7 +32,7 @@ from recovery.times import duration, format_duration
 
 @dataclass(frozen=True)
 class ShortFormat(Format):
-    """How the answer is written, where --output is a folder."""
+    """The options for how the answer is written, where --output is a folder."""
 
     output: Annotated[str, typer.Option("-o", metavar="|".join(FORMATS))] = "table"
 

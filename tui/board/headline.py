@@ -1,7 +1,7 @@
-"""The overview's four sentences: the worst thing in words, then what was counted."""
+"""The overview's three sentences: the worst thing in words, then what was counted."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from eoctl.render.words import count, counted, spoken_age
@@ -10,9 +10,7 @@ from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.jobs import JobRow
 from recovery.rows.offsets import OffsetsShowRow
 from recovery.rows.row import BrokerRow, LsoRow
-from recovery.times import rfc3339
 from tui.widgets.lines import Line
-from tui.widgets.trend import Trend
 
 if TYPE_CHECKING:
     from eoctl.operations.dashboard.snapshot import Snapshot
@@ -23,18 +21,16 @@ QUIET = ("open", "prepare")
 
 def sentences(
     s: "Snapshot",
-    held: dict[str, LsoRow],
-    hanging: list[TxnHangingRow],
-    trend: Trend,
+    held: Mapping[str, LsoRow],
+    hanging: Sequence[TxnHangingRow],
     unseen: int,
 ) -> tuple[Line, ...]:
     if s.partitions is None:
         word = "no answer yet" if s.problem else f"connecting to {s.title}"
-        return (((f" {word}", "dim"),), (), (), ())
+        return (((f" {word}", "dim"),), (), ())
     brokers = [b for b in (s.brokers.rows if s.brokers else ()) if isinstance(b, BrokerRow)]
     up = sum(bool(b.up) for b in brokers)
     scanned = int(str(s.partitions.extra.get("scanned", 0)))
-    total = sum(r.held or 0 for r in held.values())
     open_count = s.transactions.extra.get("open", 0) if s.transactions else 0
     groups = {g.group for g in group_rows(s) if stuck(g, hanging)}
     verdicts = _counts(h for h in hanging if h.topic is not None)
@@ -45,7 +41,7 @@ def sentences(
         unknown = s.hanging.errors or _least(s.transactions)
         verdicts = "not known" if unknown else "nothing is open"
     broker_words = (f"{up}/{len(brokers)} up", "good" if up == len(brokers) else "act")
-    if s.problem is not None:
+    if s.silent:
         broker_words = ("no answer", "act")
     second: Line = (
         (" brokers ", "dim"),
@@ -66,13 +62,7 @@ def sentences(
     )
     if without:
         verdict_line += (("   holding none ", "dim"), (without, "text"))
-    ceiling = trend.total
-    third: Line = (
-        (" held, 30 min ", "dim"),
-        (trend.line(None, 30, ceiling), "spark"),
-        (f"  {count(total)} now (0 to {count(ceiling)})", "dim"),
-    )
-    return (_headline(s, held, hanging, len(brokers) - up, unseen), second, verdict_line, third)
+    return (_headline(s, held, hanging, len(brokers) - up, unseen), second, verdict_line)
 
 
 def _counts(hanging: Iterable[TxnHangingRow]) -> str:
@@ -87,12 +77,14 @@ def _least(answer: "Answer | None") -> str:
 
 
 def _headline(
-    s: "Snapshot", held: dict[str, LsoRow], hanging: list[TxnHangingRow], down: int, unseen: int
+    s: "Snapshot",
+    held: Mapping[str, LsoRow],
+    hanging: Sequence[TxnHangingRow],
+    down: int,
+    unseen: int,
 ) -> Line:
-    if s.problem is not None:
-        last = rfc3339(s.partitions.collected_at if s.partitions else None)
-        since = f"; below: the last data, from {last[11:19]}Z" if last else ""
-        return ((f" !! no answer{since}", "act"),)
+    if s.silent:
+        return ((" !! the cluster does not answer; below: the last data", "act"),)
     findings = [h for h in hanging if h.verdict not in (*QUIET, "unknown")]
     if s.hanging is None:
         return ((" judging what is open", "dim"),)

@@ -356,6 +356,6 @@ A kind that needs something of `lab up` refuses without it. `lab down` ends what
 
 def demo() -> int:
     """Start a Kafka, break it, and look at it: the commands and what they print."""
-    from eoctl.cli.commands.demo import show
+    from eoctl.cli.commands.lab.demo import show
 
     return show()

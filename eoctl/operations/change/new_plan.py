@@ -29,6 +29,7 @@ def new_plan(
     steps: Sequence[Step],
     valid_ms: int = VALID_MS,
     independent: bool = False,
+    all_or_none: bool = False,
     details: Any = None,
     hits: str | None = None,
 ) -> Plan:
@@ -51,6 +52,7 @@ def new_plan(
         observed=dict(observed),
         steps=tuple(steps),
         independent=independent,
+        all_or_none=all_or_none,
         details=details,
         hits=hits,
     )

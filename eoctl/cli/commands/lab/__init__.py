@@ -1,0 +1,1 @@
+"""The commands of `lab`: a local Kafka, its demo, its drills."""

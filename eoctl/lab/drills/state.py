@@ -1,0 +1,119 @@
+"""The truth of the drill that runs in a lab, kept so that nobody reads it by the way.
+
+It is hidden, not locked away: the key stands beside it. Whoever decodes it has cheated.
+"""
+
+import base64
+import hashlib
+import json
+import secrets
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from itertools import cycle
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from eoctl.host.processes import Process
+from recovery.errors import UsageError
+from recovery.rows.lab import OwnerAnswer
+
+FILE = "drill.json"
+Role = Literal[
+    "orphan",  # nobody owns it: to be aborted
+    "dead",  # its owner died: fenced, or aborted at its timeout
+    "alive",  # its owner works: to be left alone
+    "promised",  # of a dead Flink job, in its checkpoint: to be committed
+    "unpromised",  # begun after that checkpoint: left to its timeout, or fenced
+    "lost-commit",  # decided, its marker was lost: to be resolved
+    "lost-abort",
+    "broker",  # leaves: to be brought back
+    "job",  # died midway: to be finished exactly
+    "store",  # lost: to be delivered again
+    "copy",  # holds duplicates: to be copied without
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing that a drill judges.
+
+    subject: a partition, a broker or a topic, as the grade names it. topic, partition: of subject;
+    of a broker: what was moved to it alone, to be moved back. producer_id, start_offset: of
+    the transaction at subject. answer, words: what its owner says if asked. owner: the process of a
+    live one, or that makes a broker leave; ends: it ends its transaction when it is asked.
+    """
+
+    role: Role
+    subject: str
+    topic: str | None = None
+    partition: int | None = None
+    transactional_id: str | None = None
+    producer_id: int | None = None
+    start_offset: int | None = None
+    answer: OwnerAnswer = "unknown"
+    words: str = ""
+    owner: Process | None = None
+    ends: bool = False
+    broker: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DrillState:
+    """A drill under way. started_at: epoch ms. questions: when each id's owner was first asked."""
+
+    drill: str
+    seed: int
+    started_at: int
+    story: str
+    cases: tuple[Case, ...]
+    topics: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    questions: Mapping[str, int] = field(default_factory=dict)
+
+    def save(self, lab_folder: Path) -> None:
+        """Write it in one step, hidden."""
+        key = secrets.token_bytes(32)
+        hidden = _crossed(zlib.compress(json.dumps(asdict(self)).encode()), key)
+        content = {"key": key.hex(), "hidden": base64.b64encode(hidden).decode("ascii")}
+        fresh = lab_folder / f".{FILE}"
+        fresh.write_text(json.dumps(content), encoding="utf-8")
+        fresh.replace(lab_folder / FILE)
+
+    @classmethod
+    def load(cls, lab_folder: Path) -> Self | None:
+        """Return the drill that runs in a lab; None where none does. Raises UsageError."""
+        path = lab_folder / FILE
+        if not path.exists():
+            return None
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            hidden = base64.b64decode(content["hidden"])
+            fields = json.loads(zlib.decompress(_crossed(hidden, bytes.fromhex(content["key"]))))
+        except (ValueError, KeyError, zlib.error):
+            raise UsageError(
+                "the drill's file is damaged", where=str(path), remedy="delete it, or `lab down`"
+            ) from None
+        return cls(
+            **fields
+            | {
+                "cases": tuple(_case(case) for case in fields["cases"]),
+                "topics": tuple(fields["topics"]),
+                "groups": tuple(fields["groups"]),
+            }
+        )
+
+    def ask(self, transactional_id: str, at: int) -> Self:
+        """Return the state with one more question; the first time that an id was asked counts."""
+        return replace(self, questions={transactional_id: at, **self.questions})
+
+
+def _case(fields: dict[str, Any]) -> Case:
+    owner = fields.pop("owner")
+    return Case(**fields, owner=owner and Process(*owner))
+
+
+def _crossed(data: bytes, key: bytes) -> bytes:
+    """Return data crossed with a stream of the key; twice gives it back."""
+    stream = b"".join(hashlib.sha256(key + bytes([n])).digest() for n in range(256))
+    return bytes(a ^ b for a, b in zip(data, cycle(stream), strict=False))

@@ -1,0 +1,575 @@
+"""`txn salvage`: the aborted records of a lost transaction, copied in their order, exactly once.
+
+All records of one lost transaction are written in one transaction, which also commits how far each
+partition was read (to a group of its own): readers get all of them or none, and once they have,
+that position stands. Killed anywhere, the next run first ends what the killed one left open
+(`Writer.open`), then looks for the position: it is there, and all is done, or nothing is.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eoctl.host.clock import now_ms
+from eoctl.kafka.ask import collect, configs, coordinators
+from eoctl.kafka.connection.cluster import Cluster, TopicMetadata
+from eoctl.kafka.read.chunks import Chunk, Range
+from eoctl.kafka.read.fetch import read
+from eoctl.kafka.read.producer_records import Written, written
+from eoctl.kafka.write.exactly_once import (
+    CommittedPosition,
+    Writer,
+    committed,
+    last_committed,
+)
+from eoctl.operations.change.new_plan import known_id, new_plan
+from eoctl.operations.change.steps import Effect, die_here_in_tests
+from eoctl.operations.remedy.checkpoint import Fate, Seen, look
+from eoctl.settings.context import Context
+from recovery.change.plan import Plan, Step
+from recovery.errors import EoctlError, IncompleteError, RefusedError
+from recovery.facts import Missing, TopicPartition
+from recovery.formats.batches import batch_headers
+from recovery.formats.flink_checkpoint import Committable, FlinkCheckpoint
+from recovery.formats.records import records
+from recovery.remedy.salvage import Piece, forgotten, name, refused
+from recovery.rows.answers import Answer, error_rows
+from recovery.rows.checkpoint import SalvageRow
+
+KIND = "txn-salvage"
+ACTION = "salvage"
+_RETENTION = "offsets.retention.minutes"
+_LEAST_TIMEOUT_MS, _MOST_TIMEOUT_MS = 60_000, 600_000
+_RECORDS_PER_MS = 10  # that a writer surely sends, for its transaction's timeout
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the operator asks for. content: the checkpoint, or one transaction in its place.
+
+    topics: where its sink writes, where that is not recorded any more. to: another topic that the
+    records are copied to. never_before: the operator knows that none was salvaged before.
+    """
+
+    content: FlinkCheckpoint
+    topics: tuple[str, ...] = ()
+    to: str | None = None
+    never_before: bool = False
+
+
+def of_transaction(one: Committable) -> FlinkCheckpoint:
+    """Return a transaction as if a checkpoint promised it alone."""
+    return FlinkCheckpoint(0, one.checkpoint_id, (one,), (), (), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """One lost transaction. standing: an earlier run committed that it was copied.
+
+    refusal: why it cannot be copied, and what to do. copies: what that run wrote, by partition of
+    its output.
+    """
+
+    one: Committable
+    pieces: Mapping[TopicPartition, Piece]
+    standing: bool
+    refusal: tuple[str, str] | None
+    copies: Mapping[TopicPartition, Written]
+
+    @property
+    def aborted_at(self) -> int | None:
+        """When its last marker was written, epoch ms by the broker's clock."""
+        times = [p.ended_at for p in self.pieces.values() if p.ended_at is not None]
+        return max(times, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The lost transactions of one look. others: fates of those that are not lost."""
+
+    lost: tuple[Lost, ...]
+    others: tuple[Fate, ...]
+    missing: tuple[Missing, ...]
+
+
+async def find(cluster: Cluster, wish: Wish) -> Found:
+    """Look at all that the checkpoint promises; at the lost ones whether they can be copied."""
+    seen = await look(cluster, wish.content, wish.topics)
+    promised = [f for f in seen.fates if f.committable is not None]
+    lost = [f for f in promised if f.judgement.fate == "lost"]
+    retention, missing = await _retention_ms(cluster) if lost else (None, [])
+    judged = [await _judged(cluster, wish, seen, fate, retention) for fate in lost]
+    judged.sort(key=lambda one: (one.one.checkpoint_id, min(_firsts(one), default=-1), one.one))
+    others = tuple(f for f in promised if f.judgement.fate != "lost")
+    return Found(tuple(judged), others, (*seen.missing, *missing))
+
+
+def _firsts(lost: Lost) -> list[int]:
+    return [p.first for p in lost.pieces.values()]
+
+
+async def _retention_ms(cluster: Cluster) -> tuple[int | None, list[Missing]]:
+    """The shortest time for which a broker keeps the position of a salvage; None = not known."""
+    values, missing = await configs.broker_configs(cluster, [_RETENTION])
+    minutes = [int(text) for v in values.values() if (text := v.get(_RETENTION))]
+    if missing or len(minutes) < len(cluster.brokers):
+        return None, []
+    return min(minutes) * 60_000, []
+
+
+async def _judged(
+    cluster: Cluster, wish: Wish, seen: Seen, fate: Fate, retention: int | None
+) -> Lost:
+    one = fate.committable
+    assert one is not None
+    pieces = {
+        place: Piece(w.records, w.first, w.last, w.outcome, w.ended_at, w.lacking, w.behind)
+        for place, w in sorted(fate.written.items())
+    }
+    group = name(one, wish.to)
+    positions, pending = (
+        await last_committed(cluster, group, list(pieces)) if pieces else ({}, False)
+    )
+    standing = _stands(pieces, positions)
+    copies = (
+        await _copies(
+            cluster, group, _begins({p: piece.last for p, piece in pieces.items()}, wish.to)
+        )
+        if standing
+        else {}
+    )
+    refusal = None if standing else refused(pieces, fate.past.partitions, wish.topics)
+    lost = Lost(one, pieces, standing, refusal, copies)
+    aborted_at = lost.aborted_at
+    if standing or refusal is not None or wish.never_before or pending or aborted_at is None:
+        return lost
+    if retention is None or forgotten(aborted_at, seen.at, retention):
+        why = f"{_RETENTION} cannot be read" if retention is None else f"longer than {_RETENTION}"
+        return replace(
+            lost,
+            refusal=(
+                f"it was aborted too long ago to know whether it was salvaged before ({why})",
+                "if it never was, and no restore wrote its records again: --never-salvaged",
+            ),
+        )
+    return lost
+
+
+def _stands(
+    pieces: Mapping[TopicPartition, Piece], positions: Mapping[TopicPartition, CommittedPosition]
+) -> bool:
+    return bool(pieces) and all(
+        (p := positions.get(place)) is not None and p.offset == piece.last + 1
+        for place, piece in pieces.items()
+    )
+
+
+def _outputs(places: Collection[TopicPartition], to: str | None) -> list[TopicPartition]:
+    return [(to or topic, partition) for topic, partition in places]
+
+
+def _begins(lasts: Mapping[TopicPartition, int], to: str | None) -> dict[TopicPartition, int]:
+    """Return each partition of the output, and the offset behind which its copies lie."""
+    return {(to or topic, p): -1 if to else last for (topic, p), last in lasts.items()}
+
+
+async def _copies(
+    cluster: Cluster, transactional_id: str, outputs: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, Written]:
+    """Return what the writer of a salvage committed, read in its outputs; none if the coordinator
+    has forgotten its producer id."""
+    rows, _ = await coordinators.find(cluster, [transactional_id])
+    row = next((r for r in rows if r.error is None and r.producer_epoch is not None), None)
+    if row is None or row.producer_epoch is None:
+        return {}
+    metadata = await cluster.metadata(sorted({topic for topic, _ in outputs}))
+    parts = [
+        p
+        for t in metadata.topics.values()
+        for p in t.partitions
+        if (p.topic, p.partition) in outputs
+    ]
+    facts, _ = await collect.partition_offsets(cluster, metadata.topics.values(), parts)
+    ranges = [
+        Range(
+            f.topic,
+            f.partition,
+            max(f.log_start_offset, outputs[f.topic, f.partition] + 1),
+            f.high_watermark,
+        )
+        for f in facts
+        if f.log_start_offset is not None and f.high_watermark is not None
+    ]
+    # a commit of transactions v2 raises the epoch
+    epochs = range(max(0, row.producer_epoch - 1), row.producer_epoch + 1)
+    found, _ = await written(cluster, ranges, [(row.producer_id, epoch) for epoch in epochs])
+    return {
+        place: w
+        for places in found.values()
+        for place, w in places.items()
+        if w.outcome != "abort"  # of an earlier run that was killed
+    }
+
+
+def answer(cluster_id: str | None, wish: Wish, found: Found) -> Answer:
+    """The rows of one look. A finding while one is lost or refused."""
+    rows = [row for lost in found.lost for row in _rows(wish, lost)]
+    unknown = [
+        Missing("transaction", "UNKNOWN", f.judgement.detail, id=_id_of(f))
+        for f in found.others
+        if f.judgement.fate == "unknown"
+    ]
+    return Answer(
+        "txn-salvage",
+        cluster_id,
+        now_ms(),
+        rows,
+        error_rows((*found.missing, *unknown)),
+        extra={"not_lost": _not_lost(found)},
+        judging=True,
+        finding=any(row.status != "salvaged" for row in rows),
+    )
+
+
+def _not_lost(found: Found) -> dict[str, int]:
+    fates = [f.judgement.fate for f in found.others]
+    return {fate: fates.count(fate) for fate in sorted(set(fates))}
+
+
+def _rows(wish: Wish, lost: Lost) -> list[SalvageRow]:
+    status = "salvaged" if lost.standing else "refused" if lost.refusal else "lost"
+    detail = {
+        "salvaged": "copied, and its position stands",
+        "lost": "aborted, and all of it is there",
+        "refused": f"{lost.refusal[0]}: {lost.refusal[1]}" if lost.refusal else "",
+    }[status]
+    base: dict[str, Any] = {
+        "transactional_id": lost.one.transactional_id,
+        "producer_id": lost.one.producer_id,
+        "producer_epoch": lost.one.producer_epoch,
+        "status": status,
+        "detail": detail,
+    }
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("topic", "partition", "first_offset", "last_offset", "aborted_at", "to_topic")
+    )
+    if not lost.pieces:
+        return [SalvageRow(**base, **nothing, records=0, to_first_offset=None, to_last_offset=None)]
+    rows = []
+    for (topic, partition), piece in lost.pieces.items():
+        copy = lost.copies.get((wish.to or topic, partition))
+        rows.append(
+            SalvageRow(
+                **base,
+                topic=topic,
+                partition=partition,
+                records=piece.records,
+                first_offset=piece.first,
+                last_offset=piece.last,
+                aborted_at=piece.ended_at,
+                to_topic=wish.to or topic,
+                to_first_offset=copy.first if copy else None,
+                to_last_offset=copy.last if copy else None,
+            )
+        )
+    return rows
+
+
+async def plan(cluster: Cluster, context: Context, wish: Wish, scope: str) -> Plan | None:
+    """Plan the copy of every lost transaction that can be copied; None if there is none left.
+
+    Raises RefusedError where one cannot be copied, or the output cannot take its records;
+    IncompleteError where not all could be seen.
+    """
+    found = await find(cluster, wish)
+    if found.missing:
+        raise IncompleteError(found.missing[0].detail, where=scope)
+    if unknown := [f for f in found.others if f.judgement.fate == "unknown"]:
+        raise IncompleteError(unknown[0].judgement.detail, where=_id_of(unknown[0]))
+    if not found.lost and (open_ := [f for f in found.others if f.judgement.fate == "open"]):
+        raise RefusedError(
+            "it is open, not lost: nothing of it was aborted",
+            where=_id_of(open_[0]),
+            remedy="commit it: eoctl txn commit --checkpoint PATH --execute",
+        )
+    todo = [lost for lost in found.lost if not lost.standing]
+    for lost in todo:
+        if lost.refusal is not None:
+            raise RefusedError(
+                lost.refusal[0], where=lost.one.transactional_id, remedy=lost.refusal[1]
+            )
+    if not todo:
+        return None
+    topics = await _topics(cluster, {p for lost in todo for p in lost.pieces}, wish.to)
+    steps = tuple(_step(wish, lost) for lost in todo)
+    total = sum(p.records for lost in todo for p in lost.pieces.values())
+    number = wish.content.checkpoint_id
+    promise = (
+        f". Restore this job from checkpoint {number} or a later one, or never: an older one "
+        "writes them again"
+        if number >= 0
+        else ". An application that writes them again itself doubles them"
+    )
+    times = [t for t, facts in topics.items() if facts["timestamps"] != "CreateTime"]
+    if times:
+        promise += f"; {', '.join(times)} gives its records the present time"
+    if wish.never_before:
+        promise += ". ASSUMED: they were not salvaged before"
+    return new_plan(
+        context,
+        known_id(cluster.cluster_id, scope),
+        kind=KIND,
+        action=ACTION,
+        scope=scope,
+        summary=f"{total} aborted records of {len(todo)} lost transactions are copied to "
+        f"{wish.to or ', '.join(sorted({t for lost in todo for t, _ in lost.pieces}))}{promise}",
+        observed={"topics": topics} | {_subject(lost.one): _facts(lost) for lost in todo},
+        steps=steps,
+        details={"to": wish.to, "topics": list(wish.topics), "never_before": wish.never_before},
+        hits=f"{total}-records",
+    )
+
+
+def _id_of(fate: Fate) -> str:
+    assert fate.committable is not None
+    return fate.committable.transactional_id
+
+
+def _subject(one: Committable) -> str:
+    return f"{one.transactional_id} pid {one.producer_id} epoch {one.producer_epoch}"
+
+
+def _facts(lost: Lost) -> dict[str, Any]:
+    """Return what must not change before it is copied."""
+    return {
+        "refused": None if lost.refusal is None else lost.refusal[0],
+        "salvaged": lost.standing,
+        "records": {
+            f"{topic}:{partition}": [p.records, p.first, p.last]
+            for (topic, partition), p in lost.pieces.items()
+        },
+    }
+
+
+async def _topics(
+    cluster: Cluster, places: Collection[TopicPartition], to: str | None
+) -> dict[str, Any]:
+    """Both sides' topic ids, and how the output keeps times. Raises RefusedError, Incomplete."""
+    outputs = _outputs(places, to)
+    names = sorted({topic for topic, _ in (*places, *outputs)})
+    metadata = (await cluster.metadata(names)).topics
+    values, missing = await configs.topic_configs(cluster, names, ["message.timestamp.type"])
+    if missing:
+        raise IncompleteError(missing[0].detail, where=missing[0].topic)
+    for topic, partition in sorted(outputs):
+        found: TopicMetadata | None = metadata.get(topic)
+        if found is None or found.error is not None:
+            why = "cannot be seen" if found is None else f"cannot be seen: {found.error}"
+            raise RefusedError(why, where=topic, remedy="name a topic that exists")
+        if partition not in {p.partition for p in found.partitions}:
+            raise RefusedError(
+                f"it has no partition {partition}: each record is copied to the partition of its "
+                "own number",
+                where=topic,
+            )
+    return {
+        topic: {
+            "topic_id": metadata[topic].topic_id,
+            "timestamps": values[topic]["message.timestamp.type"],
+        }
+        for topic in names
+    }
+
+
+def _step(wish: Wish, lost: Lost) -> Step:
+    one = lost.one
+    where = ", ".join(
+        f"{p.records} of {topic}:{partition} (offsets {p.first} to {p.last})"
+        for (topic, partition), p in lost.pieces.items()
+    )
+    return Step(
+        action=ACTION,
+        target=one.transactional_id,
+        parameters={
+            "producer_id": one.producer_id,
+            "producer_epoch": one.producer_epoch,
+            "checkpoint_id": one.checkpoint_id,
+            "to": wish.to,
+            "pieces": {
+                f"{topic}:{partition}": [p.records, p.first, p.last]
+                for (topic, partition), p in lost.pieces.items()
+            },
+        },
+        does=f"copy {where} to {wish.to or 'the ends of the same partitions'}, in one transaction, "
+        "with keys, values, headers and timestamps as they are",
+        stands_on=("topics", _subject(one)),
+        harms=("somebody who wrote these records again already gets them twice",),
+    )
+
+
+@asynccontextmanager
+async def opened(
+    plan: Plan, context: Context, seconds: float | None
+) -> AsyncIterator["SalvageOperation"]:
+    """The operation that carries a salvage's plan out, on an open cluster."""
+    async with context.open(seconds) as cluster:
+        yield SalvageOperation(cluster, context, plan)
+
+
+def _one(step: Step) -> Committable:
+    p = step.parameters
+    return Committable(step.target, p["producer_id"], p["producer_epoch"], p["checkpoint_id"], "")
+
+
+def _pieces(step: Step) -> dict[TopicPartition, tuple[int, int, int]]:
+    """Return the records, the first and the last offset of each partition."""
+    pieces = {}
+    for place, (count, first, last) in step.parameters["pieces"].items():
+        topic, _, partition = place.rpartition(":")
+        pieces[topic, int(partition)] = (count, first, last)
+    return pieces
+
+
+class SalvageOperation:
+    """Observes, performs and verifies the copies of one plan."""
+
+    def __init__(self, cluster: Cluster, context: Context, plan: Plan) -> None:
+        self._cluster, self._context, self._plan = cluster, context, plan
+
+    async def cluster_id(self) -> str:
+        return self._cluster.cluster_id or ""
+
+    async def observe(self, steps: Sequence[Step]) -> Mapping[str, object]:
+        """Look again whether they are lost, all there, and not salvaged meanwhile."""
+        self._cluster.forgive()
+        details = self._plan.details
+        ones = tuple(map(_one, steps))
+        wish = Wish(
+            of_transaction(ones[0])._replace(committables=ones),
+            tuple(details["topics"]),
+            details["to"],
+            details["never_before"],
+        )
+        found = await find(self._cluster, wish)
+        if found.missing:
+            raise IncompleteError(found.missing[0].detail, where=self._plan.scope)
+        facts: dict[str, object] = {_subject(lost.one): _facts(lost) for lost in found.lost}
+        places = {place for step in self._plan.steps for place in _pieces(step)}
+        return facts | {"topics": await _topics(self._cluster, places, details["to"])}
+
+    async def perform(self, step: Step, ensure_held: Callable[[], None]) -> object:
+        """Copy one transaction's records, or find that they are copied; how many there are."""
+        one, pieces = _one(step), _pieces(step)
+        to, total = step.parameters["to"], sum(count for count, _, _ in pieces.values())
+        group = name(one, to)
+        timeout_ms = min(_MOST_TIMEOUT_MS, max(_LEAST_TIMEOUT_MS, total // _RECORDS_PER_MS))
+        writer = Writer(self._context.settings(), group, group, timeout_ms=timeout_ms)
+        await asyncio.to_thread(writer.open)  # first: it fences, then the position is final
+        die_here_in_tests("salvage-opened")
+        try:
+            positions = await committed(self._cluster, group, list(pieces))
+            if positions:
+                return {"copied": 0}
+            await asyncio.to_thread(writer.begin)
+            sent = await self._send(writer, one, pieces, to)
+            die_here_in_tests("salvage-sent")
+            ensure_held()
+            ends = {
+                place: CommittedPosition(last + 1, f"{one.producer_id}:{one.producer_epoch}")
+                for place, (_, _, last) in pieces.items()
+            }
+            await asyncio.to_thread(writer.commit, ends)
+            die_here_in_tests("salvage-committed")
+            await committed(self._cluster, group, list(pieces))  # it is visible after its answer
+            return {"copied": sent}
+        except BaseException:
+            await asyncio.to_thread(writer.abort)
+            raise
+        finally:
+            await asyncio.to_thread(writer.close)
+
+    async def _send(
+        self,
+        writer: Writer,
+        one: Committable,
+        pieces: Mapping[TopicPartition, tuple[int, int, int]],
+        to: str | None,
+    ) -> int:
+        """Send every record of the transaction; how many. Raises RefusedError unless they are as
+        many as planned, in each partition."""
+        counts = dict.fromkeys(pieces, 0)
+        ranges = [Range(*place, first, last + 1) for place, (_, first, last) in pieces.items()]
+
+        def send(chunk: Chunk) -> None:
+            place = chunk.topic, chunk.partition
+            _, first, last = pieces[place]
+            for header in batch_headers(chunk.records):
+                same = (header.producer_id, header.producer_epoch) == one[1:3]
+                if not same or header.is_control or not header.is_transactional:
+                    continue
+                for record in records(chunk.records, header):
+                    if not max(first, chunk.fetch_offset) <= record.offset <= last:
+                        continue
+                    writer.send(
+                        to or chunk.topic,
+                        chunk.partition,
+                        record.key,
+                        record.value,
+                        headers=record.headers,
+                        timestamp=record.timestamp,
+                    )
+                    counts[place] += 1
+
+        async with aclosing(read(self._cluster, ranges)) as chunks:
+            async for item in chunks:
+                if isinstance(item, Chunk):
+                    await asyncio.to_thread(send, item)
+                elif item.error is not None:
+                    raise IncompleteError(
+                        f"it was read up to offset {item.position} only: {item.error}",
+                        where=f"{item.topic}:{item.partition}",
+                    )
+        if differ := [p for p, (count, _, _) in pieces.items() if counts[p] != count]:
+            topic, partition = differ[0]
+            raise RefusedError(
+                f"{counts[differ[0]]} of its {pieces[differ[0]][0]} records are there now; nothing "
+                "was committed",
+                where=f"{topic}:{partition}",
+            )
+        return sum(counts.values())
+
+    async def verify(self, step: Step) -> Effect:
+        """Look whether its position stands, and count its copies in the output."""
+        self._cluster.forgive()
+        one, pieces = _one(step), _pieces(step)
+        group = name(one, step.parameters["to"])
+        try:
+            positions, pending = await last_committed(self._cluster, group, list(pieces))
+        except EoctlError as error:
+            return Effect(None, None, error.sentence)
+        done = all(
+            (p := positions.get(place)) is not None and p.offset == last + 1
+            for place, (_, _, last) in pieces.items()
+        )
+        if not done:
+            return Effect(
+                False, None, "none of it is copied", untouched=not pending, final=not pending
+            )
+        total = sum(count for count, _, _ in pieces.values())
+        lasts = {place: last for place, (_, _, last) in pieces.items()}
+        copies = await _copies(self._cluster, group, _begins(lasts, step.parameters["to"]))
+        saw = {
+            f"{topic}:{partition}": [w.records, w.first, w.last]
+            for (topic, partition), w in sorted(copies.items())
+        }
+        where = ", ".join(f"{p} offsets {first} to {last}" for p, (_, first, last) in saw.items())
+        copied = sum(w.records for w in copies.values())
+        beyond = None
+        on_the_way = any(w.outcome is None for w in copies.values())
+        if copies and (on_the_way or len(copies) < len(pieces)):
+            return Effect(False, saw, f"committed, but not all markers are there: {where}")
+        if copies and copied != total:
+            beyond = f"{copied} records of it lie in the output, not {total}"
+        return Effect(True, saw, f"{total} records are copied: {where or 'before'}", beyond=beyond)

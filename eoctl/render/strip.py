@@ -1,0 +1,65 @@
+"""The partition strip: a cell per offset or per few, a sign per kind, the LSO marked below.
+
+The command line and the dashboard show the same drawing; the report draws it in HTML.
+"""
+
+from collections.abc import Sequence
+
+from recovery.rows.strip import StripKind, StripRow
+
+Part = tuple[str, str]
+"""Text, and its role: the dashboard gives it a colour."""
+
+SIGNS: dict[StripKind, tuple[str, str]] = {
+    # a cell of several kinds shows the first of them in this order
+    "open": ("#", "act"),
+    "undecided": ("?", "unknown"),
+    "aborted": ("x", "look"),
+    "control": ("|", "key"),
+    "committed": ("=", "good"),
+    "plain": ("-", "text"),
+    "unread": (":", "dim"),
+    "missing": (" ", "dim"),
+}
+"""How each kind is drawn, and its role: the sign says it where colours do not."""
+
+
+def drawn(rows: Sequence[StripRow], lso: int, high: int, width: int) -> list[tuple[Part, ...]]:
+    """The strip in `width` cells, the place of the LSO, and what the signs mean."""
+    start, end = rows[0].first_offset, rows[-1].end_offset
+    room = max(min(width - 2, end - start), 1)
+    step = -(-(end - start) // room)  # offsets per cell
+    kinds: list[set[StripKind]] = [set() for _ in range(-(-(end - start) // step))]
+    for r in rows:
+        for cell in range((r.first_offset - start) // step, (r.end_offset - 1 - start) // step + 1):
+            kinds[cell].add(r.kind)
+    parts: list[Part] = [(" ", "text")]
+    for kinds_here in kinds:
+        parts.append(next(SIGNS[kind] for kind in SIGNS if kind in kinds_here))
+    at = (lso - start) // step
+    words = f"LSO {lso}" if lso < high else f"LSO = HW {lso}"
+    # the words stand on the side of the arrow that has room for them
+    if at + 2 + len(words) <= width - 2:
+        below = " " * (at + 1) + "^ " + words
+    else:
+        below = (" " * max(at - len(words), 0) + words + " ^")[-(at + 2) :].rjust(at + 2)
+    scale = "an offset a cell" if step == 1 else f"{step} offsets a cell"
+    signs = [(sign, kind, role) for kind, (sign, role) in SIGNS.items() if sign.strip()]
+    present = {r.kind for r in rows}
+    legend: list[Part] = []
+    for sign, kind, role in signs:
+        if kind in present:
+            legend += [(f" {sign}", role), (f" {kind} ", "dim")]
+    head = f" offsets {start} to {end - 1}, HW {high}, {scale}"
+    return [
+        ((head, "dim"),),
+        tuple(parts),
+        ((below, "title"),),
+        tuple(legend),
+    ]
+
+
+def strip_lines(rows: Sequence[StripRow], lso: int, high: int, width: int) -> list[str]:
+    """Return the drawing as plain text that begins at the left edge."""
+    drawing = drawn(rows, lso, high, width + 1)
+    return ["".join(text for text, _ in line)[1:].rstrip() for line in drawing]

@@ -1,0 +1,111 @@
+"""Which lost transactions can be salvaged: their aborted records are all there, and only they.
+
+A transaction is meant by transactional id, producer id and epoch. Its records are copied if the
+outcome is proven to be an abort, if every partition that its coordinator named still holds all of
+them (a producer's epoch begins with sequence 0 in each partition, and no sequence is missing), and
+if producer id and epoch name this transaction alone.
+"""
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from recovery.facts import TopicPartition
+from recovery.formats.flink_checkpoint import Committable
+from recovery.quoting import some
+
+MARGIN_MS = 3_600_000
+"""How much younger than offsets.retention an abort has to be: clocks differ, and a plan waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What lies of a transaction in one partition: records, from the offset `first` to `last`.
+
+    outcome: of the marker behind them, appended at `ended_at` (epoch ms, the broker's clock).
+    lacking: its records that are gone. behind: records under the same producer id and epoch that
+    follow the marker.
+    """
+
+    records: int
+    first: int
+    last: int
+    outcome: str | None
+    ended_at: int | None
+    lacking: int
+    behind: int
+
+
+def _named(places: Collection[TopicPartition]) -> str:
+    return some([f"{topic}:{partition}" for topic, partition in sorted(places)])
+
+
+Pieces = Mapping[TopicPartition, Piece]
+
+
+def refused(
+    pieces: Pieces, recorded: Collection[TopicPartition], topics: Collection[str]
+) -> tuple[str, str] | None:
+    """Say why a lost transaction cannot be salvaged, and what to do; None if it can.
+
+    recorded: the partitions that `__transaction_state` names; empty = not known any more, then
+    topics: those that the operator named must do.
+    """
+    records = sum(p.records for p in pieces.values())
+    there = f"{records} of its records lie in {_named(pieces)}"
+    if not pieces:
+        return "none of its records lie in a log any more", "write them again from their source"
+    if gone := [p for p in recorded if p not in pieces]:
+        return (
+            (
+                f"its coordinator named {_named(gone)}, and nothing of it lies there: the topic "
+                f"was made anew, or its records were deleted; {there}"
+            ),
+            "write them again from their source",
+        )
+    if not recorded and not topics:
+        return (
+            f"which partitions it was on is not recorded any more; {there}",
+            "name all topics that its sink writes with --topic",
+        )
+    if lacking := sum(p.lacking for p in pieces.values()):
+        return (
+            (
+                f"{lacking} of its {lacking + records} records are deleted, or belong to another "
+                f"transaction of its producer id and epoch; {there}"
+            ),
+            "write them again from their source",
+        )
+    if not_ended := [p for p, piece in pieces.items() if piece.outcome != "abort"]:
+        return (
+            f"no abort marker of it stands behind its records in {_named(not_ended)}",
+            f"eoctl why {_named([min(not_ended)])}",
+        )
+    if any(p.behind for p in pieces.values()):
+        return (
+            (
+                "its producer id and epoch name more than one transaction: which of their records "
+                "are meant cannot be told"
+            ),
+            "write them again from their source",
+        )
+    return None
+
+
+def forgotten(aborted_at: int, now: int, retention_ms: int) -> bool:
+    """Return True if the position of an earlier salvage may have expired with its group.
+
+    An earlier one came after the abort. aborted_at, now: epoch ms; retention_ms: the shortest
+    offsets.retention.minutes of the brokers.
+    """
+    return now - aborted_at > retention_ms - MARGIN_MS
+
+
+def name(one: Committable, to: str | None) -> str:
+    """Return the transactional id of a salvage, and its group: the same in every run of it.
+
+    to: the other topic that its records are copied to.
+    """
+    words = f"{one.transactional_id}\0{one.producer_id}\0{one.producer_epoch}\0{to or ''}"
+    digest = hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"eoctl-salvage-{digest[:16]}"

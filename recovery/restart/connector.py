@@ -1,0 +1,125 @@
+"""connect: where a source connector of Kafka Connect goes on, given by hand or counted.
+
+What a source offset means only the connector knows. Where one number in it rises by one with each
+record, the outputs tell it: k = visible data records in all of them since their base. Else the
+operator gives the offsets, and nothing is promised of them.
+"""
+
+from functools import partial
+
+from recovery.errors import RefusedError
+from recovery.facts import TopicPartition
+from recovery.restart.decision import (
+    Check,
+    Guarantee,
+    OutputDecision,
+    RestartPlan,
+    SourceDecision,
+    gathered,
+)
+from recovery.restart.observed import Observed, each
+from recovery.restart.output_end import counted_output
+from recovery.restart.source_offsets import number_in, parse_offsets, with_number
+from recovery.shared.app_file import App, ConnectSource
+
+_FENCED = Check(
+    "fenced",
+    None,
+    "with exactly.once.source.support Connect fences the tasks' producers before it changes "
+    "offsets; without it a worker that hangs may still write: kill it",
+)
+
+
+def decide_connector(app: App, observed: Observed) -> RestartPlan:
+    """The plan. Raises RefusedError, IncompleteError, and Unobserved while outputs are counted."""
+    source = app.source
+    assert source is not None
+    checks = (Check("stopped", True, "the connector is STOPPED", app.name), _FENCED)
+    if source.offsets is not None:
+        sources, promise = _given(source.offsets, observed)
+        return _plan(app, sources, (), promise, checks)
+    places = _places(app, observed)
+    counted = each(partial(counted_output, app, observed, place) for place in places)
+    k = sum(records for (_, _, records), _ in counted)
+    more = tuple(check for _, some in counted for check in some)
+    text = "each output is the copy of one record of the source, none is missing between them"
+    more = (*more, Check("one-to-one", None, text))
+    outputs = tuple(
+        OutputDecision(*place, start, end, observed.log(place).leader_epoch, 0, ())
+        for place, ((start, end, _), _) in zip(places, counted, strict=True)
+    )
+    moved = _counted(app, source, observed, k)
+    because = f"the outputs hold {k} records of the source, so their number says where it goes on"
+    return _plan(app, (moved,), outputs, ("exactly-once", because), (*checks, *more))
+
+
+def _given(
+    text: str, observed: Observed
+) -> tuple[tuple[SourceDecision, ...], tuple[Guarantee, str]]:
+    wanted = parse_offsets(text, "[app.source] offsets")
+    sources = tuple(
+        SourceDecision(partition, observed.sources.get(partition), offset)
+        for partition, offset in sorted(wanted.items())
+    )
+    if all(s.current_offset == s.restart_offset for s in sources):
+        return sources, ("at-least-once", "nothing moves: it goes on where its offsets stand")
+    because = (
+        "these offsets are the operator's: which records of the source come again or are left out, "
+        "Kafka does not know"
+    )
+    return sources, ("at-most-once", because)
+
+
+def _counted(app: App, source: ConnectSource, observed: Observed, k: int) -> SourceDecision:
+    """The one source partition, with the number that belongs to k records."""
+    if len(observed.sources) != 1:
+        raise RefusedError(
+            f"the connector has offsets of {len(observed.sources)} source partitions: which "
+            "records are of which one cannot be counted",
+            where=app.name,
+            remedy="give [app.source] offsets",
+        )
+    [(partition, current)] = observed.sources.items()
+    assert source.field is not None
+    if number_in(current, source.field) is None:
+        raise RefusedError(
+            f"the source offset {current} holds no whole number in {source.field}",
+            where=app.name,
+            remedy="look at [app.source] field, or give offsets",
+        )
+    number = source.first + k - (1 if app.position == "last" else 0)
+    if number < 0:
+        raise RefusedError("no record was written: there is no last one", where=app.name)
+    return SourceDecision(partition, current, with_number(current, source.field, number))
+
+
+def _places(app: App, observed: Observed) -> tuple[TopicPartition, ...]:
+    for topic in app.outputs:
+        if topic not in observed.partition_counts:
+            raise RefusedError("the topic does not exist", where=topic)
+    return tuple(
+        (topic, partition)
+        for topic in sorted(app.outputs)
+        for partition in range(observed.partition_counts[topic])
+    )
+
+
+def _plan(
+    app: App,
+    sources: tuple[SourceDecision, ...],
+    outputs: tuple[OutputDecision, ...],
+    promise: tuple[Guarantee, str],
+    checks: tuple[Check, ...],
+) -> RestartPlan:
+    return RestartPlan(
+        app=app.name,
+        strategy=app.strategy,
+        inputs=(),
+        outputs=outputs,
+        state=(),
+        guarantee=promise[0],
+        because=promise[1],
+        checks=gathered(checks),
+        store=(),
+        sources=sources,
+    )

@@ -1,0 +1,45 @@
+"""When a thing ends by itself, in the words of a cell. What is not known is not called never."""
+
+from typing import TYPE_CHECKING
+
+from eoctl.render.words import age as age_words
+from recovery.rows.diagnosis import TxnHangingRow
+
+if TYPE_CHECKING:
+    from eoctl.operations.dashboard.snapshot import Snapshot
+
+Ends = tuple[str, float | None]
+"""The words of a cell, and the seconds left; None where it has no time."""
+
+ENDINGS = {"never": "never", "markers": "markers", "its-system": "owner", "not-known": "?"}
+DELETIONS = {"never": "never", "compacted": "never", "not-known": "?", "nothing-known-to-wait": "?"}
+
+
+def ends_in(s: "Snapshot", h: TxnHangingRow) -> Ends:
+    """Return when a transaction's coordinator aborts it, or what else ends it."""
+    ending = _known(s, h)[0]
+    if isinstance(ending, str) and ending in ENDINGS:
+        return ENDINGS[ending], None
+    if h.ends_in_seconds is None:
+        return "-" if ending is None else "?", None
+    return _left(h.ends_in_seconds)
+
+
+def deleted_in(s: "Snapshot", h: TxnHangingRow) -> Ends:
+    """Return when retention deletes the oldest record that waits behind it."""
+    _, deletion, at = _known(s, h)
+    if isinstance(at, int):
+        return _left((at - s.taken_at) / 1000)
+    return DELETIONS.get(str(deletion), "-"), None
+
+
+def _known(s: "Snapshot", h: TxnHangingRow) -> tuple[object, object, object]:
+    """Return ending, deletion and deleted_at, as eoctl.operations.dashboard.prospects has them."""
+    by_key = s.hanging.extra.get("prospects") if s.hanging else None
+    known = by_key.get(f"{h.where} {h.producer_id}") if isinstance(by_key, dict) else None
+    ending, deletion, at = known or (None, None, None)
+    return ending, deletion, at
+
+
+def _left(seconds: float) -> Ends:
+    return age_words(seconds) if seconds >= 1 else "due", seconds
