@@ -18,13 +18,14 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from eoctl.lab.secure import client_file
 from recovery.errors import UnreachableError, UsageError
+from tests.kafka.conftest import Printed
 
 
 @pytest.mark.parametrize("suffix", [".properties", ".conf"])
 @pytest.mark.parametrize("listener", ["SCRAM", "PLAIN", "OAUTH", "MTLS", "SCRAM_TEXT"])
 def test_records_go_out_and_come_back(
     secure_lab: Lab,
-    capfd: pytest.CaptureFixture[str],
+    printed: Printed,
     listener: str,
     suffix: str,
 ) -> None:
@@ -46,7 +47,7 @@ def test_records_go_out_and_come_back(
     consumer.close()
     assert message is not None
     assert (message.key(), message.value()) == (b"key", b"value")
-    assert capfd.readouterr() == ("", "")
+    assert printed(secure_lab) == ""
 
 
 def test_what_is_wrong_is_told_by_the_wire_connection(secure_lab: Lab) -> None:
@@ -73,7 +74,7 @@ def test_it_can_be_made_in_a_thread_beside_a_loop(secure_lab: Lab) -> None:
 
 
 def test_a_broker_that_dies_is_reported_and_nothing_is_printed(
-    start_lab: Callable[[LabSpec], Lab], capfd: pytest.CaptureFixture[str]
+    start_lab: Callable[[LabSpec], Lab], printed: Printed
 ) -> None:
     lab = start_lab(LabSpec(name="dies"))
     told: list[WireError] = []
@@ -87,12 +88,10 @@ def test_a_broker_that_dies_is_reported_and_nothing_is_printed(
         unheard.poll(0.1)
     unheard.close()
     lab.down()
-    assert capfd.readouterr() == ("", "")
+    assert printed(lab) == ""
 
 
-def test_a_token_that_is_not_renewed(
-    secure_lab: Lab, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_token_that_is_not_renewed(secure_lab: Lab, tmp_path: Path, printed: Printed) -> None:
     """The command gives a token to the wire connection and fails when librdkafka asks."""
     counter = tmp_path / "count"
     command = tmp_path / "token"
@@ -117,7 +116,7 @@ def test_a_token_that_is_not_renewed(
     with pytest.raises(UnreachableError, match="ended with status 1"):
         confluent.producer(settings)
     assert counter.exists()
-    assert capfd.readouterr() == ("", "")
+    assert printed(secure_lab) == ""
 
 
 def test_plaintext_needs_no_tls_sasl_or_tokens() -> None:

@@ -23,6 +23,7 @@ from eoctl.kafka.connection.wire import Connection
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from eoctl.lab.secure import client_file, passwords, secure_folder
+from tests.kafka.conftest import Printed
 
 MECHANISMS = ["SCRAM", "PLAIN", "OAUTH", "MTLS", "SCRAM_TEXT"]
 SECONDS = 4.0  # the default bound for one broker's silence
@@ -321,7 +322,7 @@ def test_a_peer_that_is_no_broker(said: bytes, error: str, words: str) -> None:
 
 
 def test_nothing_is_logged_or_printed(
-    secure_lab: Lab, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    secure_lab: Lab, caplog: pytest.LogCaptureFixture, printed: Printed
 ) -> None:
     """kafka-python and asyncio have loggers; the secrets and SASL messages must not reach them."""
     caplog.set_level(logging.DEBUG)
@@ -333,7 +334,7 @@ def test_nothing_is_logged_or_printed(
     secrets = ["wrong-secret", passwords(secure_lab.folder)["viewer"], "n=viewer", "Bearer"]
     assert [secret for secret in secrets if secret in caplog.text] == []
     assert "kafka" not in {record.name.split(".")[0] for record in caplog.records}
-    assert capfd.readouterr() == ("", "")
+    assert printed(secure_lab) == ""
 
 
 # -- KIP-368 -----------------------------------------------------------------------------------

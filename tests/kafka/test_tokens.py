@@ -25,6 +25,7 @@ from eoctl.kafka.connection.sasl import OAuthBearer
 from eoctl.kafka.connection.wire import Connection
 from eoctl.lab.certificates import Authority, write_certificate, write_keystore
 from eoctl.lab.cluster import Lab
+from tests.kafka.conftest import Printed
 
 SECRET = "client-secret+/&of eve"
 
@@ -313,7 +314,7 @@ def test_a_command_gives_a_token_that_the_broker_takes(secure_lab: Lab) -> None:
 
 
 def test_the_same_token_serves_confluent_kafka(
-    secure_lab: Lab, endpoint: Endpoint, capfd: pytest.CaptureFixture[str]
+    secure_lab: Lab, endpoint: Endpoint, printed: Printed
 ) -> None:
     from eoctl.kafka.connection import confluent
 
@@ -322,4 +323,4 @@ def test_the_same_token_serves_confluent_kafka(
     assert len(admin.list_topics(timeout=10).brokers) == 1
     assert len(endpoint.asked) == 1
     assert isinstance(given.sasl, OAuthBearer)
-    assert capfd.readouterr() == ("", "")
+    assert printed(secure_lab) == ""

@@ -19,6 +19,7 @@ from eoctl.stores.locks.lock import locked
 from eoctl.stores.locks.zookeeper_lock import ZooKeeperLock, _try, take_zookeeper_lock
 from eoctl.stores.locks.zookeeper_session import Session
 from recovery.errors import RefusedError, UnreachableError, UsageError
+from tests.kafka.conftest import Printed
 from tests.relay import Relay
 from tests.unit.cells import ACT, SET, Cells
 from tests.zookeeper import Server, free_port, request_type, serving, wait_for
@@ -261,7 +262,7 @@ def test_what_is_no_address_is_told(connect: str) -> None:
         take(connect, "x", wait=0.1)
 
 
-def test_the_way_changes_take_it(server: Server, scope: str, capfd: Any, admin: Any) -> None:
+def test_the_way_changes_take_it(server: Server, scope: str, printed: Printed, admin: Any) -> None:
     async def work() -> None:
         async with locked(server.address, "c", scope, WHO) as ensure_held:
             ensure_held()
@@ -277,7 +278,7 @@ def test_the_way_changes_take_it(server: Server, scope: str, capfd: Any, admin: 
     with pytest.raises(ValueError, match="stop"):
         asyncio.run(work())
     take(server.address, scope, wait=1).release()
-    assert capfd.readouterr() == ("", "")  # kazoo's own words never reach the terminal
+    assert printed() == ""  # kazoo's own words never reach the terminal
 
 
 @pytest.mark.parametrize("how", ["frozen", "deleted"])
