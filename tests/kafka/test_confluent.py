@@ -87,8 +87,8 @@ def test_a_broker_that_dies_is_reported_and_nothing_is_printed(
         heard.poll(0.1)
         unheard.poll(0.1)
     unheard.close()
-    lab.down()
     assert printed(lab) == ""
+    lab.down()
 
 
 def test_a_token_that_is_not_renewed(secure_lab: Lab, tmp_path: Path, printed: Printed) -> None:
