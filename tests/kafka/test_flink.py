@@ -15,6 +15,7 @@ import pytest
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.checkpoint import CHECKPOINT as WRITTEN
 from eoctl.lab.cluster import Lab
+from eoctl.lab.jars import KAFKA
 from eoctl.lab.record import LabSpec
 from tests.flink.job import CHECKPOINT_MS, PARTITIONS, VERSIONS, Job, Loaded, load, topics
 from tests.kafka.command import FAST, Ran, eoctl
@@ -29,10 +30,25 @@ RECORDS = 10_000
 CHECKPOINT = 2
 
 
-@pytest.fixture(scope="module", params=[2, 1], ids=["transactions-v2", "transactions-v1"])
+KAFKA_4_0 = "4.0.1"
+NEWEST = [pytest.param((KAFKA, version), id=f"transactions-v{version}") for version in (2, 1)]
+WITH_4_0 = [
+    *NEWEST,
+    *(pytest.param((KAFKA_4_0, version), id=f"4.0-transactions-v{version}") for version in (2, 1)),
+]
+"""Kafka and its transaction.version, of the lab; 4.0 is the first that has version 2."""
+
+
+@pytest.fixture(scope="module", params=NEWEST)
 def lab(request: pytest.FixtureRequest, start_lab: Callable[[LabSpec], Lab]) -> Lab:
-    version = request.param
-    return start_lab(LabSpec(name=f"flink-v{version}", transaction_version=version, settings=SOON))
+    kafka, version = request.param
+    spec = LabSpec(
+        name=f"flink-{kafka}-v{version}",
+        kafka_version=kafka,
+        transaction_version=version,
+        settings=SOON,
+    )
+    return start_lab(spec)
 
 
 def killed(
@@ -168,6 +184,7 @@ def test_lost_at_the_deadline(lab: Lab, tmp_path: Path, version: str, naming: st
     assert "lost: they lie, aborted, in out-" in table.text
 
 
+@pytest.mark.parametrize("lab", WITH_4_0, indirect=True, scope="module")
 @pytest.mark.parametrize(("version", "naming"), ALL)
 def test_committed_in_a_dead_jobs_stead(
     lab: Lab, tmp_path: Path, version: str, naming: str
