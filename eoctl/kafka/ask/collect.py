@@ -110,7 +110,7 @@ async def _offsets_of(
         )
         start = list_offsets(led[broker], EARLIEST, READ_UNCOMMITTED)
         return tuple(
-            await asyncio.gather(*(cluster.ask(broker, q, most=9) for q in (high, stable, start)))
+            await asyncio.gather(*(cluster.ask(broker, q, most=5) for q in (high, stable, start)))
         )
 
     answers, failures = await cluster.ask_each({b: partial(ask, b) for b in led})

@@ -17,6 +17,7 @@ from recovery.errors import UsageError
 from recovery.facts import (
     Facts,
     Missing,
+    PartitionFacts,
     ProducerFacts,
     TopicPartition,
     TransactionFacts,
@@ -208,21 +209,19 @@ async def lso(source: Source, scope: Scope, *, show_all: bool = False) -> Answer
 
 def lso_answer(facts: Facts, scope: Scope, *, show_all: bool) -> Answer:
     """The answer of `lso` from facts, live or out of a bundle."""
-    rows = [lso_row(p, facts) for p in facts.partitions]
-    held = [r for r in rows if r.held]
 
-    def shown(topic: str, healthy: bool) -> bool:
-        if not healthy or scope.selectors:
+    def shown(p: PartitionFacts) -> bool:
+        if p.held != 0 or scope.selectors:
             return True
-        return scope.internal if topic.startswith("__") else show_all
+        return scope.internal if p.topic.startswith("__") else show_all
 
     return Answer(
         schema="lso",
         cluster_id=facts.cluster_id,
         collected_at=facts.collected_at,
-        rows=[r for r in rows if shown(r.topic, r.held == 0)],
+        rows=[lso_row(p, facts) for p in facts.partitions if shown(p)],
         errors=error_rows(facts.missing),
-        extra={"scanned": facts.scanned, "held_back": len(held)},
+        extra={"scanned": facts.scanned, "held_back": sum(bool(p.held) for p in facts.partitions)},
         notes=facts.notes,
     )
 
