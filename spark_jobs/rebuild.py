@@ -56,13 +56,17 @@ class SparkEngine:
         private.make_folder(progress_folder)
         self._stages += 1
         look = self._looking(tasks, progress_folder)
+        began = look()
+        topics = sorted({task.topic for task in tasks})
+        others = f" and {len(topics) - 1} more" if len(topics) > 1 else ""
+        stage = f"stage {self._stages} of {began['stages_total']}"
         if self._progress is not None:
             self._progress.watch(look)
         answers = executors.run(
             self._spark,
             _work(list(tasks), str(progress_folder)),
             len(tasks),
-            "eoctl state rebuild",
+            f"eoctl state rebuild: {began['stage']} of {topics[0]}{others}, {stage}",
         )
         if self._progress is not None:  # the files are gone when the result is published
             ended = {**look(), "stages_done": self._stages}

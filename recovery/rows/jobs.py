@@ -14,7 +14,8 @@ class JobRow(Row):
     """One recovery job launched from here.
 
     lost: it has no end and its process is gone. records, bytes, stages: as last reported; null
-    where nothing was. eta_seconds: by the pace so far, null once ended.
+    where nothing was. eta_seconds: by the pace so far, null once ended. application_id, ui: Spark's
+    name of the application that does the work, and the address of its pages while it runs.
     """
 
     id: str
@@ -42,6 +43,8 @@ class JobRow(Row):
     records_total: int | None
     bytes: int | None
     eta_seconds: float | None
+    application_id: str | None
+    ui: str | None
     reported: Timestamp
     result: dict[str, Any]
 

@@ -54,6 +54,7 @@ class JobProgress:
         self._folder = folder
         self._began = time.monotonic()
         self._look: Callable[[], Mapping[str, Any]] | None = None
+        self._application: Mapping[str, str | None] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="eoctl-progress", daemon=True)
 
@@ -65,6 +66,17 @@ class JobProgress:
         self._ended.set()
         self._thread.join(5)
         self._tell()
+
+    def of(self, spark: "SparkSession") -> None:
+        """Report from now on which application of Spark's does the work, and where its pages are.
+
+        Spark Connect does not tell its server's pages.
+        """
+        context = None if is_connect(spark) else spark.sparkContext
+        self._application = {
+            "application_id": spark.conf.get("spark.app.id", None),
+            "ui": context and context.uiWebUrl,
+        }
 
     def watch(self, look: Callable[[], Mapping[str, Any]]) -> None:
         """Report from now on what `look` gives: stage, stages_done, stages_total, records,
@@ -79,7 +91,7 @@ class JobProgress:
         if self._look is None:
             return
         with suppress(OSError):
-            report = dict(self._look())
+            report = {**self._look(), **self._application}
             done, total = report.get("records"), report.get("records_total")
             seconds = time.monotonic() - self._began
             report["eta_seconds"] = (
@@ -149,6 +161,7 @@ def _run(work: Work, folder: JobFolder | None, spec: str | None) -> Mapping[str,
     progress = JobProgress(folder)
     spark = session(spec_values.get("spark") or {})
     signal.signal(signal.SIGTERM, _cancel)
+    progress.of(spark)
     progress.start()
     try:
         return _beside(lambda: work(spark, spec_values["request"], access, progress))

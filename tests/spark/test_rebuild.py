@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -207,7 +208,8 @@ def test_job_shows_no_secret_and_gives_the_local_digest(
         seen[page] = _page(port, page)
     for pid in workers:
         os.kill(pid, signal.SIGCONT)
-    assert b"eoctl state rebuild" in seen["jobs/"]  # pages of this job indeed
+    stage = f"eoctl state rebuild: read ranges of {changelog}, stage 1 of 1"
+    assert stage.encode() in seen["jobs/"]  # pages of this job indeed
     stdout, stderr = process.communicate(timeout=250)
     assert process.returncode == 0, stderr
     for folder in (state, events, tmp_path / "spark"):
@@ -231,6 +233,7 @@ def test_job_shows_no_secret_and_gives_the_local_digest(
         0,
         row["records_total"],
     )
+    assert (row["application_id"], urlsplit(row["ui"]).port) == (app, port)
     assert session_members(job["pid"]) == []
     made = [*state.rglob("*"), *(tmp_path / "spark").rglob("*")]
     assert [p for p in made if p.stat().st_mode & 0o077] == []

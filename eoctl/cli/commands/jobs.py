@@ -49,6 +49,10 @@ def show(
     answer = Answer("jobs-show", row.cluster_id, now_ms(), [row], extra={"log": tail})
     emit(answer, JOBS, output)
     if output.output in ("table", "wide"):
+        if row.application_id is not None:
+            pages = f", {row.ui}" if row.ui is not None and row.state == "running" else ""
+            words = visible(f"Spark application: {row.application_id}{pages}", spaces=False)
+            print(words, file=sys.stderr)
         print(f"{row.log} ends with:", file=sys.stderr)
         for line in tail:
             print(visible(f"  {line}", spaces=False), file=sys.stderr)

@@ -19,7 +19,10 @@ from recovery.rows.jobs import JobRow, JobState
 
 GRACE_SECONDS = 20.0
 LEFTOVER_SECONDS = 5.0
-REPORTED = ("stage", "stages_done", "stages_total", "records", "records_total", "bytes")
+REPORTED = (
+    *("stage", "stages_done", "stages_total", "records", "records_total", "bytes"),
+    *("application_id", "ui"),
+)
 JOB_VARIABLE = "EOCTL_JOB"  # in the environment of all that a job starts: its id
 
 
