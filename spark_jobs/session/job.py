@@ -72,10 +72,9 @@ class JobProgress:
 
         Spark Connect does not tell its server's pages.
         """
-        context = None if is_connect(spark) else spark.sparkContext
         self._application = {
             "application_id": spark.conf.get("spark.app.id", None),
-            "ui": context and context.uiWebUrl,
+            "ui": None if is_connect(spark) else spark.sparkContext.uiWebUrl,
         }
 
     def watch(self, look: Callable[[], Mapping[str, Any]]) -> None:
