@@ -185,7 +185,11 @@ def _run(
 
 
 def _range_tasks(request: RebuildRequest, access: Access, form: ChangelogFormat) -> dict[str, Task]:
-    by_key: dict[str, Task] = {}
+    """Return the tasks that read ranges: the first of each partition, then the second of each.
+
+    So those that run at once do not all ask the one leader of one partition.
+    """
+    tasks: list[tuple[int, RangeTask]] = []
     earlier = _earlier(request)
     for (topic, partition), p in request.cut.places().items():
         most = request.how.range_offsets if form.in_ranges else max(1, p.end - p.start)
@@ -205,8 +209,8 @@ def _range_tasks(request: RebuildRequest, access: Access, form: ChangelogFormat)
                 base=tuple(StateFile(**f.model_dump()) for f in base.files) if base else (),
                 base_seen=base.seen if base else {},
             )
-            by_key[task.key()] = task
-    return by_key
+            tasks.append((number, task))
+    return {task.key(): task for _, task in sorted(tasks, key=lambda numbered: numbered[0])}
 
 
 def _earlier(request: RebuildRequest) -> Mapping[TopicPartition, ManifestPartition]:

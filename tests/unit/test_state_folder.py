@@ -1,13 +1,14 @@
 """A state's folder: one rebuild at a time, a state never over another, no file taken on trust."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from eoctl.engine import rebuild
 from eoctl.engine.rebuild import RebuildRequest
-from eoctl.engine.rebuild_task import Making, Task
+from eoctl.engine.rebuild_task import Making, RangeTask, Task
 from eoctl.kafka.connection.access import Access
 from eoctl.stores.state import folder as state_folder
 from eoctl.stores.state.files import StateFile
@@ -55,6 +56,24 @@ def no_engine(tasks: Sequence[Task]) -> Iterable[TaskRow]:
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*"))
+
+
+def test_tasks_side_by_side_read_different_partitions(tmp_path: Path) -> None:
+    asked: list[tuple[int, int, int]] = []
+
+    def engine(tasks: Sequence[Task]) -> Iterable[TaskRow]:
+        asked.extend((t.partition, t.start, t.end) for t in tasks if isinstance(t, RangeTask))
+        raise RefusedError("enough was seen")
+
+    wanted = request(tmp_path / "state")
+    wanted = replace(wanted, how=replace(wanted.how, range_offsets=4))
+    with pytest.raises(RefusedError, match="enough was seen"):
+        rebuild.rebuild(wanted, Access({}), engine, "local")
+    assert [p for p, _, _ in asked] == [0, 1] * (len(asked) // 2)
+    for partition in (0, 1):
+        ranges = [(start, end) for p, start, end in asked if p == partition]
+        assert [o for start, end in ranges for o in range(start, end)] == list(range(9))
+        assert len(ranges) > 1
 
 
 def test_only_one_works_in_a_folder(tmp_path: Path) -> None:
