@@ -10,6 +10,7 @@ from eoctl.render.runbook import runbook_lines
 from recovery.diagnose.verdicts import VerdictName
 from recovery.remedy.repairs import NEVER_KNOWN
 from recovery.rows.answers import Answer
+from recovery.rows.diagnosis import EvidenceRow
 from recovery.rows.row import ErrorRow
 from recovery.rows.why import WhyRow
 from tests.docs.test_examples import parse
@@ -179,6 +180,15 @@ def test_a_stray_of_a_live_id_and_an_open_one_are_left_alone() -> None:
         "comes after that id's own transaction" in sections["Order across the partitions of one id"]
     )
     assert "Safe now" not in sections
+
+
+def test_what_looks_like_flinks_is_lost_at_the_deadline_that_is_waited_for() -> None:
+    named = EvidenceRow(code="looks-precommitted", text="a Flink sink's", data={})
+    for evidence, losing in (([named], True), ([], False)):
+        live = row("open", "wait", transactional_id="sink-0-7", ends_at=NOW, evidence=evidence)
+        alone = told(live)["Leave alone"]
+        assert ("its records are lost then" in alone) == losing
+        assert ("restore its job from the last checkpoint" in alone) == losing
 
 
 @pytest.mark.parametrize("name", HOSTILE)
