@@ -138,8 +138,8 @@ def _left(items: Sequence[Item]) -> Iterator[str]:
             until = until if h.ends_at is not None else "until its owner ends it"
             if any(e.code == "looks-precommitted" for e in h.evidence):
                 until += (
-                    ", and its records are lost then: it is named as a Flink sink's, so restore its "
-                    "job from the last checkpoint before, if that job is down"
+                    ", and its records are lost then: it is named as a Flink sink's, so restore "
+                    "its job from the last checkpoint before, if that job is down"
                 )
         elif h.verdict == "prepare":
             until = "until its markers are written: some seconds"
