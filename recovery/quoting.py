@@ -14,9 +14,13 @@ def addresses(servers: Iterable[tuple[str, int]]) -> str:
     return ",".join(f"[{h}]:{port}" if ":" in h else f"{h}:{port}" for h, port in servers)
 
 
-def some(names: Sequence[str], most: int = 3) -> str:
-    """Join names to `a, b, c and 4 more`."""
-    more = len(names) - most
+def some(names: Sequence[str], most: int = 3, number: int | None = None) -> str:
+    """Join names to `a, b, c and 4 more`. number: of all, where only the first are at hand.
+
+    >>> some(["a", "b"], 3, number=9)
+    'a, b and 7 more'
+    """
+    more = (len(names) if number is None else number) - min(most, len(names))
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 

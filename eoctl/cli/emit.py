@@ -12,6 +12,7 @@ from eoctl.render import envelope as formats
 from eoctl.render.columns.table import Table
 from eoctl.render.sanitise import visible
 from eoctl.render.tables import choose_columns, render_table, sort_rows
+from eoctl.render.words import not_seen
 from recovery.rows.answers import Answer
 from recovery.rows.row import ErrorRow
 
@@ -90,14 +91,4 @@ def utf8() -> bool:
 
 def error_line(error: ErrorRow) -> str:
     """One thing that could not be seen, as a sentence."""
-    where = []
-    if error.broker is not None:
-        where.append(f"broker {error.broker}")
-    if error.topic is not None:
-        part = "" if error.partition is None else f":{error.partition}"
-        where.append(f"{error.topic}{part}")
-    if error.id is not None:
-        where.append(error.id)
-    return visible(
-        f"{', '.join(where) or error.scope}: {error.detail} ({error.error})", spaces=False
-    )
+    return visible(not_seen(error), spaces=False)

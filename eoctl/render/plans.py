@@ -1,19 +1,32 @@
 """A plan in words, one labelled fact a line: the same for the command line and the dashboard."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from eoctl.render.words import size
+from eoctl.render.words import MOST_PLACES, counted, not_seen, size
 from recovery.change.plan import Plan, Step
+from recovery.quoting import some
+from recovery.remedy.repairs import MARKER_ACTION
+from recovery.rows.row import ErrorRow
 from recovery.times import rfc3339
+
+MOST_GROUPS = 6
 
 
 def plan_facts(plan: Plan) -> Iterator[tuple[str, str]]:
     """(label, text) of all that an operator must read before the plan's word is typed."""
     yield "what", plan.summary
+    unseen: set[tuple[str, str]] = set()  # said once, not with each of a thousand steps
     for number, step in enumerate(plan.steps, 1):
         yield f"step {number}", step.does
         yield from _judged(step)
+        yield from _reach(step)
+        for fact in _unseen(step):
+            if fact not in unseen:
+                unseen.add(fact)
+                yield fact
+        for text in step.harms:
+            yield "harm", text
     for row in _left_out(plan):
         yield "left out", f"{subject(row)}: {row['reason']}"
     yield "lock", plan.lock
@@ -35,7 +48,7 @@ def _left_out(plan: Plan) -> list[Mapping[str, Any]]:
 
 
 def _judged(step: Step) -> Iterator[tuple[str, str]]:
-    """Say what a remedy's step was judged from, and who is harmed by it."""
+    """Say what a remedy's step was judged from."""
     for row in step.about:
         yield "on", subject(row)
         yield "records", _records(row)
@@ -45,16 +58,84 @@ def _judged(step: Step) -> Iterator[tuple[str, str]]:
             yield "because", evidence["text"]
         for text in row.get("asked", ())[:1]:
             yield "asked", text
-    for text in step.harms:
-        yield "harm", text
 
 
 def _records(row: Mapping[str, Any]) -> str:
     if row["dropped"] is None:
         return "not counted"
     least = "" if row["counted_whole"] else "at least "
-    octets = f" ({size(row['bytes'])})" if row["dropped"] and row.get("bytes") else ""
+    octets = f" ({size(row['bytes'])})" if row.get("bytes") else ""
+    mine = row.get("records")
+    if mine and not row["dropped"]:
+        others = row["freed"] - mine
+        return f"{least}{mine} delivered{octets}, {least}{others} freed; an abort drops the {mine}"
+    octets = octets if row["dropped"] else ""
     return f"{least}{row['dropped']} dropped{octets}, {least}{row['freed']} freed"
+
+
+def _reach(step: Step) -> Iterator[tuple[str, str]]:
+    """Say which other partitions are concerned, and which groups are past the first record.
+
+    Nothing of a plan that an earlier version made.
+    """
+    rows = [row for row in step.about if "also_holds" in row]
+    if not rows:
+        return
+    yield "also", _places(step, rows)
+    held = [row for row in rows if row["partition"] is not None]
+    if held:
+        yield "groups", _groups(held)
+
+
+def _places(step: Step, rows: Sequence[Mapping[str, Any]]) -> str:
+    others = rows[0]["also_holds"]
+    number = len(others) + rows[0]["also_holds_more"]
+    if step.action == MARKER_ACTION:
+        if number:
+            names = some(others, MOST_PLACES, number)
+            return f"Its producer id also holds {names}. This step does not end it there."
+        seen = " that can be seen" if rows[0]["partitions_unseen"] else ""
+        return f"Its producer id holds no other partition{seen}."
+    here = [row["partition"] for row in rows if row["partition"] is not None]
+    number += rows[0]["partition"] is not None
+    if not number:
+        return "The transaction is on no partition yet."
+    if not others:
+        return f"The transaction is on {here[0]} alone."
+    names = some(list(dict.fromkeys([*here, *others])), MOST_PLACES, number)
+    return (
+        f"The transaction is on {counted(number, 'partition')}: {names}. "
+        "This step ends it on all of them."
+    )
+
+
+def _groups(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Name the groups that have read records of the transaction, each with where it stands."""
+    names = [
+        f"{g['group']} ({row['partition']}, at {g['committed_offset']})"
+        for row in rows
+        for g in row["groups_beyond"]
+    ]
+    number = len(names) + sum(row["groups_beyond_more"] for row in rows)
+    if not number:
+        seen = " that can be seen" if any(row["groups_unseen"] for row in rows) else ""
+        return f"No group{seen} has committed an offset past its first record."
+    return (
+        f"Past its first record: {some(names, MOST_GROUPS, number)}. Unless that offset was set "
+        "by hand, such a group reads uncommitted records: it may have used some that an abort "
+        "drops."
+    )
+
+
+def _unseen(step: Step) -> Iterator[tuple[str, str]]:
+    """Say what of that could not be seen: there may be more."""
+    for field, what in (("partitions_unseen", "partitions"), ("groups_unseen", "groups")):
+        for row in step.about:
+            errors = [not_seen(ErrorRow.model_validate(e)) for e in row.get(field, ())]
+            more = row.get(f"{field}_more", 0)
+            if errors:
+                tail = f"; and {more} more" if more else ""
+                yield "unseen", f"There may be more {what}: {'; '.join(errors)}{tail}."
 
 
 def _stake(stake: Mapping[str, Any]) -> str:

@@ -6,14 +6,13 @@ from eoctl.render.explain import part, what_to_do, whom_to_ask
 from eoctl.render.sanitise import visible
 from eoctl.render.strip import strip_lines
 from eoctl.render.width import LABEL, cells, labelled, wrapped
-from eoctl.render.words import Age, age, counted, size
+from eoctl.render.words import MOST_PLACES, Age, age, counted, size
 from recovery.quoting import some
 from recovery.rows.diagnosis import TxnHangingRow
 from recovery.rows.why import WaitingRow, WhyRow
 from recovery.times import rfc3339
 
 PIPED = 80  # cells of the drawing where there is no terminal
-MOST_PLACES = 6  # named of the producer id's other partitions
 
 
 def why_lines(

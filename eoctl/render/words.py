@@ -6,7 +6,12 @@ Tables hold plain digits; separators ("3 of 1,204") stand only in sentences.
 import textwrap
 from dataclasses import dataclass
 from math import floor
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from recovery.rows.row import ErrorRow
+
+MOST_PLACES = 6  # named of the partitions that a transaction holds
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _SPOKEN = {"d": "d", "h": "h", "m": "min", "s": "s"}
 
@@ -89,3 +94,16 @@ def size(count_of_bytes: int) -> str:
         if abs(value) < 1023.5 or unit == "EiB":
             break
     return f"{value:.1f} {unit}" if abs(value) < 99.95 else f"{value:.0f} {unit}"
+
+
+def not_seen(error: "ErrorRow") -> str:
+    """Say what could not be seen, and why; names in it are as the cluster gave them."""
+    where = []
+    if error.broker is not None:
+        where.append(f"broker {error.broker}")
+    if error.topic is not None:
+        part = "" if error.partition is None else f":{error.partition}"
+        where.append(f"{error.topic}{part}")
+    if error.id is not None:
+        where.append(error.id)
+    return f"{', '.join(where) or error.scope}: {error.detail} ({error.error})"

@@ -47,9 +47,10 @@ class Step(BaseModel):
     action, target, parameters: what is sent, where, with which values; does: the same in words.
     stands_on: the keys of the plan's `observed` that must be unchanged right before it.
     about: what a remedy was judged from, one per partition, or one with partition None of an id
-    that holds none: transactional_id, partition, verdict, rule, evidence, dropped, freed; harms:
-    who is harmed by the step, a sentence each. Neither is part of what is approved by hash: ages
-    in it differ from look to look.
+    that holds none: transactional_id, partition, verdict, rule, evidence, dropped, freed, and how
+    far the transaction reaches (recovery.diagnose.reach; plans of before it was looked at have
+    none of that); harms: who is harmed by the step, a sentence each. Neither is part of what is
+    approved by hash: ages in it differ from look to look.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)

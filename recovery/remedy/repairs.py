@@ -16,6 +16,8 @@ from recovery.inspect.observation import CLOSED_STATES, OpenTransaction
 from recovery.inspect.two_phase import is_two_phase
 
 MAX_EPOCH = 32_767
+MARKER_ACTION = "write-marker"
+"""The step of an abort or a resolve: it ends a transaction on one partition only."""
 NEVER_KNOWN = frozenset(
     {
         "history-replaced",

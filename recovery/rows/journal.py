@@ -53,8 +53,12 @@ class PlanStepRow(Row):
     """One step of a plan. status: null while the plan is only shown.
 
     beyond-plan: it is done, and changed what the plan did not say (exit status 6). about: what a
-    remedy was judged from, one per partition: transactional_id, partition, producer_id, verdict,
-    rule, evidence, dropped, freed. harms: who is harmed, a sentence each.
+    remedy was judged from, one per partition: transactional_id, partition, producer_id,
+    start_offset, verdict, rule, evidence, records, bytes, dropped, freed; also_holds: the other
+    partitions that its producer id holds; groups_beyond: {group, committed_offset} of the groups
+    past start_offset; partitions_unseen, groups_unseen: why there may be more, as in `errors`. Of
+    each the first stand here, and NAME_more says how many more there are. harms: who is harmed, a
+    sentence each.
     """
 
     step: int

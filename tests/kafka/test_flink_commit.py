@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from eoctl.lab.breaks import break_
 from eoctl.lab.breaks.checkpoint import CHECKPOINT
@@ -104,7 +105,14 @@ def test_killed_anywhere_the_next_run_goes_on(lab: Lab, point: str) -> None:
 
 
 def test_one_that_is_refused_midway_does_not_keep_the_others(lab: Lab) -> None:
+    """And its plan names a group that has read records of the third."""
     path, promised, _ = left(lab, 3)
+    last = max(promised, key=lambda t: t.transactional_id or "")
+    past, at = f"{last.topic}-past", (last.start_offset or 0) + 1
+    consumer = Consumer(lab.client_properties() | {"group.id": past})
+    reached = TopicPartition(last.topic, last.partition, at)
+    consumer.commit(offsets=[reached], asynchronous=False)
+    consumer.close()
     killed = commit(lab, path, *ACT, kill_at="step-1-done")
     assert killed.status == -signal.SIGKILL
     first, second, third = sorted(promised, key=lambda t: t.transactional_id or "")
@@ -125,8 +133,14 @@ def test_one_that_is_refused_midway_does_not_keep_the_others(lab: Lab) -> None:
     assert sorted(fates.values()) == ["committed", "committed", "lost"]
     assert fates[second.transactional_id or ""] == "lost"
     entry = ran.stderr.split("journal entry ")[-1].split()[0]
-    shown = eoctl("journal", "show", entry, "-o", "json").json["rows"]
-    assert "step-refused" in json.dumps(shown)
+    shown = eoctl("journal", "show", entry, "-o", "json").json
+    assert "step-refused" in json.dumps(shown["rows"])
+    about = [row for step in shown["plan"]["steps"] for row in step["about"]]
+    assert [(a["partition"], a["also_holds"]) for a in about] == [
+        (f"{t.topic}:{t.partition}", []) for t in (first, second, third)
+    ]
+    beyond = [{"group": past, "committed_offset": at}]
+    assert [a["groups_beyond"] for a in about] == [[], [], beyond]
     assert entry not in unfinished("txn")
 
 

@@ -127,7 +127,11 @@ async def abort_it(app: Dashboard, pilot: Pilot[str]) -> None:
         # a plan is read before its word is typed: nothing of it may be cut off
         lines = over.page.text().splitlines()
         assert max(map(len, lines)) <= over.page.size.width
-        assert "and to no other partition" in " ".join(" ".join(lines).split())
+        whole = " ".join(" ".join(lines).split())
+        assert "and to no other partition" in whole
+        # whom else it concerns, as the command line says it
+        assert "Its producer id holds no other partition." in whole
+        assert "No group has committed an offset past its first record." in whole
         word = over.said.split(" ")[1]
         over.word.value = word[:-1] if wrong else word
         await pilot.press("enter")

@@ -42,19 +42,22 @@ async def with_offsets(
     cluster: Cluster,
     groups: Sequence[GroupFacts],
     partitions: Sequence[TopicPartition] | None = None,
+    *,
+    decided_only: bool = False,
 ) -> tuple[list[GroupFacts], list[Missing]]:
     """`groups` with their committed offsets, on all partitions or on those named.
 
     A partition without a commit, decided or pending, is left out. Share groups: their start
     offset (KIP-932). What was committed for topics that we may not see is left out by the brokers
     without an error: then one Missing says so.
+    decided_only: ask once; whether a newer commit is pending, and hidden topics, are not told.
     """
     share = [g.group for g in groups if (g.type or "").lower() == "share"]
     others = [g.group for g in groups if g.group not in set(share)]
     missing: list[Missing] = []
     everywhere: Sequence[TopicPartition] = ()
     uncertain: set[str] = set()
-    if partitions is None and others:
+    if partitions is None and others and not decided_only:
         uncertain, everywhere, missing = await _maybe_pending(cluster, others)
 
     async def ask(broker: int, mine: list[str]) -> GroupAnswers[Sequence[GroupOffsetFacts]]:
@@ -62,7 +65,7 @@ async def with_offsets(
             name: everywhere if partitions is None and name in uncertain else partitions
             for name in mine
         }
-        return await _committed(cluster, broker, places)
+        return await (_decided if decided_only else _committed)(cluster, broker, places)
 
     results = await asyncio.gather(
         at_coordinators(cluster, others, ask),
@@ -128,6 +131,19 @@ async def _committed(
         rows = _merged(name, value[name][1], stable[name][1], told_pending=version >= STABLE)
         by_group[name] = (error, rows)
     return by_group
+
+
+async def _decided(
+    cluster: Cluster, broker: int, groups: Mapping[str, Sequence[TopicPartition] | None]
+) -> GroupAnswers[Sequence[GroupOffsetFacts]]:
+    values, _ = await _offset_fetch(cluster, broker, groups, stable=False)
+    return {
+        name: (
+            "NONE" if error == NOT_FOUND else error,
+            _merged(name, {}, rows, told_pending=False),
+        )
+        for name, (error, rows) in values.items()
+    }
 
 
 def _merged(group: str, value: Rows, stable: Rows, *, told_pending: bool) -> list[GroupOffsetFacts]:

@@ -14,6 +14,7 @@ from eoctl.settings.context import Context
 from recovery.diagnose.case import named_after
 from recovery.diagnose.diagnosis import ORDER, Diagnosis, Judged, JudgedId
 from recovery.diagnose.prospect import prospect
+from recovery.diagnose.reach import also_holds, is_beyond
 from recovery.diagnose.waiting import Waiting
 from recovery.facts import GroupFacts, Missing, PartitionFacts, TopicPartition
 from recovery.inspect.inspection import blocking_producer
@@ -435,12 +436,13 @@ def _seen_row(context: Context, d: Diagnosis, p: PartitionFacts, first: Judged |
 def _also_holds(d: Diagnosis, j: Judged) -> list[str]:
     """Return where else the producer id holds: its coordinator's list, and partitions looked at."""
     owner, about = j.verdict.owner, j.about
-    places = set(owner.partitions or ()) if owner is not None else set()
-    if about.producer_id is not None:
-        places |= {
-            k.about.topic_partition for k in d.judged if k.about.producer_id == about.producer_id
-        }
-    return [f"{topic}:{number}" for topic, number in sorted(places - {about.topic_partition})]
+    listed = (owner.partitions or ()) if owner is not None else ()
+    opened = (
+        k.about.topic_partition
+        for k in d.judged
+        if about.producer_id is not None and k.about.producer_id == about.producer_id
+    )
+    return [f"{t}:{p}" for t, p in also_holds(about.topic_partition, listed, opened)]
 
 
 def _holder(d: Diagnosis, p: PartitionFacts) -> Judged | None:
@@ -555,7 +557,7 @@ def _group_row(g: GroupFacts, p: PartitionFacts, j: Judged | None = None) -> Hel
         pending=o.pending,
         held_up=None if lag is None else lag == 0 and bool(p.held),
         members=[f"{client} at {host}" for client, host in g.members or ()],
-        beyond=None if at is None or start is None else at > start,
+        beyond=is_beyond(at, start),
     )
 
 

@@ -25,6 +25,7 @@ from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy.checkpoint import Fate, Seen
 from eoctl.operations.remedy.plan import Planned, Wish, make_plan, step_evidence, told_of_id
+from eoctl.operations.remedy.reach import with_reach
 from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from eoctl.stores import flink_checkpoint
@@ -117,24 +118,23 @@ async def plan(
     )
     number = folder.content.checkpoint_id
     hits = "never-restored" if ending.never_restored else f"restore-from-{number}-or-later-or-never"
-    return Planned(
-        make_plan(
-            cluster,
-            context,
-            kind=KIND,
-            action="commit",
-            scope=scope(folder),
-            summary=_summary(number, seen, len(rows), len(ended), ending),
-            steps=tuple(step for step, _ in steps),
-            observed={name: value for _, facts in steps for name, value in facts.items()}
-            | _facts(folder, seen),
-            settings=settings,
-            sample_interval=interval,
-            hits=hits + (f"-and-fence-{len(ended)}" if ended else ""),
-            independent=True,
-            all_or_none=True,
-        )
+    plan_ = make_plan(
+        cluster,
+        context,
+        kind=KIND,
+        action="commit",
+        scope=scope(folder),
+        summary=_summary(number, seen, len(rows), len(ended), ending),
+        steps=tuple(step for step, _ in steps),
+        observed={name: value for _, facts in steps for name, value in facts.items()}
+        | _facts(folder, seen),
+        settings=settings,
+        sample_interval=interval,
+        hits=hits + (f"-and-fence-{len(ended)}" if ended else ""),
+        independent=True,
+        all_or_none=True,
     )
+    return Planned(await with_reach(cluster, plan_))
 
 
 def _summary(number: int, seen: Seen, commits: int, fences: int, ending: Ending) -> str:

@@ -11,6 +11,7 @@ from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy.plan import Wish, amounts, make_plan
+from eoctl.operations.remedy.reach import with_reach
 from eoctl.render.words import counted
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
@@ -104,7 +105,7 @@ async def plan_many(
         independent=True,
         left_out=left_out,
     )
-    return Many(plan, tuple(left_out))
+    return Many(await with_reach(cluster, plan), tuple(left_out))
 
 
 async def _fences(

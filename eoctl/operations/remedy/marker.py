@@ -40,6 +40,7 @@ from recovery.formats.records import ControlType, marker
 from recovery.inspect.observation import OpenTransaction, Settings
 from recovery.inspect.rights import missing_right
 from recovery.remedy.repairs import (
+    MARKER_ACTION,
     MarkerRequest,
     marker_for,
     raise_first,
@@ -201,7 +202,7 @@ async def marker_steps(
         harms = remedy_stake.costs(facts_told, outcome)
     steps.append(
         Step(
-            action="write-marker",
+            action=MARKER_ACTION,
             target=about.name,
             parameters={
                 "topic": sent.topic,

@@ -132,8 +132,10 @@ def ensure_held_first(ensure_held: Callable[[], None], where: str) -> None:
 async def step_evidence(cluster: Cluster, judged: Judged, outcome: str) -> dict[str, Any]:
     """Return a step's evidence for plan and journal. outcome: what the step makes of it.
 
-    dropped, freed: data records; None where they could not be counted. bytes: of the
+    records, dropped, freed: data records, of the transaction on this partition, and what becomes
+    of them and of those that wait behind; None where they could not be counted. bytes: of the
     transaction's batches in the log. counted_whole: false = at least so many.
+    start_offset: of its first record on this partition.
     """
     verdict, about = judged.verdict, judged.about
     counted = await Live(cluster).waiting(judged.partition, about.producer_id)
@@ -146,9 +148,11 @@ async def step_evidence(cluster: Cluster, judged: Judged, outcome: str) -> dict[
         "transactional_id": verdict.owner.transactional_id if verdict.owner else _known_id(judged),
         "partition": about.name,
         "producer_id": about.producer_id,
+        "start_offset": about.start_offset,
         "verdict": verdict.name,
         "rule": verdict.rule,
         "evidence": _evidence(verdict),
+        "records": None if counted is None else counted.mine,
         "dropped": dropped,
         "freed": freed,
         "bytes": None if counted is None else counted.mine_bytes,

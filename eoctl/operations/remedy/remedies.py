@@ -18,11 +18,13 @@ from eoctl.operations.remedy import fence as remedy_fence
 from eoctl.operations.remedy import marker as remedy_marker
 from eoctl.operations.remedy import raising as remedy_raise
 from eoctl.operations.remedy.plan import Planned, Wish, is_wish
+from eoctl.operations.remedy.reach import with_reach
 from eoctl.settings.context import Context
 from recovery.change.plan import Plan, Step
 from recovery.diagnose.diagnosis import Judged
 from recovery.errors import RefusedError, UnverifiedError
 from recovery.inspect.observation import Settings
+from recovery.remedy.repairs import MARKER_ACTION
 from recovery.selectors import parse_selector
 
 __all__ = ["Planned", "RemedyOperation", "Wish", "is_wish", "opened", "plan"]
@@ -40,10 +42,12 @@ async def plan(
         if (done := await remedy_fence.done_before(cluster, wish)) is not None:
             return Planned(None, done)
         fence_plan = await remedy_fence.plan(cluster, context, wish, settings, sample_interval)
-        return Planned(fence_plan)
-    if wish.owner_is_gone:
-        return await remedy_commit.plan(cluster, context, wish, settings, sample_interval)
-    return await remedy_marker.plan(cluster, context, wish, settings, sample_interval)
+        return Planned(await with_reach(cluster, fence_plan))
+    of_marker = remedy_commit.plan if wish.owner_is_gone else remedy_marker.plan
+    planned = await of_marker(cluster, context, wish, settings, sample_interval)
+    if planned.plan is None:
+        return planned
+    return Planned(await with_reach(cluster, planned.plan))
 
 
 @asynccontextmanager
@@ -92,7 +96,7 @@ class RemedyOperation:
         now |= await checkpoint_commit.observe(
             self._cluster, self._plan, steps, self._settings, self._interval
         )
-        markers = [step for step in steps if step.action == "write-marker"]
+        markers = [step for step in steps if step.action == MARKER_ACTION]
         if markers:
             now |= await self._observe_partitions(markers)
         return now
@@ -117,7 +121,7 @@ class RemedyOperation:
     async def _observe_partitions(self, steps: Sequence[Step]) -> dict[str, object]:
         fresh = self._judged is None
         if self._judged is None:
-            targets = {s.target for s in self._plan.steps if s.action == "write-marker"}
+            targets = {s.target for s in self._plan.steps if s.action == MARKER_ACTION}
             diagnosis = await diagnose(
                 self._cluster,
                 Scope(tuple(parse_selector(t) for t in sorted(targets))),

@@ -1,0 +1,184 @@
+"""How far the transactions of a plan reach: looked at once for all its steps.
+
+It says whom a remedy concerns beside the partition that it is planned for. No remedy stands on it:
+what cannot be seen is named in the plan, and refuses nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from eoctl.kafka.ask import collect, coordinators, groups
+from eoctl.kafka.connection.cluster import Cluster
+from eoctl.kafka.connection.failures import WireError
+from eoctl.kafka.read import committed
+from eoctl.operations.inspect.lists import Scope, hidden_topics, selected
+from eoctl.operations.remedy import raising as remedy_raise
+from recovery.change.plan import Plan, Step
+from recovery.diagnose.reach import Beyond, Reach, also_holds, is_beyond, offsets_by_place
+from recovery.errors import EoctlError
+from recovery.facts import GroupFacts, Missing, TopicPartition, grouped
+from recovery.inspect.observation import CLOSED_STATES
+from recovery.remedy.repairs import MARKER_ACTION
+
+MOST_ASKED_BY_NAME = 20
+"""Partitions: above, groups are asked for all that they committed, which is less."""
+GROUPS_AT_ONCE = 200
+LOOK_SECONDS = 10.0
+"""No further groups are asked then: 100,000 committed offsets take about 3 s to read."""
+
+Value = TypeVar("Value")
+Seen = tuple[Value, Sequence[Missing]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One look for all steps.
+
+    holds: producer id → partitions on which something of it is open. Missing by partition; None =
+    of no single one.
+    """
+
+    holds: Mapping[int, Collection[TopicPartition]]
+    holds_missing: Mapping[TopicPartition | None, Sequence[Missing]]
+    committed: Mapping[TopicPartition, Sequence[Beyond]]
+    committed_missing: Mapping[TopicPartition | None, Sequence[Missing]]
+
+
+async def with_reach(cluster: Cluster, plan: Plan) -> Plan:
+    """Return the plan with what each of its transactions reaches in `about` of its step.
+
+    Its `sha256` stays: none of that is part of what is approved.
+    """
+    producer_ids = {
+        int(s.parameters["producer_id"])
+        for s in plan.steps
+        if s.action == MARKER_ACTION and s.about
+    }
+    places = {
+        place
+        for s in plan.steps
+        for row in s.about
+        if (place := _place(row)) is not None and place[0] != groups.CONSUMER_OFFSETS
+    }
+    (holds, holds_missing), (offsets, offsets_missing) = await asyncio.gather(
+        _or_missing(_open_places(cluster, producer_ids), {}),
+        _or_missing(_offsets(cluster, sorted(places)), {}),
+    )
+    look = _Look(holds, _by_place(holds_missing), offsets, _by_place(offsets_missing))
+    steps = tuple(
+        s
+        if s.action == remedy_raise.ACTION  # it ends nothing that is open
+        else s.model_copy(
+            update={"about": [row | _reach(s, row, look).values() for row in s.about]}
+        )
+        for s in plan.steps
+    )
+    return plan.model_copy(update={"steps": steps})
+
+
+def _place(row: Mapping[str, Any]) -> TopicPartition | None:
+    if row["partition"] is None:
+        return None
+    topic, _, number = row["partition"].rpartition(":")
+    return topic, int(number)
+
+
+def _by_place(missing: Iterable[Missing]) -> dict[TopicPartition | None, list[Missing]]:
+    return grouped(
+        (None if m.topic is None or m.partition is None else (m.topic, m.partition), m)
+        for m in dict.fromkeys(missing)
+    )
+
+
+def _reach(step: Step, row: Mapping[str, Any], look: _Look) -> Reach:
+    here = _place(row)
+    unseen: Sequence[Missing] = ()
+    if step.action == MARKER_ACTION:
+        holds = also_holds(here, look.holds.get(row["producer_id"], ()))
+        unseen = [m for place, ms in look.holds_missing.items() if place != here for m in ms]
+    else:  # its Ongoing record proved all partitions, or there would be no step
+        names = step.parameters.get("partitions", ())
+        holds = also_holds(here, (p for n in names if (p := _place({"partition": n}))))
+    if here is None or here[0] == groups.CONSUMER_OFFSETS:  # nobody's input
+        return Reach(holds, (), unseen, ())
+    start = row.get("start_offset")
+    groups_unseen = [*look.committed_missing.get(here, ()), *look.committed_missing.get(None, ())]
+    if start is None:
+        text = "where its transaction begins is not known"
+        groups_unseen.append(Missing("partition", "NOT_SEEN", text, None, *here))
+    return Reach(
+        holds,
+        [b for b in look.committed.get(here, ()) if is_beyond(b.committed_offset, start)],
+        unseen,
+        groups_unseen,
+    )
+
+
+async def _or_missing(look: Awaitable[Seen[Value]], nothing: Value) -> Seen[Value]:
+    """Return what a look gives; where nothing answers at all, that alone."""
+    try:
+        return await look
+    except WireError as error:
+        return nothing, [Missing("cluster", error.error, error.detail)]
+    except EoctlError as error:
+        return nothing, [Missing("cluster", "NOT_SEEN", error.what)]
+
+
+async def _open_places(
+    cluster: Cluster, producer_ids: Collection[int]
+) -> Seen[Mapping[int, Collection[TopicPartition]]]:
+    """Return where these producer ids have something open, by all partitions' leaders, and by
+    their coordinators for partitions that could not be asked."""
+    if not producer_ids:
+        return {}, []
+    scope = Scope()
+    metadata, chosen, missing = await selected(cluster, scope)
+    missing += await hidden_topics(cluster, scope)
+    offsets, more = await collect.partition_offsets(cluster, metadata.topics.values(), chosen)
+    missing += more
+    held = {(p.topic, p.partition) for p in offsets if p.held}
+    states, more = await collect.producers(
+        cluster, [p for p in chosen if (p.topic, p.partition) in held]
+    )
+    missing += more
+    listed = await coordinators.transactions(cluster, producer_ids=sorted(producer_ids))
+    described, more = await coordinators.described(cluster, listed.rows)
+    missing += [*listed.missing, *(m for m in more if m.error != coordinators.NOT_FOUND)]
+    opened = [
+        (p.producer_id, place)
+        for place, rows in states.items()
+        for p in rows
+        if p.producer_id in producer_ids and p.current_txn_start_offset is not None
+    ]
+    opened += [
+        (t.producer_id, place)
+        for t in described
+        if not t.ghost and t.state not in CLOSED_STATES
+        for place in t.partitions or ()
+    ]
+    return grouped(opened), missing
+
+
+async def _offsets(
+    cluster: Cluster, places: Sequence[TopicPartition]
+) -> Seen[Mapping[TopicPartition, Sequence[Beyond]]]:
+    """Return what groups committed on these partitions."""
+    if not places:
+        return {}, []
+    begun = time.monotonic()
+    listed, missing = await groups.list_groups(cluster)
+    named = places if len(places) <= MOST_ASKED_BY_NAME else None
+    facts: list[GroupFacts] = []
+    for at in range(0, len(listed), GROUPS_AT_ONCE):
+        if time.monotonic() - begun > LOOK_SECONDS:
+            text = f"{len(listed) - at} of {len(listed)} groups were not asked, to end in time"
+            missing.append(Missing("group", "ENOUGH", text))
+            break
+        asked = listed[at : at + GROUPS_AT_ONCE]
+        answered, more = await committed.with_offsets(cluster, asked, named, decided_only=True)
+        facts += answered
+        missing += more
+    return offsets_by_place(facts), missing

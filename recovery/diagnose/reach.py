@@ -1,0 +1,96 @@
+"""How far an open transaction reaches: its other partitions, and groups past its first record.
+
+A reader with isolation.level=read_committed gets no offset from the LSO on, and the LSO is at or
+below the first offset of every open transaction. So a group that committed a larger offset than
+that first one has read records that nobody decided (read_uncommitted), unless its offset was set by
+hand. Readers that commit nothing to Kafka are not seen.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from recovery.facts import GroupFacts, Missing, TopicPartition
+
+MOST_NAMED = 20  # partitions, and groups, that a plan names of one transaction on one partition
+MOST_UNSEEN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """A group past a transaction's first record, and the offset that it committed."""
+
+    group: str
+    committed_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far one transaction on one partition reaches, and what of that could not be seen.
+
+    also_holds, groups_beyond: all that were seen; a plan keeps the first of them.
+    """
+
+    also_holds: Sequence[TopicPartition] = ()
+    groups_beyond: Sequence[Beyond] = ()
+    partitions_unseen: Sequence[Missing] = ()
+    groups_unseen: Sequence[Missing] = ()
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields that a plan's step has of it: the first of each, and how many more."""
+        return {
+            **_first("also_holds", self.also_holds, MOST_NAMED, _name),
+            **_first("groups_beyond", self.groups_beyond, MOST_NAMED, asdict),
+            **_first("partitions_unseen", self.partitions_unseen, MOST_UNSEEN, asdict),
+            **_first("groups_unseen", self.groups_unseen, MOST_UNSEEN, asdict),
+        }
+
+
+def _first(
+    name: str, values: Sequence[Any], most: int, shown: Callable[[Any], object]
+) -> dict[str, Any]:
+    return {
+        name: [shown(value) for value in values[:most]],
+        f"{name}_more": max(0, len(values) - most),
+    }
+
+
+def _name(place: TopicPartition) -> str:
+    return f"{place[0]}:{place[1]}"
+
+
+def also_holds(
+    here: TopicPartition | None, *places: Iterable[TopicPartition]
+) -> list[TopicPartition]:
+    """Return all places but this one, sorted.
+
+    >>> also_holds(("a", 0), [("b", 1), ("a", 0)], [("a", 2), ("b", 1)])
+    [('a', 2), ('b', 1)]
+    """
+    return sorted({place for named in places for place in named} - {here})
+
+
+def is_beyond(committed_offset: int | None, start_offset: int | None) -> bool | None:
+    """Return True for a group past the record at start_offset; None where either is not known.
+
+    A committed offset is the next one to read: a group that is held there has not read it.
+
+    >>> is_beyond(5, 5), is_beyond(6, 5), is_beyond(None, 5)
+    (False, True, None)
+    """
+    if committed_offset is None or start_offset is None:
+        return None
+    return committed_offset > start_offset
+
+
+def offsets_by_place(groups: Iterable[GroupFacts]) -> dict[TopicPartition, list[Beyond]]:
+    """Return what groups committed on each partition, the largest offset first, then by name."""
+    by_place: dict[TopicPartition, list[Beyond]] = {}
+    for g in groups:
+        for o in g.offsets:
+            if o.committed_offset is not None:
+                place = by_place.setdefault((o.topic, o.partition), [])
+                place.append(Beyond(g.group, o.committed_offset))
+    for rows in by_place.values():
+        rows.sort(key=lambda b: (-b.committed_offset, b.group))
+    return by_place
