@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import time
 import urllib.error
@@ -15,7 +16,8 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Self
 
 from eoctl.host.java import find_java
 from eoctl.lab.cluster import Lab
@@ -43,12 +45,20 @@ def free_port() -> int:
 class Worker:
     """One worker of a group. settings: more of the worker's properties."""
 
+    scheme = "http"
+    flags: tuple[str, ...] = ()
+    """More of its JVM's."""
+    headers: Mapping[str, str] = MappingProxyType({})
+    """What `rest` sends beside its own."""
+    context: ssl.SSLContext | None = None
+    """What `rest` trusts and shows."""
+
     def __init__(
         self, lab: Lab, folder: Path, group: str, settings: Mapping[str, str] | None = None
     ) -> None:
         self.group, self.folder = group, folder
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{self.scheme}://127.0.0.1:{self.port}"
         self.offsets_topic = f"{group}-offsets"
         self._told = {
             "bootstrap.servers": lab.bootstrap_servers,
@@ -74,14 +84,18 @@ class Worker:
         }
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> "Worker":
+    def start(self) -> Self:
         """Start it, and wait until it answers."""
         self.folder.mkdir(parents=True, exist_ok=True)
         config = self.folder / "worker.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in self._told.items()))
         logging = resources.files("eoctl.lab") / "log4j2.properties"
         flags = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        flags += [f"-Dlog4j2.configurationFile={logging}", f"-Deoctl.log={self.folder}/worker.log"]
+        flags += [
+            *self.flags,
+            f"-Dlog4j2.configurationFile={logging}",
+            f"-Deoctl.log={self.folder}/worker.log",
+        ]
         program = "org.apache.kafka.connect.cli.ConnectDistributed"
         with (self.folder / "console.log").open("ab") as console:
             self._process = subprocess.Popen(
@@ -98,11 +112,11 @@ class Worker:
         request = urllib.request.Request(
             self.url + path,
             None if body is None else json.dumps(body).encode(),
-            {"Content-Type": "application/json"},
+            {"Content-Type": "application/json", **self.headers},
             method=method,
         )
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=60, context=self.context) as answer:
                 text = answer.read()
                 return answer.status, json.loads(text) if text else None
         except urllib.error.HTTPError as error:

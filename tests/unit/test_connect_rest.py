@@ -5,6 +5,7 @@ What workers answer when all is well is in tests/kafka/test_connect_offsets.py.
 
 import base64
 import json
+import shlex
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -105,7 +106,7 @@ def message(text: str) -> str:
 
 
 ANSWERS = [
-    (say(401, ""), UnreachableError, "does not accept these credentials (HTTP 401)"),
+    (say(401, ""), UnreachableError, "wants a user and a password (HTTP 401)"),
     (say(403, "{}"), UnreachableError, "does not accept these credentials (HTTP 403)"),
     (
         say(404, message("Connector orders not found")),
@@ -163,10 +164,33 @@ def test_basic_authentication(monkeypatch: pytest.MonkeyPatch) -> None:
     with server(asks) as port:
         found = rest(port, user="operator", password="env:CONNECT_PASSWORD").connector()
         assert (found.cluster_id, found.state, found.tasks) == ("K", "STOPPED", 0)
-        with pytest.raises(UnreachableError, match="credentials"):
-            rest(port).connector()
+        with pytest.raises(UnreachableError, match="does not accept these credentials"):
+            rest(port, user="stranger", password="env:CONNECT_PASSWORD").connector()
     with pytest.raises(UsageError, match="go together"):
         rest(1, user="operator")
+    with pytest.raises(UsageError, match="a user's name holds no colon"):
+        rest(1, user="opera:tor", password="env:CONNECT_PASSWORD")
+
+
+def test_a_secret_that_is_sent_back_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONNECT_PASSWORD", "päss:word")
+
+    def echoes(handler: BaseHTTPRequestHandler) -> None:
+        text = f"sent: {handler.headers['Authorization']}, that is päss:word"
+        say(500, message(text))(handler)
+
+    with server(echoes) as port, pytest.raises(IncompleteError) as raised:
+        rest(port, user="operator", password="env:CONNECT_PASSWORD").connector()
+    assert "sent: Basic ***, that is ***" in raised.value.sentence
+
+
+def test_the_command_that_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks for what it needs, shows no secret, and a shell reads it as it is meant."""
+    monkeypatch.setenv("CONNECT_PASSWORD", "päss:word")
+    url = "http://127.0.0.1:8083/connectors/orders/stop"
+    assert rest(8083).stop_command() == f"curl -X PUT {url}"
+    command = rest(8083, user="it's me", password="env:CONNECT_PASSWORD").stop_command()
+    assert shlex.split(command) == ["curl", "-X", "PUT", "-u", "it's me", url]
 
 
 def pems(folder: Path, name: str, authority: Authority) -> dict[str, str]:
@@ -191,8 +215,21 @@ def test_tls_with_a_certificate_of_ours(tmp_path: Path) -> None:
     with server(well, context) as port:
         whole = rest(port, "https", ca=ca, **ours, key_password=password)
         assert whole.connector().state == "STOPPED"
-        for less in ({"ca": ca}, {**ours, "key_password": password}):
-            with pytest.raises(UnreachableError):
+        told = {
+            "wants a client certificate": {"ca": ca},
+            "signed by nobody we trust": {**ours, "key_password": password},
+        }
+        for text, less in told.items():
+            with pytest.raises(UnreachableError, match=text):
                 rest(port, "https", **less).connector()
+        with pytest.raises(UnreachableError, match="speaks TLS"):
+            rest(port).connector()
+        with pytest.raises(UsageError, match=r"\[app.store\] key: the private key is encrypted"):
+            rest(port, "https", ca=ca, **ours)
+    with (
+        server(well) as port,
+        pytest.raises(UnreachableError, match="it may be a plaintext listener"),
+    ):
+        rest(port, "https", ca=ca).connector()
     with pytest.raises(UsageError, match="for https:// only"):
         rest(port, ca=ca)

@@ -514,6 +514,14 @@ def test_a_truststore_may_stand_in_the_properties(files: Path) -> None:
             "ssl.key.location: the private key does not belong to the certificate",
         ),
         (
+            {
+                "ssl_certificate_location": "{}/ca.pem",
+                "ssl_key_location": "{}/encrypted.pem",
+                "ssl_key_password": PASSWORD,
+            },
+            "ssl.key.location: the private key does not belong to the certificate",
+        ),
+        (
             {"ssl_certificate_location": "{}/cert.pem"},
             "ssl.key.location is missing; a certificate goes with its private key",
         ),

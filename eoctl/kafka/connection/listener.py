@@ -1,12 +1,14 @@
 """Errors between a client and a broker's listener, each in one sentence with the remedy.
 
 Each function turns what was observed (an exception, an error code, the first bytes) into the
-WireError to raise. The cases are those of a port, a protocol or a credential set wrongly.
+WireError to raise. The cases are those of a port, a protocol or a credential set wrongly. TLS
+fails in the same ways elsewhere: a `Peer` says with whom, and which settings are looked at.
 """
 
 import errno
 import ssl
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from eoctl.kafka.connection import messages
 from eoctl.kafka.connection.failures import WireError
@@ -16,6 +18,23 @@ LONGEST_QUOTE = 300  # characters of a broker's own text
 HOSTNAME_MISMATCH = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH
 SAYS_WHO = (18, 19, 20, 21)  # X509_V_ERR_: self-signed, or an issuer that is not at hand
 EXPIRED, NOT_YET_VALID = 10, 9
+
+
+class Peer(NamedTuple):
+    """Whom TLS is spoken with. The others are remedies: settings of the side that asks."""
+
+    name: str
+    ca: str  # its certificate is signed by nobody we trust
+    certificate: str  # it wants one of ours
+    plaintext: str  # it does not answer with TLS
+
+
+BROKER = Peer(
+    "the broker",
+    "set ssl.ca.location, or ssl.truststore.location of type PEM, to the CA's certificate",
+    "set ssl.keystore.location (or ssl.certificate.location and ssl.key.location)",
+    "check the port, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT",
+)
 
 
 def not_kafka(first: bytes) -> WireError:
@@ -55,7 +74,7 @@ def closed_at_once(tls: bool) -> WireError:
             "TLS_FAILED",
             "the broker closed the connection right after the TLS handshake: "
             "it may want a client certificate",
-            "set ssl.keystore.location (or ssl.certificate.location and ssl.key.location)",
+            BROKER.certificate,
         )
     return WireError(
         "CONNECTION_CLOSED",
@@ -96,49 +115,51 @@ def wrong_name(error: OSError) -> bool:
     return isinstance(error, ssl.SSLCertVerificationError) and code in HOSTNAME_MISMATCH
 
 
-def tls_failed(error: OSError, host: str = "", names: Iterable[str] = ()) -> WireError:
+def tls_failed(
+    error: OSError, host: str = "", names: Iterable[str] = (), peer: Peer = BROKER
+) -> WireError:
     """TLS that did not succeed. host: the name asked for; names: what the certificate holds."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return WireError("TLS_FAILED", *_certificate(error, host, names))
+        return WireError("TLS_FAILED", *_certificate(error, host, names, peer))
     if isinstance(error, ssl.SSLError):
-        return _alert(error)
+        return _alert(error, peer)
     if isinstance(error, ConnectionError) and error.errno in (None, errno.ECONNRESET, errno.EPIPE):
-        return _plaintext()
+        return _plaintext(peer)
     return WireError("TLS_FAILED", f"TLS failed: {error.strerror or error}")
 
 
 def _certificate(
-    error: ssl.SSLCertVerificationError, host: str, names: Iterable[str]
+    error: ssl.SSLCertVerificationError, host: str, names: Iterable[str], peer: Peer
 ) -> tuple[str, str]:
     if error.verify_code in HOSTNAME_MISMATCH:
         held = ", ".join(names)
         return (
-            f"the broker's certificate is for {held or 'another name'}, not for {host}",
+            f"{peer.name}'s certificate is for {held or 'another name'}, not for {host}",
             "connect by one of its names, or have a certificate made for this one",
         )
     if error.verify_code in SAYS_WHO:
         return (
-            f"the broker's certificate is signed by nobody we trust ({error.verify_message})",
-            "set ssl.ca.location, or ssl.truststore.location of type PEM, to the CA's certificate",
+            f"{peer.name}'s certificate is signed by nobody we trust ({error.verify_message})",
+            peer.ca,
         )
     if error.verify_code == EXPIRED:
-        return "the broker's certificate has expired", "have it renewed, or check this clock"
+        return f"{peer.name}'s certificate has expired", "have it renewed, or check this clock"
     if error.verify_code == NOT_YET_VALID:
-        return "the broker's certificate is not valid yet", "check the clocks"
-    return f"the broker's certificate was not accepted: {error.verify_message}", "check it"
+        return f"{peer.name}'s certificate is not valid yet", "check the clocks"
+    return f"{peer.name}'s certificate was not accepted: {error.verify_message}", "check it"
 
 
-def _alert(error: ssl.SSLError) -> WireError:
+def _alert(error: ssl.SSLError, peer: Peer) -> WireError:
     reason = error.reason or ""
     if "WRONG_VERSION_NUMBER" in reason or "EOF" in reason or "RECORD_LAYER" in reason:
-        return _plaintext()
+        return _plaintext(peer)
     words = reason.lower().replace("_", " ") or "the handshake failed"
     if "CERTIFICATE_REQUIRED" in reason or "ALERT_BAD_CERTIFICATE" in reason:
-        detail = f"the broker wants a client certificate that it accepts ({words})"
-        remedy = "set ssl.keystore.location (or ssl.certificate.location and ssl.key.location)"
+        detail = f"{peer.name} wants a client certificate that it accepts ({words})"
+        remedy = peer.certificate
     elif "CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
-        detail = f"the broker does not accept our certificate ({words})"
-        remedy = "use a client certificate signed by a CA that the broker trusts, not expired"
+        detail = f"{peer.name} does not accept our certificate ({words})"
+        remedy = f"use a client certificate signed by a CA that {peer.name} trusts, not expired"
     elif "HANDSHAKE_FAILURE" in reason or "PROTOCOL" in reason or "CIPHER" in reason:
         detail = f"no common TLS version, cipher or certificate ({words})"
         remedy = "check the TLS versions of the listener, and whether it wants a client certificate"
@@ -147,11 +168,11 @@ def _alert(error: ssl.SSLError) -> WireError:
     return WireError("TLS_FAILED", detail, remedy)
 
 
-def _plaintext() -> WireError:
+def _plaintext(peer: Peer) -> WireError:
     return WireError(
         "TLS_FAILED",
         "the TLS handshake was not answered with TLS: it may be a plaintext listener",
-        "check the port, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT",
+        peer.plaintext,
     )
 
 

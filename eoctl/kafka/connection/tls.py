@@ -111,6 +111,10 @@ class Tls:
             with certificate.file() as chain, private_key.file() as key:
                 context.load_cert_chain(chain, key, password)
         except (ssl.SSLError, ValueError, OSError) as error:
+            if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+                raise UsageError(
+                    "the private key does not belong to the certificate", where=private_key.key
+                ) from None
             if password_needed and self.key_password is None:
                 raise UsageError(
                     "the private key is encrypted",
@@ -121,10 +125,6 @@ class Tls:
                 raise UsageError(
                     "the private key cannot be decrypted with this password",
                     where="ssl.key.password",
-                ) from None
-            if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
-                raise UsageError(
-                    "the private key does not belong to the certificate", where=private_key.key
                 ) from None
             raise _unreadable(
                 certificate, "no certificate with its private key in PEM form"

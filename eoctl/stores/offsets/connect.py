@@ -52,9 +52,8 @@ class ConnectOffsets:
         self._described = described
         self._cluster = cluster
         self._seconds = seconds
-        self._url = described.url.rstrip("/")
         self._rest = ConnectRest(described, seconds)
-        self.name = f"connector {described.connector} at {self._url}"
+        self.name = f"connector {described.connector} at {described.url.rstrip('/')}"
 
     async def read(self) -> Contents:
         connector = await self._connector()
@@ -131,7 +130,7 @@ class ConnectOffsets:
                 f"the connector is {connector.state}{left}: its offsets may move, and cannot be "
                 "changed",
                 where=self.name,
-                remedy=f"stop it: curl -X PUT {self._url}/connectors/{name}/stop",
+                remedy=f"stop it: {self._rest.stop_command()}",
             )
 
     def _refuse_disagreement(self, connector: Connector, offsets: dict[str, str]) -> None:

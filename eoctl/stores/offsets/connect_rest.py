@@ -7,11 +7,14 @@ operator wrote, and workers forward among themselves. Source: Connect's Connecto
 import base64
 import http.client
 import json
+import shlex
+import ssl
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from eoctl.kafka.connection.credentials import resolve
-from eoctl.kafka.connection.tls import tls_settings
+from eoctl.kafka.connection.credentials import Secret, resolve
+from eoctl.kafka.connection.listener import TLS_ALERT, Peer, tls_failed, wrong_name
+from eoctl.kafka.connection.tls import Tls, tls_settings
 from eoctl.stores.offsets.bounded import BlockingCall, LostError
 from recovery.errors import EoctlError, IncompleteError, RefusedError, UnreachableError, UsageError
 from recovery.quoting import quoted
@@ -24,6 +27,12 @@ _TLS = {
     "key": "ssl.key.location",
     "key_password": "ssl.key.password",
 }
+_WORKER = Peer(
+    "the worker",
+    "set [app.store] ca to the CA's certificate",
+    "set [app.store] certificate and key",
+    "check the port, or write http:// in [app.store] url",
+)
 _OLD = "offsets are read since Kafka 3.5 and changed since 3.6 (KIP-875): is it an older worker?"
 
 
@@ -52,20 +61,22 @@ class ConnectRest:
         if port == 0 or url.hostname is None:
             raise UsageError(f"{quoted(described.url)} has no such port", where="[app.store] url")
         self._address = url.hostname, port or (443 if url.scheme == "https" else 80)
-        self._context = None
-        given = {name: getattr(described, name) for name in _TLS}
-        if url.scheme == "https":
-            properties = {_TLS[name]: value for name, value in given.items() if value is not None}
-            self._context = tls_settings(properties).context
-        elif any(value is not None for value in given.values()):
+        self._described = described
+        self._tls = _tls(described) if url.scheme == "https" else None
+        given = [getattr(described, name) for name in _TLS]
+        if self._tls is None and any(value is not None for value in given):
             raise UsageError("is for https:// only", where="[app.store] ca, certificate, key")
         self._headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        self._secrets: tuple[Secret, ...] = ()
         if (described.user is None) != (described.password is None):
             raise UsageError("user and password go together", where="[app.store] user")
         if described.user is not None and described.password is not None:
+            if ":" in described.user:
+                raise UsageError("a user's name holds no colon", where="[app.store] user")
             secret = resolve(described.password, "[app.store] password")
             pair = base64.b64encode(f"{described.user}:{secret}".encode()).decode("ascii")
             self._headers["Authorization"] = f"Basic {pair}"
+            self._secrets = Secret(pair), Secret(secret)
         self._path = f"/connectors/{quote(described.connector, safe='')}"
         self._name = described.connector
         self._where = f"Connect {described.url.rstrip('/')}"
@@ -89,6 +100,15 @@ class ConnectRest:
             rows,
         )
 
+    def stop_command(self) -> str:
+        """Return the command line that stops the connector; curl asks for passwords itself."""
+        argv = ["curl", "-X", "PUT"]
+        told = self._described
+        options = (("-u", told.user), ("--cacert", told.ca), ("--cert", told.certificate))
+        for option, value in (*options, ("--key", told.key)):
+            argv += [option, value] if value is not None else []
+        return shlex.join([*argv, f"{told.url.rstrip('/')}{self._path}/stop"])
+
     def patch(self, job: BlockingCall, offsets: list[dict[str, Any]]) -> None:
         """Change offsets. Raises RefusedError: nothing was written; LostError: nobody knows."""
         body = json.dumps({"offsets": offsets}, ensure_ascii=False).encode()
@@ -104,7 +124,7 @@ class ConnectRest:
         finally:
             connection.close()
         if status >= 500:
-            raise LostError(f"HTTP {status}: {_message(text)}")
+            raise LostError(f"HTTP {status}: {self._message(text)}")
         if status != 200:
             refused = self._refused(status, text)
             raise RefusedError(
@@ -116,10 +136,15 @@ class ConnectRest:
         connection = self._connection()
         try:
             self._connect(connection)
-            connection.request("GET", path, headers=self._headers)
+            try:
+                connection.request("GET", path, headers=self._headers)
+            except OSError:
+                if isinstance(connection.sock, ssl.SSLSocket):
+                    connection.sock.recv(1)  # why it was closed can still be read
+                raise
             status, text = self._answer(connection)
         except (OSError, http.client.HTTPException) as error:
-            raise UnreachableError(f"no answer ({_said(error)})", where=self._where) from None
+            raise self._no_answer(error) from None
         finally:
             connection.close()
         if status != 200:
@@ -132,21 +157,59 @@ class ConnectRest:
             raise self._strange(text)
         return value
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _connection(self, context: ssl.SSLContext | None = None) -> http.client.HTTPConnection:
         host, port = self._address
-        if self._context is None:
+        if self._tls is None:
             return http.client.HTTPConnection(host, port, timeout=self._seconds)
-        return http.client.HTTPSConnection(host, port, timeout=self._seconds, context=self._context)
+        context = context or self._tls.context
+        return http.client.HTTPSConnection(host, port, timeout=self._seconds, context=context)
 
     def _connect(self, connection: http.client.HTTPConnection) -> None:
         try:
             connection.connect()
+        except (ssl.SSLError, ConnectionResetError, BrokenPipeError) as error:
+            if self._tls is None:
+                raise self._no_answer(error) from None
+            raise self._tls_failed(error) from None
         except OSError as error:
             raise UnreachableError(
                 f"cannot be reached: {_said(error)}",
                 where=self._where,
-                remedy="look at [app.store] url, ca and certificate; name a worker that runs",
+                remedy="look at [app.store] url; name a worker that runs",
             ) from None
+
+    def _no_answer(self, error: Exception) -> EoctlError:
+        """Return why a request that was sent has no answer."""
+        closed = isinstance(error, ConnectionError | ssl.SSLEOFError)
+        if isinstance(error, ssl.SSLError) and not closed:  # in TLS 1.3 it comes with the answer
+            return self._tls_failed(error)
+        what, remedy = f"no answer ({_said(error)})", None
+        if str(error).encode("latin-1", "replace").startswith(TLS_ALERT):
+            what, remedy = "the port speaks TLS", "write https:// in [app.store] url"
+        elif closed and self._tls is None:
+            remedy = "if the port speaks TLS, write https:// in [app.store] url"
+        elif closed and self._tls and not self._tls.certificate:
+            remedy = f"if the worker wants a client certificate, {_WORKER.certificate}"
+        return UnreachableError(what, where=self._where, remedy=remedy)
+
+    def _tls_failed(self, error: OSError) -> EoctlError:
+        names = self._names() if wrong_name(error) else ()
+        told = tls_failed(error, self._address[0], names, _WORKER)
+        return UnreachableError(told.detail, where=self._where, remedy=told.remedy)
+
+    def _names(self) -> tuple[str, ...]:
+        """Return the names in the worker's certificate; () when it cannot be had again."""
+        assert self._tls is not None
+        connection = self._connection(self._tls.without_hostname_check())
+        try:
+            connection.connect()
+            assert isinstance(connection.sock, ssl.SSLSocket)
+            certificate = connection.sock.getpeercert() or {}
+        except OSError:
+            return ()
+        finally:
+            connection.close()
+        return tuple(str(name[1]) for name in certificate.get("subjectAltName", ()))
 
     @staticmethod
     def _answer(connection: http.client.HTTPConnection) -> tuple[int, bytes]:
@@ -160,7 +223,13 @@ class ConnectRest:
 
     def _refused(self, status: int, text: bytes) -> EoctlError:
         """Return what an answer that is no success means."""
-        message = _message(text)
+        message = self._message(text)
+        if status == 401 and self._described.user is None:
+            return UnreachableError(
+                "wants a user and a password (HTTP 401)",
+                where=self._where,
+                remedy="set [app.store] user and password",
+            )
         if status in (401, 403):
             return UnreachableError(
                 f"does not accept these credentials (HTTP {status})",
@@ -190,24 +259,45 @@ class ConnectRest:
 
     def _strange(self, text: bytes) -> EoctlError:
         return IncompleteError(
-            f"its answer is not what a worker of Kafka Connect says: {_message(text)}",
+            f"its answer is not what a worker of Kafka Connect says: {self._message(text)}",
             where=self._where,
             remedy="look at [app.store] url",
         )
 
+    def _message(self, text: bytes) -> str:
+        """Return the sentence of an error's JSON, or the beginning of what else came."""
+        try:
+            value = json.loads(text)
+            told = value.get("message") if isinstance(value, dict) else None
+        except (ValueError, RecursionError):
+            told = None
+        shown = told if isinstance(told, str) else text.decode("utf-8", "replace")
+        for secret in self._secrets:  # a proxy may quote what it was sent
+            shown = secret.hidden_in(shown)
+        return quoted(" ".join(shown[:200].split()))
 
-def _message(text: bytes) -> str:
-    """The sentence of an error's JSON, or the beginning of what else came."""
+
+def _tls(described: ConnectStore) -> Tls:
+    """Return how the worker is checked. Raises UsageError in the words of [app.store]."""
+    given = {property_: getattr(described, name) for name, property_ in _TLS.items()}
     try:
-        value = json.loads(text)
-        told = value.get("message") if isinstance(value, dict) else None
-    except (ValueError, RecursionError):
-        told = None
-    shown = told if isinstance(told, str) else text[:200].decode("utf-8", "replace")
-    return quoted(" ".join(shown.split()))
+        return tls_settings({key: value for key, value in given.items() if value is not None})
+    except UsageError as error:
+        raise UsageError(
+            _own_words(error.what), where=_own_words(error.where), remedy=_own_words(error.remedy)
+        ) from None
+
+
+def _own_words(text: str | None) -> Any:
+    """Name the keys of [app.store] where a text names a client's properties."""
+    for name, property_ in _TLS.items():
+        text = text and text.replace(property_, f"[app.store] {name}")
+    return text
 
 
 def _said(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "timed out"
+    if isinstance(error, ssl.SSLEOFError):
+        return "the connection was closed"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
