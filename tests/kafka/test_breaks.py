@@ -26,6 +26,8 @@ from eoctl.lab.cluster import Lab
 from eoctl.lab.producer import Producer
 from eoctl.lab.record import LabSpec
 from recovery.errors import IncompleteError, RefusedError, UsageError
+from tests.kafka.command import FAST, eoctl
+from tests.kafka.merging import consumed
 from tests.kafka.tools import kafka_tool
 
 TOOLS = "org.apache.kafka.tools"
@@ -324,6 +326,36 @@ def test_a_checkpoint_promises_half_of_what_is_open(lab1: Lab) -> None:
     assert promised == [True, False, True, False]
 
 
+def test_a_dead_task_of_connect_leaves_its_offset_and_an_open_transaction(lab1: Lab) -> None:
+    [truth] = break_(lab1, "connect", topic="files", group="gone", records=4)
+    assert truth.transactional_id == "gone-files-0"
+    assert librdkafka_offsets(lab1, "files", 0) == (truth.last_stable_offset, 9)
+    assert truth.start_offset == truth.last_stable_offset == 5
+    lines = (lab1.folder / "connect" / "gone" / "files.txt").read_bytes().splitlines(keepends=True)
+    assert len(lines) == 8
+    [offset] = committed_records(lab1, "gone-offsets")
+    name, partition = json.loads(offset[0] or b"")
+    assert (name, list(partition)) == ("files", ["filename"])
+    assert json.loads(offset[1] or b"") == {"position": len(b"".join(lines[:4]))}
+    open_ids = {
+        row["TransactionalId"]
+        for row in table(lab1, "list")
+        if row["TransactionState"] == "Ongoing"
+    }
+    assert "gone-files-0" in open_ids
+    [row] = eoctl("why", "files:0", "-o", "json", *FAST, lab=lab1).rows
+    connect = row["owner"]["connect"]
+    assert (connect["group"], connect["group_exists"], connect["runs"]) == ("gone", True, False)
+    assert connect["said"].endswith("which exists, and has no worker that is known")
+    with pytest.raises(UsageError, match="the lab has this connector already"):
+        break_(lab1, "connect", topic="files", group="gone")
+
+
+def committed_records(lab: Lab, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+    """Key and value of each record that a read_committed consumer reads from partition 0."""
+    return [copied[:2] for rows in consumed(lab, [(topic, 0)]).values() for _, copied in rows]
+
+
 def test_a_zombie_is_fenced_and_its_records_are_aborted(lab1: Lab) -> None:
     (truth,) = break_(lab1, "zombie")
     assert truth.refused in ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
@@ -474,7 +506,7 @@ def test_every_kind_is_described() -> None:
         *("mixed", "marker-lost", "prepare-stuck", "marker-twice", "idle-owner", "clock-ahead"),
         *("offsets-marker-lost", "offsets-orphan", "coordinator-fenced", "holds-nothing"),
         *("prepare-holds-nothing", "replaced-history", "grown-history", "topic-made-anew"),
-        "checkpoint",
+        *("checkpoint", "connect"),
     }
     assert all(kind.summary and name == kind.name for name, kind in KINDS.items())
 

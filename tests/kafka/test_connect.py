@@ -3,12 +3,14 @@
 What is true is what the workers' REST interface says, and what plain consumers read.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from eoctl.lab.breaks import break_
 from eoctl.lab.cluster import Lab
 from eoctl.lab.record import LabSpec
 from tests.connect.worker import Worker
@@ -67,6 +69,72 @@ def test_the_holder_is_named_by_its_worker(lab: Lab, worker: Worker, topic: Make
     assert (leader["connect"]["group"], leader["connect"]["connector"]) == ("etl", None)
     assert leader["connect"]["workers"] == [f"http://{told}/"]
     worker.rest("DELETE", "/connectors/orders-2")
+
+
+def test_a_real_worker_goes_on_where_the_labs_break_ended(
+    lab: Lab, tmp_path: Path, topic: MakeTopic
+) -> None:
+    """It takes what the lab wrote for its own: each line once, and the same keys and values."""
+    where, other = topic(lab), topic(lab)
+    [truth] = break_(lab, "connect", topic=where, group="gone", records=40)
+    file = lab.folder / "connect" / "gone" / f"{where}.txt"
+    lines = file.read_bytes().splitlines()
+    topics = [("gone-configs", 0), ("gone-status", 0), ("gone-offsets", 0)]
+    written = by_key(lab, topics)
+    worker = Worker(lab, tmp_path / "worker", "gone").start()
+    try:
+        running = ("RUNNING", ["RUNNING"])
+        worker.until(lambda: worker.state(where) == running, "it was not taken over")
+        worker.until(lambda: values(lab, where).total() >= 80, "it did not go on")
+        assert values(lab, where) == Counter(lines)
+        at = {"filename": str(file)}
+        worker.until(
+            lambda: worker.offsets(where) == {json.dumps(at): {"position": file.stat().st_size}},
+            "its offset",
+        )
+        copy = tmp_path / "other.txt"
+        copy.write_bytes(b"".join(line + b"\n" for line in lines[:40]))
+        config = json.loads(written[f"connector-{where}".encode()][0])["properties"]
+        worker.create(other, {**config, "name": other, "topic": other, "file": str(copy)})
+        worker.until(lambda: values(lab, other).total() == 40, "not all was written")
+        worker.until(lambda: bool(worker.offsets(other)), "no offset")
+    finally:
+        worker.kill()
+
+    def as_broken(text: bytes) -> bytes:
+        return text.replace(str(copy).encode(), str(file).encode()).replace(
+            other.encode(), where.encode()
+        )
+
+    real = {as_broken(key): list(map(as_broken, v)) for key, v in by_key(lab, topics).items()}
+    for key, [mine] in written.items():
+        theirs = real[key][-1]
+        if key.startswith(b"status-"):  # worker, generation and time are its own
+            assert shape(mine) == shape(theirs)
+        else:
+            assert mine == theirs
+    assert truth.transactional_id == f"gone-{where}-0"
+
+
+def by_key(lab: Lab, topics: list[tuple[str, int]]) -> dict[bytes, list[bytes]]:
+    """The values of each key in these partitions, in their order."""
+    found: dict[bytes, list[bytes]] = {}
+    for rows in consumed(lab, topics).values():
+        for _, (key, value, *_) in rows:
+            found.setdefault(key or b"", []).append(value or b"")
+    return found
+
+
+def shape(value: bytes) -> object:
+    """The fields of a state, and those values that are not a worker's own."""
+    own = ("worker_id", "generation", "discoverTimestamp")
+
+    def fields(told: object) -> object:
+        if not isinstance(told, dict):
+            return told
+        return [(k, None if k in own else fields(v)) for k, v in told.items()]
+
+    return fields(json.loads(value))
 
 
 def test_a_frozen_worker_that_comes_back_is_no_zombie(

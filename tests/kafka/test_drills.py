@@ -218,7 +218,9 @@ def last_marker(lab: Lab, case: Case) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["orphan", "dead-owner", "overdue", "not-flink", "zombie"])
+@pytest.mark.parametrize(
+    "name", ["orphan", "dead-owner", "overdue", "not-flink", "zombie", "connect"]
+)
 def test_fencing_whoever_is_open_harms_those_who_live(name: str, drill: Trainee) -> None:
     drill.begin(name)
     [alive] = [c for c in state_of(drill.lab).cases if c.role == "alive"]

@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from eoctl.host.processes import Process, spawn
 from eoctl.kafka.connection.failures import WireError
-from eoctl.lab.breaks import checkpoint, histories, markers, mixed, offsets, orphans, owned, unheld
+from eoctl.lab.breaks import (
+    checkpoint,
+    connect,
+    histories,
+    markers,
+    mixed,
+    offsets,
+    orphans,
+    owned,
+    unheld,
+)
 from eoctl.lab.breaks.stage import COMMON, BreakKind, Options, Stage
 from eoctl.lab.breaks.truth import GroundTruth
 from eoctl.lab.client import Client
@@ -30,7 +40,7 @@ if TYPE_CHECKING:
 
 KINDS: dict[str, BreakKind] = {
     kind.name: kind
-    for module in (owned, orphans, mixed, markers, offsets, unheld, histories, checkpoint)
+    for module in (owned, orphans, mixed, markers, offsets, unheld, histories, checkpoint, connect)
     for kind in module.KINDS
 }
 OWNER_SECONDS = 120.0

@@ -142,6 +142,14 @@ DRILLS: dict[str, Drill] = {
             (planting.checkpoint,),
         ),
         Drill(
+            "connect",
+            "a worker of Kafka Connect is gone",
+            STUCK,
+            f"{READERS} Source connectors of Kafka Connect write there; a host with one of their "
+            "workers was lost. Somebody says: Connect cleans up by itself, just fence all of it.",
+            (planting.connect,),
+        ),
+        Drill(
             "crashed-job",
             "a job died midway",
             "crashed-job",

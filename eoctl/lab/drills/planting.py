@@ -219,6 +219,26 @@ async def checkpoint(scene: Scene) -> None:
     scene.add(later, "unpromised", "dead", words)
 
 
+async def connect(scene: Scene) -> None:
+    """A dead source task of Kafka Connect, and a live one of the same workers' group."""
+    group = scene.rng.choice(
+        [g for g in ("etl", "ingest", "cdc") if f"{g}-configs" not in scene.taken]
+    )
+    topic = scene.topic()
+    [truth] = await scene.break_("connect", topic, group=group)
+    made = [f"{group}-{name}" for name in ("configs", "offsets", "status")]
+    scene.topics += made
+    scene.taken.update(made)
+    scene.groups.append(group)
+    words = (
+        "The host of that worker is gone for good, and no other is to run this connector: its "
+        "task will not come back."
+    )
+    scene.add(truth, "dead", "dead", words)
+    snapshot = "That worker runs, on a large snapshot in one transaction. Please leave it alone."
+    await alive(scene, f"{group}-customers-0", snapshot)
+
+
 def checkpoint_folder(lab: "Lab", case: Case) -> Path:
     """Return the folder in which the break keeps the checkpoints of a case's job."""
     return lab.folder / "checkpoints" / str(case.transactional_id).rsplit("-", 2)[0]

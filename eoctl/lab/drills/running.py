@@ -13,6 +13,7 @@ from eoctl.host.processes import end as end_processes
 from eoctl.kafka.connection.failures import WireError
 from eoctl.lab import admin
 from eoctl.lab.breaks import start_owner
+from eoctl.lab.breaks.connect import group_folder
 from eoctl.lab.client import Client
 from eoctl.lab.drills import grading, work
 from eoctl.lab.drills.catalogue import DRILLS, Drill
@@ -173,6 +174,8 @@ async def _clean(
     for topic in topics:
         if topic in there:
             await admin.delete_topic(client, topic)
+    for group in groups:
+        shutil.rmtree(group_folder(lab.folder, group), ignore_errors=True)
     if groups:
         await asyncio.to_thread(_delete_groups, lab, groups)
         shutil.rmtree(work.job_files(lab), ignore_errors=True)

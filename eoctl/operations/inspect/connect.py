@@ -41,10 +41,13 @@ def _said(owner: ConnectOwner) -> str:
             "members or could not be seen"
         )
     group = f"Kafka Connect's worker group {owner.group}, which exists"
-    known = ", ".join(w.url for w in owner.workers) or "not known"
+    known = ", ".join(w.url for w in owner.workers)
+    rest = f": REST at {known}" if known else ", and has no worker that is known"
     if owner.connector is None:
-        return f"by its name the leader of {group}: REST at {known}"
+        return f"by its name the leader of {group}{rest}"
     text = f"by its name task {owner.task} of connector {owner.connector} in {group}"
     if owner.worker is not None:
         return f"{text}; its worker: {owner.worker.url} at {owner.worker.host}"
-    return f"{text}; no worker of it runs that task now: REST at {known}"
+    if not known:
+        return f"{text}{rest}"
+    return f"{text}; no worker of it runs that task now{rest}"
