@@ -10,7 +10,7 @@ from eoctl.render.shell import command as shell_command
 from recovery.errors import EoctlError
 from tui import head
 from tui.screens.keys import UNSORTED
-from tui.screens.views import CHANGE, JOBS, PLANS, RECOVER, WHY
+from tui.screens.views import CHANGE, CHECKPOINT, JOBS, PLANS, RECOVER, WHY
 from tui.widgets import overlays
 from tui.widgets.lines import Line
 from tui.widgets.overlays import Overlay
@@ -87,6 +87,8 @@ def equal_commands(app: "Shell") -> list[str]:
         argv = _change_argv(about, plan.get("kind") if isinstance(plan, dict) else None)
     elif about and view is WHY:
         argv = [*start, *why_argv(about)]
+    elif view is CHECKPOINT:
+        argv.append(f"--checkpoint={about}")
     elif about and view.kind == "page":
         name = about.removeprefix("job ")
         argv += ["--", name] if name.startswith("-") else [name]

@@ -8,7 +8,18 @@ from eoctl.render.words import age as age_words
 from eoctl.render.words import count, counted, spoken_age
 from tui.board import STALE_INTERVALS
 from tui.screens.keys import footer
-from tui.screens.views import CHANGE, JOB, JOBS, MERGE, NUMBERED, PARTITIONS, PLANS, RECOVER, WHY
+from tui.screens.views import (
+    CHANGE,
+    CHECKPOINT,
+    JOB,
+    JOBS,
+    MERGE,
+    NUMBERED,
+    PARTITIONS,
+    PLANS,
+    RECOVER,
+    WHY,
+)
 from tui.widgets.lines import Line, clipped, line_width, spread
 
 if TYPE_CHECKING:
@@ -157,6 +168,8 @@ def page_answer(app: "Shell") -> "Answer | None":
         answer, told_of = s.detail, s.detail_about
     elif view is MERGE:
         answer, told_of = s.merge, s.merge_about
+    elif view is CHECKPOINT:
+        answer, told_of = s.checkpoint, s.checkpoint_about
     elif view is WHY:
         answer, told_of = s.why, s.why_about
     else:

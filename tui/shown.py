@@ -8,8 +8,20 @@ from typing import TYPE_CHECKING
 
 from tui import actions
 from tui.screens import kept_pages, pages, recover
+from tui.screens.checkpoint import checkpoint_page
 from tui.screens.merge import merge_page
-from tui.screens.views import CHANGE, JOB, JOBS, MERGE, PARTITIONS, PLANS, RECOVER, TIMELINE, WHY
+from tui.screens.views import (
+    CHANGE,
+    CHECKPOINT,
+    JOB,
+    JOBS,
+    MERGE,
+    PARTITIONS,
+    PLANS,
+    RECOVER,
+    TIMELINE,
+    WHY,
+)
 from tui.widgets.lines import Line
 from tui.widgets.strip import strip_page
 
@@ -33,6 +45,7 @@ def page(app: "Shell") -> Make:
         TIMELINE.name: pages.timeline_page,
         CHANGE.name: kept_pages.change_page,
         MERGE.name: merge_page,
+        CHECKPOINT.name: checkpoint_page,
     }[app.place.view.name]
     return lambda width: make(snapshot, about, width)
 
@@ -63,6 +76,7 @@ def wants(app: "Shell") -> dict[str, object]:
         "strip": _strip(app),
         "detail": about if view in (CHANGE, JOB) else None,
         "merge": about if view is MERGE else None,
+        "checkpoint": about if view is CHECKPOINT else None,
     }
 
 

@@ -4,6 +4,7 @@ orders: three brokers, trouble of several kinds, hostile names. dead: its broker
 looks (made with orders). empty: a fresh broker. denied: the same questions by a user that may see
 next to nothing. calm, incident: one broker with traffic, without trouble and with it.
 jobs: a rebuild runs on Spark, another one has ended, a merge log was replayed.
+checkpoint: of what a Flink checkpoint promises one transaction was aborted, others are open.
 again: no lab; writes those in FOLDER again, with the fields that the rows have got since.
 """
 
@@ -191,6 +192,17 @@ def jobs(folder: Path) -> None:
         process.wait(60)
 
 
+def checkpoint(folder: Path) -> None:
+    with lab_of(LabSpec(name="record-checkpoint")) as lab:
+        truths = break_(lab, "checkpoint", topic="ledger", count=3)
+        lost = str(truths[2].transactional_id)
+        eoctl(lab, "txn", "fence", lost, "--owner-is-gone", "--execute", "--yes")
+        [path] = (lab.folder / "checkpoints" / "ledger").glob("chk-*")
+        context = resolve(Connect(context=f"lab-{lab.name}"))
+        wants = {"checkpoint": str(path)}
+        record(context, folder / "checkpoint.jsonl", 20, wants=wants, interval=4.0, timeout=20.0)
+
+
 class Traffic:
     """Two applications that are well: each commits twice a second, one aborts now and then."""
 
@@ -316,6 +328,7 @@ RECORDINGS = {
     "empty": empty,
     "denied": denied,
     "jobs": jobs,
+    "checkpoint": checkpoint,
     "calm": calm,
     "incident": incident,
 }

@@ -23,7 +23,7 @@ from tui.shell import Place
 from tui.widgets.overlays import Overlay
 
 TABLES = [v for v in NUMBERED if v.columns]
-NAMED = ("timeline", "change", "job", "merge")  # `:` takes what they are about
+NAMED = ("timeline", "change", "job", "merge", "checkpoint")  # `:` takes what they are about
 
 
 def current(app: Dashboard) -> str:

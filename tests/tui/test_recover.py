@@ -24,6 +24,7 @@ from eoctl.operations.dashboard import bundle
 from eoctl.operations.session.session import with_cluster
 from eoctl.settings.context import Connect, resolve
 from recovery.inspect.observation import Settings
+from tests.kafka.command import FAST, eoctl
 from tests.kafka.conftest import topic
 from tests.kafka.merging import World
 from tests.tui.driving import run, running, text_of, until
@@ -272,6 +273,35 @@ def test_a_rebuild_on_spark_is_followed_and_cancelled(lab: Lab, tmp_path: Path) 
 
     run(test)
     assert not list(tmp_path.glob("state/manifest.json"))
+
+
+def test_a_checkpoint_is_looked_at(lab: Lab) -> None:
+    """Each transaction with its fate, as the command tells it; a path that is none is one line."""
+    truths = break_(lab, "checkpoint", count=2)
+    names = [str(truth.transactional_id) for truth in truths]
+    [path] = (lab.folder / "checkpoints" / truths[0].topic).glob("chk-*")
+
+    async def test() -> None:
+        async with running(live(lab), (120, 40)) as (app, pilot):
+            await until(pilot, lambda: app.frame is not None, 30)
+            await pilot.press("colon")
+            app.prompt.value = f":checkpoint {path}"
+            await pilot.press("enter")
+            await until(pilot, lambda: "checkpoint 7: 2 transactions: 2 open" in text_of(app), 60)
+            lines = [line.split() for line in text_of(app).splitlines()]
+            shown = {n: line[line.index(n) - 1] for line in lines for n in names if n in line}
+            fates = ["open", "not-in-checkpoint"]
+            assert shown == dict(zip(names, 2 * fates, strict=True))
+            await pilot.press("e")
+            await until(pilot, lambda: "txn commit --checkpoint=/" in text_of(app), 10)
+            await pilot.press("escape", "colon")
+            app.prompt.value = f":checkpoint {path.parent}"
+            await pilot.press("enter")
+            await until(pilot, lambda: "(REFUSED)" in text_of(app), 60)
+
+    run(test)
+    for name in names:
+        eoctl("txn", "fence", name, "--owner-is-gone", "--execute", "--yes", *FAST, lab=lab)
 
 
 def test_a_merge_log_is_looked_at_and_replayed(

@@ -17,6 +17,7 @@ from tui.app import Dashboard
 from tui.feed.asking import Feed
 from tui.screens.views import (
     CHANGE,
+    CHECKPOINT,
     GROUPS,
     JOB,
     JOBS,
@@ -36,13 +37,14 @@ from tui.shell import Place
 UPDATE = bool(os.environ.get("EOCTL_UPDATE_GOLDEN"))
 GOLDEN = Path(__file__).parent / "golden"
 SIZES = ((80, 24), (120, 40), (200, 60))
-CLUSTER = [v for v in VIEWS if v not in (CHANGE, JOB, MERGE)]
+CLUSTER = [v for v in VIEWS if v not in (CHANGE, JOB, MERGE, CHECKPOINT)]
 SHOWN = {
     "orders": [*CLUSTER, CHANGE],
     "empty": CLUSTER,
     "dead": CLUSTER,
     "denied": CLUSTER,
     "jobs": [OVERVIEW, PLANS, JOBS, JOB, MERGE, RECOVER],
+    "checkpoint": [CHECKPOINT],
     "calm": [OVERVIEW],
     "incident": [OVERVIEW, TRANSACTIONS],
     "large": [OVERVIEW, PARTITIONS, TRANSACTIONS, GROUPS],
@@ -58,6 +60,7 @@ def about(app: Dashboard, view: View) -> str:
     assert app.frame is not None
     s = app.frame.snapshot
     known = {TIMELINE: "orders-enricher-0_3", WHY: "orders:3", MERGE: s.merge_about}
+    known[CHECKPOINT] = s.checkpoint_about
     found = known.get(view, s.detail_about)
     assert found is not None
     return found

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, TextIO
 from eoctl.operations.dashboard.snapshot import PARTS, Snapshot
 from recovery.errors import UsageError
 from recovery.rows.answers import Answer
+from recovery.rows.checkpoint import CommittableRow
 from recovery.rows.diagnosis import HistoryRow, TxnHangingRow
 from recovery.rows.jobs import JobRow
 from recovery.rows.journal import JournalEventRow, JournalRow
@@ -38,6 +39,7 @@ MODELS: Mapping[str, type[Row]] = {
     "strip": StripRow,
     "plans": PlanFileRow,
     "merge-plan": MergePlanRow,
+    "txn-commit": CommittableRow,
     "journal-list": JournalRow,
     "journal-show": JournalEventRow,
     "jobs-list": JobRow,

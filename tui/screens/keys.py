@@ -11,7 +11,7 @@ from typing import Literal
 
 from textual.binding import Binding
 
-from tui.screens.views import CHANGE, JOB, JOBS, LETTERS, PLANS, RECOVER, VIEWS, View
+from tui.screens.views import CHANGE, CHECKPOINT, JOB, JOBS, LETTERS, PLANS, RECOVER, VIEWS, View
 
 Where = Literal["all", "table", "page", "replay", "remedies", "changes", "jobs"]
 
@@ -112,6 +112,7 @@ TAKES = {
     "change": "ENTRY | plan FILE",
     "job": "ID",
     "merge": "APP.toml",
+    "checkpoint": "PATH",
 }
 
 COMMANDS: tuple[Command, ...] = (
@@ -146,7 +147,7 @@ def exists(key: Key, view: View, *, replay: bool, may_change: bool, answered: bo
     if key.where == "table":
         return view.kind != "page"
     if key.where == "remedies":
-        return view not in (JOBS, JOB, RECOVER)
+        return view not in (JOBS, JOB, RECOVER, CHECKPOINT)
     if key.where in ("changes", "jobs"):
         return not replay and view in (CHANGED if key.where == "changes" else JOBBED)
     if key.where == "page":

@@ -189,6 +189,15 @@ MERGE = View(
     ("merge", "plan"),
     "a merge log: tip, newest entries, how far a replay came",
 )
+CHECKPOINT = View(
+    0,
+    "checkpoint",
+    "Checkpoint",
+    ("checkpoint",),
+    "page",
+    ("txn", "commit"),
+    "a Flink checkpoint's transactions: committed, open until when, lost",
+)
 
 VIEWS = (
     OVERVIEW,
@@ -204,6 +213,7 @@ VIEWS = (
     CHANGE,
     JOB,
     MERGE,
+    CHECKPOINT,
 )
 BY_NAME = {name: view for view in VIEWS for name in view.names}
 NUMBERED = tuple(view for view in VIEWS if view.number)

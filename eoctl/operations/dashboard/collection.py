@@ -222,7 +222,7 @@ async def _judged(
     wants: Wants,
     cluster: Cluster | None = None,
 ) -> Parts:
-    """cluster: None of a bundle, which has no records of a merge log."""
+    """cluster: None of a bundle, which has no records."""
     jobs: list[Awaitable[Parts]] = [_verdicts(source, context, settings, sample_interval)]
     if wants.why is not None:
         jobs.append(_why(source, context, settings, sample_interval, wants.why))
@@ -230,6 +230,8 @@ async def _judged(
         jobs.append(_history(source, wants.history))
     if wants.merge is not None:
         jobs.append(_merge(cluster, wants.merge))
+    if wants.checkpoint is not None:
+        jobs.append(_checkpoint(cluster, wants.checkpoint))
     parts: Parts = {}
     for more in await asyncio.gather(*jobs):
         parts |= more
@@ -279,6 +281,22 @@ async def _merge(cluster: Cluster | None, path: str) -> Parts:
         row = ErrorRow(scope="merge", id=path, error="REFUSED", detail=error.sentence)
         answer = Answer("merge-plan", None, now_ms(), [], [row])
     return {"merge": answer, "merge_about": path}
+
+
+async def _checkpoint(cluster: Cluster | None, path: str) -> Parts:
+    """Look at a Flink checkpoint's transactions; their errors must not hide the verdicts."""
+    from eoctl.operations.remedy.checkpoint import committables
+    from eoctl.stores import flink_checkpoint
+
+    try:
+        if cluster is None:
+            raise UsageError("a bundle holds no records", where=path)
+        folder = await asyncio.to_thread(flink_checkpoint.read, path)
+        answer = await committables(cluster, folder)
+    except EoctlError as error:
+        row = ErrorRow(scope="checkpoint", id=path, error="REFUSED", detail=error.sentence)
+        answer = Answer("txn-commit", None, now_ms(), [], [row])
+    return {"checkpoint": answer, "checkpoint_about": path}
 
 
 async def _committed(cluster: Cluster) -> tuple[list[GroupFacts], list[Missing]]:

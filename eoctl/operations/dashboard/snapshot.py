@@ -25,6 +25,7 @@ PARTS = (
     "jobs",
     "detail",
     "merge",
+    "checkpoint",
 )
 
 
@@ -38,7 +39,7 @@ class Wants:
 
     producers: of every partition, not only of the held ones. why, strip: TOPIC:P; why "": the worst
     one. history: a transactional id. detail: a journal entry, a plan file, a job.
-    merge: an application file with a merge log.
+    merge: an application file with a merge log. checkpoint: a Flink checkpoint's folder.
     """
 
     producers: bool = False
@@ -47,6 +48,7 @@ class Wants:
     strip: str | None = None
     detail: str | None = None
     merge: str | None = None
+    checkpoint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class Snapshot:
     detail_about: str | None = None
     merge: Answer | None = None
     merge_about: str | None = None
+    checkpoint: Answer | None = None
+    checkpoint_about: str | None = None
     cost: float = 0.0
     requests: int = 0
     share: float = 0.0
